@@ -239,7 +239,8 @@ def comparison_lines(
     names = "EVALUATION PARAMS METRIC PAIR FIRST SECOND DIFFERENCE"
     header = (*names.split(), "95 % INTERVAL", *_p_headers(comparison), "TEST")
     warnings = warning_lines([("", Warning.model_validate(item)) for item in comparison["warnings"]])
-    return legend, header, rows, [*shared, *warnings]
+    note = [printable(f"note: {comparison['note']}")] if comparison.get("note") else []
+    return legend, header, rows, [*shared, *note, *warnings]
 
 
 def _p_headers(comparison: Mapping[str, Any]) -> tuple[str, str]:

@@ -188,6 +188,8 @@ def test_comparisons_have_p_values() -> None:
     assert re.split(r" {2,}", lines[5])[4:6] == ["0.5", "0.75"]
     assert re.split(r" {2,}", lines[5])[-2:] == ["-", "-"]
     assert lines[6:] == ["pgd: protocol=paper data=digits", "warning not_common: only one"]
+    noted = output.comparison_table(comparison | {"note": "weights, not methods"}).splitlines()
+    assert noted[-2:] == ["note: weights, not methods", "warning not_common: only one"]
     older = {key: value for key, value in comparison.items() if key != "adjust"}
     assert "ADJUSTED P  TEST" in output.comparison_table(older)
     written = comparison_markdown(comparison).splitlines()
