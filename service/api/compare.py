@@ -14,9 +14,8 @@ from assay.service.api.outcome_tables import read_result, table_of
 from assay.service.api.results import compact, finished_results, inert
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound
-from assay.service.contract.studies import compared_weights
+from assay.service.contract.studies import Adjustment, compared_weights
 from assay.service.metrics.comparison import Comparison, ComparisonRow, JobResults, compare
-from assay.service.metrics.multiple_tests import Adjustment
 from assay.service.metrics.paired import Rows
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore

@@ -28,8 +28,8 @@ from assay.service.metrics.distributions import (
     checked_confidence,
     normal_p,
     normal_quantile,
-    t_quantile,
 )
+from assay.service.metrics.student_t import quantile
 
 # Up to this many distinct values, a resample is drawn as counts (multinomial), not value by value:
 # 0/1 outcomes and their differences then cost O(sqrt(n)) per resample instead of O(n).
@@ -153,7 +153,7 @@ def mean_bounds(values: Sequence[float], *, seed: int | str, confidence: float =
         low, high = _studentised(around, random.Random(f"assay/bootstrap/{seed}"), confidence)
         if math.isfinite(low) and math.isfinite(high):
             return Bounds(mean - high * spread, mean - low * spread, "studentised")
-    half = t_quantile(n - 1, confidence) * spread / math.sqrt(n - 1)
+    half = quantile(1 - confidence, n - 1) * spread / math.sqrt(n - 1)
     return Bounds(mean - half, mean + half, "t")
 
 

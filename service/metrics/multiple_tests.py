@@ -15,9 +15,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
-from typing import Literal
 
-Adjustment = Literal["holm", "benjamini_hochberg"]
+from assay.service.contract.studies import Adjustment
 
 
 def holm(p: Sequence[float]) -> list[float]:

@@ -26,7 +26,7 @@ from assay.service.contract.study_results import (
     StudyResults,
     StudyTest,
 )
-from assay.service.metrics.multiple_tests import benjamini_hochberg, holm
+from assay.service.metrics.multiple_tests import ADJUSTMENTS
 from assay.service.metrics.paired import Rows
 from assay.service.metrics.study_examples import per_example
 from assay.service.metrics.study_power import at_level, power_of
@@ -41,10 +41,6 @@ from assay.service.metrics.study_tests import (
 )
 
 LEVEL = 0.05
-ADJUSTMENTS: Mapping[str, Callable[[Sequence[float]], list[float]]] = {
-    "holm": holm,
-    "benjamini_hochberg": benjamini_hochberg,
-}
 NOT_COMMON = "no seed has been measured in both arms on the same data"
 WEIGHTS_ONLY = "one seed: this compares weights, not methods"
 

@@ -15,7 +15,7 @@ import pytest
 from scipy import stats
 
 from assay.service.metrics import intervals
-from assay.service.metrics.distributions import binomial_draw, t_quantile
+from assay.service.metrics.distributions import binomial_draw
 from assay.service.metrics.intervals import (
     bca_bounds,
     difference_from,
@@ -123,14 +123,6 @@ def test_counting_path_and_direct_path_agree(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(intervals, "MULTINOMIAL_VALUES", 0)
     direct = of_mean(values)
     assert counted[:2] == (pytest.approx(direct[0], abs=0.01), pytest.approx(direct[1], abs=0.01))
-
-
-@pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.99])
-def test_quantiles_of_students_t_are_scipys(confidence: float) -> None:
-    for freedom in (1, 2, 3, 4, 9, 30, 99, 100, 101, 499, 49_999):
-        assert t_quantile(freedom, confidence) == pytest.approx(
-            stats.t.ppf(0.5 + confidence / 2, freedom), rel=1e-8
-        )
 
 
 def test_bca_is_scipys() -> None:

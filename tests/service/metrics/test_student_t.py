@@ -7,7 +7,7 @@ from scipy import stats
 
 from assay.service.metrics.student_t import MIN_P, quantile, two_sided_p
 
-FREEDOMS = [1.0, 2.0, 3.0, 4.5, 11.0, 30.3, 359.0, 1e6]
+FREEDOMS = [1.0, 2.0, 3.0, 4.5, 9.0, 11.0, 30.3, 100.0, 359.0, 49_999.0, 1e6]
 
 
 @pytest.mark.parametrize("t", [0.0, 1e-6, 0.3, 1.0, 2.5, 12.7, 1e4])
@@ -20,7 +20,7 @@ def test_one_and_two_degrees_of_freedom_have_closed_forms(t: float) -> None:
 def test_p_and_quantile_are_those_of_scipy(df: float) -> None:
     for t in (0.1, 0.7, 1.96, 4.3, 20.0):
         assert two_sided_p(t, df) == pytest.approx(2 * stats.t.sf(t, df), rel=1e-7)
-    for p in (MIN_P, 1e-6, 0.01, 0.05, 0.4, 0.99):
+    for p in (MIN_P, 1e-6, 0.01, 0.05, 0.1, 0.4, 0.5, 0.99):
         assert quantile(p, df) == pytest.approx(stats.t.isf(p / 2, df), rel=1e-7)
 
 
