@@ -10,7 +10,6 @@ from typing import Any
 
 from assay.service.client.transport import API, Connection, parsed, part
 from assay.service.contract.checkpoints import Checkpoint
-from assay.service.contract.results import Page
 
 
 class CheckpointCalls(Connection):
@@ -51,14 +50,7 @@ class CheckpointCalls(Connection):
 
     def checkpoints(self) -> list[Checkpoint]:
         """All uploaded weights, by name."""
-        found: list[Checkpoint] = []
-        params = {"limit": "200"}
-        while True:
-            page = parsed(Page[Checkpoint], self._json("GET", f"{API}/checkpoints", params=params))
-            found += page.items
-            if page.next_cursor is None:
-                return found
-            params["cursor"] = page.next_cursor
+        return list(self._pages(Checkpoint, f"{API}/checkpoints", {"limit": 200}))
 
     def checkpoint(self, name: str) -> Checkpoint:
         """Uploaded weights in their present state."""

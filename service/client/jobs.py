@@ -11,7 +11,6 @@ included; a service that cannot be reached is `Unreachable`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,8 +24,6 @@ from assay.service.contract import errors
 from assay.service.contract.events import Event
 from assay.service.contract.limits import QuotaStatus, Tenant
 from assay.service.contract.results import Job, Page, Results
-
-RECONNECT_SECONDS = 60.0
 
 
 class AssayClient(StudyCalls, CheckpointCalls, ArtifactCalls, AdministrationCalls):
@@ -82,12 +79,7 @@ class AssayClient(StudyCalls, CheckpointCalls, ArtifactCalls, AdministrationCall
         """All jobs that match the filters, newest first; pages are fetched on demand."""
         filters = {"state": state, "kind": kind, "model": model, "tag": tag, "limit": page_size}
         params = {name: value for name, value in filters.items() if value is not None}
-        while True:
-            page = parsed(Page[Job], self._json("GET", f"{API}/jobs", params=params))
-            yield from page.items
-            if page.next_cursor is None:
-                return
-            params["cursor"] = page.next_cursor
+        return self._pages(Job, f"{API}/jobs", params)
 
     def wait(
         self,
@@ -109,22 +101,13 @@ class AssayClient(StudyCalls, CheckpointCalls, ArtifactCalls, AdministrationCall
             TimeoutError: the job has not ended in time.
             Unavailable: the service was away for more than a minute; a restart in between is waited for.
         """
-        begun = seen = time.monotonic()
-        while True:
-            try:
-                job = self.job(job_id)
-            except errors.Unavailable:
-                if time.monotonic() - seen > RECONNECT_SECONDS:
-                    raise
-            else:
-                seen = time.monotonic()
-                if callback is not None:
-                    callback(job)
-                if job.state.terminal:
-                    return job
-            if timeout_seconds is not None and time.monotonic() - begun > timeout_seconds:
-                raise TimeoutError(f"job {job_id} has not ended within {timeout_seconds} s")
-            time.sleep(poll_seconds)
+        return self._ended(
+            f"job {job_id}",
+            lambda: self.job(job_id),
+            callback=callback,
+            poll_seconds=poll_seconds,
+            timeout_seconds=timeout_seconds,
+        )
 
     def events(self, job_id: str, *, after: int = 0) -> Iterator[Event]:
         """What has happened to the job after an event, and what happens, until the job has ended.

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from assay.service.client.transport import API, Connection, parsed, part
-from assay.service.contract import errors
-from assay.service.contract.results import Page
 from assay.service.contract.studies import StudyDryRun, StudyStatus, StudySummary
 from assay.service.contract.study_results import StudyResults
 
 STUDIES = f"{API}/studies"
-RECONNECT_SECONDS = 60.0
 
 
 class StudyCalls(Connection):
@@ -44,13 +40,7 @@ class StudyCalls(Connection):
 
     def studies(self, *, page_size: int = 50) -> Iterator[StudySummary]:
         """All studies, newest first; pages are fetched on demand."""
-        params: dict[str, Any] = {"limit": page_size}
-        while True:
-            page = parsed(Page[StudySummary], self._json("GET", STUDIES, params=params))
-            yield from page.items
-            if page.next_cursor is None:
-                return
-            params["cursor"] = page.next_cursor
+        return self._pages(StudySummary, STUDIES, {"limit": page_size})
 
     def wait_study(
         self,
@@ -72,22 +62,13 @@ class StudyCalls(Connection):
             TimeoutError: the study has not ended in time.
             Unavailable: the service was away for more than a minute.
         """
-        begun = seen = time.monotonic()
-        while True:
-            try:
-                study = self.study(study_id)
-            except errors.Unavailable:
-                if time.monotonic() - seen > RECONNECT_SECONDS:
-                    raise
-            else:
-                seen = time.monotonic()
-                if callback is not None:
-                    callback(study)
-                if study.state.terminal:
-                    return study
-            if timeout_seconds is not None and time.monotonic() - begun > timeout_seconds:
-                raise TimeoutError(f"study {study_id} has not ended within {timeout_seconds} s")
-            time.sleep(poll_seconds)
+        return self._ended(
+            f"study {study_id}",
+            lambda: self.study(study_id),
+            callback=callback,
+            poll_seconds=poll_seconds,
+            timeout_seconds=timeout_seconds,
+        )
 
     def study_results(self, study_id: str) -> StudyResults:
         """The results so far. Raises NoResults before the first evaluation has finished."""

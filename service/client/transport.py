@@ -7,10 +7,10 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, BinaryIO, Self, TypeVar
+from typing import Any, BinaryIO, Protocol, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from assay.service.contract import errors
 from assay.service.contract.problems import Loc, Problems
+from assay.service.contract.results import Page
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 API = "/api/v1"
@@ -25,8 +26,30 @@ SUBMIT_ATTEMPTS = 3
 KEY_VARIABLE = "ASSAY_KEY"
 # A stream of events has a comment every 15 seconds: one silent for longer than this is broken.
 SILENCE_SECONDS = 45.0
+# While polling, the service may be away for so long.
+RECONNECT_SECONDS = 60.0
 
 Model = TypeVar("Model", bound=BaseModel)
+Item = TypeVar("Item", bound=BaseModel)
+
+
+class State(Protocol):
+    """State of something that ends."""
+
+    @property
+    def terminal(self) -> bool:
+        """Whether it is final."""
+
+
+class Ends(Protocol):
+    """Something with a state that becomes final: a job, a study."""
+
+    @property
+    def state(self) -> State:
+        """Its present state."""
+
+
+Ending = TypeVar("Ending", bound=Ends)
 
 
 class Connection:
@@ -88,6 +111,48 @@ class Connection:
                     raise
                 time.sleep(0.2 * attempt)
         raise AssertionError("the last attempt returns or raises")
+
+    def _pages(self, kind: type[Item], path: str, params: Mapping[str, Any]) -> Iterator[Item]:
+        """All items of a list; pages are fetched on demand."""
+        cursor: dict[str, str] = {}
+        while True:
+            page = parsed(Page[kind], self._json("GET", path, params={**params, **cursor}))  # type: ignore[valid-type]
+            yield from page.items
+            if page.next_cursor is None:
+                return
+            cursor = {"cursor": page.next_cursor}
+
+    @staticmethod
+    def _ended(
+        what: str,
+        look: Callable[[], Ending],
+        *,
+        callback: Callable[[Ending], None] | None,
+        poll_seconds: float,
+        timeout_seconds: float | None,
+    ) -> Ending:
+        """Polls until the state is final; the service may be away for a minute in between.
+
+        Raises:
+            TimeoutError: it is not final in time.
+            Unavailable: the service was away for longer.
+        """
+        begun = seen = time.monotonic()
+        while True:
+            try:
+                found = look()
+            except errors.Unavailable:
+                if time.monotonic() - seen > RECONNECT_SECONDS:
+                    raise
+            else:
+                seen = time.monotonic()
+                if callback is not None:
+                    callback(found)
+                if found.state.terminal:
+                    return found
+            if timeout_seconds is not None and time.monotonic() - begun > timeout_seconds:
+                raise TimeoutError(f"{what} has not ended within {timeout_seconds} s")
+            time.sleep(poll_seconds)
 
     def _json_once(self, path: str, **options: Any) -> dict[str, Any]:
         """A GET whose answer is kept, and not sent again while its ETag is the same."""

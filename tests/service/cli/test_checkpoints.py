@@ -12,7 +12,7 @@ import pytest
 
 from assay.service.cli import commands, main
 from assay.service.client import AssayClient
-from assay.service.client import jobs as client_module
+from assay.service.client import transport as transport_module
 from assay.service.contract.errors import InvalidState, NotFound
 from assay.service.store.fair_queue import CHECKS
 from tests.support.archives import archive
@@ -45,7 +45,7 @@ def checked(monkeypatch: pytest.MonkeyPatch, app_store: Any) -> Any:
             claim = app_store.shards.claim("worker", [CHECKS], lease_seconds=60)
             app_store.checkpoints.checked(claim, VERDICT | verdict, error)
 
-        monkeypatch.setattr(client_module.time, "sleep", check)
+        monkeypatch.setattr(transport_module.time, "sleep", check)
 
     return checked
 

@@ -13,7 +13,7 @@ import pytest
 
 from assay.service.cli import commands, main
 from assay.service.client import AssayClient
-from assay.service.client import jobs as client_module
+from assay.service.client import transport as transport_module
 from assay.service.contract.errors import NotFound
 
 Make = Callable[..., dict[str, Any]]
@@ -50,7 +50,7 @@ def run(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ASSAY_URL", raising=False)
     monkeypatch.setattr(commands, "AssayClient", lambda url: AssayClient(url, transport=transport))
-    monkeypatch.setattr(client_module.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(transport_module.time, "sleep", lambda seconds: None)
     return Run(capsys)
 
 
@@ -227,7 +227,7 @@ def test_watch_polls_a_service_without_events(
 
     job_id = submit(train_body())
     monkeypatch.setattr(AssayClient, "events", none)
-    monkeypatch.setattr(client_module.time, "sleep", lambda seconds: worker.train(job_id))
+    monkeypatch.setattr(transport_module.time, "sleep", lambda seconds: worker.train(job_id))
     code, out, _ = run("watch", job_id)
     assert code == 0
     assert "succeeded" in out

@@ -12,7 +12,7 @@ from assay.service.catalog.catalog import load
 from assay.service.cli import commands, main
 from assay.service.cli.job_lists import read, resolved, stand_in
 from assay.service.client import AssayClient
-from assay.service.client import jobs as client_module
+from assay.service.client import transport as transport_module
 from assay.service.submission.validate import validate
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -53,7 +53,7 @@ def working(monkeypatch: pytest.MonkeyPatch, worker: Any, app_store: Any) -> Non
         else:
             worker.run(job.id, [1, 1, 1, 0], [1, 0, 0, 0])
 
-    monkeypatch.setattr(client_module.time, "sleep", work)
+    monkeypatch.setattr(transport_module.time, "sleep", work)
 
 
 @pytest.mark.usefixtures("working")
@@ -131,7 +131,7 @@ def test_a_failed_job_is_1_and_the_rest_is_shown(
             else:
                 worker.run(job.id, [1, 1, 1, 0], [1, 0, 0, 0])
 
-    monkeypatch.setattr(client_module.time, "sleep", work)
+    monkeypatch.setattr(transport_module.time, "sleep", work)
     code, out, err = run([train_body(name="fails"), evaluate_body(name="works")])
     assert code == 1
     assert "| works | 75.0" in out

@@ -10,7 +10,7 @@ import pytest
 
 from assay.service.cli import commands, main
 from assay.service.client import AssayClient
-from assay.service.client import studies as client_module
+from assay.service.client import transport as transport_module
 from assay.service.store.store import Store
 
 
@@ -55,7 +55,7 @@ def working(monkeypatch: pytest.MonkeyPatch, worker: Any, app_store: Store) -> N
             better = job.spec["model"]["params"]["width"] == 64
             worker.run(job.id, [1, int(better), 0, job.spec["seed"] % 2] * 20, [int(better), 1, 0, 0] * 20)
 
-    monkeypatch.setattr(client_module.time, "sleep", work)
+    monkeypatch.setattr(transport_module.time, "sleep", work)
 
 
 @pytest.mark.usefixtures("working")
@@ -128,7 +128,7 @@ def test_a_failed_study_is_1_and_says_how_to_resume(
         for job in app_store.jobs.page(state="queued")[0]:
             worker.fail(job.id)
 
-    monkeypatch.setattr(client_module.time, "sleep", work)
+    monkeypatch.setattr(transport_module.time, "sleep", work)
     code, _, err = assay("study", "a.study.json")
     assert code == 1
     assert "8 GB were not enough" in err

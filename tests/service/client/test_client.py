@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from assay.service.client import AssayClient, BadAnswer
-from assay.service.client import jobs as client_module
+from assay.service.client import transport as transport_module
 from assay.service.client.transport import ERRORS, Unreachable
 from assay.service.contract import errors
 from assay.service.contract.results import Job
@@ -28,7 +28,7 @@ def client(transport: Any) -> Iterator[AssayClient]:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(transport_module.time, "sleep", lambda seconds: None)
 
 
 def answering(*answers: httpx.Response | Exception) -> AssayClient:
@@ -209,7 +209,7 @@ def test_wait_gives_up(client: AssayClient, train_body: Make, monkeypatch: pytes
     job = client.submit(train_body())
     with pytest.raises(TimeoutError, match=job.id):
         client.wait(job.id, timeout_seconds=0)
-    monkeypatch.setattr(client_module, "RECONNECT_SECONDS", -1.0)
+    monkeypatch.setattr(transport_module, "RECONNECT_SECONDS", -1.0)
     with answering(httpx.ConnectError("refused")) as gone, pytest.raises(Unreachable):
         gone.wait(job.id)
 
