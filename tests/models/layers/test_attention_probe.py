@@ -124,12 +124,17 @@ def test_rpc_is_seen_at_its_last_iteration() -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_models_that_offer_it_have_layers_of_it(name: str) -> None:
     component = load().find("model", name)
-    own = {key: value for key, value in SMALL.items() if key in component.parameters["properties"]}
+    taken = component.parameters["properties"]
+    own = {key: value for key, value in SMALL.items() if key in taken}
+    chosen = own | ({"attention": "softmax"} if "attention" in taken else {})
+    outputs = 1 if "series_regression" in component.tasks else 5
+    causal = "language" in component.tasks or name == "text_classifier"
     with torch.device("meta"):
-        model = Classifier(build("model", name, own)(5, 3), (0.5,), (0.5,))
-        layers = softmax_layers(model, causal="language" in component.tasks)
+        model = Classifier(build("model", name, chosen)(outputs, 3), (0.5,), (0.5,))
+        layers = softmax_layers(model, causal=causal)
     stated = (component.facts or {}) | own
-    assert len(layers) == stated.get("depth", 12)  # Segmenter has its default backbone's
+    default = 16 if name == "text_classifier" else 12  # those of Segmenter's and of its own backbone
+    assert len(layers) == stated.get("depth", default)
 
 
 def test_a_look_changes_nothing_and_ends_with_its_block() -> None:

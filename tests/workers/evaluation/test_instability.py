@@ -183,7 +183,9 @@ def test_the_merge_is_the_mean_of_the_ratios() -> None:
     values = {name: metric.value for name, metric in summary.metrics.items()}
     assert values == {"instability_ratio": 1.0, "instability": 3.5, "softmax_instability": 3.0}
     ratio = summary.metrics["instability_ratio"]
-    assert (ratio.n, ratio.ci_low, ratio.ci_high, ratio.higher_is_better) == (2, 0.5, 1.5, False)
+    half = 12.706204736 * 0.5  # Student's t of one degree of freedom, times the standard error
+    assert (ratio.ci_low, ratio.ci_high) == (pytest.approx(1 - half), pytest.approx(1 + half))
+    assert (ratio.n, ratio.ci_method, ratio.higher_is_better) == (2, "t", False)
     assert tuple(summary.metrics) == METRICS
     assert summary.plot is not None
     assert "performer" in summary.plot
