@@ -15,7 +15,7 @@ of an earlier job of the list fit: if not, this is refused at submission, and th
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from assay.service.catalog.parameters import check
@@ -171,10 +171,23 @@ def run(options: commands.Options) -> int:
         between = referred(listed)
         shown = {name: found for name, found in results.items() if name not in between}
         sys.stdout.write(f"{markdown.markdown(shown, options.metric)}\n" if shown else "")
+        _name_unknown(options.metric, shown)
     for name, job in failed.items():
         reason = f"{job.error.type}: {job.error.message}" if job.error else job.message
         sys.stderr.write(f"{output.printable(f'{name}: job {job.id} {job.state.value}: {reason}')}\n")
     return commands.JOB_FAILED if failed else commands.OK
+
+
+def _name_unknown(asked: Sequence[str], results: Mapping[str, Results]) -> None:
+    """Says which metrics no result has: the jobs have run, and their results stay."""
+    parts = [part for found in results.values() for part in found.evaluations]
+    known = list(dict.fromkeys(name for part in parts for name in part.metrics))
+    for name in asked:
+        if known and name not in known:
+            near = nearest(name, known)
+            hint = f"; did you mean {near!r}?" if near else ""
+            text = f"no result has the metric {name!r}{hint} (there are {', '.join(known)})"
+            sys.stderr.write(f"{output.printable(text)}\n")
 
 
 def _check_all(client: AssayClient, listed: list[Entry]) -> None:

@@ -240,7 +240,11 @@ def comparison_lines(
     header = (*names.split(), "95 % INTERVAL", *_p_headers(comparison), "TEST")
     warnings = warning_lines([("", Warning.model_validate(item)) for item in comparison["warnings"]])
     note = [printable(f"note: {comparison['note']}")] if comparison.get("note") else []
-    return legend, header, rows, [*shared, *note, *warnings]
+    own = [
+        f"results of {letters[job]} have warnings: {', '.join(codes)}"
+        for job, codes in comparison.get("result_warnings", {}).items()
+    ]
+    return legend, header, rows, [*shared, *note, *own, *warnings]
 
 
 def _p_headers(comparison: Mapping[str, Any]) -> tuple[str, str]:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import Field
+
 from assay.service.contract.corruption_cells import content_label
 from assay.service.contract.fractions import parse_fraction
 from assay.service.contract.results import (
@@ -67,7 +69,8 @@ class Comparison(Answer):
     """The whole comparison.
 
     `adjust` names the adjustment of the p-values, over all `tests` of the comparison together. `note` says
-    what it cannot tell: that of single trainings is no study.
+    what it cannot tell: that of single trainings is no study. `result_warnings` has the codes of the warnings
+    of each job's own results, by job id.
     """
 
     jobs: list[str]
@@ -76,6 +79,7 @@ class Comparison(Answer):
     rows: list[ComparisonRow]
     warnings: list[Warning]
     note: str | None = None
+    result_warnings: dict[str, list[str]] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,18 @@ def compare(jobs: Sequence[JobResults], adjust: Adjustment = "holm") -> Comparis
     for test, p_value in zip(tests, adjusted, strict=True):
         test.adjusted_p_value = p_value
     names = [job.job for job in jobs]
-    return Comparison(jobs=names, adjust=adjust, tests=len(tests), rows=rows, warnings=warnings)
+    codes = {
+        job.job: sorted({str(one.code) for result in job.evaluations.values() for one in result.warnings})
+        for job in jobs
+    }
+    return Comparison(
+        jobs=names,
+        adjust=adjust,
+        tests=len(tests),
+        rows=rows,
+        warnings=warnings,
+        result_warnings={job: found for job, found in codes.items() if found},
+    )
 
 
 class _Jobs:

@@ -50,6 +50,8 @@ END = "]"
 ALPHABET = Alphabet((*DIGITS, *OPERATORS, END))
 
 OPERATOR_SHARE = 4  # one in four nodes is an operator
+# Draws in a row without a new tree of the wanted length, after which there are taken to be no more.
+MAX_VAIN_DRAWS = 100_000
 Length = Annotated[int, Interval(ge=1, le=100_000)]
 
 
@@ -84,7 +86,7 @@ def listops(
         seed: another seed, other trees.
 
     Raises:
-        ValueError: `max_length` is too small.
+        ValueError: `max_length` is too small, or there are not as many trees of these lengths.
     """
     del root
     if max_length < min_length + 6:
@@ -107,15 +109,36 @@ def _trees(
     part: PartName, count: int, min_length: int, max_length: int, max_depth: int, max_args: int, seed: int
 ) -> list[tuple[tuple[str, ...], int]]:
     """The tokens and the value of every tree of a part, all different."""
+    if (longest := _longest(max_depth, max_args)) <= min_length:
+        raise ValueError(
+            f"min_length must be below {longest}, the tokens of the largest tree of max_depth {max_depth} and"
+            f" max_args {max_args}: got {min_length}"
+        )
     draws = HashedDraws(f"listops/{seed}/{part}")
     found: dict[tuple[str, ...], int] = {}
+    vain = before = 0
     while len(found) < count:
+        vain, before = (vain + 1 if len(found) == before else 0), len(found)
+        if vain > MAX_VAIN_DRAWS:
+            raise ValueError(
+                f"{count} different trees of the part {part!r} with more than {min_length} and fewer than"
+                f" {max_length} tokens were not found, only {len(found)}: ask for fewer, for other"
+                f" lengths, a larger max_depth ({max_depth}) or max_args ({max_args})"
+            )
         tokens: list[str] = []
         if not _grow(tokens, draws, 1, max_depth, max_args, max_length) or len(tokens) <= min_length:
             continue
         if part_of(" ".join(tokens)) == part:
             found.setdefault(tuple(tokens), value_of(tokens))
     return list(found.items())
+
+
+def _longest(max_depth: int, max_args: int) -> int:
+    """Tokens of the largest tree."""
+    tokens = 1
+    for _ in range(max_depth - 1):
+        tokens = 2 + max_args * tokens
+    return tokens
 
 
 def _grow(

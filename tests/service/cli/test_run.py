@@ -67,6 +67,13 @@ def test_a_list_becomes_a_table_of_what_nothing_else_is_made_from(run: Any, pair
 
 
 @pytest.mark.usefixtures("working")
+def test_a_metric_that_no_result_has_is_named(run: Any, pair: Any) -> None:
+    code, _, err = run(pair, "--metric", "top1", "--metric", "tpo1")
+    assert code == 0
+    assert "no result has the metric 'tpo1'; did you mean 'top1'? (there are top1" in err
+
+
+@pytest.mark.usefixtures("working")
 def test_json_has_every_job(run: Any, pair: Any) -> None:
     answer = json.loads(run(pair, "--json")[1])
     assert list(answer) == ["trained", "attacked"]

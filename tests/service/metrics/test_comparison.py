@@ -200,7 +200,9 @@ def test_seconds_of_two_machines_are_compared_with_a_warning() -> None:
         return [Warning(code="measures_the_machine", message="m", evidence=evidence)]
 
     first = job("a", [1, 0], warnings=on("one", 4))
-    assert codes(compare([first, job("b", [1, 0], warnings=on("one", 4))])) == []
+    found = compare([first, job("b", [1, 0], warnings=on("one", 4))])
+    assert codes(found) == []
+    assert found.result_warnings == {"a": [on("one", 4)[0].code], "b": [on("one", 4)[0].code]}
     for other in (on("two", 4), on("one", 8)):
         found = compare([first, job("b", [1, 0], warnings=other)])
         assert codes(found) == ["measures_the_machine"]

@@ -31,7 +31,19 @@ from tests.support.databases import KINDS, fresh_database
 
 STATES = Path(__file__).resolve().parents[2] / "vectors" / "states"
 # Keys that answers may have now and did not have then.
-ADDED = frozenset({"unit", "signature", "deadline", "adjust", "tests", "adjusted_p_value", "note", "study"})
+ADDED = frozenset(
+    {
+        "unit",
+        "signature",
+        "deadline",
+        "adjust",
+        "tests",
+        "adjusted_p_value",
+        "note",
+        "study",
+        "result_warnings",
+    }
+)
 # Keys whose values follow from the methods of today, where they are computed anew.
 ENDS = frozenset({"ci_low", "ci_high", "ci_method"})
 TOLERANCE = 1e-12

@@ -99,3 +99,17 @@ def test_a_smaller_set_is_the_beginning_of_a_larger_one() -> None:
 def test_lengths_that_no_tree_has_are_refused() -> None:
     with pytest.raises(ValueError, match=r"max_length must be at least min_length \+ 6: got 10 and 8"):
         listops(None, "train", min_length=8, max_length=10)
+
+
+def test_lengths_beyond_the_largest_tree_are_refused() -> None:
+    # Depth 2 with 2 arguments: an operator, two digits, a bracket.
+    message = r"^min_length must be below 4, .*max_depth 2 and max_args 2: got 8$"
+    with pytest.raises(ValueError, match=message):
+        listops(None, "train", min_length=8, max_length=64, max_depth=2, max_args=2)
+
+
+def test_more_trees_than_there_are_end_in_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_VAIN_DRAWS", 300)
+    message = r"^4000 different trees of the part 'train' .* were not found, only \d+"
+    with pytest.raises(ValueError, match=message):
+        listops(None, "train", train=4000, min_length=3, max_length=9, max_depth=2, max_args=2, seed=5)
