@@ -126,7 +126,7 @@ def _of_layer(layer: _Layer, name: str) -> Metric:
 
 
 def _unscaled(value: float | None, log_scale: float, log: bool) -> float | None:
-    """value e^log_scale or its logarithm; None where it overflows a float, or there is none."""
+    """value e^log_scale or its logarithm; None where it overflows a float or was not measured."""
     if value is None:
         return None
     if log:
