@@ -327,6 +327,7 @@ def linearised(rng: np.random.Generator, n: int) -> float:
     paired = TABLES["perplexity"].paired(Pair("perplexity", sides[0], sides[1]))
     found = paired.difference("perplexity", (values[0], values[1])) if paired else None
     assert found is not None
+    assert found.test is not None
     return found.test.p_value
 
 

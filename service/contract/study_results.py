@@ -9,14 +9,18 @@ from assay.service.contract.studies import Adjustment
 
 
 class SeedValue(Answer):
-    """A metric with one seed."""
+    """A metric with one seed, of `n` examples."""
 
     seed: int
     value: float | None
+    n: int | None = None
 
 
 class ArmValue(Answer):
-    """A metric of one arm: mean and standard deviation over seeds (null with one); `n` examples each."""
+    """A metric of one arm: mean and standard deviation over seeds (null with one).
+
+    `n` examples each; null where seeds differ, as the examples that an attack could break do.
+    """
 
     arm: str
     mean: float | None
@@ -45,6 +49,8 @@ class StudyPower(Answer):
     `level` is 0.05 over the number of tests: that of the smallest p under Holm's adjustment. `with_twice` is
     for twice the seeds. The standard deviations are those of differences: over seeds, over examples, and of
     the rest; null where they are not estimated. `assumed` says that the spread over seeds is an assumption.
+    `least_error` is the standard error that a test of shares takes at least: that of n pairs without any
+    disagreement.
     """
 
     seeds: int
@@ -55,6 +61,7 @@ class StudyPower(Answer):
     sd_seeds: float | None
     sd_examples: float | None
     sd_rest: float | None
+    least_error: float | None = None
     assumed: bool
     text: str
 

@@ -91,13 +91,14 @@ AnyPairedTest = PairedTest | SignFlipTest | LinearisedTest | PairedBootstrap
 class Difference:
     """The second job's metric minus the first one's over the common examples, with its 95 % interval.
 
-    The ends are None where the method says that the examples are too few or do not differ.
+    The ends are None where the method says that the examples are too few or do not differ. `test` is None
+    where it is a bootstrap of so few, whose p would mean nothing.
     """
 
     value: float
     low: float | None
     high: float | None
-    test: AnyPairedTest
+    test: AnyPairedTest | None
     method: IntervalMethod = "bootstrap"
 
 
@@ -148,8 +149,10 @@ class Pair:
         return [column[rows[example]] for example in self.ids]
 
     def bootstrap(self, found: PairedDifference, resamples: int) -> Difference:
-        """A difference with its bootstrap test."""
+        """A difference with its bootstrap test; without one where there is a difference but no interval."""
         test = PairedBootstrap(p_value=found.p_value, n=len(self.ids), resamples=resamples)
+        if found.low is None and found.difference:
+            return Difference(found.difference, None, None, None, found.method)
         return Difference(found.difference, found.low, found.high, test, found.method)
 
 

@@ -35,6 +35,7 @@ from assay.service.metrics.study_tests import (
     Spread,
     interval,
     least,
+    least_error_of_shares,
     over_examples,
     over_seeds,
     two_way,
@@ -260,7 +261,8 @@ def _compared(
         components = Components(mean, spread.of_examples, spread.of_examples * n, 0.0)
     else:
         components, spread = two_way(pair.of_examples)
-    spread = least(spread, n) if pair.shares and metric.unit == "proportion" else spread
+    floored = pair.shares and metric.unit == "proportion"
+    spread = least(spread, n) if floored else spread
     if spread.error == 0:
         return _without_spread(found, components.mean)
     low, high = interval(pair.of_examples, components.mean, spread)
@@ -275,7 +277,8 @@ def _compared(
     if tested and s > 1:
         update["test"] = _test("two_way_t", components.mean, spread, s)
     if tested:
-        update["power"] = power_of(components, s, n)
+        error = least_error_of_shares(n) if floored else None
+        update["power"] = power_of(components, s, n, least_error=error)
     return found.model_copy(update=update)
 
 
@@ -310,7 +313,8 @@ def _adjusted(cells: Sequence[StudyCell], plan: StudyPlan) -> tuple[list[StudyCe
     """The cells with adjusted p-values and the power at the level of the smallest of them."""
     tests = [found.test for cell in cells for found in cell.comparisons if found.test is not None]
     adjusted = iter(ADJUSTMENTS[plan.adjust]([test.p_value for test in tests]) if tests else [])
-    count = max(1, len(tests))
+    # With one seed there are no tests yet: those that further seeds would bring.
+    count = len(tests) or max(1, sum(one.power is not None for cell in cells for one in cell.comparisons))
 
     def finished(found: StudyComparison, unit: Unit | None) -> StudyComparison:
         update: dict[str, Any] = {}
@@ -330,12 +334,13 @@ def _adjusted(cells: Sequence[StudyCell], plan: StudyPlan) -> tuple[list[StudyCe
 def _arm_value(arm: MeasuredArm, runs: Sequence[_Measured], name: str) -> ArmValue:
     metrics = [(one.seed, one.result.metrics[name]) for one in runs]
     known = [metric.value for _, metric in metrics if metric.value is not None]
+    counts = {metric.n for _, metric in metrics}
     return ArmValue(
         arm=arm.name,
         mean=math.fsum(known) / len(known) if known else None,
         sd=stdev(known) if len(known) > 1 else None,
-        n=metrics[0][1].n if metrics else None,
-        seeds=[SeedValue(seed=seed, value=metric.value) for seed, metric in metrics],
+        n=counts.pop() if len(counts) == 1 else None,
+        seeds=[SeedValue(seed=seed, value=metric.value, n=metric.n) for seed, metric in metrics],
     )
 
 

@@ -12,13 +12,16 @@ from assay.service.metrics.study_tests import Components, resolved
 FEW_SEEDS = 6
 
 
-def power_of(components: Components, seeds: int, n: int | None) -> StudyPower:
+def power_of(
+    components: Components, seeds: int, n: int | None, *, least_error: float | None = None
+) -> StudyPower:
     """The power of a comparison, before its level is known: see `at_level`.
 
     Args:
         components: of variance.
         seeds: their number.
         n: examples; None for metrics without values of examples.
+        least_error: the standard error that the test takes at least, if any.
     """
     sds = [math.sqrt(part) for part in components[1:]]
     return StudyPower(
@@ -30,6 +33,7 @@ def power_of(components: Components, seeds: int, n: int | None) -> StudyPower:
         sd_seeds=sds[0],
         sd_examples=None if n is None else sds[1],
         sd_rest=None if n is None else sds[2],
+        least_error=least_error,
         assumed=seeds == 1,
         text="",
     )
@@ -46,9 +50,10 @@ def at_level(power: StudyPower, level: float, unit: Unit | None) -> StudyPower:
     n = power.n or 2
     sds = (power.sd_seeds or 0.0, power.sd_examples or 0.0, power.sd_rest or 0.0)
     components = Components(0.0, *(sd * sd for sd in sds))
-    now = resolved(components, power.seeds, n, level) if power.seeds > 1 else None
+    least = power.least_error or 0.0
+    now = resolved(components, power.seeds, n, level, least_error=least) if power.seeds > 1 else None
     more = 2 * power.seeds if power.seeds > 1 else 3
-    then = resolved(components, more, n, level)
+    then = resolved(components, more, n, level, least_error=least)
     return power.model_copy(
         update={
             "level": level,

@@ -115,7 +115,7 @@ def _warnings(results: StudyResults) -> list[str]:
         for code, count in cell.warnings.items():
             places.setdefault(code, {})[label(cell)] = count
     return [
-        f"warning {code}: {', '.join(f'{name} ({count} runs)' for name, count in found.items())}"
+        f"warning {code}: {', '.join(f'{name} (runs: {count})' for name, count in found.items())}"
         for code, found in places.items()
     ]
 
@@ -126,7 +126,7 @@ def _powers(results: StudyResults) -> list[str]:
     for cell in results.cells:
         for one in cell.comparisons:
             if one.power is not None and one.power.with_twice is not None:
-                text = f"{label(cell)}, {one.arm}: {one.power.text}"
+                text = f"{label(cell)}, {cell.metric}, {one.arm}: {one.power.text}"
                 found.setdefault(cell.unit, []).append((one.power.resolves or one.power.with_twice, text))
     ends = [(min(listed), max(listed)) for listed in found.values()]
     return [f"power: {text}" for pair in ends for _, text in dict.fromkeys(pair)]
@@ -144,7 +144,9 @@ def _spread(arm: ArmValue, unit: Unit | None) -> str:
     if arm.mean is None:
         return "-"
     sd = "" if arm.sd is None else f" ± {_number(arm.sd, unit)}"
-    return f"{_number(arm.mean, unit)}{sd}{' %' if unit in PERCENT else ''}"
+    known = sum(one.value is not None for one in arm.seeds)
+    some = "" if known == len(arm.seeds) else f" ({known} of {len(arm.seeds)} seeds have a value)"
+    return f"{_number(arm.mean, unit)}{sd}{' %' if unit in PERCENT else ''}{some}"
 
 
 def _difference(found: StudyComparison, unit: Unit | None) -> str:

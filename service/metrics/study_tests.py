@@ -132,11 +132,16 @@ def least(spread: Spread, n: int) -> Spread:
     Tango 1998, "Equivalence test and confidence interval for the difference in proportions for the
     paired-sample design": without disagreement the 95 % score interval is +- z^2 / (n + z^2).
     """
-    floor = Z_SQUARE / (n + Z_SQUARE) ** 2
+    floor = least_error_of_shares(n) ** 2
     whole = spread.of_seeds + spread.of_examples
     if whole >= floor:
         return spread
     return spread._replace(of_examples=spread.of_examples + floor - whole)
+
+
+def least_error_of_shares(n: int) -> float:
+    """The least standard error that a test of shares of n examples takes: see `least`."""
+    return math.sqrt(Z_SQUARE) / (n + Z_SQUARE)
 
 
 def interval(differences: Differences, mean: float, spread: Spread) -> Interval:
@@ -180,7 +185,7 @@ def _draws(s: int, blocks: int) -> list[tuple[list[tuple[int, int]], Pick]]:
     ]
 
 
-def resolved(components: Components, seeds: int, n: int, level: float) -> float:
+def resolved(components: Components, seeds: int, n: int, level: float, *, least_error: float = 0.0) -> float:
     """The difference that is found with 80 % power by so many seeds and examples, tested at a level.
 
     (t at the level + t at 80 %) standard errors, with the components as if they were known.
@@ -190,6 +195,7 @@ def resolved(components: Components, seeds: int, n: int, level: float) -> float:
         seeds: at least 2.
         n: examples, at least 2.
         level: of the two-sided test, in (0, 1).
+        least_error: the standard error that the test takes at least.
     """
     spread = Spread(
         components.seeds / seeds + components.rest / (seeds * n),
@@ -197,5 +203,8 @@ def resolved(components: Components, seeds: int, n: int, level: float) -> float:
         seeds - 1.0,
         n - 1.0,
     )
+    missing = least_error * least_error - spread.of_seeds - spread.of_examples
+    if missing > 0:
+        spread = spread._replace(of_examples=spread.of_examples + missing)
     critical = spread.critical(max(level, MIN_P)) + spread.critical(2 * (1 - POWER))
     return critical * spread.error

@@ -43,6 +43,7 @@ def crash_and_restart(running: RunningService, job_id: str) -> None:
     running.start()
 
 
+@pytest.mark.slow
 def test_same_bits_with_one_worker_two_workers_and_kills(
     calm: RunningService, rough: RunningService, tmp_path: Path
 ) -> None:

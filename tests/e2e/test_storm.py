@@ -74,6 +74,7 @@ def test_a_killed_node_leaves_no_evaluator_and_its_shard_is_done_by_the_next(
     assert len(cluster.evaluators()) == 1
 
 
+@pytest.mark.slow
 def test_a_canceled_evaluator_that_resists_is_gone_and_the_next_shard_runs_within_20_seconds(
     cluster: Cluster, store: Store
 ) -> None:

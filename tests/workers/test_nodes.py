@@ -84,6 +84,7 @@ def evaluators(pid: int) -> list[int]:
     return [one for one in family(pid) if FAKE.name in command_line(one)]
 
 
+@pytest.mark.slow
 def test_a_ring_wakes_an_idle_node_and_its_plan_wakes_the_others(
     box: Box, store: Store, redis_server: PrivateRedis
 ) -> None:

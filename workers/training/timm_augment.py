@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 from PIL import Image
-from timm.data.auto_augment import rand_augment_transform
+from timm.data.auto_augment import posterize, rand_augment_transform
 from timm.data.mixup import Mixup
 from timm.data.random_erasing import RandomErasing
 from timm.data.transforms import RandomResizedCropAndInterpolation
@@ -124,5 +124,17 @@ def _transforms(augmentation: Augmentation, size: int, mean: Sequence[float]) ->
             "img_mean": tuple(min(255, round(255 * value)) for value in mean),
             "interpolation": Image.Resampling.BICUBIC,
         }
-        found.append(rand_augment_transform(augmentation.rand_augment, parameters))
+        policy = rand_augment_transform(augmentation.rand_augment, parameters)
+        for operation in policy.ops:
+            if operation.aug_fn is posterize:
+                operation.aug_fn = _posterize
+        found.append(policy)
     return found
+
+
+def _posterize(image: Image.Image, bits: int, **others: object) -> Image.Image:
+    """timm's, which keeps 4 to 0 bits; Pillow 12 and later refuse 0, which made the image black before."""
+    if bits < 1:
+        return Image.new(image.mode, image.size)
+    kept: Image.Image = posterize(image, bits, **others)
+    return kept

@@ -96,7 +96,7 @@ def test_of_jobs_that_share_some_images_these_are_compared() -> None:
 
 
 def test_a_value_that_the_counts_do_not_give_is_not_tested() -> None:
-    jobs = [job("a", 0.5, range(8)), job("b", 0.7, range(8), corrupted_miou=0.25)]
+    jobs = [job("a", 0.5, range(12)), job("b", 0.7, range(12), corrupted_miou=0.25)]
     by_metric = {row.metric: row.test for row in compare(jobs).rows}
     assert by_metric["corrupted_miou"] is None
     assert by_metric["corrupted_mean_accuracy"] is not None

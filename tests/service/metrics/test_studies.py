@@ -213,10 +213,27 @@ def test_warnings_of_runs_are_counted() -> None:
         object.__setattr__(run, "results", {0: result})
     results = study_results(plan(3), arms)
     assert results.cells[0].warnings == {"zero_gradient": 2}
-    assert "warning zero_gradient: cell 0 (2 runs)" in lines(results)
+    assert "warning zero_gradient: cell 0 (runs: 2)" in lines(results)
 
 
 def test_power_is_told_in_words_once_for_the_best_and_the_worst_cell() -> None:
     told = [line for line in lines(found()) if line.startswith("power: ")]
     assert len(told) == 2
     assert all("6 seeds and 100 examples find a difference of" in line for line in told)
+    assert all(cell.metric in line for cell in found().cells[:1] for line in told)
+
+
+def test_no_difference_is_resolved_that_the_test_could_not_find() -> None:
+    """Arms without any disagreement: the test takes the error of Tango's interval at least."""
+    same = [[1] * 50 for _ in range(6)]
+    results = study_results(plan(6), [measured("one", [same]), measured("other", [same])])
+    power = results.cells[0].comparisons[0].power
+    assert power is not None
+    assert power.least_error == pytest.approx(1.96 / (50 + 1.96**2), rel=1e-4)
+    assert power.resolves is not None
+    assert power.resolves > 1.96 * power.least_error
+
+
+def test_one_seed_has_the_level_of_the_tests_to_come() -> None:
+    powers = [one.power for cell in found(seeds=1).cells for one in cell.comparisons]
+    assert [power.level for power in powers if power is not None] == [0.025, 0.025]

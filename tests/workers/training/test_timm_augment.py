@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from timm.data.auto_augment import posterize
 from timm.data.distributed_sampler import RepeatAugSampler
 from timm.data.transforms import RandomResizedCropAndInterpolation
 from torch import Tensor
@@ -18,7 +19,7 @@ from assay.workers.training.batch_workers import MadeBatches
 from assay.workers.training.batches import Batches
 from assay.workers.training.randomness import library_generators_restored, seed_libraries
 from assay.workers.training.recipe import Augmentation
-from assay.workers.training.timm_augment import TimmExamples, mix_batch
+from assay.workers.training.timm_augment import TimmExamples, _posterize, mix_batch
 
 EVERYTHING = Augmentation(
     flip=True, smallest_crop=0.5, rand_augment="rand-m9-mstd0.5-inc1", erase=0.5, mixup=0.8, cutmix=1.0
@@ -193,3 +194,17 @@ def test_repeated_augmentation_visits_the_examples_of_timms_sampler(
         wanted = data.images(list(sampler), 8)
         found = torch.cat([batch.images for batch in source.between(5 * epoch, 5 * epoch + 5)])
         torch.testing.assert_close(found, wanted, rtol=0, atol=0.5 / 255 + 1e-6)
+
+
+def test_posterizing_to_no_bits_is_black_and_else_timms() -> None:
+    image = Image.fromarray(np.arange(192, dtype=np.uint8).reshape(8, 8, 3))
+    assert _posterize(image, 0).getextrema() == ((0, 0), (0, 0), (0, 0))
+    for bits in range(1, 9):
+        assert np.array_equal(_posterize(image, bits), posterize(image, bits))
+
+
+def test_every_magnitude_of_the_published_policy_runs() -> None:
+    data = Pictures(2)
+    augmentation = Augmentation(rand_augment="rand-m10-mstd0-inc1-n15")
+    examples = TimmExamples(data, augmentation, 16)
+    assert {tuple(examples.make(0, seed).image.shape[1:]) for seed in range(30)} == {(16, 16)}
