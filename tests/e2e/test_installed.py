@@ -68,6 +68,7 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
+@pytest.mark.slow
 def test_it_runs_beside_packages_of_these_names(python: Path, folder: Path) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}"

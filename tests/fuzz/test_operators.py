@@ -18,6 +18,7 @@ def run(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
 
 
+@pytest.mark.slow
 def test_no_listed_operator_leaves_its_tensors() -> None:
     done = run("--calls", "2", "--seed", "0")
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

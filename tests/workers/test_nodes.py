@@ -119,6 +119,7 @@ def test_without_doorbells_the_reaper_wakes_the_node(
     assert ended(store, job_id).state == "succeeded"
 
 
+@pytest.mark.slow
 def test_sigterm_gives_the_shard_back_uncounted(box: Box, store: Store) -> None:
     started = box()
     job_id = submit(store, "shards=1 seconds=600")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from assay.service.app import create_app
 from assay.service.settings import Settings
@@ -88,6 +89,7 @@ def all_jobs(store: Store) -> list[JobRow]:
             return found
 
 
+@pytest.mark.slow
 def test_repeated_keys_make_no_job_twice(database_url: str, tmp_path: Path) -> None:
     with servers(database_url, tmp_path) as addresses:
         answers = post_all(addresses)

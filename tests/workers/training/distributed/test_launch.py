@@ -35,6 +35,7 @@ def request(spec: dict[str, Any], folder: Path, epochs: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_two_processes_train_and_this_one_evaluates(
     spec: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
