@@ -63,6 +63,7 @@ def run_in(environment: Path, *arguments: str, cwd: Path) -> subprocess.Complete
     return subprocess.run(command, cwd=cwd, env=kept, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_the_environment_of_the_service_image(environment: Path, tmp_path: Path) -> None:
     """One test, because making it is most of the time: small, without torch, and what is run is in it."""
     blocks = sum(path.lstat().st_blocks for path in environment.rglob("*"))

@@ -63,6 +63,7 @@ def test_it_starts_works_and_ends_as_the_compose_file_says(containers: Container
     assert not list((containers.folder / "cwd").iterdir()), "the root file system is read-only"
 
 
+@pytest.mark.slow
 def test_nothing_starts_without_a_password_of_its_own(containers: Containers) -> None:
     there = containers.services["service"]["environment"]["ASSAY_DATABASE_URL"]
     for name, password, why in (

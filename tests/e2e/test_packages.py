@@ -100,6 +100,7 @@ def check_metrics(evaluation: EvaluationResult) -> None:
                 assert metric.ci_low <= metric.value <= metric.ci_high, name
 
 
+@pytest.mark.slow
 def test_one_component_of_every_kind_runs_to_its_results_and_a_broken_package_is_left_out(
     site: Path, tmp_path: Path, running: list[RunningService]
 ) -> None:
