@@ -26,7 +26,7 @@ __all__ = ["returns"]
 
 TASKS = ("control",)
 TABLE = "returns"
-# Whatever the dtype of the job.
+# At every dtype of the job.
 FACTS = {"arithmetic": "float64"}
 PAPER = (
     "Fu et al. 2020, D4RL; Zhang et al. 2020, Robust Deep Reinforcement Learning against Adversarial"

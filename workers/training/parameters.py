@@ -28,6 +28,13 @@ SELECTION_RULES = (
         "selection is 'released_test': validation must be 0",
     ),
 )
+LONG_RANGE_RULES = (
+    (
+        "params.warmup_steps is None or params.steps is None or params.warmup_steps <= params.steps",
+        "warmup_steps must not be larger than steps",
+    ),
+    *SELECTION_RULES,
+)
 
 # Forward and backward passes per example and visit: those of `AdversarialTraining.passes`, or one.
 _UPDATE = "((params.adversarial == 'trades' and 2) or 1)"

@@ -18,7 +18,6 @@ from assay.service.metrics.analyses.svg import Panel, Series, draw
 from assay.service.metrics.paired import Rows
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
-SCORES = ("score", "softmax_score")
 METRICS = ("instability_ratio", "instability", "softmax_instability")
 
 

@@ -40,7 +40,7 @@ def network(discrete: bool = True, depth: int = 2) -> PolicyNetwork:
 
 
 def windows(lengths: list[int], side: str = "right", seed: int = 1) -> Tensor:
-    """Contexts (B, K, S + A + 3) of so many steps; the same numbers on whichever side the padding is."""
+    """Contexts (B, K, S + A + 3) of so many steps; the same numbers with padding on either side."""
     draws = torch.Generator().manual_seed(seed)
     packed = torch.zeros(len(lengths), K, S + A + 3, dtype=torch.float64)
     for row, length in enumerate(lengths):

@@ -10,7 +10,7 @@ from typing import Annotated
 from annotated_types import Gt, Interval, Le
 
 from assay.workers.training.parameters import (
-    SELECTION_RULES,
+    LONG_RANGE_RULES,
     LongRangeTask,
     LongRangeTaskName,
     LongRangeValues,
@@ -25,13 +25,7 @@ __all__ = ["lra_primal"]
 
 TASKS = ("sequence",)
 PAPER = "Chen et al. 2023, Primal-Attention: Self-attention through Asymmetric Kernel SVD"
-RULES = (
-    (
-        "params.warmup_steps is None or params.steps is None or params.warmup_steps <= params.steps",
-        "warmup_steps must not be larger than steps",
-    ),
-    *SELECTION_RULES,
-)
+RULES = LONG_RANGE_RULES
 PUBLISHED: dict[LongRangeTaskName, LongRangeValues] = {
     "listops": LongRangeValues(5000, 32, 1e-4, 1000, 50),
     "text": LongRangeValues(20_000, 32, 1e-4, 8000, 500),

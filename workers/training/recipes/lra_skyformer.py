@@ -11,7 +11,7 @@ from typing import Annotated
 from annotated_types import Gt, Interval, Le
 
 from assay.workers.training.parameters import (
-    SELECTION_RULES,
+    LONG_RANGE_RULES,
     LongRangeTask,
     LongRangeTaskName,
     LongRangeValues,
@@ -26,13 +26,7 @@ __all__ = ["lra_skyformer"]
 
 TASKS = ("sequence",)
 PAPER = "Chen et al. 2021, Skyformer: remodel self-attention with Gaussian kernel and Nystrom method"
-RULES = (
-    (
-        "params.warmup_steps is None or params.steps is None or params.warmup_steps <= params.steps",
-        "warmup_steps must not be larger than steps",
-    ),
-    *SELECTION_RULES,
-)
+RULES = LONG_RANGE_RULES
 PUBLISHED: dict[LongRangeTaskName, LongRangeValues] = {
     "listops": LongRangeValues(50_000, 32, 1e-4, 1000, 500),
     "text": LongRangeValues(50_000, 32, 1e-4, 80, 500),

@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
+import timm.optim as timm_optim
+import timm.scheduler as timm_scheduler
 import torch
+from timm.models import vision_transformer as module
 from torch import nn
 from torch.nn import functional
 from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR, PolynomialLR
@@ -29,9 +32,6 @@ from assay.workers.training.recipes.uea import uea
 from assay.workers.training.recipes.wikitext import wikitext
 from assay.workers.training.recipes.wikitext_fairseq import wikitext_fairseq
 from assay.workers.training.schedule import learning_rate
-
-timm_optim = pytest.importorskip("timm.optim")
-timm_scheduler = pytest.importorskip("timm.scheduler")
 
 # Steps of an epoch: few, so that 300 epochs are quick; ImageNet has 1251.
 PER_EPOCH = 3
@@ -174,7 +174,6 @@ IGNORED = {"params", "foreach", "fused", "capturable", "differentiable", "maximi
 
 def network() -> nn.Module:
     """timm's own transformer: norms, biases, a class token and position embeddings."""
-    module = pytest.importorskip("timm.models.vision_transformer")
     with torch.random.fork_rng([]):
         torch.manual_seed(0)
         shape = {"img_size": 8, "patch_size": 4, "in_chans": 1, "embed_dim": 12, "depth": 1, "num_heads": 3}
