@@ -9,10 +9,21 @@ from urllib.parse import quote
 
 from assay.service.api.outcome_tables import read_result
 from assay.service.contract.checkpoints import Checkpoint, Faults, ProgramFacts
-from assay.service.contract.results import Artifact, Job, JobError, Links, Progress, Provenance, Results
+from assay.service.contract.results import (
+    Artifact,
+    EvaluationResult,
+    Job,
+    JobError,
+    Links,
+    Progress,
+    Provenance,
+    Results,
+    Warning,
+)
 from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import evaluations_in
 from assay.service.contract.threat import ThreatOf
+from assay.service.contract.warning_codes import WarningCode
 from assay.service.contract.weights_options import Normalization
 from assay.service.metrics.sanity_checks import cross_checks
 from assay.service.store.live import Live
@@ -27,6 +38,8 @@ JOBS_PATH = "/api/v1/jobs"
 AT_WORK = frozenset({JobState.STARTING, JobState.RUNNING, JobState.CANCELING})
 # States in which a job without workers goes on waiting for one.
 UNHEARD = frozenset({JobState.QUEUED, JobState.STARTING, JobState.RUNNING})
+# Notes that every attack of a job has alike: shown once for the job.
+ONCE: frozenset[WarningCode] = frozenset({"top5_upper_bound"})
 NOBODY_LISTENS = "no worker is listening for this job"
 
 
@@ -164,18 +177,42 @@ def links(job_id: str) -> Links:
 
 def results_view(row: JobRow, results: dict[int, dict[str, object]], threat_of: ThreatOf) -> Results:
     """The results so far, in the order of the spec; the threats of attacks are for checks across them."""
-    evaluations = [read_result(results[index]) for index in sorted(results)]
+    evaluations, repeated = _once([read_result(results[index]) for index in sorted(results)])
     expected = len(evaluations_in(row.spec))
     complete = row.state == JobState.SUCCEEDED and len(evaluations) >= expected
     return Results(
         job=row.id,
         complete=complete,
         evaluations=evaluations,
-        warnings=[*left_out_warnings(row.spec), *cross_checks(evaluations, threat_of)],
+        warnings=[*left_out_warnings(row.spec), *cross_checks(evaluations, threat_of), *repeated],
         error=job_error(row),
         provenance=None if row.provenance is None else Provenance.model_validate(row.provenance),
         signature=f"{JOBS_PATH}/{row.id}/signature" if complete else None,
     )
+
+
+def _once(evaluations: Sequence[EvaluationResult]) -> tuple[list[EvaluationResult], list[Warning]]:
+    """The evaluations without the notes that say the same of every attack, and one note for the job."""
+    found = [
+        (index, warning)
+        for index, evaluation in enumerate(evaluations)
+        for warning in evaluation.warnings
+        if warning.code in ONCE
+    ]
+    if not found:
+        return list(evaluations), []
+    left = [
+        part.model_copy(update={"warnings": [one for one in part.warnings if one.code not in ONCE]})
+        for part in evaluations
+    ]
+    places: dict[str, list[int]] = {}
+    first = {warning.message: warning for _, warning in reversed(found)}
+    for index, warning in found:
+        places.setdefault(warning.message, []).append(index)
+    return left, [
+        first[message].model_copy(update={"evidence": {"evaluations": indices}})
+        for message, indices in places.items()
+    ]
 
 
 def artifact_view(job_id: str, row: ArtifactRow) -> Artifact:

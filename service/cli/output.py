@@ -15,6 +15,7 @@ from assay.service.catalog.schema_text import describe
 from assay.service.contract.errors import AssayError, ErrorDetail
 from assay.service.contract.problems import path_text
 from assay.service.contract.results import Artifact, EvaluationResult, Job, Metric, Results, Unit, Warning
+from assay.service.contract.warning_codes import SEVERITIES
 
 # Units shown in percent.
 IN_PERCENT: frozenset[Unit | None] = frozenset({"proportion", "ratio"})
@@ -140,14 +141,14 @@ def _codes(warnings: Sequence[Warning]) -> str:
 
 
 def warning_lines(found: Sequence[tuple[str, Warning]]) -> list[str]:
-    """A line per distinct warning, with the names of its evaluations."""
-    places: dict[tuple[str, str], dict[str, None]] = {}
-    for place, warning in found:
-        places.setdefault((warning.code, warning.message), {})[place] = None
+    """A line per distinct warning, with the names of its evaluations; the gravest first."""
+    places: dict[tuple[str, str, str], dict[str, None]] = {}
+    for place, warning in sorted(found, key=lambda item: SEVERITIES.index(item[1].severity)):
+        places.setdefault((warning.severity, warning.code, warning.message), {})[place] = None
     lines = []
-    for (code, message), names in places.items():
+    for (severity, code, message), names in places.items():
         where = ", ".join(filter(None, names))
-        lines.append(printable(f"warning {code}{f' ({where})' if where else ''}: {message}"))
+        lines.append(printable(f"{severity} {code}{f' ({where})' if where else ''}: {message}"))
     return lines
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from assay.service.contract.specs import Protocol
 from assay.service.contract.states import JobState
-from assay.service.contract.warning_codes import WarningCode
+from assay.service.contract.warning_codes import SEVERITY, Severity, WarningCode
 
 Item = TypeVar("Item")
 RowProtocol = Literal[Protocol, "language", "sequence", "series", "control"]
@@ -107,11 +107,23 @@ class Metric(Answer):
 
 
 class Warning(Answer):  # noqa: A001 (the contract's name)
-    """A caveat about a number, with the evidence for it."""
+    """A caveat about a number, with the evidence for it.
+
+    `severity` is that of the code, also where a stored warning of an earlier version has none.
+    """
 
     code: WarningCode
+    severity: Severity = "caution"
     message: str
     evidence: dict[str, Any] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_severity(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("severity") is None:
+            known = {str(code): severity for code, severity in SEVERITY.items()}
+            return {**given, "severity": known.get(str(given.get("code")), "caution")}
+        return given
 
 
 class Breakdown(Answer):

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+Severity = Literal["invalid", "caution", "note"]
+"""How much a warning matters, the gravest first.
+
+- invalid: the number is not what its name says; do not publish it.
+- caution: the number may mislead; read the message before it is used.
+- note: expected here, and to be stated beside the number.
+"""
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 
 WarningCode = Literal[
     # about the model and the data
@@ -65,3 +75,16 @@ WarningCode = Literal[
     "different_data",
     "different_seeds",
 ]
+
+_INVALID = "leaks_future different_data"
+_NOTE = (
+    "regenerated_set subset analysis_only fewer_classes_than_targets too_few_classes_for_dlr library_backend"
+    " top5_upper_bound cut_texts cut_sequences swapped_to_unknown recipe_left_out reduced_batch"
+    " scaled_learning_rate screened undefined_metric no_worker_with_devices package_not_checked left_out"
+    " quotients_left_out measures_the_machine incomplete"
+)
+# A warning may state a graver one: `zero_gradient` of every example.
+SEVERITY: Mapping[WarningCode, Severity] = {
+    code: "invalid" if code in _INVALID.split() else "note" if code in _NOTE.split() else "caution"
+    for code in get_args(WarningCode)
+}

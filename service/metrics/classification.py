@@ -20,8 +20,8 @@ from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary,
 
 # Metric to outcome column: the share of its true entries.
 SHARES = {"top1": "correct", "top5": "correct5", "top1_8bit": "correct8"}
-# Fewer classes have no top-5 accuracy.
-TOP5_CLASSES = 5
+# With fewer classes than this, top-5 accuracy says nothing: of five classes it is always 1.
+TOP5_CLASSES = 6
 # Metric to outcome column: its median over the broken examples.
 MEDIANS = {"median_linf": "linf", "median_l2": "l2"}
 COLUMNS = "id label prediction correct correct5 clean_correct loss forward backward"
@@ -38,7 +38,7 @@ class Classification(OutcomeTable):
     units: ClassVar[Units] = {"top1": "proportion", "top5": "proportion"}
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
-        """Accuracies; top-5 of data with more than four classes."""
+        """Accuracies; top-5 of data with six classes or more."""
         return Summary(_telling(classification_metrics(rows), context))
 
     def paired(self, pair: Pair) -> PairedMetrics:
@@ -86,7 +86,7 @@ class Attack(Classification):
 
 
 def _telling(metrics: dict[str, Metric], context: Context) -> dict[str, Metric]:
-    """The metrics less top-5 where there are no five classes, of which it is always 1."""
+    """The metrics less top-5 where there are fewer than six classes: among five it is always 1."""
     few = context.classes is not None and context.classes < TOP5_CLASSES
     return {name: metric for name, metric in metrics.items() if not (few and name == "top5")}
 

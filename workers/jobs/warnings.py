@@ -15,6 +15,7 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.records import Evidence, Plan, PlannedEvaluation
 from assay.service.contract.results import StageBreakdown, Warning
 from assay.service.contract.stored_specs import Params
+from assay.service.contract.warning_codes import SEVERITY, Severity
 from assay.service.metrics.classification import TOP5_CLASSES
 from assay.service.metrics.sanity_checks import MIN_EXAMPLES, TOLERANCE
 from assay.workers.jobs.library_backends import describe
@@ -141,7 +142,9 @@ def _counted(evidence: Sequence[Evidence], row: Row) -> Iterator[Warning]:
         if count > RARE.get(code, 0) * n:
             stages = _by_stage(evidence, code)
             found = {"count": count, "n": n, **({"stages": stages} if stages else {})}
-            yield Warning(code=code, message=text.format(count=count, n=n), evidence=found)
+            meaningless = code == "zero_gradient" and count == n and not row.breakdown
+            severity: Severity = "invalid" if meaningless else SEVERITY[code]
+            yield Warning(code=code, severity=severity, message=text.format(count=count, n=n), evidence=found)
 
 
 def _by_stage(evidence: Sequence[Evidence], code: CountedCode) -> dict[str, int]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from assay.service.api.views import device_of, iso
+from assay.service.api.views import device_of, iso, results_view
 from assay.service.contract.states import JobState
 from assay.service.store.rows import JobRow
 from assay.service.store.transactions.event_log import eta_seconds
@@ -78,3 +78,28 @@ def test_times_are_utc_with_z() -> None:
 def test_the_plan_pins_the_device() -> None:
     assert device_of(row()) == "auto"
     assert device_of(row(plan={"device": "cuda"})) == "cuda"
+
+
+def evaluation(*codes: str) -> dict[str, Any]:
+    return {
+        "name": "pgd",
+        "params": {},
+        "data": {"name": "digits", "params": {}},
+        "protocol": "pixel",
+        "backend": "native",
+        "metrics": {},
+        "warnings": [{"code": code, "message": f"{code} of all", "evidence": {}} for code in codes],
+        "seconds": 1.0,
+        "forward_passes": 1,
+        "backward_passes": 1,
+    }
+
+
+def test_a_note_that_every_attack_has_is_one_of_the_job() -> None:
+    spec = {"kind": "evaluate", "evaluations": [{"name": "pgd"}] * 3}
+    stored = [evaluation("subset", "top5_upper_bound"), evaluation("subset"), evaluation("top5_upper_bound")]
+    found = results_view(row(spec=spec), dict(enumerate(stored)), lambda name: None)
+    assert [[one.code for one in part.warnings] for part in found.evaluations] == [["subset"], ["subset"], []]
+    assert [(one.code, one.evidence) for one in found.warnings] == [
+        ("top5_upper_bound", {"evaluations": [0, 2]})
+    ]

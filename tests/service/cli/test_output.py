@@ -123,7 +123,7 @@ def test_results_have_intervals_and_warnings() -> None:
     lines = output.results_table(results()).splitlines()
     cells = ["pgd", "epsilon=2/255", "top1", "50.0 %", "[10.0 %, 90.0 %]", "4", "subset"]
     assert re.split(r" {2,}", lines[1]) == cells
-    assert lines[2:] == ["pgd: steps=3 protocol=pixel", "warning subset (pgd): be careful"]
+    assert lines[2:] == ["pgd: steps=3 protocol=pixel", "note subset (pgd): be careful"]
 
 
 def test_warnings_of_several_evaluations_are_one_line() -> None:
@@ -132,7 +132,7 @@ def test_warnings_of_several_evaluations_are_one_line() -> None:
     whole = Warning(code="incomplete", message="look at all")
     lines = output.results_table(results(evaluations=parts, warnings=[whole])).splitlines()
     assert [line.split()[-1] for line in lines[1:4]] == ["subset", "subset", "4"]
-    assert lines[-2:] == ["warning incomplete: look at all", "warning subset (pgd, fgsm): be careful"]
+    assert lines[-2:] == ["note incomplete: look at all", "note subset (pgd, fgsm): be careful"]
 
 
 def test_rows_show_what_tells_them_apart() -> None:
@@ -187,9 +187,9 @@ def test_comparisons_have_p_values() -> None:
     assert re.split(r" {2,}", lines[4])[-4:] == ["-", "0.5", "-", "paired bootstrap"]
     assert re.split(r" {2,}", lines[5])[4:6] == ["0.5", "0.75"]
     assert re.split(r" {2,}", lines[5])[-2:] == ["-", "-"]
-    assert lines[6:] == ["pgd: protocol=paper data=digits", "warning not_common: only one"]
+    assert lines[6:] == ["pgd: protocol=paper data=digits", "caution not_common: only one"]
     noted = output.comparison_table(comparison | {"note": "weights, not methods"}).splitlines()
-    assert noted[-2:] == ["note: weights, not methods", "warning not_common: only one"]
+    assert noted[-2:] == ["note: weights, not methods", "caution not_common: only one"]
     older = {key: value for key, value in comparison.items() if key != "adjust"}
     assert "ADJUSTED P  TEST" in output.comparison_table(older)
     written = comparison_markdown(comparison).splitlines()

@@ -91,8 +91,8 @@ def test_no_examples_give_no_value() -> None:
     assert proportion(0, 0, higher_is_better=True).value is None
 
 
-@pytest.mark.parametrize(("classes", "shown"), [(2, False), (4, False), (5, True), (None, True)])
-def test_top_5_of_four_classes_or_fewer_is_not_reported(classes: int | None, shown: bool) -> None:
+@pytest.mark.parametrize(("classes", "shown"), [(2, False), (5, False), (6, True), (None, True)])
+def test_top_5_of_five_classes_or_fewer_is_not_reported(classes: int | None, shown: bool) -> None:
     columns = {
         "id": ["a", "b"],
         "correct": [1, 0],

@@ -233,7 +233,7 @@ def test_the_merge_hands_everything_on(store: Store) -> None:
     item = {"name": "autoattack", "params": STANDARD, "data": None}
     job = store.jobs.get(add(store, evaluate_spec() | {"evaluations": [item]}))
     facts = FACTS | {"weights_sha256": "w", "data_sha256": {}}
-    planned = {"n": 4, "available": 4, "classes": 5}
+    planned = {"n": 4, "available": 4, "classes": 6}
     job = replace(job, plan=facts | {"evaluations": [planned]})
     stages = [
         {
@@ -278,6 +278,16 @@ def test_the_merge_hands_everything_on(store: Store) -> None:
     assert all(isinstance(warning, Warning) for warning in result.warnings)
 
 
+@pytest.mark.parametrize(("count", "severity"), [(11, "caution"), (12, "invalid")])
+def test_an_attack_without_any_gradient_measures_nothing(count: int, severity: str) -> None:
+    plan: Any = {"untrained": False, "batch_size": 4}
+    planned: Any = {"n": 12, "available": 12}
+    evidence: Any = [{"zero_gradient": 5}, {"zero_gradient": count - 5}]
+    row = Row("pgd", {}, "native", attack=True, worst_case=True, planned=planned)
+    found = [one for one in of_evaluation(plan, evidence, row) if one.code == "zero_gradient"]
+    assert [one.severity for one in found] == [severity]
+
+
 @pytest.mark.parametrize(("unknown", "found"), [(10, {}), (11, {"unknown_words": 11, "words": 100})])
 def test_a_tenth_of_unknown_words_is_many(unknown: int, found: dict[str, int]) -> None:
     shards = ({"words": 60, "unknown_words": unknown}, {"words": 40, "unknown_words": 0})
@@ -313,7 +323,7 @@ def test_cut_sequences_of_a_training_are_told_apart() -> None:
     assert "30 of 100 training sequences" in found[1].message
 
 
-@pytest.mark.parametrize(("classes", "told"), [(4, False), (5, True)])
+@pytest.mark.parametrize(("classes", "told"), [(5, False), (6, True)])
 def test_top5_is_an_upper_bound_only_where_it_is_reported(classes: int, told: bool) -> None:
     plan: Any = {"untrained": False, "batch_size": 4}
     planned: Any = {"n": 40, "available": 40, "classes": classes}
