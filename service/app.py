@@ -20,6 +20,7 @@ from assay.service.api.refusals import Refusals
 from assay.service.api.routes import ROUTERS
 from assay.service.catalog.catalog import Catalog, load
 from assay.service.connection_guard import ConnectionGuard
+from assay.service.dashboard import routes as dashboard
 from assay.service.dispatch import Dispatcher, NullDispatcher
 from assay.service.middleware import BodyCap, ErrorBoundary, HostGuard, Manners
 from assay.service.settings import Settings
@@ -107,6 +108,7 @@ def create_app(
     app.state.routes = [route for router in ROUTERS for route in router.routes]
     openapi.install(app)
     docs.install(app)
+    dashboard.install(app)
     return app
 
 

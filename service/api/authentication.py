@@ -130,7 +130,7 @@ class KeyGuard:
         """Checks CSRF token and scope; refusals are audited."""
         method, path = scope["method"], scope["path"]
         try:
-            if caller.session is not None and method not in SAFE_METHODS:
+            if caller.session is not None and method not in SAFE_METHODS and not is_form(scope):
                 check_csrf(Headers(scope=scope), caller.session)
             caller.needs(needed(method, path))
         except Forbidden as error:
@@ -176,6 +176,12 @@ async def _asked(ask: Callable[[], T]) -> T:
             raise
         logger.warning("the database is away, so no key can be checked: %s", error)
         raise away from error
+
+
+def is_form(scope: RequestScope) -> bool:
+    """Whether a call is a form of a page, whose body has the token: `dashboard.forms` checks it."""
+    kind = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
+    return not scope["path"].startswith("/api/") and kind == "application/x-www-form-urlencoded"
 
 
 def check_csrf(headers: Headers, session: BrowserSessionRow) -> None:

@@ -42,6 +42,7 @@ RETRY_AFTER_SECONDS = 5
 UNAVAILABLE = (
     "the database is away, try again; a submission with the same Idempotency-Key makes no second job"
 )
+API = "/api/"
 JSON = "application/json"
 PROBLEM = "application/problem+json"
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="assay"'}
@@ -135,14 +136,24 @@ def documented(*errors: type[AssayError]) -> dict[int | str, dict[str, Any]]:
 
 def _assay_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, AssayError)
-    return error_response(error)
+    return _answer(request, error)
+
+
+def _answer(request: Request, error: AssayError) -> Response:
+    """The error as a page, for a browser that opened one or sent its form; else as the envelope."""
+    page = getattr(request.app.state, "error_page", None)
+    opened = "text/html" in request.headers.get("accept", "").lower()
+    if page is None or not opened or request.url.path.startswith(API):
+        return error_response(error)
+    answer: Response = page(request, error)
+    return answer
 
 
 def _http_exception(request: Request, error: Exception) -> Response:
     """Unknown routes, wrong methods, and all other refusals of the framework."""
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
-        return error_response(NotFound(f"no route {request.url.path[:100]!r}; see /docs"))
+        return _answer(request, NotFound(f"no route {request.url.path[:100]!r}; see /docs"))
     headers = dict(error.headers or {})
     if error.status_code == 405:
         allowed = ", ".join(_methods_of(request, headers.get("Allow", "")))
@@ -174,7 +185,7 @@ def _request_validation(request: Request, error: Exception) -> Response:
     try:
         problems.raise_if_any()
     except InvalidSpec as invalid:
-        return error_response(invalid)
+        return _answer(request, invalid)
     raise error
 
 
@@ -192,7 +203,7 @@ def _database_error(request: Request, error: Exception) -> Response:
     if away is None:
         raise error
     logger.warning("database away in %s %s: %s", request.method, request.url.path, error)
-    return error_response(away)
+    return _answer(request, away)
 
 
 def unavailable(error: Exception) -> Unavailable | None:

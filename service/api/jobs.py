@@ -55,6 +55,10 @@ router = APIRouter(prefix=JOBS_PATH, tags=["jobs"])
 
 Tag = Annotated[str, Query(min_length=1, max_length=64, pattern=r"^[^\x00]+$")]
 ModelName = Annotated[str, Query(min_length=1, max_length=200, pattern=r"^[^\x00]+$")]
+Search = Annotated[
+    str,
+    Query(min_length=1, max_length=200, pattern=r"^[^\x00]+$", description="a part of the name, or the id"),
+]
 IdempotencyKey = Annotated[
     str | None,
     Header(
@@ -139,7 +143,7 @@ def submit(
     operation_id="list_jobs",
     summary="List jobs, newest first",
     responses=documented(),
-    dependencies=[only("state", "kind", "model", "tag", "limit", "cursor")],
+    dependencies=[only("state", "kind", "model", "tag", "search", "limit", "cursor")],
 )
 def list_jobs(
     store: StoreDep,
@@ -147,6 +151,7 @@ def list_jobs(
     kind: Literal["train", "evaluate"] | None = None,
     model: ModelName | None = None,
     tag: Tag | None = None,
+    search: Search | None = None,
     limit: Limit = 50,
     cursor: Cursor | None = None,
 ) -> Page[Job]:
@@ -155,7 +160,7 @@ def list_jobs(
     It has fewer than `limit` jobs where their specs are very long.
     """
     rows, following = store.jobs.page(
-        state=state, kind=kind, model=model, tag=tag, limit=limit, cursor=cursor
+        state=state, kind=kind, model=model, tag=tag, search=search, limit=limit, cursor=cursor
     )
     return Page(items=JobViews(store, rows).all(), next_cursor=following)
 

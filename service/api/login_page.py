@@ -21,12 +21,21 @@ from assay.service.api.errors import CHALLENGE
 from assay.service.contract.errors import TooManyRequests
 
 ACTION = "/api/v1/session"
-HOME = "/docs"
+HOME = "/"
 # A path of this service: `//host` and `/\host` would lead a browser elsewhere.
 OWN_PATH = re.compile(r"/(?![/\\])[!-\[\]-~]{0,1000}", re.ASCII)
+# As `dashboard/static/style.css`, which needs a login like everything else.
 STYLE = (
-    "body{font:16px/1.5 sans-serif;max-width:32em;margin:4em auto;padding:0 1em}"
-    "input{font:inherit;width:100%;box-sizing:border-box;margin:.5em 0}"
+    ":root{color-scheme:light dark;--back:#fff;--text:#16202a;--line:#44515e;--accent:#0b5e8e;--on:#fff}"
+    "@media (prefers-color-scheme:dark){"
+    ":root{--back:#10161c;--text:#e9eef2;--line:#b9c4cd;--accent:#8ecbf0;--on:#0b1218}}"
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:32em;margin:4em auto;padding:0 1em;"
+    "background:var(--back);color:var(--text)}"
+    "input,button{font:inherit;color:inherit;background:var(--back);border:1px solid var(--line);"
+    "border-radius:6px;padding:.4em .7em}"
+    "input{width:100%;box-sizing:border-box;margin:.5em 0}"
+    "button{background:var(--accent);color:var(--on);cursor:pointer}"
+    ":focus-visible{outline:3px solid #b35900;outline-offset:2px}"
 )
 STYLE_HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 HEADERS = {
@@ -49,6 +58,7 @@ PAGE = Template(f"""<!doctype html>
 <style>{STYLE}</style>
 </head>
 <body>
+<main>
 <h1>Assay</h1>
 <p>$message</p>
 <form method="post" action="{ACTION}">
@@ -56,6 +66,7 @@ PAGE = Template(f"""<!doctype html>
 <input type="hidden" name="next" value="$path">
 <button>Log in</button>
 </form>
+</main>
 </body>
 </html>
 """)
@@ -73,7 +84,7 @@ def path_of(scope: Scope) -> str:
 
 
 def own_path(path: str) -> str:
-    """The path, or that of the documentation when it could lead out of this service."""
+    """The path, or that of the overview when it could lead out of this service."""
     return path if OWN_PATH.fullmatch(path) else HOME
 
 

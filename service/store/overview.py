@@ -85,16 +85,23 @@ def read(database: Database) -> Overview:
         )
 
 
-def jobs_by_state() -> CompoundSelect[Any]:
-    """The statement that counts jobs.
+def online_workers(database: Database) -> tuple[WorkerRow, ...]:
+    """Workers with a heartbeat in the last minute, by id."""
+    with database.reading() as connection:
+        return _workers(connection)
+
+
+def jobs_by_state(tenant: str | None = None) -> CompoundSelect[Any]:
+    """The statement that counts jobs; with a tenant, those of that tenant.
 
     State by state: grouped by state, PostgreSQL would read all rows, with their specs, and not the index.
     """
+    mine = [] if tenant is None else [jobs.c.tenant == tenant]
     return union_all(
         *(
             select(literal(state.value).label("state"), func.count().label("number"))
             .select_from(jobs)
-            .where(jobs.c.state == state.value)
+            .where(jobs.c.state == state.value, *mine)
             for state in JobState
         )
     )

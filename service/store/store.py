@@ -57,6 +57,10 @@ class Store:
         """Overview for monitoring."""
         return overview.read(self._database)
 
+    def online_workers(self) -> tuple[overview.WorkerRow, ...]:
+        """Workers with a heartbeat in the last minute, by id."""
+        return overview.online_workers(self._database)
+
     def ping(self) -> None:
         """Raises OperationalError when the database does not answer."""
         with self._database.reading() as connection:

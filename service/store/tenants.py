@@ -158,13 +158,25 @@ class TenantJobs(_Part):
         kind: str | None = None,
         model: str | None = None,
         tag: str | None = None,
+        search: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> tuple[list[JobRow], str | None]:
         """Lists jobs, newest first."""
         return self._store.jobs.page(
-            state=state, kind=kind, model=model, tag=tag, limit=limit, cursor=cursor, tenant=self._filter
+            state=state,
+            kind=kind,
+            model=model,
+            tag=tag,
+            search=search,
+            limit=limit,
+            cursor=cursor,
+            tenant=self._filter,
         )
+
+    def counts(self) -> dict[str, int]:
+        """Number of jobs by state."""
+        return self._store.jobs.counts(tenant=self._filter)
 
     def cancel(self, job_id: str) -> JobRow:
         """Cancels a job."""

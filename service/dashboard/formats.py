@@ -1,0 +1,104 @@
+"""Filters of the templates: values as people read them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from assay.service.cli.output import metric_cells, number, params_text
+from assay.service.contract.results import Job, Metric, Warning
+from assay.service.contract.warning_codes import SEVERITIES
+
+MAX_SHORT = 60
+
+
+def short(text: object, length: int = MAX_SHORT) -> str:
+    """The text without control characters, cut to a length with an ellipsis."""
+    whole = "".join(c if c.isprintable() else " " for c in str(text))
+    return whole if len(whole) <= length else f"{whole[: length - 1]}…"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as `1 h 5 min`, `3 min 20 s` or `12 s`; a dash for None."""
+    if seconds is None:
+        return "-"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def moment(time: str | float | None) -> str:
+    """A time, ISO 8601 or Unix, as `2026-01-31 13:05:09 UTC`; a dash for None."""
+    if time is None:
+        return "-"
+    if isinstance(time, str):
+        return f"{time[:10]} {time[11:19]} UTC"
+    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def size(count: int) -> str:
+    """Bytes as `12.3 MB`."""
+    value = float(count)
+    for unit in ("B", "kB", "MB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} GB"
+
+
+def name_of(job: Job) -> str:
+    """The job's name, or its id where it has none; cut to a length."""
+    return short(job.name.strip() or job.id)
+
+
+def done_share(job: Job) -> float | None:
+    """The part of the job that is done, in [0, 1]; None while its size is unknown."""
+    progress = job.progress
+    return None if not progress.total else min(1.0, progress.done / progress.total)
+
+
+def by_severity(warnings: Iterable[Warning]) -> list[Warning]:
+    """The warnings, the gravest first."""
+    return sorted(warnings, key=lambda warning: SEVERITIES.index(warning.severity))
+
+
+def interval(metric: Metric) -> str:
+    """The interval as text: `[82.1 %, 89.7 %]`, or why there is no interval."""
+    return metric_cells(metric)[1]
+
+
+def shown(metric: Metric) -> str:
+    """The value as text."""
+    return number(metric.value, metric.unit)
+
+
+def pretty(value: object) -> str:
+    """JSON with indents."""
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def parameters(params: Mapping[str, Any]) -> str:
+    """Parameters that are set, as `epsilon=2/255 steps=20`."""
+    return params_text({name: value for name, value in params.items() if value is not None})
+
+
+FILTERS: Mapping[str, Callable[..., Any]] = {
+    "by_severity": by_severity,
+    "done_share": done_share,
+    "duration": duration,
+    "interval": interval,
+    "moment": moment,
+    "name_of": name_of,
+    "number": number,
+    "parameters": parameters,
+    "pretty": pretty,
+    "short": short,
+    "shown": shown,
+    "size": size,
+}

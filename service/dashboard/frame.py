@@ -1,0 +1,127 @@
+"""Frame of the dashboard's pages: templates, headers, and the parts that every page shows.
+
+Pages are rendered on the server and work without JavaScript, except live updates, sorting and interactive
+plots. Scripts and styles are files of `static/`: the content security policy allows none in a page.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from fastapi import Request
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.responses import HTMLResponse, Response
+
+from assay.service.api.caller import CALLER, Caller
+from assay.service.contract.errors import AssayError
+from assay.service.contract.keys import grants
+from assay.service.contract.warning_codes import SEVERITIES
+from assay.service.dashboard import formats
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    # Not `no-referrer`: browsers then send `Origin: null` with a form, which the host guard refuses.
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+    "Vary": "Accept, Accept-Encoding, Authorization, Cookie",
+}
+STATIC = "/static"
+MIN_COMPRESSED = 1000
+# Path and name of the pages in the navigation.
+NAVIGATION = (
+    ("/", "Overview"),
+    ("/jobs", "Jobs"),
+    ("/studies", "Studies"),
+    ("/submit", "Submit"),
+    ("/compare", "Compare"),
+    ("/leaderboard", "Leaderboard"),
+    ("/catalog", "Catalog"),
+    ("/workers", "Workers"),
+)
+
+
+def render(
+    request: Request, template: str, values: Mapping[str, Any] | None = None, *, status: int = 200
+) -> Response:
+    """A page.
+
+    Args:
+        request: that it answers.
+        template: a file of `templates/`, which extends `base.html`.
+        values: for the template. `title` is that of the page; `section` the path of its entry in the
+            navigation.
+        status: of the answer.
+    """
+    caller = request.scope.get(CALLER)
+    known = caller if isinstance(caller, Caller) else Caller()
+    shared = {
+        "navigation": NAVIGATION,
+        "path": request.url.path,
+        "session": known.session,
+        "key": known.key,
+        "may_submit": known.key is None or grants(known.key.scopes, "submit"),
+        "is_admin": known.key is None or grants(known.key.scopes, "admin"),
+        "version": request.app.version,
+        "severities": SEVERITIES,
+    }
+    html = _environment().get_template(template).render({**shared, **(values or {})})
+    return _answer(request, html.encode(), status)
+
+
+def error_page(request: Request, error: AssayError) -> Response:
+    """An error as a page, for a browser."""
+    values = {"title": error.type.replace("_", " "), "section": "", "error": error}
+    return render(request, "error.html", values, status=error.status)
+
+
+def static_url(name: str) -> str:
+    """The address of a file of `static/`, which changes with its content."""
+    return f"{STATIC}/{name}?v={static_file(name)[1]}"
+
+
+@cache
+def static_file(name: str) -> tuple[bytes, str]:
+    """The content of a file of `static/`, and the first digits of its hash.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    content = (resources.files("assay.service.dashboard") / "static" / name).read_bytes()
+    return content, hashlib.sha256(content).hexdigest()[:12]
+
+
+def compressed(request: Request, body: bytes) -> tuple[bytes, dict[str, str]]:
+    """The body as the browser takes it, and the header that says so."""
+    accepted = request.headers.get("accept-encoding", "").lower()
+    if len(body) < MIN_COMPRESSED or "gzip" not in accepted:
+        return body, {}
+    return gzip.compress(body, 5, mtime=0), {"Content-Encoding": "gzip"}
+
+
+def _answer(request: Request, body: bytes, status: int) -> Response:
+    content, encoding = compressed(request, body)
+    return HTMLResponse(content, status_code=status, headers={**HEADERS, **encoding})
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("assay.service.dashboard"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(formats.FILTERS)
+    environment.globals["static"] = static_url
+    return environment

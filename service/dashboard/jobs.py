@@ -1,0 +1,105 @@
+"""Page of all jobs, and the forms that cancel, retry and delete one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from assay.service.api import jobs as api
+from assay.service.api.deps import (
+    CatalogDep,
+    Cursor,
+    DispatcherDep,
+    JobDep,
+    LiveDep,
+    SettingsDep,
+    StoreDep,
+    only,
+)
+from assay.service.api.views import JobViews
+from assay.service.contract.errors import ErrorDetail, InvalidSpec
+from assay.service.contract.problems import nearest
+from assay.service.contract.states import JobState
+from assay.service.dashboard.forms import FormDep, see
+from assay.service.dashboard.frame import render
+
+router = APIRouter(include_in_schema=False)
+
+PER_PAGE = 50
+KINDS = ("train", "evaluate")
+FILTERS = ("state", "kind", "model", "tag", "search")
+# A filter of a form that is left empty filters nothing.
+Filter = Annotated[str, Query(max_length=200, pattern=r"^[^\x00]*$")]
+
+
+@router.get("/jobs", dependencies=[only(*FILTERS, "cursor")])
+def list_jobs(
+    request: Request,
+    store: StoreDep,
+    catalog: CatalogDep,
+    state: Filter = "",
+    kind: Filter = "",
+    model: Filter = "",
+    tag: Filter = "",
+    search: Filter = "",
+    cursor: Cursor | None = None,
+) -> Response:
+    """Jobs that match the filters, newest first."""
+    _check("state", state, [one.value for one in JobState])
+    _check("kind", kind, KINDS)
+    filters = {"state": state, "kind": kind, "model": model, "tag": tag, "search": search.strip()}
+    chosen = {name: value for name, value in filters.items() if value}
+    rows, following = store.jobs.page(**chosen, limit=PER_PAGE, cursor=cursor)
+    jobs = JobViews(store, rows).all()
+    values = {
+        "title": "Jobs",
+        "section": "/jobs",
+        "jobs": jobs,
+        "open": [job.id for job in jobs if job.finished_at is None],
+        "filters": filters,
+        "states": [one.value for one in JobState],
+        "kinds": KINDS,
+        "models": sorted({entry.name for entry in catalog.list("model")}),
+        "following": f"/jobs?{urlencode({**chosen, 'cursor': following})}" if following else None,
+    }
+    return render(request, "jobs.html", values)
+
+
+def _check(field: str, given: str, allowed: list[str] | tuple[str, ...]) -> None:
+    if given and given not in allowed:
+        message = f"the {field} {given[:50]!r} is unknown"
+        detail = ErrorDetail(
+            loc=["query", field],
+            message=message,
+            given=given,
+            allowed=list(allowed),
+            nearest=nearest(given, allowed),
+        )
+        raise InvalidSpec(message, [detail])
+
+
+@router.post("/jobs/{job_id}/cancel", dependencies=[only()])
+def cancel(form: FormDep, job: JobDep, store: StoreDep, live: LiveDep, dispatcher: DispatcherDep) -> Response:
+    """Cancels the job, and shows it."""
+    del form
+    api.cancel_job(job, store, live, dispatcher)
+    return see(f"/jobs/{job.id}")
+
+
+@router.post("/jobs/{job_id}/retry", dependencies=[only()])
+def retry(form: FormDep, job: JobDep, store: StoreDep, dispatcher: DispatcherDep) -> Response:
+    """Queues the job again, and shows it."""
+    del form
+    api.retry_job(job, store, dispatcher)
+    return see(f"/jobs/{job.id}")
+
+
+@router.post("/jobs/{job_id}/delete", dependencies=[only()])
+def delete(form: FormDep, job: JobDep, store: StoreDep, settings: SettingsDep) -> Response:
+    """Deletes the job, and shows the others."""
+    del form
+    api.delete_job(job, store, settings)
+    return see("/jobs")

@@ -1,0 +1,139 @@
+"""Pages of the whole service: overview, workers, login and logout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from assay.service.api.authentication import COOKIE
+from assay.service.api.caller import ActorDep, CallerDep
+from assay.service.api.deps import CatalogDep, SettingsDep, StoreDep, SystemStoreDep, only
+from assay.service.api.health import Readiness, readyz
+from assay.service.api.login_page import login_response
+from assay.service.api.results import finished_results
+from assay.service.api.views import JobViews
+from assay.service.catalog.catalog import Catalog
+from assay.service.contract.errors import NoResults
+from assay.service.contract.states import JobState
+from assay.service.dashboard.forms import FormDep, see
+from assay.service.dashboard.frame import render
+from assay.service.store.rows import JobRow
+from assay.service.store.tenants import TenantStore
+
+router = APIRouter(include_in_schema=False)
+
+SHOWN_JOBS = 10
+# States whose jobs workers hold.
+BUSY = (JobState.RUNNING, JobState.STARTING, JobState.CANCELING)
+
+
+@router.get("/", dependencies=[only()])
+def overview(
+    request: Request,
+    store: StoreDep,
+    system: SystemStoreDep,
+    settings: SettingsDep,
+    catalog: CatalogDep,
+) -> Response:
+    """Queue, workers, running jobs, recent results, and what is wrong with the fleet."""
+    counts = store.jobs.counts()
+    running = [row for state in BUSY for row in store.jobs.page(state=state.value, limit=SHOWN_JOBS)[0]]
+    ready = readyz(system, settings, catalog)
+    ended, _ = store.jobs.page(state=JobState.SUCCEEDED.value, limit=SHOWN_JOBS)
+    queued, _ = store.jobs.page(state=JobState.QUEUED.value, limit=SHOWN_JOBS)
+    values = {
+        "title": "Overview",
+        "section": "/",
+        "counts": counts,
+        "total": sum(counts.values()),
+        "running": JobViews(store, running).all(),
+        "queued": JobViews(store, queued).all(),
+        "recent": [
+            (job, _headline(store, row, catalog))
+            for job, row in zip(JobViews(store, ended).all(), ended, strict=True)
+        ],
+        "ready": ready,
+        "problems": fleet_problems(ready, waiting=counts.get("queued", 0) + counts.get("starting", 0)),
+        "workers": system.online_workers(),
+    }
+    return render(request, "overview.html", values)
+
+
+def _headline(store: TenantStore, row: JobRow, catalog: Catalog) -> list[tuple[str, Any]]:
+    """The first metric of the first evaluations: what a list shows of a job's results."""
+    try:
+        results = finished_results(store, row, catalog)
+    except NoResults:
+        return []
+    shown = [
+        (part.name, part.params.get("epsilon"), next(iter(part.metrics.items()), None))
+        for part in results.evaluations[:3]
+    ]
+    return [
+        (f"{name} {epsilon}" if epsilon is not None else name, first[1])
+        for name, epsilon, first in shown
+        if first is not None
+    ]
+
+
+def fleet_problems(ready: Readiness, *, waiting: int) -> list[str]:
+    """Sentences on what keeps jobs from running as they should; empty when all is well."""
+    found = []
+    if not ready.workers_online.get("auto"):
+        found.append(
+            f"No worker is online, and {waiting} jobs wait for one." if waiting else "No worker is online."
+        )
+    if ready.redis == "away":
+        found.append("Redis is away: progress and cancelling take longer; no result is lost.")
+    if ready.artifacts == "not_writable":
+        found.append("The service cannot write to the folder of the jobs' files.")
+    if ready.workers_with_another_catalog:
+        found.append(
+            f"{ready.workers_with_another_catalog} workers have another catalog than this service: they run"
+            " another version."
+        )
+    for part, count in ready.containment_missing.items():
+        found.append(f"Containment of evaluators lacks {part} on {count} workers (docs/containment.md).")
+    if ready.workers_refusing:
+        found.append(
+            f"{ready.workers_refusing} workers take no jobs, because their containment is incomplete."
+        )
+    return found
+
+
+@router.get("/workers", dependencies=[only()])
+def workers(
+    request: Request, system: SystemStoreDep, settings: SettingsDep, catalog: CatalogDep, caller: CallerDep
+) -> Response:
+    """Workers with a heartbeat in the last minute; hosts and processes for administrators."""
+    ready = readyz(system, settings, catalog)
+    values = {
+        "title": "Workers",
+        "section": "/workers",
+        "workers": system.online_workers(),
+        "digest": catalog.digest,
+        "problems": fleet_problems(ready, waiting=0),
+        "everything": caller.view.everything,
+    }
+    return render(request, "workers.html", values)
+
+
+@router.get("/login", dependencies=[only()])
+def login(request: Request, caller: CallerDep) -> Response:
+    """The login form; who needs none, or has logged in, gets the overview."""
+    if caller.key is None or caller.session is not None:
+        return see("/")
+    return login_response("Log in with an API key.", "/")
+
+
+@router.post("/logout", dependencies=[only()])
+def logout(form: FormDep, caller: CallerDep, by: ActorDep, store: SystemStoreDep) -> Response:
+    """Ends the session."""
+    del form
+    if caller.session is not None:
+        store.browser_sessions.close(caller.token, by=by)
+    answer = see("/")
+    answer.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+    return answer

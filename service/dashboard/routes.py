@@ -1,0 +1,40 @@
+"""All pages of the dashboard, and its static files."""
+
+from __future__ import annotations
+
+import mimetypes
+from pathlib import PurePosixPath
+
+from fastapi import APIRouter, FastAPI, Request
+from starlette.responses import Response
+
+from assay.service.contract.errors import NotFound
+from assay.service.dashboard import jobs, live, overview
+from assay.service.dashboard.frame import HEADERS, STATIC, compressed, error_page, static_file
+from assay.service.dashboard.live import LiveStates
+
+files = APIRouter(include_in_schema=False)
+ROUTERS: list[APIRouter] = [files, *(module.router for module in (overview, jobs, live))]
+
+
+@files.get(STATIC + "/{name}")
+def static(request: Request, name: str) -> Response:
+    """A style sheet, script or picture; its address has its hash, so that browsers keep it."""
+    kind = mimetypes.guess_type(name)[0]
+    try:
+        if kind is None or PurePosixPath(name).name != name or not name.isprintable():
+            raise FileNotFoundError
+        content, _ = static_file(name)
+    except FileNotFoundError:
+        raise NotFound(f"no route '{STATIC}/{name[:100]}'") from None
+    body, encoding = compressed(request, content)
+    kept = {"Cache-Control": "public, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
+    return Response(body, media_type=kind, headers={**HEADERS, **kept, **encoding})
+
+
+def install(app: FastAPI) -> None:
+    """Adds the pages to the application."""
+    app.state.live_states = LiveStates()
+    app.state.error_page = error_page
+    for router in ROUTERS:
+        app.include_router(router)
