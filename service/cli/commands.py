@@ -98,7 +98,12 @@ def jobs(options: Options) -> int:
     with connected(options) as client:
         size = max(1, min(options.limit, 200))
         found = client.jobs(
-            state=options.state, kind=options.kind, model=options.model, tag=options.tag, page_size=size
+            state=options.state,
+            kind=options.kind,
+            model=options.model,
+            tag=options.tag,
+            search=options.search,
+            page_size=size,
         )
         listed = list(itertools.islice(found, options.limit))
     _show(options, [job.model_dump(mode="json") for job in listed], output.jobs_table(listed))

@@ -61,6 +61,7 @@ def add_reading(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     parser.add_argument("--kind", choices=["train", "evaluate"])
     parser.add_argument("--model", help="catalog name of the model")
     parser.add_argument("--tag")
+    parser.add_argument("--search", help="a part of the name, or the id")
     parser.add_argument("--limit", type=count, default=50, help="how many (default: %(default)s)")
     json_argument(parser)
 

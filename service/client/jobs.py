@@ -74,11 +74,16 @@ class AssayClient(StudyCalls, CheckpointCalls, ArtifactCalls, AdministrationCall
         kind: str | None = None,
         model: str | None = None,
         tag: str | None = None,
+        search: str | None = None,
         page_size: int = 50,
     ) -> Iterator[Job]:
-        """All jobs that match the filters, newest first; pages are fetched on demand."""
-        filters = {"state": state, "kind": kind, "model": model, "tag": tag, "limit": page_size}
+        """All jobs that match the filters, newest first; pages are fetched on demand.
+
+        `search` is a part of the name, in any case, or the id.
+        """
+        filters = {"state": state, "kind": kind, "model": model, "tag": tag, "search": search}
         params = {name: value for name, value in filters.items() if value is not None}
+        params["limit"] = str(page_size)
         return self._pages(Job, f"{API}/jobs", params)
 
     def wait(

@@ -82,7 +82,7 @@ def _check(field: str, given: str, allowed: list[str] | tuple[str, ...]) -> None
 
 
 @router.post("/jobs/{job_id}/cancel", dependencies=[only()])
-def cancel(form: FormDep, job: JobDep, store: StoreDep, live: LiveDep, dispatcher: DispatcherDep) -> Response:
+def cancel(job: JobDep, form: FormDep, store: StoreDep, live: LiveDep, dispatcher: DispatcherDep) -> Response:
     """Cancels the job, and shows it."""
     del form
     api.cancel_job(job, store, live, dispatcher)
@@ -90,7 +90,7 @@ def cancel(form: FormDep, job: JobDep, store: StoreDep, live: LiveDep, dispatche
 
 
 @router.post("/jobs/{job_id}/retry", dependencies=[only()])
-def retry(form: FormDep, job: JobDep, store: StoreDep, dispatcher: DispatcherDep) -> Response:
+def retry(job: JobDep, form: FormDep, store: StoreDep, dispatcher: DispatcherDep) -> Response:
     """Queues the job again, and shows it."""
     del form
     api.retry_job(job, store, dispatcher)
@@ -98,7 +98,7 @@ def retry(form: FormDep, job: JobDep, store: StoreDep, dispatcher: DispatcherDep
 
 
 @router.post("/jobs/{job_id}/delete", dependencies=[only()])
-def delete(form: FormDep, job: JobDep, store: StoreDep, settings: SettingsDep) -> Response:
+def delete(job: JobDep, form: FormDep, store: StoreDep, settings: SettingsDep) -> Response:
     """Deletes the job, and shows the others."""
     del form
     api.delete_job(job, store, settings)

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from fastapi import APIRouter, FastAPI, Request
 from starlette.responses import Response
 
+from assay.service.api.deps import only
 from assay.service.contract.errors import NotFound
 from assay.service.dashboard import jobs, live, overview
 from assay.service.dashboard.frame import HEADERS, STATIC, compressed, error_page, static_file
@@ -17,7 +18,7 @@ files = APIRouter(include_in_schema=False)
 ROUTERS: list[APIRouter] = [files, *(module.router for module in (overview, jobs, live))]
 
 
-@files.get(STATIC + "/{name}")
+@files.get(STATIC + "/{name}", dependencies=[only("v")])
 def static(request: Request, name: str) -> Response:
     """A style sheet, script or picture; its address has its hash, so that browsers keep it."""
     kind = mimetypes.guess_type(name)[0]

@@ -17,7 +17,6 @@ from assay.service.store.artifacts import weights_expired
 from assay.service.store.audit import Actor, record
 from assay.service.store.database import Database
 from assay.service.store.ids import decode_cursor, encode_cursor
-from assay.service.store.overview import jobs_by_state
 from assay.service.store.row_mapping import job_row, read_job, unknown_job
 from assay.service.store.rows import JobRow, SourceRow
 from assay.service.store.tables import jobs, shards, tags
@@ -172,12 +171,6 @@ class Jobs:
             rows = [job_row(row) for row in shown]
         # A job may have been deleted between the two statements: the cursor is not one of `rows`.
         return rows, encode_cursor(chosen[-1]) if len(found) > count else None
-
-    def counts(self, *, tenant: str | None = None) -> dict[str, int]:
-        """Number of jobs by state, without empty states; with a tenant, those of that tenant."""
-        with self._database.reading() as connection:
-            found = connection.execute(jobs_by_state(tenant))
-            return {row.state: row.number for row in found if row.number}
 
     def cancel(self, job_id: str, *, by: Actor | None = None) -> JobRow:
         """Cancels a job: at once when no worker has a shard of it, else it is `canceling` until then.

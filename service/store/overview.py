@@ -91,6 +91,13 @@ def online_workers(database: Database) -> tuple[WorkerRow, ...]:
         return _workers(connection)
 
 
+def job_counts(database: Database, tenant: str | None = None) -> dict[str, int]:
+    """Number of jobs by state, without empty states; with a tenant, those of that tenant."""
+    with database.reading() as connection:
+        found = connection.execute(jobs_by_state(tenant))
+        return {row.state: row.number for row in found if row.number}
+
+
 def jobs_by_state(tenant: str | None = None) -> CompoundSelect[Any]:
     """The statement that counts jobs; with a tenant, those of that tenant.
 

@@ -26,6 +26,7 @@ from assay.service.store.database import Database
 from assay.service.store.events import Events
 from assay.service.store.jobs import Jobs
 from assay.service.store.keys import Keys
+from assay.service.store.overview import WorkerRow
 from assay.service.store.results import ResultRows
 from assay.service.store.shards import Shards
 from assay.service.store.studies import Studies
@@ -57,9 +58,13 @@ class Store:
         """Overview for monitoring."""
         return overview.read(self._database)
 
-    def online_workers(self) -> tuple[overview.WorkerRow, ...]:
+    def online_workers(self) -> tuple[WorkerRow, ...]:
         """Workers with a heartbeat in the last minute, by id."""
         return overview.online_workers(self._database)
+
+    def job_counts(self, tenant: str | None = None) -> dict[str, int]:
+        """Number of jobs by state, without empty states; with a tenant, those of that tenant."""
+        return overview.job_counts(self._database, tenant)
 
     def ping(self) -> None:
         """Raises OperationalError when the database does not answer."""

@@ -92,6 +92,8 @@ jobs = Table(
     Column("tenant", Identifier),
     # The study that it is part of; no foreign key: a study is deleted after its jobs.
     Column("study_id", Identifier),
+    # That of the spec, which lists are searched by.
+    Column("name", PlainText, nullable=False, server_default=""),
     Index("jobs_state_idx", "state", "id"),
     Index("jobs_queue_idx", "state", "tenant", "priority", "id"),
     Index("jobs_kind_idx", "kind", "id"),

@@ -176,7 +176,7 @@ class TenantJobs(_Part):
 
     def counts(self) -> dict[str, int]:
         """Number of jobs by state."""
-        return self._store.jobs.counts(tenant=self._filter)
+        return self._store.job_counts(self._filter)
 
     def cancel(self, job_id: str) -> JobRow:
         """Cancels a job."""

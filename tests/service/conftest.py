@@ -50,7 +50,8 @@ class AppTransport(httpx.BaseTransport):
         inner = httpx.Request(request.method, request.url, content=_parts(parts))
         inner.headers = request.headers
         response = await self._inner.handle_async_request(inner)
-        body = await response.aread()
+        # As it was sent: the client decodes it.
+        body = b"".join([part async for part in response.aiter_raw()])
         return httpx.Response(response.status_code, headers=response.headers, content=body)
 
     def stop(self) -> None:

@@ -118,6 +118,7 @@ def job_values(job_id: str, spec: Spec, created_at: float) -> dict[str, Any]:
     """The columns of a new job, all but its state and its tenant."""
     return {
         "id": job_id,
+        "name": spec["name"],
         "kind": spec["kind"],
         "model": spec["model"]["name"],
         "priority": spec["priority"],

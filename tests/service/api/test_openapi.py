@@ -103,7 +103,7 @@ def test_every_route_refuses_unknown_query_parameters(api: httpx.Client, documen
         if answer.status_code == 422:
             assert ["query", "unknwon"] in [item["loc"] for item in answer.json()["error"]["details"]]
         known = {part["name"] for part in operation.get("parameters", []) if part["in"] == "query"}
-        filters = {"state", "kind", "model", "tag", "limit", "cursor"}
+        filters = {"state", "kind", "model", "tag", "search", "limit", "cursor"}
         stated = {"name", "normalization", "positions"}
         audit = {"after", "before", "tenant", "action", "key"}
         assert known <= filters | stated | audit | {"adjust", "dry_run", "format", "jobs"}
@@ -124,7 +124,7 @@ def test_docs_are_served(api: httpx.Client) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status", "kind"),
     [
-        ("GET", "/", 404, "not_found"),
+        ("GET", "/nothing", 404, "not_found"),
         ("GET", "/api/v1", 404, "not_found"),
         ("GET", "/api/v1/jobs/", 404, "not_found"),
         ("GET", "/api/v1/jobs/%2e%2e/x/y/z", 404, "not_found"),

@@ -149,3 +149,20 @@ def test_places_on_a_page_with_gaps(store: Store) -> None:
     chosen = [row for row in store.jobs.page(tag="a", limit=9)[0] if row.state == "queued"]
     assert {row.priority for row in chosen} == {1, 5, 9}
     assert store.jobs.queue_positions(chosen) == {row.id: places[row.id] for row in chosen}
+
+
+def test_a_search_finds_parts_of_names_in_any_case_and_ids(store: Store) -> None:
+    made = {
+        name: add(store, evaluate_spec(name=name))
+        for name in ("RPC on digits", "50 % noise", "a_b", "axb", "")
+    }
+    for text, wanted in (
+        ("rpc", ["RPC on digits"]),
+        ("DIGITS", ["RPC on digits"]),
+        ("%", ["50 % noise"]),
+        ("_", ["a_b"]),
+        ("nothing", []),
+    ):
+        assert [row.name for row in store.jobs.page(search=text)[0]] == wanted, text
+    assert [row.id for row in store.jobs.page(search=made[""])[0]] == [made[""]]
+    assert walk(store, search="a", limit=1) == [made["axb"], made["a_b"]]

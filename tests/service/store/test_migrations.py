@@ -15,7 +15,7 @@ from sqlalchemy.exc import OperationalError
 
 from assay.service.store.database import Database
 from assay.service.store.store import Store, open_store
-from assay.service.store.tables import metadata, shards
+from assay.service.store.tables import jobs, metadata, shards
 from assay.service.store.upgrade import configuration, upgrade
 from tests.support.jobs import add, claim, evaluate_spec, outcome, states, succeeded, train_spec
 from tests.support.simulation import submit_many
@@ -226,3 +226,16 @@ def test_shards_of_before_fairness_belong_to_their_jobs_tenants(database_url: st
             assert {row.claimed_at for row in rows} == {None}
         assert store.shards.finish(held, outcome(held)) is not None
         assert len({claim(store).job_id for _ in range(2)}) == 2
+
+
+def test_jobs_of_earlier_versions_get_their_names_as_a_column(database: Database) -> None:
+    upgrade(database)
+    store = Store(database)
+    names = ["first", "", "\u202e<b>", "x" * 200]
+    made = [add(store, evaluate_spec(name=name)) for name in names]
+    with database.writing() as connection:
+        command.downgrade(configuration(connection), "0012")
+    upgrade(database)
+    with database.reading() as connection:
+        found = dict(connection.execute(select(jobs.c.id, jobs.c.name)).all())
+    assert [found[job_id] for job_id in made] == names
