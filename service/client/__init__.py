@@ -7,7 +7,16 @@ job = client.wait(client.submit(spec).id)
 results = client.results(job.id)
 """
 
+from assay.service.client.asynchronous import AsyncAssayClient
 from assay.service.client.jobs import AssayClient
 from assay.service.client.transport import DEFAULT_URL, ERRORS, KEY_VARIABLE, BadAnswer, Unreachable
 
-__all__ = ["DEFAULT_URL", "ERRORS", "KEY_VARIABLE", "AssayClient", "BadAnswer", "Unreachable"]
+__all__ = [
+    "DEFAULT_URL",
+    "ERRORS",
+    "KEY_VARIABLE",
+    "AssayClient",
+    "AsyncAssayClient",
+    "BadAnswer",
+    "Unreachable",
+]

@@ -18,12 +18,13 @@ from assay.service.client.administration import AdministrationCalls
 from assay.service.client.artifacts import ArtifactCalls
 from assay.service.client.checkpoints import CheckpointCalls
 from assay.service.client.events import followed
+from assay.service.client.result_views import ResultsView
 from assay.service.client.studies import StudyCalls
 from assay.service.client.transport import API, BadAnswer, parsed, part
 from assay.service.contract import errors
 from assay.service.contract.events import Event
 from assay.service.contract.limits import QuotaStatus, Tenant
-from assay.service.contract.results import Job, Page, Results
+from assay.service.contract.results import Job, Page
 
 
 class AssayClient(StudyCalls, CheckpointCalls, ArtifactCalls, AdministrationCalls):
@@ -131,9 +132,13 @@ class AssayClient(StudyCalls, CheckpointCalls, ArtifactCalls, AdministrationCall
         path = f"{API}/jobs/{part(job_id)}/events"
         return followed(lambda last: self._event_lines(path, last), after)
 
-    def results(self, job_id: str) -> Results:
-        """The results so far. Raises NoResults before the first evaluation has finished."""
-        return parsed(Results, self._json("GET", f"{API}/jobs/{part(job_id)}/results"))
+    def results(self, job_id: str) -> ResultsView:
+        """The results so far: `results["pgd", "8/255"].top1` is a metric with its interval.
+
+        Raises:
+            NoResults: no evaluation has finished.
+        """
+        return parsed(ResultsView, self._json("GET", f"{API}/jobs/{part(job_id)}/results"))
 
     def results_csv(self, job_id: str) -> str:
         """The results so far as CSV, one row per metric."""

@@ -1,0 +1,134 @@
+"""The client for asyncio: the methods of `AssayClient`, awaited.
+
+    async with AsyncAssayClient("http://127.0.0.1:8000") as client:
+        jobs = [await client.submit(spec) for spec in specs]
+        await asyncio.gather(*(client.wait(job.id) for job in jobs))
+        async for event in client.events(jobs[0].id): ...
+
+Calls run on threads of this client over the same connections; waiting holds no thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from assay.service.client.jobs import AssayClient
+from assay.service.client.transport import RECONNECT_SECONDS, Ending
+from assay.service.contract.errors import Unavailable
+from assay.service.contract.results import Job
+from assay.service.contract.studies import StudyStatus
+
+Result = TypeVar("Result")
+MAX_CALLS = 32
+
+
+class AsyncAssayClient:
+    """Client of one service for asyncio. Close it, or use it in an `async with` block.
+
+    It has every method of `AssayClient`, with the same arguments and errors: those that return an iterator
+    return an asynchronous one, all others are coroutines.
+
+    Args:
+        url: address of the service, without path.
+        key: the API key, sent with every call; None takes it from ASSAY_KEY, "" sends none.
+        timeout: seconds to wait for an answer.
+        max_calls: at a time; further ones wait.
+    """
+
+    def __init__(self, *args: Any, max_calls: int = MAX_CALLS, **options: Any) -> None:
+        self._client = AssayClient(*args, **options)
+        self._threads = ThreadPoolExecutor(max_calls, thread_name_prefix="assay-client")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = None if name.startswith("_") else getattr(AssayClient, name, None)
+        if not inspect.isfunction(method):
+            raise AttributeError(f"AssayClient has no method {name!r}")
+        bound = getattr(self._client, name)
+        iterates = str(method.__annotations__.get("return")).startswith("Iterator[")
+
+        @functools.wraps(method)
+        def call(*args: Any, **options: Any) -> Any:
+            if iterates:
+                return self._iterated(functools.partial(bound, *args, **options))
+            return self._called(functools.partial(bound, *args, **options))
+
+        return call
+
+    def __dir__(self) -> list[str]:
+        """The methods of the client, for completion."""
+        return sorted({*super().__dir__(), *(name for name in dir(AssayClient) if not name.startswith("_"))})
+
+    async def wait(
+        self,
+        job_id: str,
+        *,
+        callback: Callable[[Job], None] | None = None,
+        poll_seconds: float = 0.5,
+        timeout_seconds: float | None = None,
+    ) -> Job:
+        """Polls until the job has ended, as `AssayClient.wait`."""
+        return await self._ended(lambda: self.job(job_id), callback, poll_seconds, timeout_seconds)
+
+    async def wait_study(
+        self,
+        study_id: str,
+        *,
+        callback: Callable[[StudyStatus], None] | None = None,
+        poll_seconds: float = 1.0,
+        timeout_seconds: float | None = None,
+    ) -> StudyStatus:
+        """Polls until all jobs of the study have ended, as `AssayClient.wait_study`."""
+        return await self._ended(lambda: self.study(study_id), callback, poll_seconds, timeout_seconds)
+
+    async def close(self) -> None:
+        """Closes the connections; calls that run are waited for."""
+        await asyncio.to_thread(self._threads.shutdown, wait=True, cancel_futures=True)
+        self._client.close()
+
+    async def _called(self, call: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    async def _iterated(self, begin: Callable[[], Iterator[Result]]) -> AsyncIterator[Result]:
+        items, end = await self._called(begin), object()
+        while (item := await self._called(lambda: next(items, end))) is not end:
+            yield item  # type: ignore[misc]
+
+    async def _ended(
+        self,
+        look: Callable[[], Awaitable[Ending]],
+        callback: Callable[[Ending], None] | None,
+        poll_seconds: float,
+        timeout_seconds: float | None,
+    ) -> Ending:
+        """Polls by the rules of `Connection._ended`."""
+        loop = asyncio.get_running_loop()
+        begun = seen = loop.time()
+        while True:
+            try:
+                found = await look()
+            except Unavailable:
+                if loop.time() - seen > RECONNECT_SECONDS:
+                    raise
+            else:
+                seen = loop.time()
+                if callback is not None:
+                    callback(found)
+                if found.state.terminal:
+                    return found
+            if timeout_seconds is not None and loop.time() - begun > timeout_seconds:
+                raise TimeoutError(f"it has not ended within {timeout_seconds} s")
+            await asyncio.sleep(poll_seconds)
