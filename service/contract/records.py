@@ -179,12 +179,15 @@ class ProbeEvidence(TypedDict, total=False):
 class FutureLeak(TypedDict):
     """Of `compared` words of a language model, the loss of `words` depends on later words.
 
-    `change` is the largest change of a loss in nats; None where one became infinite.
+    `change` is the largest change of a loss in nats; None where one became infinite. `by_construction` names
+    the parts of the model that look at later words by their definition; the numbers are then 0 where no loss
+    was seen to change.
     """
 
     words: int
     compared: int
     change: float | None
+    by_construction: NotRequired[list[str]]
 
 
 class Evidence(Counts, ProbeEvidence, total=False):

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from assay.service.contract.records import FutureLeak
 from assay.service.contract.results import Metric, Warning
 from assay.service.metrics.estimates import measured
 from assay.service.metrics.intervals import NO_BOUNDS, Bounds, mean_bounds
@@ -58,8 +59,8 @@ def causal(metrics: dict[str, Metric], context: Context) -> Summary:
         return Summary(metrics)
     names = [name for name in metrics if name.startswith("perplexity")]
     message = (
-        f"the model sees later words: the losses of {found['words']} of {found['compared']} words changed"
-        f" with the words after them. What was measured is no perplexity: {', '.join(names)} is invalid"
+        f"the model sees later words{_how(found)}. What was measured is no perplexity:"
+        f" {', '.join(names)} is invalid"
     )
     measured = {name: metrics[name].value for name in names}
     evidence = {**found, "metrics": names, "measured": measured}
@@ -69,6 +70,16 @@ def causal(metrics: dict[str, Metric], context: Context) -> Summary:
         for name, metric in metrics.items()
     }
     return Summary(kept, warnings=[Warning(code="leaks_future", message=message, evidence=evidence)])
+
+
+def _how(found: FutureLeak) -> str:
+    """What a model sees later words by: its definition, what the probe found, or both."""
+    stated = found.get("by_construction", ())
+    said = f" by construction: {' and '.join(stated)} looks at all tokens of a window" if stated else ""
+    changed = (
+        f": the losses of {found['words']} of {found['compared']} words changed with the words after them"
+    )
+    return said + (changed.replace(":", ";", 1) if said else changed) * bool(found["words"])
 
 
 def documents_of(rows: Rows) -> list[Document | None]:

@@ -79,6 +79,17 @@ def test_a_model_that_sees_later_words_has_no_perplexity() -> None:
     assert warning.evidence == LEAK["leaks_future"] | {"metrics": ["perplexity"], "measured": measured}
 
 
+@pytest.mark.parametrize("words", [0, 5])
+def test_a_leak_by_construction_is_invalid_without_a_measured_one(words: int) -> None:
+    leak: Any = {"leaks_future": {**LEAK["leaks_future"], "words": words, "by_construction": ["rpc_causal"]}}
+    found = Perplexity().summarise(ROWS, Context(evidence=[leak]))
+    assert found.metrics["perplexity"].value is None
+    (warning,) = found.warnings
+    assert "by construction: rpc_causal looks at all tokens of a window" in warning.message
+    assert ("the losses of 5 of 30 words changed" in warning.message) == (words == 5)
+    assert warning.evidence["by_construction"] == ["rpc_causal"]
+
+
 def test_its_swapped_text_has_shares_of_words_only() -> None:
     found = WordSwap().summarise(ROWS, Context(evidence=[LEAK]))
     assert {name for name, metric in found.metrics.items() if metric.value is None} == {*PERPLEXITIES}

@@ -180,6 +180,34 @@ def test_evidence_of_a_shard() -> None:
     assert few["leaks_future"]["compared"] < 30, "a text shorter than a window"
 
 
+class Pooled(Embedded):
+    """Its statistic over the window is too small to change a loss that is computed, but it is taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = nn.Identity()
+        self.pool.sees_later_tokens = True
+
+
+def test_a_model_that_says_that_it_sees_later_tokens_leaks_without_a_change() -> None:
+    model = seeded(Pooled)
+    assert find_leak(model, WINDOWS, VOCABULARY) is None, "the premise: the probe finds nothing"
+    stated = {"words": 0, "compared": 0, "change": 0.0, "by_construction": ["Identity"]}
+    assert causality_evidence(text(300, language_model=model)) == {"leaks_future": stated}
+    assert causality_evidence(text(2, language_model=model)) == {"leaks_future": stated}
+    assert causality_evidence(text(300, language_model=model, task="sequence")) == {}
+
+
+@pytest.mark.parametrize("tokens", ["prefix", "sequence"])
+def test_a_penalty_over_the_sequence_leaks_where_the_sparse_part_is_empty(tokens: str) -> None:
+    """With a large regularization S is 0, so that no loss depends on the penalty."""
+    shape = SHAPE | {"regularization": 1e6, "mu_tokens": tokens}
+    model = seeded(lambda: rpc_symmlm(VOCABULARY, VOCABULARY, rpc_layers="all", **shape))
+    assert find_leak(model, WINDOWS, VOCABULARY) is None
+    found = causality_evidence(text(300, language_model=model))
+    assert found.get("leaks_future", {}).get("by_construction", []) == ["rpc_causal"] * (tokens == "sequence")
+
+
 def test_an_infinite_change_is_null_in_json() -> None:
     shard = text(300, language_model=seeded(Overflowing))
     assert causality_evidence(shard).get("leaks_future", {"change": None})["change"] is None
