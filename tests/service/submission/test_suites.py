@@ -15,6 +15,7 @@ from assay.service.submission.suites import left_out_warnings
 from assay.service.submission.validate import validate
 
 SMALL = {"name": "symvit", "params": {"image_size": 16, "patch_size": 4, "depth": 1, "width": 8, "heads": 2}}
+PURSUIT = "pursuit_check"
 PAPERS = "carlini_wagner confidence=0.03 shared_constant=True"
 SETS = [
     "top1 on imagenet_r",
@@ -41,7 +42,7 @@ def left_out(spec: dict[str, Any]) -> dict[str, str]:
 def test_full_leaves_out_what_digits_cannot_be_asked_and_says_so() -> None:
     valid = validate(load(), job("digits"))
     out = left_out(valid.spec)
-    assert list(out) == [*SETS, PAPERS]
+    assert list(out) == [*SETS, PURSUIT, PAPERS]
     assert all("the model is made for the 10 of 'digits'" in out[part] for part in SETS)
     assert "protocol paper only" in out[PAPERS]
     names = [item["name"] for item in valid.spec["evaluations"]]
@@ -75,7 +76,7 @@ def test_sets_of_their_own_are_kept_where_they_are_seen(tmp_path: Path) -> None:
         for severity in SEVERITIES:
             (tmp_path / "imagenet-c" / name / str(severity)).mkdir(parents=True)
     out = left_out(validate(load(), job("imagenet"), data_root=tmp_path).spec)
-    assert list(out) == [SETS[0], SETS[2], PAPERS]
+    assert list(out) == [SETS[0], SETS[2], PURSUIT, PAPERS]
     assert out[SETS[0]] == "there is no folder 'imagenet-r' under the data root"
     assert "1000 classes are missing in every corruption" in out[SETS[2]]
     unseen = left_out(validate(load(), job("imagenet")).spec)
@@ -89,6 +90,15 @@ def test_analyses_are_left_out_where_the_model_does_not_let_them_look() -> None:
     out = left_out(validate(load(), job("digits", model=model)).spec)
     assert "needs a softmax over all tokens" in out["projection_loss"]
     assert "needs a softmax over all tokens" in out["eigenvector_check"]
+
+
+def test_full_looks_into_the_pursuit_of_rpc_attention_alone() -> None:
+    rpc = {"name": "rpc_symvit", "params": SMALL["params"]}
+    for model, has in ((SMALL, False), (rpc, True)):
+        spec = validate(load(), job("digits", model=model)).spec
+        assert (PURSUIT in {item["name"] for item in spec["evaluations"]}) is has
+        assert (PURSUIT in left_out(spec)) is not has
+    assert "needs RPC-Attention in some layer" in left_out(validate(load(), job("digits")).spec)[PURSUIT]
 
 
 def test_nothing_left_and_wrong_parts_of_other_suites_are_refused() -> None:

@@ -14,6 +14,7 @@ __all__ = ["full"]
 TASKS = ("classification",)
 # Evaluations that do not fit the model or the data are left out, and the user is told.
 LEAVES_OUT = True
+ANALYSES = ("efficiency", "projection_loss", "eigenvector_check", "pursuit_check")
 
 
 def full() -> list[dict[str, Any]]:
@@ -26,7 +27,7 @@ def full() -> list[dict[str, Any]]:
     accuracy = [{"name": "clean"}, {"name": "top1"}, {"name": "corruptions"}]
     # The first row of the table is accuracy on ImageNet, which the job's data has.
     others = rpc_table1()[1:]
-    analyses = [{"name": name} for name in ("efficiency", "projection_loss", "eigenvector_check")]
+    analyses = [{"name": name} for name in ANALYSES]
     attacks = [*quick(), *standard(), {"name": "carlini_wagner"}, *rpc_table2()]
     found: list[dict[str, Any]] = []
     for item in (*accuracy, *others, *analyses, *attacks):

@@ -32,7 +32,7 @@ def decision_transformer(
     warmup_steps: Annotated[int, Interval(ge=1, le=100_000_000)] = 10_000,
     weight_decay: Annotated[float, Interval(ge=0, le=10)] = 1e-4,
     clip_norm: Annotated[float, Gt(0)] | None = 0.25,
-    total_batch: TotalBatch = None,
+    total_batch: TotalBatch = 64,
 ) -> Recipe:
     """Train a Decision Transformer as Primal-Attention's was, in batches of 64 windows.
 
@@ -42,8 +42,8 @@ def decision_transformer(
         warmup_steps: linear rise from 1 / warmup_steps of it.
         weight_decay: of all parameters.
         clip_norm: largest L2 norm of the gradient; null does not clip.
-        total_batch: windows of a step, 64 as the recipe means it, reached by accumulating the gradients of
-            smaller batches; null takes execution.batch_size.
+        total_batch: windows of a step, reached by accumulating the gradients of smaller batches; null takes
+            execution.batch_size.
     """
     # The warm-up begins at its first value, not at zero, and reaches the peak one step earlier.
     return Recipe(

@@ -17,6 +17,7 @@ def test_the_published_values() -> None:
     recipe = decision_transformer()
     assert (recipe.steps, recipe.learning_rate, recipe.weight_decay) == (100_000, 1e-3, 1e-4)
     assert (recipe.clip_norm, recipe.optimiser, recipe.betas) == (0.25, "adamw", (0.9, 0.999))
+    assert {recipe.step_examples(size, 20) for size in (1, 16, 256)} == {64}
     assert recipe.peak_learning_rate(64) == recipe.peak_learning_rate(16) == 1e-3
 
 

@@ -250,8 +250,6 @@ def test_the_learning_rate_of_every_step_is_the_references(name: str) -> None:
 
 def test_published_batches_are_reached_however_small_the_batches_are() -> None:
     for name, case in REFERENCES.items():
-        if name == "decision_transformer":
-            continue  # takes execution.batch_size, without scaling
         assert {case.recipe.step_examples(size, 512) for size in (1, 8, 256)} == {case.batch}, name
         assert case.recipe.published_examples(512) == case.batch, name
 
