@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assay.service.cli import output
+from assay.service.contract.markdown_text import escape_markdown
 from assay.service.contract.results import EvaluationResult, Metric, Results
 
 # An evaluation with its distinguishing parameters, and one of its metrics.
@@ -40,7 +41,7 @@ def markdown(results: Mapping[str, Results], metrics: Sequence[str] = ()) -> str
             groups.setdefault(tuple(cells), {})[name] = cells
     if not groups:
         return ""
-    notes = "\n".join(f"- {line}" for line in [*shared, *_notes(results)])
+    notes = "\n".join(f"- {_escaped(line)}" for line in [*shared, *_notes(results)])
     return "\n\n".join([*(_table(columns, rows) for columns, rows in groups.items()), notes])
 
 
@@ -48,7 +49,7 @@ def comparison_markdown(comparison: Mapping[str, Any]) -> str:
     """A comparison as a Markdown table, then notes."""
     legend, header, rows, notes = output.comparison_lines(comparison)
     lines = [f"| {' | '.join(map(_escaped, line))} |" for line in (header, *rows)]
-    below = "\n".join(f"- {output.printable(line)}" for line in [*legend, *notes])
+    below = "\n".join(f"- {_escaped(line)}" for line in [*legend, *notes])
     return "\n".join([lines[0], "|" + " --- |" * len(header), *lines[1:], "", below])
 
 
@@ -82,7 +83,7 @@ def _unit(metric: Metric) -> str:
 
 
 def _escaped(cell: str) -> str:
-    return output.printable(cell).replace("|", "\\|")
+    return escape_markdown(output.printable(cell))
 
 
 def _notes(results: Mapping[str, Results]) -> list[str]:

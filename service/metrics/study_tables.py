@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Iterator
 
+from assay.service.contract.markdown_text import escape_markdown
 from assay.service.contract.results import Unit
 from assay.service.contract.study_results import ArmValue, StudyCell, StudyComparison, StudyResults
 
@@ -136,8 +137,8 @@ def to_markdown(results: StudyResults) -> str:
     """The table of tested metrics with its notes."""
     titles = header(results)
     listed = [titles, ["---"] * len(titles), *rows(results)]
-    shown = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in listed]
-    return "\n".join([*shown, "", *(f"- {line}" for line in lines(results))]) + "\n"
+    shown = [f"| {' | '.join(map(escape_markdown, line))} |" for line in listed]
+    return "\n".join([*shown, "", *(f"- {escape_markdown(line)}" for line in lines(results))]) + "\n"
 
 
 def _spread(arm: ArmValue, unit: Unit | None) -> str:

@@ -50,6 +50,15 @@ def test_a_row_for_each_job_and_a_column_for_each_metric() -> None:
     ]
 
 
+def test_names_of_jobs_and_folders_are_no_markup() -> None:
+    named = results(row("clean", {"top1": metric(0.9)}, data="some", folder="<b>_x_</b>"))
+    text = markdown({"*a*|<i>b</i>": named, "c": both(0.5)})
+    assert "| \\*a\\*\\|&lt;i&gt;b&lt;/i&gt; |" in text
+    assert "- warning subset: \\*a\\*\\|&lt;i&gt;b&lt;/i&gt;" in text
+    assert "folder=&lt;b&gt;\\_x\\_&lt;/b&gt;" in text
+    assert "<" not in text
+
+
 def test_other_metrics_may_be_asked_for() -> None:
     text = markdown({"a": both(0.5)}, ["top5", "queries"])
     assert text.splitlines()[0] == "| job | clean: top5, % | pgd epsilon=2/255: queries | n |"
