@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 # The lengths are capped so that the quotient is always finite.
 PATTERN = r"^\s*-?[0-9]{1,15}(\.[0-9]{1,15})?\s*/\s*[0-9]{1,15}(\.[0-9]{1,15})?\s*$"
@@ -33,3 +34,19 @@ def fraction_value(given: float | str) -> float:
         ValueError: a text that is not a fraction.
     """
     return parse_fraction(given) if isinstance(given, str) else float(given)
+
+
+def canonical(value: Any) -> Any:
+    """A JSON value with "2/255" and 2/255 written the same way, numbers to 12 digits."""
+    if isinstance(value, dict):
+        return {key: canonical(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [canonical(item) for item in value]
+    if isinstance(value, str) and "/" in value:
+        try:
+            return canonical(parse_fraction(value))
+        except ValueError:
+            return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(f"{value:.12g}")
+    return value

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import Field
 
 from assay.service.contract.corruption_cells import content_label
-from assay.service.contract.fractions import parse_fraction
+from assay.service.contract.fractions import canonical
 from assay.service.contract.results import (
     Answer,
     EvaluationResult,
@@ -285,21 +285,5 @@ def _by_key(job: JobResults) -> dict[str, int]:
         # Rows without pixels were labelled `pixel` by earlier versions.
         paper = evaluation.protocol == "paper"
         same = [evaluation.name, evaluation.params, evaluation.data, paper, evaluation.backend]
-        positions.setdefault(json.dumps(_plain(same), sort_keys=True), position)
+        positions.setdefault(json.dumps(canonical(same), sort_keys=True), position)
     return positions
-
-
-def _plain(value: Any) -> Any:
-    """The value with "2/255" and 2/255 written the same way."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, str) and "/" in value:
-        try:
-            return _plain(parse_fraction(value))
-        except ValueError:
-            return value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(f"{value:.12g}")
-    return value

@@ -15,6 +15,7 @@ from statistics import stdev
 from typing import Any, Literal, NamedTuple
 
 from assay.service.contract.corruption_cells import content_label
+from assay.service.contract.fractions import canonical
 from assay.service.contract.results import EvaluationResult, Metric, Unit, Warning, data_label
 from assay.service.contract.studies import Adjustment, notes_of
 from assay.service.contract.study_results import (
@@ -70,11 +71,15 @@ class MeasuredRun:
 
 @dataclass(frozen=True)
 class MeasuredArm:
-    """An arm with its runs; without `trained` its seeds are those of the evaluations alone."""
+    """An arm with its runs; without `trained` its seeds are those of the evaluations alone.
+
+    `configuration` is equal for arms that differ in nothing but their name; None where it is not known.
+    """
 
     name: str
     trained: bool
     runs: Sequence[MeasuredRun]
+    configuration: str | None = None
 
 
 @dataclass(frozen=True)
@@ -114,9 +119,23 @@ def study_results(plan: StudyPlan, arms: Sequence[MeasuredArm]) -> StudyResults:
         tests=tests,
         cells=cells,
         missing=missing,
-        notes=notes_of([(arm.name, arm.trained) for arm in arms], len(plan.seeds)),
+        notes=[*notes_of([(arm.name, arm.trained) for arm in arms], len(plan.seeds)), *_equal_arms(arms)],
         warnings=found.warnings,
     )
+
+
+def _equal_arms(arms: Sequence[MeasuredArm]) -> Iterator[str]:
+    """A note for each arm that has the configuration of an earlier one."""
+    first: dict[str, str] = {}
+    for arm in arms:
+        if arm.configuration is None:
+            continue
+        earlier = first.setdefault(arm.configuration, arm.name)
+        if earlier != arm.name:
+            yield (
+                f"arms {earlier!r} and {arm.name!r} are the same configuration (model, recipe and data):"
+                " their difference does not compare methods"
+            )
 
 
 class _Measured(NamedTuple):
@@ -348,7 +367,7 @@ def _by_key(run: MeasuredRun) -> dict[str, int]:
     """Positions by the identity of evaluations; the first of equal ones counts."""
     found: dict[str, int] = {}
     for position, one in sorted(run.results.items()):
-        same = json.dumps([one.name, one.params, one.data, one.protocol], sort_keys=True)
+        same = json.dumps(canonical([one.name, one.params, one.data, one.protocol]), sort_keys=True)
         found.setdefault(same, position)
     return found
 

@@ -159,13 +159,19 @@ def _names(shape: Mapping[str, Any]) -> list[str]:
 
 def _check_names(shape: Mapping[str, Any], problems: Problems) -> None:
     names = _names(shape)
+    alike = [" ".join(name.casefold().split()) for name in names]
     for index, name in enumerate(names):
         loc: Loc = ("arms", index, "name")
+        earlier = alike.index(alike[index])
         if name and not name.isprintable():
             problems.add(loc, "must be printable text", given=name)
         elif name and name in names[:index]:
             message = f"arm {names.index(name)} has this name: each needs its own"
             problems.add(loc, message, given=name, allowed="a name of its own")
+        elif name and earlier < index:
+            other = f"{names[earlier]!r}, the name of arm {earlier},"
+            message = f"{name!r} and {other} differ in case or blank space only"
+            problems.add(loc, message, given=name, allowed="a name that tells the arms apart")
     baseline = shape.get("baseline")
     if baseline is not None and baseline not in names:
         message = "no arm has this name"

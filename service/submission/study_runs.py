@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from assay.service.contract.fractions import canonical
 from assay.service.contract.stored_specs import EvaluateJobSpec, TrainJobSpec
 from assay.service.contract.studies import ArmTemplate
 from assay.service.submission.shape import STUDY
@@ -56,6 +57,13 @@ def training_key(train: Mapping[str, Any] | None) -> str:
         return ""
     same = {name: train[name] for name in ("model", "data", "recipe", "seed", "execution")}
     return json.dumps(same, sort_keys=True)
+
+
+def configuration_of(template: ArmTemplate) -> str:
+    """Equal for arms that differ in nothing but their name: model, recipe, data and execution are equal."""
+    evaluate = template["evaluate"]
+    same = {name: evaluate[name] for name in ("model", "data", "execution")}
+    return json.dumps(canonical([training_key(template["train"]), same]), sort_keys=True)
 
 
 def with_weights(evaluate: EvaluateJobSpec, training: str) -> EvaluateJobSpec:

@@ -105,6 +105,40 @@ def test_arms_with_the_same_answers_do_not_differ() -> None:
     assert one.ci_low < -0.05 < 0.05 < one.ci_high, "n is finite"
 
 
+def test_arms_of_one_configuration_are_noted() -> None:
+    arms = study_arms([(Method(0.5), Method(0.5))], 3, 60, "twin", ("one", "other"))
+    twins = [MeasuredArm(arm.name, True, arm.runs, "same") for arm in arms]
+    (note,) = study_results(plan(3), twins).notes
+    assert note.startswith("arms 'one' and 'other' are the same configuration")
+    others = [MeasuredArm(arm.name, True, arm.runs, arm.name) for arm in arms]
+    assert study_results(plan(3), others).notes == study_results(plan(3), arms).notes == []
+
+
+def test_a_radius_as_a_fraction_and_as_a_number_is_one_cell() -> None:
+    (arm,) = study_arms([(Method(0.5),)], 2, 20, "radius", ("one",))
+
+    def with_radii(run: MeasuredRun, *radii: object) -> MeasuredRun:
+        results = {
+            place: run.results[0].model_copy(update={"params": {"epsilon": radius}})
+            for place, radius in enumerate(radii)
+        }
+        return MeasuredRun(run.seed, run.state, results, lambda _: run.columns(0))
+
+    def cells(*radii: object) -> int:
+        runs = [with_radii(run, *radii) for run in arm.runs]
+        return len(study_results(plan(2), [MeasuredArm("one", True, runs)]).cells)
+
+    assert cells("4/255", 4 / 255) == 1
+    assert cells("4/255", 0.0157) == 2
+
+
+def test_names_of_arms_are_no_markup() -> None:
+    arms = study_arms([(Method(0.5), Method(0.5))], 3, 60, "markup", ("one", "<b>*x*</b>|"))
+    text = to_markdown(study_results(plan(3), arms))
+    assert "&lt;b&gt;\\*x\\*&lt;/b&gt;\\|" in text
+    assert "<b>" not in text
+
+
 def test_runs_that_are_missing_are_told_and_left_out() -> None:
     arms = study_arms([(Method(0.5), Method(0.7))], 4, 50, "missing")
     runs = [arms[1].runs[0], MeasuredRun(1, "running"), *arms[1].runs[2:]]

@@ -12,7 +12,13 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.studies import OWN_TRAINING
 from assay.service.submission.studies import ValidStudy, check_seeds, check_study
-from assay.service.submission.study_runs import job_count, planned_runs, training_key, with_weights
+from assay.service.submission.study_runs import (
+    configuration_of,
+    job_count,
+    planned_runs,
+    training_key,
+    with_weights,
+)
 from assay.service.submission.validate import ValidSpec
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -56,6 +62,24 @@ def test_its_jobs_differ_in_seed_and_name_alone() -> None:
     assert len({run.key for run in runs}) == 4
     assert training_key(None) == ""
     assert job_count([True, False], 3) == 9
+
+
+@pytest.mark.parametrize("other", ["Soft ", "SOFT", " soft"])
+def test_names_that_look_alike_are_refused(other: str) -> None:
+    body = example()
+    body["arms"][0]["name"], body["arms"][1]["name"] = "soft", other
+    with pytest.raises(InvalidSpec) as caught:
+        check(body | {"baseline": None})
+    (detail,) = caught.value.details
+    assert detail.loc == ["arms", 1, "name"]
+    assert f"{other!r} and 'soft', the name of arm 0, differ in case or blank space only" in detail.message
+
+
+def test_arms_that_differ_in_name_alone_have_one_configuration() -> None:
+    body = example() | {"baseline": None}
+    body["arms"] = [body["arms"][0], body["arms"][0] | {"name": "twin"}, body["arms"][1]]
+    first, twin, other = map(configuration_of, check(body).templates)
+    assert first == twin != other
 
 
 def test_pretrained_weights_of_timm_are_measured_and_not_trained() -> None:
