@@ -27,6 +27,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from assay.models.layers.heads import running_sum
 from assay.models.layers.parameters import Layers
 from assay.workers.evaluation.engine.analysis import Measured
 from assay.workers.evaluation.engine.attention_layers import (
@@ -108,7 +109,9 @@ def spectrum(matrix: Tensor, *, of: Of) -> dict[str, Tensor]:
     finite = torch.isfinite(matrix).all(dim=-1).all(dim=-1)  # (B, H)
     singular = torch.linalg.svdvals(matrix.where(finite[..., None, None], 0.0))  # (B, H, N), falling
     summed = singular.square() if of == "squares" else singular
-    explained = summed.cumsum(dim=-1) / summed.sum(dim=-1, keepdim=True)  # (B, H, N); NaN of 0
+    explained = running_sum(summed[..., None])[..., 0] / summed.sum(
+        dim=-1, keepdim=True
+    )  # (B, H, N); NaN of 0
     shares = singular / singular.sum(dim=-1, keepdim=True)
     ends = (torch.arange(POINTS + 1, device=matrix.device) * count + POINTS - 1) // POINTS  # ceil(p N / 32)
     whole = torch.cat([0 * explained[..., :1], explained], dim=-1)  # from none of them on

@@ -61,10 +61,10 @@ def efficiency(
     repeats: Annotated[int, Interval(ge=3, le=1000)] = 20,
     warmup: Annotated[int, Interval(ge=1, le=100)] = 3,
 ) -> Evaluation:
-    """parameters, operations, latency and peak memory per image, in testing and in training.
+    """parameters, operations, latency and peak memory per example, in testing and in training.
 
     Args:
-        batch_size: images, or other examples, in one pass; the job's batch size if absent. Halved where
+        batch_size: examples in one pass; the job's batch size if absent. Halved where
             memory is short.
         repeats: timed passes of each kind.
         warmup: passes of each kind before them.

@@ -3,7 +3,7 @@
 Each metric is a ratio to softmax attention on the same machine, at the longest sequence: operations and
 memory are counts; of time it is the median over pairs of passes with an interval between two of them.
 `time_growth` and `memory_growth` are log(y2 / y1) / log(N2 / N1) of the two longest sequences: 1 is linear, 2
-quadratic.
+quadratic. That of the time is a median over repeats, with its interval.
 
 Legend: n rows, repeats of each length in ascending order.
 """
@@ -63,13 +63,13 @@ class AttentionCost(OutcomeTable):
             ]
             for kind in KINDS
         }
-        seconds = [statistics.median(part) for part in _by_length(columns["test_seconds"], repeats)]
+        seconds = _by_length(columns["test_seconds"], repeats)
         last = counted[-1]
         metrics = {
             **{f"{kind}_time_ratio": median(times[kind][-1]) for kind in KINDS},
             **{f"{kind}_memory_ratio": exact(_ratio(last, f"{kind}_bytes")) for kind in KINDS},
             **{f"{kind}_flops_ratio": exact(_ratio(last, f"{kind}_flops")) for kind in KINDS},
-            "time_growth": _growth(counted, seconds),
+            "time_growth": median(_growths(counted, seconds)) if len(counted) > 1 else undefined(1),
             "memory_growth": _growth(counted, [one["test_bytes"] for one in counted]),
         }
         return Summary(metrics, warnings=[_warning(found, context)], plot=_plot(found, times))
@@ -81,6 +81,12 @@ def _by_length(values: Sequence[Any], repeats: int) -> list[Sequence[Any]]:
 
 def _ratio(counted: Mapping[str, float], what: str) -> float:
     return counted[what] / counted[f"softmax_{what}"]
+
+
+def _growths(counted: Sequence[Mapping[str, float]], seconds: Sequence[Sequence[float]]) -> list[float]:
+    """The growth of the time between the two longest sequences in each repeat."""
+    lengths = math.log(counted[-1]["length"] / counted[-2]["length"])
+    return [math.log(last / first) / lengths for first, last in zip(*seconds[-2:], strict=True)]
 
 
 def _growth(counted: Sequence[Mapping[str, float]], values: Sequence[float]) -> Metric:

@@ -40,7 +40,7 @@ class Efficiency(OutcomeTable):
         """The repeats as one row.
 
         Returns:
-            `parameters`; per image `multiply_adds` and `flops` (twice as many) of a forward pass and
+            `parameters`; per example `multiply_adds` and `flops` (twice as many) of a forward pass and
             `train_multiply_adds` of a forward and backward pass; `test_seconds`, `train_seconds`; in bytes
             `test_memory_per_image` and `train_memory_per_image`, the peak above the model divided by the
             batch, and `test_memory`, `train_memory`, that peak and the model, of the whole batch.
@@ -63,7 +63,7 @@ def _warning(found: Mapping[str, Any], device: Mapping[str, Any]) -> Warning:
     how = MEASURED_BY[device["type"]]
     return Warning(
         code="measures_the_machine",
-        message=f"seconds and memory are those of {device['name']} at {found['batch_size']} images a pass"
+        message=f"seconds and memory are those of {device['name']} at {found['batch_size']} examples a pass"
         f" (memory: {how}); compare them with numbers of the same machine and batch size only",
         evidence={"device": dict(device), "batch_size": found["batch_size"], "memory": how},
     )
@@ -75,8 +75,8 @@ def _plot(metrics: Mapping[str, Metric], found: Mapping[str, Any], device: Mappi
     memory = [metrics[f"{kind}_memory_per_image"] for kind in KINDS]
     panels = []
     for title, y_label, shown, factor in (
-        (f"Latency on {device['name']}"[:50], "milliseconds per image", latency, 1e3),
-        (f"Peak memory, {found['batch_size']} images a pass", "MB per image", memory, 1e-6),
+        (f"Latency on {device['name']}"[:50], "milliseconds per example", latency, 1e3),
+        (f"Peak memory, {found['batch_size']} examples a pass", "MB per example", memory, 1e-6),
     ):
         points = tuple((float(place), factor * (metric.value or 0)) for place, metric in enumerate(shown))
         whiskers = tuple((_scaled(m.ci_low, factor), _scaled(m.ci_high, factor)) for m in shown)

@@ -90,6 +90,10 @@ def test_the_merge_is_of_the_longest_sequence_and_the_two_longest() -> None:
         }
     )
     assert "too long" in summary.warnings[0].message
+    methods = {name: summary.metrics[name].ci_method for name in ("time_growth", "memory_growth")}
+    assert methods["memory_growth"] == "exact"
+    assert methods["time_growth"] == summary.metrics["test_time_ratio"].ci_method != "exact"
+    assert summary.metrics["time_growth"].n == 3
 
 
 def test_lengths_that_a_layer_was_not_made_for_are_named() -> None:

@@ -44,6 +44,28 @@ def test_shares_of_known_singular_values() -> None:
         assert found["tokens"].item() == 4
 
 
+@pytest.mark.parametrize("of", ["squares", "values"])
+def test_shares_equal_cumulative_sums_without_a_kernel_that_is_not_deterministic(
+    of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch.cumsum has no deterministic CUDA kernel for floating point."""
+    matrix = torch.rand(2, 3, 37, 37, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+    singular = torch.linalg.svdvals(matrix)
+    summed = singular.square() if of == "squares" else singular
+    wanted = summed.cumsum(dim=-1) / summed.sum(dim=-1, keepdim=True)
+    ends = [-(-point * 37 // 32) for point in range(1, 33)]
+
+    def refused(*_: object, **__: object) -> None:
+        raise RuntimeError("cumsum_cuda_kernel does not have a deterministic implementation")
+
+    monkeypatch.setattr(Tensor, "cumsum", refused)
+    monkeypatch.setattr(torch, "cumsum", refused)
+    found = spectrum(matrix, of=of)
+    shares = wanted.mean(dim=1)[:, [end - 1 for end in ends]]
+    torch.testing.assert_close(found["curve"][:, 1:], shares, rtol=1e-13, atol=0)
+    assert torch.equal(found["rank_90"], ((wanted < 0.9).sum(dim=-1) + 1).double().mean(dim=1))
+
+
 def test_means_over_heads() -> None:
     matrix = with_singular_values([1.0, 0.0, 0.0], [1.0, 1.0, 1.0])
     found = spectrum(matrix, of="squares")

@@ -101,7 +101,7 @@ def test_efficiency_is_a_table_of_one_machine() -> None:
     (warning,) = found.warnings
     assert warning.code == "measures_the_machine"
     assert warning.evidence["device"] == DEVICE
-    assert "a processor at 4 images a pass" in warning.message
+    assert "a processor at 4 examples a pass" in warning.message
     bars = [
         bar
         for bar in ElementTree.fromstring(found.plot or "").iter(f"{SVG}rect")
