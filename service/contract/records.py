@@ -69,6 +69,7 @@ class PlannedEvaluation(TypedDict):
     selected_on_test: NotRequired[int]
     published_batch: NotRequired[int]
     step_batch: NotRequired[int]
+    asked_batch: NotRequired[int]
     peak: NotRequired[float]
     published_peak: NotRequired[float]
     cut: NotRequired[int]

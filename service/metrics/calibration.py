@@ -28,7 +28,7 @@ from itertools import accumulate, count, groupby
 from operator import itemgetter, truediv
 from typing import Any, ClassVar, Literal
 
-from assay.service.contract.results import Metric
+from assay.service.contract.results import Metric, Warning
 from assay.service.metrics.classification import Classification
 from assay.service.metrics.estimates import (
     accelerated,
@@ -72,13 +72,30 @@ class Calibration(Classification):
         """Accuracies, then calibration."""
         metrics = super().summarise(rows, context).metrics
         known = calibration_metrics(rows, **context.params) if "confidence" in rows else {}
-        return Summary(metrics | known)
+        measured = metrics | known
+        return Summary(measured, warnings=_unknown(measured, known, rows))
 
     def paired(self, pair: Pair) -> PairedMetrics:
         """McNemar's test of the accuracies, a bootstrap over examples for the others."""
         measures = _measures(tied=True, **pair.params)
         statistics = {name: Statistic(_answers, _of(measure)) for name, measure in measures.items()}
         return FirstOf(super().paired(pair), PairedEstimates(pair, statistics))
+
+
+def _unknown(measured: Mapping[str, Metric], known: Mapping[str, Metric], rows: Rows) -> list[Warning]:
+    """Why the calibration metrics of a row have no value, if they have none."""
+    names = [name for name in known if measured[name].value is None]
+    if not names:
+        return []
+    unknown = sum(one is None for one in rows["confidence"])
+    why = (
+        f"the logits of {unknown} of {len(rows['confidence'])} examples are not finite"
+        if unknown
+        else f"all {len(rows['confidence'])} examples are in the last bin, which the released code leaves out"
+        " (rms_bins 'released'); rms_bins 'all' counts it, a smaller rms_bin_size makes more bins"
+    )
+    message = "; ".join(f"{name} has no value: {why}" for name in names)
+    return [Warning(code="undefined_metric", message=message, evidence={"metrics": names})]
 
 
 def calibration_metrics(

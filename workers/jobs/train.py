@@ -70,7 +70,8 @@ def run(request: TrainRequest, session: Session, report: Report) -> OutcomeRepor
         facts["cut_in_training"], facts["training"] = cut, len(data.ids)
     if recipe.selection == "released_test":
         facts["selected_on_test"] = 1
-    _note_step(facts, recipe, trained.batch_size, loaded.image_size)
+    asked = spec["execution"]["batch_size"]
+    _note_step(facts, recipe, trained.batch_size, loaded.image_size, None if asked == "auto" else asked)
     forward, backward = (1, 1) if recipe.adversarial is None else recipe.adversarial.passes
     return {
         **outcome,
@@ -99,12 +100,25 @@ def run(request: TrainRequest, session: Session, report: Report) -> OutcomeRepor
     }
 
 
-def _note_step(facts: PlannedEvaluation, recipe: Recipe, batch: int, length: int) -> None:
-    """Notes a step of other than the published examples, and a learning rate that was scaled to it."""
+def _note_step(
+    facts: PlannedEvaluation, recipe: Recipe, batch: int, length: int, asked: int | None = None
+) -> None:
+    """Notes a step of other than the published examples, and a learning rate that was scaled to it.
+
+    Args:
+        facts: Receives the notes.
+        recipe: Of the training.
+        batch: Examples of a step.
+        length: Of a sequence, as the model reads it.
+        asked: The batch size of the job; None if it was chosen by the worker.
+    """
     published = recipe.published_examples(length)
     if published is None or published == batch:
         return
     facts["published_batch"], facts["step_batch"] = published, batch
+    # A step is smaller than asked for only where the training set is.
+    if (wanted := recipe.step_examples(asked or batch, length)) > batch:
+        facts["asked_batch"] = wanted
     if recipe.reference_batch is not None:
         facts["peak"] = recipe.peak_learning_rate(batch)
         facts["published_peak"] = recipe.peak_learning_rate(published)

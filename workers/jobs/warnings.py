@@ -124,8 +124,8 @@ def of_evaluation(plan: Plan, evidence: Sequence[Evidence], row: Row) -> list[Wa
     """
     return [
         *_counted(evidence, row),
-        *_probed(evidence, row.noun),
-        *_inactive(evidence, row.noun),
+        *_probed(evidence, _noun(row)),
+        *_inactive(evidence, _noun(row)),
         *_doubtful(row.planned, row.noun),
         *_of_classes(row),
         *_of_stages(row),
@@ -133,6 +133,11 @@ def of_evaluation(plan: Plan, evidence: Sequence[Evidence], row: Row) -> list[Wa
         *_of_reading(row),
         *_of_texts(evidence, row.planned["n"]),
     ]
+
+
+def _noun(row: Row) -> str:
+    """What the first examples that were looked at are called: of a text for language models, its windows."""
+    return "windows" if load().find_evaluation(row.name).tasks == ["language"] else row.noun
 
 
 def _counted(evidence: Sequence[Evidence], row: Row) -> Iterator[Warning]:
@@ -197,6 +202,8 @@ def _doubtful(planned: PlannedEvaluation, noun: str) -> Iterator[Warning]:
     if wanted := planned.get("published_batch"):
         batches = {"published": wanted, "batch_size": planned["step_batch"]}
         message = "a step took {batch_size} examples, that of the published training {published}"
+        if asked := planned.get("asked_batch"):
+            message += f": {asked} were asked for, and the training set has only {{batch_size}}"
         yield Warning(code="published_batch_not_reached", message=message.format(**batches), evidence=batches)
     if (peak := planned.get("peak")) is not None:
         rates = {"published": planned["published_peak"], "used": peak}

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import random
 from itertools import permutations
+from typing import Any
 
 import pytest
 
 from assay.service.metrics import estimates
-from assay.service.metrics.calibration import aurra, calibration_metrics
+from assay.service.metrics.calibration import Calibration, aurra, calibration_metrics
+from assay.service.metrics.table import Context
 
 
 @pytest.fixture(autouse=True)
@@ -154,6 +156,26 @@ def test_resamples_without_ties_take_the_short_way_to_the_same_number() -> None:
 def test_one_unknown_confidence_leaves_no_value() -> None:
     found = calibration_metrics({"confidence": [0.5, None], "correct": [1, 0]})
     assert {(metric.value, metric.ci_low, metric.n) for metric in found.values()} == {(None, None, 2)}
+
+
+@pytest.mark.parametrize(
+    ("confidence", "said"),
+    [
+        ([0.5, 0.9, 0.7], "all 3 examples are in the last bin, which the released code leaves out"),
+        ([0.5, None, 0.7], "the logits of 1 of 3 examples are not finite"),
+    ],
+)
+def test_the_reason_of_a_missing_value_is_the_actual_one(confidence: list[Any], said: str) -> None:
+    rows = {
+        **{name: [1, 1, 0] for name in ("correct", "correct5")},
+        "id": ["a", "b", "c"],
+        "confidence": confidence,
+    }
+    found = Calibration().summarise(rows, Context())
+    (warning,) = found.warnings
+    assert f"rms_calibration_error has no value: {said}" in warning.message
+    missing = [name for name, metric in found.metrics.items() if metric.value is None]
+    assert warning.evidence == {"metrics": missing}
 
 
 def test_columns_must_fit() -> None:

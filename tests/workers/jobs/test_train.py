@@ -89,6 +89,12 @@ def test_another_batch_than_the_published_one_is_a_fact(spec: dict[str, Any], tm
     )
     assert (smaller["published_batch"], smaller["step_batch"]) == (1024, 512)
     assert (smaller["peak"], smaller["published_peak"]) == (5e-4, 1e-3)
+    assert "asked_batch" not in smaller
+    larger = selected(
+        spec, tmp_path / "large", {"name": "deit", "params": params | {"total_batch": 4096}}, 512
+    )
+    assert (larger["asked_batch"], larger["published_batch"]) == (4096, 1024)
+    assert 1024 < larger["step_batch"] < 4096, "the training set"
     whole = selected(spec, tmp_path / "whole", {"name": "deit", "params": params}, 512)
     assert whole.keys().isdisjoint({"published_batch", "peak"})
 

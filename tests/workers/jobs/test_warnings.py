@@ -85,6 +85,9 @@ def test_an_empty_sparse_part_is_told_once_with_its_share() -> None:
     (warning,) = of_evaluation(FACTS, [{"inactive_pursuit": found}] * 2, PGD)  # type: ignore[arg-type,list-item]
     assert "at most 0.055 % of it is not 0" in warning.message
     assert "the first 16 images" in warning.message
+    text = replace(PGD, name="perplexity", attack=False)
+    (warning,) = of_evaluation(FACTS, [{"inactive_pursuit": found}], text)  # type: ignore[arg-type,list-item]
+    assert "the first 16 windows" in warning.message
 
 
 @pytest.mark.parametrize(
@@ -292,6 +295,15 @@ def test_an_attack_without_any_gradient_measures_nothing(count: int, severity: s
 def test_a_tenth_of_unknown_words_is_many(unknown: int, found: dict[str, int]) -> None:
     shards = ({"words": 60, "unknown_words": unknown}, {"words": 40, "unknown_words": 0})
     assert raised(*shards, attack=False) == ({"many_unknown_words": found} if found else {})
+
+
+def test_a_step_of_a_small_training_set_says_why() -> None:
+    planned = PLANNED | {"published_batch": 1024, "step_batch": 300, "asked_batch": 512}
+    (warning,) = of_evaluation(FACTS, [], replace(PGD, planned=planned))  # type: ignore[arg-type]
+    assert warning.message == (
+        "a step took 300 examples, that of the published training 1024: 512 were asked for, and the training"
+        " set has only 300"
+    )
 
 
 def test_texts_longer_than_the_model_reads_are_counted() -> None:
