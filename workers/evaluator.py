@@ -178,10 +178,13 @@ def _serve(request: ShardRequest, session: Session, report: Reporter) -> None:
     try:
         report(_answer(request, session, report))
     except Exception as error:  # any error of a shard is the answer to the request
-        text = traceback.format_exc()
-        log.error("%s", text)
+        text, failure = traceback.format_exc(), describe(error)
+        if request["kind"] == "plan" and not failure["retry"]:  # refused: the job's error says why
+            log.warning("the plan is refused: %s: %s", failure["error_type"], failure["message"])
+        else:
+            log.error("%s", text)
         session.forget()
-        report({"type": "error", **describe(error), "traceback": text[-8000:]})
+        report({"type": "error", **failure, "traceback": text[-8000:]})
 
 
 def _answer(request: ShardRequest, session: Session, report: Reporter) -> FinalReport:

@@ -233,7 +233,7 @@ class Catalog:
             except UnknownName:
                 continue
             except ValueError as error:
-                holds, reason = False, f"; {error}"
+                holds, reason = False, f"; it cannot be computed: {error.__cause__ or error}"
             if not holds:
                 used = {
                     f"{space}.{name}": known[space][name]

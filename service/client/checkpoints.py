@@ -18,7 +18,7 @@ class CheckpointCalls(Connection):
     def upload_checkpoint(
         self,
         name: str,
-        file: Path,
+        file: Path | str,
         *,
         model: str | Mapping[str, Any] | None = None,
         normalization: str | Mapping[str, Any] | None = None,
@@ -28,7 +28,7 @@ class CheckpointCalls(Connection):
 
         Args:
             name: jobs name it in `weights.checkpoint`. The same file may be uploaded again.
-            file: the file.
+            file: the path of the file.
             model: that of the weights, by name or as {"name", "params"}; None: named by the file, as in those
                 of training jobs and programs.
             normalization: of a file from elsewhere: "imagenet", "inception", "data" or {"mean", "std"}.
@@ -45,7 +45,7 @@ class CheckpointCalls(Connection):
             key: v if isinstance(v, str) else json.dumps(v) for key, v in stated.items() if v is not None
         }
         params = {"name": name, **texts}
-        with file.open("rb") as content:
+        with Path(file).open("rb") as content:
             return parsed(Checkpoint, self._json("POST", f"{API}/checkpoints", params=params, file=content))
 
     def checkpoints(self) -> list[Checkpoint]:

@@ -11,9 +11,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any, NoReturn
+from dataclasses import dataclass
+from typing import Any
 
 from assay.service.contract.errors import MalformedJson
+from assay.service.contract.problems import Loc, path_text, readable
 
 MAX_INTEGER_DIGITS = 25
 # Arrays and objects together; the largest job, 500 evaluations, has a few thousand.
@@ -55,7 +57,7 @@ def parse_json(raw: bytes, max_depth: int) -> Any:
         raise MalformedJson(
             f"the body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
         ) from None
-    _check_characters(value)
+    _check_values(value, ())
     return value
 
 
@@ -74,20 +76,27 @@ def _check_depth(text: str, max_depth: int) -> None:
             depth -= 1
 
 
-def _no_constant(name: str) -> NoReturn:
-    raise MalformedJson(f"{name} is not JSON; allowed: finite numbers")
+@dataclass(frozen=True)
+class _Refused:
+    """Takes the place of a number that is refused, until its place in the body is known."""
+
+    message: str
 
 
-def _finite_float(text: str) -> float:
+def _no_constant(name: str) -> _Refused:
+    return _Refused(f"{name} is not JSON; allowed: finite numbers")
+
+
+def _finite_float(text: str) -> float | _Refused:
     value = float(text)
     if not math.isfinite(value):
-        raise MalformedJson(f"the number {text[:40]} is too large; allowed: up to 1.8e308")
+        return _Refused(f"the number {text[:40]} is too large; allowed: up to 1.8e308")
     return value
 
 
-def _short_integer(text: str) -> int:
+def _short_integer(text: str) -> int | _Refused:
     if len(text) > MAX_INTEGER_DIGITS:
-        raise MalformedJson(
+        return _Refused(
             f"an integer has {len(text)} characters ({text[:10]}...); allowed: up to {MAX_INTEGER_DIGITS}"
         )
     return int(text)
@@ -104,19 +113,25 @@ def _object_without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def _check_characters(value: Any) -> None:
-    """Recursion is safe here: the depth has been checked."""
+def _check_values(value: Any, loc: Loc) -> None:
+    """Refuses numbers and characters by their place. Recursion is safe here: the depth has been checked."""
+    if isinstance(value, _Refused):
+        raise _refusal(loc, value.message)
     if isinstance(value, str):
         found = _FORBIDDEN_CHARACTERS.search(value)
         if found:
-            raise MalformedJson(f"a text contains U+{ord(found.group()):04X}, which cannot be stored")
+            raise _refusal(loc, f"a text contains U+{ord(found.group()):04X}, which cannot be stored")
     elif isinstance(value, list):
-        for item in value:
-            _check_characters(item)
+        for index, item in enumerate(value):
+            _check_values(item, (*loc, index))
     elif isinstance(value, dict):
         for key, item in value.items():
-            _check_characters(key)
-            _check_characters(item)
+            _check_values(key, loc)
+            _check_values(item, (*loc, readable(key)))
+
+
+def _refusal(loc: Loc, message: str) -> MalformedJson:
+    return MalformedJson(f"{path_text(loc)}: {message}" if loc else message)
 
 
 def _printable(key: str) -> str:

@@ -11,6 +11,7 @@ from assay.service.catalog.component import EVALUATIONS, Component
 from assay.service.catalog.schema_text import choices
 from assay.service.contract.corruption_cells import TASK
 from assay.service.contract.problems import Loc, Problems, nearest
+from assay.service.contract.results import row_protocol
 from assay.service.contract.stored_specs import ComponentReference, Params
 
 # The shape of a model's logits and input: where these differ, the weights do not fit.
@@ -157,6 +158,23 @@ def check_data_tasks(
         )
         near = nearest(data.name, able)
         problems.add((*loc, "name"), message, given=data.name, allowed=able, nearest=near)
+
+
+def check_protocol(protocol: str | None, data: Checked | None, problems: Problems) -> None:
+    """Report the protocol `paper` for data whose tasks have one protocol only, on which it has no effect.
+
+    Args:
+        protocol: Of an evaluation; None for a training.
+        data: The job's data, None where unknown.
+        problems: Receives at most one error.
+    """
+    if protocol != "paper" or data is None or not data.component.tasks:
+        return
+    if all(row_protocol("paper", task) != "paper" for task in data.component.tasks):
+        message = (
+            f"{data.component.name!r} is data for {_list(data.component.tasks)}, which has one protocol only"
+        )
+        problems.add(("protocol",), message, given=protocol, allowed=["pixel"], nearest="pixel")
 
 
 def with_facts_of_data(

@@ -38,11 +38,27 @@ def check_shape(body: object, problems: Problems) -> dict[str, Any]:
     else:
         message = "must be one of train, evaluate" if "kind" in body else "is required"
         if kind == STUDY:
-            message = "a study is no job: POST /api/v1/studies takes it"
+            message = "a study is no job: POST /api/v1/studies and `assay study FILE` take it"
         problems.add(("kind",), message, given=kind, allowed=list(SPECS), nearest=nearest(kind, SPECS))
         schema = _any_kind()
-    shape: dict[str, Any] = check(schema, body, problems)
+    foreign = _of_other_kinds(kind, schema, body)
+    for name, other in foreign.items():
+        message = f"a job of kind {kind} has no {name}: it is a field of the kind {other}"
+        problems.add((name,), message, given=body[name], allowed=list(schema["properties"]))
+    own = {name: value for name, value in body.items() if name not in foreign}
+    shape: dict[str, Any] = check(schema, own, problems)
     return shape
+
+
+def _of_other_kinds(kind: object, schema: Schema, body: Mapping[str, Any]) -> dict[str, str]:
+    """The fields of a body that another kind of job has, and not its own; each with that kind."""
+    others = [other for other in SPECS if other != kind]
+    return {
+        name: other
+        for other in others
+        for name in body
+        if name not in schema["properties"] and name in _schema(other)["properties"]
+    }
 
 
 def check_evaluation_shape(item: object, problems: Problems, loc: Loc) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from assay.service.submission.compatibility import (
     check_capabilities,
     check_data_tasks,
     check_fit,
+    check_protocol,
     check_tasks,
     facts_of,
     known_of_model,
@@ -149,6 +150,7 @@ class _Validation:
             self.data = self._check_data(shape["data"], self.problems, ("data",))
             spec["data"] = _completed(self.data)
             check_fit(self.data, self._made_for(), self.problems, ("data",))
+            check_protocol(self.protocol, self.data, self.problems)
             if "recipe" in shape and self.data is not None:
                 self._check_trainable(self.data)
         if self.model is not None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from assay.workers import evaluator
 from assay.workers.evaluator import Reporter, gpu_memory
 
 
@@ -58,3 +59,29 @@ def test_without_a_gpu_there_is_nothing_to_say(monkeypatch: pytest.MonkeyPatch, 
     assert gpu_memory() is None
     progress = {"type": "progress", "done": 1, "total": 2}
     assert reported(progress) == progress
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "lines"),
+    [
+        ("plan", ValueError("the folder is empty"), 1),
+        ("plan", RuntimeError("a defect"), 2),
+        ("train", ValueError("bad"), 2),
+    ],
+)
+def test_a_refused_plan_is_one_line_of_the_log(
+    kind: str, error: Exception, lines: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Defects have their traceback in the log; the error itself has it always."""
+
+    def refused(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(evaluator, "_answer", refused)
+    answers: list[dict[str, Any]] = []
+    session: Any = SimpleNamespace(forget=lambda: None)
+    evaluator._serve({"kind": kind}, session, answers.append)  # type: ignore[arg-type,typeddict-item]
+    (record,) = caplog.records
+    assert (record.getMessage().count("\n") + 1 > 1) is (lines > 1)
+    assert str(error) in record.getMessage()
+    assert "Traceback" in answers[0]["traceback"]

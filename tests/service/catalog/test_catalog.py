@@ -282,9 +282,19 @@ class TestShape:
         assert "is required" in problems({})["kind"]
         assert "kind" in problems(evaluate_body(kind=["train"]))
 
-    def test_fields_of_the_other_kind_are_unknown(self) -> None:
-        assert problems(train_body(evaluations=[])) == {"evaluations": "unknown field"}
-        assert problems(evaluate_body(recipe={"name": "small"})) == {"recipe": "unknown field"}
+    def test_fields_of_the_other_kind_are_refused_by_that_kind(self) -> None:
+        assert problems(train_body(evaluations=[])) == {
+            "evaluations": "a job of kind train has no evaluations: it is a field of the kind evaluate"
+        }
+        assert problems(evaluate_body(recipe={"name": "small"})) == {
+            "recipe": "a job of kind evaluate has no recipe: it is a field of the kind train"
+        }
+        with pytest.raises(InvalidSpec) as caught:
+            validate(CATALOG, train_body(evaluations=[]))
+        assert caught.value.details[0].nearest is None, "no other field was meant"
+
+    def test_a_study_that_is_sent_as_a_job_names_its_command(self) -> None:
+        assert "`assay study FILE`" in problems({"kind": "study"})["kind"]
 
     def test_everything_wrong_in_one_answer(self) -> None:
         found = problems(

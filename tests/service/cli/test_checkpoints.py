@@ -136,7 +136,7 @@ def test_the_client_raises_the_services_errors(transport: Any, tmp_path: Path) -
         assert found.model["params"]["width"] == 16
         assert [item.name for item in client.checkpoints()] == ["ours"]
         with pytest.raises(InvalidState):
-            client.upload_checkpoint("ours", file, model="other_vit")
+            client.upload_checkpoint("ours", str(file), model="other_vit")
         with pytest.raises(TimeoutError):
             client.wait_for_checkpoint("ours", timeout_seconds=-1)
         client.delete_checkpoint("ours")

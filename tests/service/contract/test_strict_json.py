@@ -68,6 +68,24 @@ def test_refusals_say_why(raw: bytes, message: str) -> None:
         parse_json(raw, max_depth=5)
 
 
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (
+            b'{"evaluations": [{"params": {"epsilon": NaN}}]}',
+            r"evaluations\[0\]\.params\.epsilon: NaN is not",
+        ),
+        (b'{"limit": 1e999}', r"limit: the number 1e999 is too large"),
+        (b'{"seed": 11111111111111111111111111111}', r"seed: an integer has 29 characters"),
+        (b'{"tags": ["a", "b\\u0000"]}', r"tags\[1\]: a text contains U\+0000"),
+        (b'{"model": {"\\u0000": 1}}', r"model: a text contains U\+0000"),
+    ],
+)
+def test_the_field_at_fault_is_named(raw: bytes, message: str) -> None:
+    with pytest.raises(MalformedJson, match=f"^{message}"):
+        parse_json(raw, max_depth=5)
+
+
 def test_surrogate_pairs_are_text() -> None:
     assert parse_json(b'"\\ud83d\\ude00"', max_depth=1) == "\U0001f600"
 
