@@ -60,6 +60,7 @@ WarningCode = Literal[
     "left_out",
     # about an analysis
     "quotients_left_out",
+    "more_features_than_tokens",
     "measures_the_machine",
     # across the evaluations of a job
     "noise_stronger_than_gradient",

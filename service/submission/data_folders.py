@@ -28,7 +28,9 @@ class FolderProblem:
     nearest: str | None = None
 
 
-def check_folder(name: str, root: Path | None, *, must_exist: bool = True) -> FolderProblem | None:
+def check_folder(
+    name: str, root: Path | None, *, must_exist: bool = True, local: bool = False
+) -> FolderProblem | None:
     """The error of a folder name, or None.
 
     Args:
@@ -36,11 +38,12 @@ def check_folder(name: str, root: Path | None, *, must_exist: bool = True) -> Fo
         root: The data root (`ASSAY_DATA_ROOT`), or None where unknown or not visible: then only the name
             itself is checked.
         must_exist: False for data that a worker will download into the folder.
+        local: Whether the workers have the data root of the service, which is then known to be missing.
     """
     if (problem := _check_name(name)) is not None:
         return problem
     if root is None or not root.is_dir():
-        return None
+        return _missing_root(root) if local else None
     try:
         place, inside = (root / name).resolve(), root.resolve()
         if not place.is_relative_to(inside):
@@ -56,6 +59,14 @@ def check_folder(name: str, root: Path | None, *, must_exist: bool = True) -> Fo
     return FolderProblem(f"there is no folder {name!r} under the data root", *_known(root, name))
 
 
+def _missing_root(root: Path | None) -> FolderProblem:
+    state = "is not set" if root is None else "names no folder"
+    message = f"the service and its workers have no data root: ASSAY_DATA_ROOT {state}"
+    return FolderProblem(
+        message, "data that need no folder, or this one once ASSAY_DATA_ROOT names its parent"
+    )
+
+
 def check_file_name(name: str) -> FolderProblem | None:
     """The error of a name of one file or folder, which is no path; or None."""
     problem = _check_name(name)
@@ -66,7 +77,14 @@ def check_file_name(name: str) -> FolderProblem | None:
 
 
 def check_folders(
-    catalog: Catalog, data: Checked, root: Path | None, problems: Problems, loc: Loc, hint: str = ""
+    catalog: Catalog,
+    data: Checked,
+    root: Path | None,
+    problems: Problems,
+    loc: Loc,
+    hint: str = "",
+    *,
+    local: bool = False,
 ) -> None:
     """Report folders that are missing or not below the data root, and paths where one name is wanted.
 
@@ -77,8 +95,9 @@ def check_folders(
         problems: Receives the errors.
         loc: Place of the data in the body.
         hint: The remedy, for the message.
+        local: Whether the workers have the data root of the service.
     """
-    _check_folders(catalog, data.component, data.params, root, problems, loc, hint)
+    _check_folders(catalog, data.component, data.params, root, problems, loc, hint, local)
 
 
 def _check_folders(
@@ -89,13 +108,15 @@ def _check_folders(
     problems: Problems,
     loc: Loc,
     hint: str,
+    local: bool,
 ) -> None:
     for name, schema in data.parameters["properties"].items():
         branches = schema.get("anyOf", [schema])
         if not isinstance(params.get(name), str):
             continue
         if any(branch.get("folder", False) for branch in branches):
-            problem = check_folder(params[name], root, must_exist=params.get("download") is not True)
+            must_exist = params.get("download") is not True
+            problem = check_folder(params[name], root, must_exist=must_exist, local=local)
         elif any(branch.get("file_name", False) for branch in branches):
             problem = check_file_name(params[name])
         else:
@@ -110,7 +131,8 @@ def _check_folders(
             )
     for name, kind, reference in data.references(params):
         nested = catalog.find(kind, reference["name"])
-        _check_folders(catalog, nested, reference["params"], root, problems, (*loc, "params", name), hint)
+        where = (*loc, "params", name)
+        _check_folders(catalog, nested, reference["params"], root, problems, where, hint, local)
 
 
 def check_inside(path: Path, base: Path) -> None:

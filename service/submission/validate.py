@@ -91,7 +91,8 @@ def validate(
             unchecked.
         find_checkpoint: The same for the names of uploaded checkpoints.
         max_evaluations: Number of evaluations that a job may have, with its suites expanded.
-        has_package: Whether the workers have a Python package, by name; None where the service cannot know.
+        has_package: Whether the workers have a Python package, by name; None where the service cannot know,
+            since they run elsewhere. Workers beside the service have its data root, too.
 
     Raises:
         InvalidSpec: with a detail per wrong field.
@@ -192,7 +193,8 @@ class _Validation:
         checked = self.catalog.check_reference(("data",), data, problems, loc)
         if checked is None:
             return None
-        check_folders(self.catalog, checked, self.data_root, problems, loc)
+        local = self.has_package is not None
+        check_folders(self.catalog, checked, self.data_root, problems, loc, local=local)
         check_package(checked.component, self.has_package, problems, loc)
         self._check_rules(checked, checked, problems, (*loc, "params"))
         if self.model is not None:
@@ -261,7 +263,8 @@ class _Validation:
             check_fit(data, self._made_for(), problems, (*loc, "data"))
         self._check_component(checked, data, problems, loc)
         if checked is not None:
-            check_folders(self.catalog, checked, self.data_root, problems, loc, FOLDERS_OF_EVALUATIONS)
+            hint, local = FOLDERS_OF_EVALUATIONS, self.has_package is not None
+            check_folders(self.catalog, checked, self.data_root, problems, loc, hint, local=local)
             self._check_other_models(checked, data, problems, loc)
             if self.model is not None and self.model.certain:
                 check_capabilities(self.catalog, checked.component, self.model, problems, loc)

@@ -44,6 +44,8 @@ FACTS = {
     "long_range_task": "listops",
 }
 
+RULES = (("params.max_length >= params.min_length + 6", "max_length must be at least min_length + 6"),)
+
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
 DIGITS = tuple("0123456789")
 END = "]"

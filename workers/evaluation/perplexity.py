@@ -25,6 +25,10 @@ PAPER = (
 )
 RULES = (
     (
+        "params.window == 'strided' or params.stride == 128",
+        "only strided windows have a stride: leave stride out, or name window 'strided'",
+    ),
+    (
         "params.length is None or params.length <= model.length",
         "length must not be larger than the model's: it has no positions for more words",
     ),

@@ -42,6 +42,10 @@ RULES = (
         "epsilon must be above 0: state the size of the perturbation, in standard deviations of the"
         " observations",
     ),
+    (
+        "params.perturbation == 'gradient' or params.steps == 10 and params.step_size == 0.25",
+        "only the perturbation 'gradient' has steps and a step_size: leave them out",
+    ),
 )
 
 PerturbationName = Literal["none", "uniform", "gaussian", "gradient"]

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
-from assay.service.contract.results import LayerBreakdown, Metric
+from assay.service.contract.results import LayerBreakdown, Metric, Warning
 from assay.service.metrics.analyses.analysis_estimates import mean, mean_over_parts, paired_means
 from assay.service.metrics.analyses.svg import Panel, Series, draw
 from assay.service.metrics.paired import Pair, PairedMetrics, Rows
@@ -63,7 +63,7 @@ class SpectralError(OutcomeTable):
             for at, number in enumerate(layers)
         ]
         metrics["tokens"] = mean(rows["tokens"], "tokens", higher_is_better=True)
-        return Summary(metrics, breakdown, plot=_plot(metrics, features))
+        return Summary(metrics, breakdown, _repeated(rows, features), _plot(metrics, features))
 
     def paired(self, pair: Pair) -> PairedMetrics:
         """Sign flips of each example's means over layers."""
@@ -74,6 +74,21 @@ class SpectralError(OutcomeTable):
             for place, count in enumerate(features)
         }
         return paired_means(pair, {**values, "tokens": lambda rows: rows["tokens"]})
+
+
+def _repeated(rows: Rows, features: Sequence[int]) -> list[Warning]:
+    """The numbers of features beyond the number of tokens, where landmarks repeat."""
+    tokens = max(rows["tokens"], default=0)
+    beyond = [count for count in features if count > tokens]
+    if not beyond:
+        return []
+    message = (
+        f"features {', '.join(map(str, beyond))} are more than the {tokens} tokens of the longest example:"
+        f" nystromformer repeats its value from {tokens} on, nystrom_scores and skyformer from"
+        f" {2 * tokens} on"
+    )
+    evidence = {"features": beyond, "tokens": tokens}
+    return [Warning(code="more_features_than_tokens", message=message, evidence=evidence)]
 
 
 def _of_layer(

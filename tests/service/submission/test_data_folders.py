@@ -59,6 +59,23 @@ def test_a_symbolic_link_must_not_lead_out(root: Path, name: str) -> None:
     assert "symbolic link" in problem.message
 
 
+def test_a_missing_root_is_a_problem_where_the_workers_have_no_other(tmp_path: Path) -> None:
+    body = {
+        "kind": "evaluate",
+        "model": {"name": "vit"},
+        "data": {"name": "image_folder", "params": {"folder": "mine"}},
+        "evaluations": [{"name": "clean"}],
+    }
+    for root, said in ((None, "is not set"), (tmp_path / "nowhere", "names no folder")):
+        validate(load(), body, data_root=root)
+        with pytest.raises(InvalidSpec) as caught:
+            validate(load(), body, data_root=root, has_package=lambda name: True)
+        (detail,) = caught.value.details
+        assert detail.loc == ["data", "params", "folder"]
+        assert f"ASSAY_DATA_ROOT {said}" in detail.message
+        assert (detail.given, str(tmp_path) in detail.message) == ("mine", False)
+
+
 def test_a_missing_folder_names_the_nearest(root: Path) -> None:
     problem = check_folder("imagenet_a", root)
     assert problem is not None

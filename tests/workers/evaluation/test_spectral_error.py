@@ -156,6 +156,19 @@ def test_results_have_a_value_per_method_and_number_of_features() -> None:
     assert found.plot is not None
     assert found.plot.count("<polyline") == 5
     assert not math.isnan(float(found.metrics["skyformer_error_4"].value or 0))
+    assert found.warnings == []
+
+
+def test_more_features_than_tokens_are_told() -> None:
+    features = [16, 32, 64]
+    measured = spectral_error(features=features).measure(images())
+    context = Context(params={"features": features}, evidence=[measured.evidence()])  # type: ignore[list-item]
+    found = SpectralError().summarise(measured.columns(), context)
+    (warning,) = found.warnings
+    assert warning.code == "more_features_than_tokens"
+    assert warning.evidence == {"features": [32, 64], "tokens": 17}
+    values = [found.metrics[f"nystromformer_error_{count}"].value for count in (32, 64)]
+    assert values[0] == values[1], "the premise"
 
 
 def test_models_without_such_layers_are_refused() -> None:
