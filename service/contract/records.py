@@ -252,7 +252,8 @@ class OutcomeExtra(TypedDict):
     """Input of the merge beside the rows.
 
     `protocol` is that of the row, where it is not the job's: a shard ran under another one, or its data have
-    no pixels. `analysis` names the analysis that was run, and a training brings its `plan`.
+    no pixels. `analysis` names the analysis that was run, and a training brings its `plan`. `gallery` is a
+    file of candidates for the evaluation's gallery, which the merge deletes.
     """
 
     attack: bool
@@ -261,6 +262,7 @@ class OutcomeExtra(TypedDict):
     protocol: NotRequired[RowProtocol]
     analysis: NotRequired[str]
     artifacts: NotRequired[list[ArtifactDescription]]
+    gallery: NotRequired[ArtifactDescription]
     plan: NotRequired[Plan]
 
 

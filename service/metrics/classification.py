@@ -49,11 +49,11 @@ class Classification(OutcomeTable):
 class Attack(Classification):
     """Answers to the final images of an attack, of one stage or of an ensemble.
 
-    Outcomes of the first versions have neither queries nor norms.
+    Outcomes of the first versions have neither queries nor norms, and later ones no margins.
     """
 
     name = "attack"
-    columns = columns_of(COLUMNS, optional="queries broken_by linf l2 correct8")
+    columns = columns_of(COLUMNS, optional="queries broken_by linf l2 margin correct8")
     units: ClassVar[Units] = {
         **dict.fromkeys(("top1", "top5", "top1_8bit", "attack_success_rate"), "proportion"),
         "median_linf": "distance",

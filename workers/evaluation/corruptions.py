@@ -21,6 +21,8 @@ from assay.attacks.judgement import judge
 from assay.attacks.kernel import frozen
 from assay.service.contract.corruption_cells import cells_of
 from assay.workers import catalog
+from assay.workers.evaluation.engine.candidates import safely
+from assay.workers.evaluation.engine.corrupted_example import CorruptedExample
 from assay.workers.evaluation.engine.corrupted_segmentation import segment_corrupted
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes, Ledger
 from assay.workers.evaluation.engine.loader import Loader
@@ -102,7 +104,7 @@ class Corrupted:
     def _classify(self, shard: Shard) -> ExampleOutcomes:
         model, labels, ids = shard.classifier, shard.labels, shard.ids
         loader = Loader(model, shard.images, labels, ids, shard.batch_size, shard.device, shard.dtype)
-        ledger = Ledger(labels, ids)
+        ledger, shown = Ledger(labels, ids), CorruptedExample(shard.ranks, self.kernels)
         right = torch.zeros(len(ids), len(self.kernels), dtype=torch.bool)
         nonfinite = 0
         with torch.no_grad(), frozen(model):
@@ -112,12 +114,21 @@ class Corrupted:
                 verdict = judge(logits, truth)
                 ledger.note_clean(rows, verdict, images, settle=False)
                 ledger.note_pass(rows)
+                shown.begin(rows, verdict, images, logits)
                 for cell, kernel in enumerate(self.kernels):
-                    found = judge(loader.forward(kernel(images, names, shard.seed)), truth)
+                    corrupted = kernel(images, names, shard.seed)
+                    seen = loader.forward(corrupted)
+                    shown.note(cell, corrupted, seen)
+                    found = judge(seen, truth)
                     right[rows, cell] = (found.rank == 0).cpu()
                     nonfinite += int(found.nonfinite.sum())
                     ledger.note_pass(rows)
                 ledger.settle(rows, verdict._asdict(), images, None)
                 shard.progress(ledger.done)
         outcomes = ledger.close(loader.classes, loader.noted())
-        return replace(outcomes, nonfinite=outcomes.nonfinite + nonfinite, corrupted=tuple(map(flags, right)))
+        return replace(
+            outcomes,
+            nonfinite=outcomes.nonfinite + nonfinite,
+            corrupted=tuple(map(flags, right)),
+            gallery=safely(lambda: shown.items(ids, labels)),
+        )

@@ -24,8 +24,11 @@ from torch import Tensor
 from assay.attacks.words.fixed_word import fixed_word
 from assay.attacks.words.search.word_change import WordChange
 from assay.attacks.words.search.word_swap import WordSwap
+from assay.service.contract.gallery import MAX_ITEMS, GalleryItem, GalleryText, GalleryToken
 from assay.workers.data.formats.text import LanguageSet
 from assay.workers.data.formats.vocabulary import UNKNOWN
+from assay.workers.evaluation.engine.candidates import safely
+from assay.workers.evaluation.engine.gallery_texts import scored_token, text_item
 from assay.workers.evaluation.engine.likelihood import Scores, score
 from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.evaluation.perplexity import RULES as PERPLEXITY_RULES
@@ -74,6 +77,7 @@ class SwappedLosses(DocumentLosses):
         kept_nll_before: The same sum in the text before the swap.
         unknown_before: How many of the scored words were unknown before the swap.
         eligible: How many words of the document could have been swapped.
+        gallery: Candidates for the gallery.
     """
 
     swapped: tuple[int, ...] = ()
@@ -81,6 +85,7 @@ class SwappedLosses(DocumentLosses):
     kept_nll_before: tuple[float, ...] = ()
     unknown_before: tuple[int, ...] = ()
     eligible: tuple[int, ...] = ()
+    gallery: tuple[GalleryItem, ...] | None = None
 
     def columns(self) -> dict[str, list[object]]:
         """The rows as JSON columns; a loss that is not finite is None."""
@@ -150,7 +155,50 @@ class SwappedPerplexity(Perplexity):
             ),
             unknown_before=tuple(int((before[start:stop] == UNKNOWN).sum()) for start, stop in ranges),
             eligible=tuple(after.eligible[index] for index in order),
+            gallery=safely(lambda: swapped_documents(shard, before, after, plain.losses, found.losses)),
         )
+
+
+def swapped_documents(
+    shard: Shard,
+    before: NDArray[np.int32],
+    after: SwappedText,
+    plain: NDArray[np.float64],
+    found: NDArray[np.float64],
+) -> list[GalleryText]:
+    """The items of a gallery: documents with a swapped word, then others, by rank.
+
+    Args:
+        shard: The documents.
+        before: Ids of the text's words, (T,).
+        after: The swapped text.
+        plain: Loss of each word before the swap, NaN where not scored, (T,).
+        found: After it, (T,).
+    """
+    text, names = shard.text, shard.text.vocabulary.words
+
+    def part(row: int) -> slice:
+        return slice(text.starts[shard.order[row]], text.starts[shard.order[row] + 1])
+
+    def tokens(words: Sequence[int], losses: Sequence[float], flags: Sequence[bool]) -> list[GalleryToken]:
+        rows = zip(words, losses, flags, strict=True)
+        return [scored_token(names[word], loss, changed=flag) for word, loss, flag in rows]
+
+    changed = {row: bool(after.swapped[part(row)].any()) for row in shard.ranks}
+    items = []
+    for row in sorted(shard.ranks, key=lambda row: (not changed[row], shard.ranks[row]))[:MAX_ITEMS]:
+        own, flags = part(row), after.swapped[part(row)].tolist()
+        item = GalleryText(
+            id=shard.ids[row],
+            rank=shard.ranks[row],
+            succeeded=changed[row],
+            clean=[],
+            perturbed=[],
+            words=len(flags),
+        )
+        old = tokens(before[own].tolist(), plain[own].tolist(), flags)
+        items.append(text_item(item, old, tokens(after.words[own].tolist(), found[own].tolist(), flags)))
+    return items
 
 
 def _noted(

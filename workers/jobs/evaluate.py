@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, cast
 
 import torch
 
 from assay.service.catalog.catalog import load as load_catalog
 from assay.service.contract.messages import EvaluateRequest, Measurement, OutcomeReport, ProgressReport
-from assay.service.contract.records import ArtifactDescription, Evidence, OutcomeExtra
+from assay.service.contract.records import Evidence, OutcomeExtra
 from assay.service.contract.results import row_protocol
 from assay.service.contract.stored_specs import EvaluationItem, UserSpec
 from assay.workers import catalog
 from assay.workers.containment import limits
 from assay.workers.data.formats.dataset import ExampleSet
-from assay.workers.data.formats.sampling import evaluation_order, sampled_as
+from assay.workers.data.formats.sampling import evaluation_order, gallery_ranks, sampled_as
 from assay.workers.evaluation.engine.attacks import attack_evaluation
 from assay.workers.evaluation.engine.loader import DType
-from assay.workers.evaluation.engine.outcomes import OutcomeFile, Outcomes
+from assay.workers.evaluation.engine.outcomes import Outcomes
 from assay.workers.evaluation.engine.probe import first_look, keyed_answers
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
-from assay.workers.jobs import artifacts, provenance
+from assay.workers.jobs import provenance
 from assay.workers.jobs.cost import BATCHES_HELD, SPARE_BYTES
 from assay.workers.jobs.session import Loaded, Session, data_root, examples_of
+from assay.workers.jobs.shard_files import write_files
 from assay.workers.jobs.sources import shard_sources
 from assay.workers.weights.fit import looking_at
 
@@ -54,8 +54,9 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
         )
     order = evaluation_order(sampled_as(data), data.ids, spec["limit"])
     repeats = catalog.repeats(item["name"], item["params"])
-    if repeats is None:
-        order = order[request["start"] : request["stop"]]
+    start, stop = (request["start"], request["stop"]) if repeats is None else (0, len(order))
+    ranks = gallery_ranks(sampled_as(data), data.ids, order, start, stop)
+    order = order[start:stop]
     others = shard_sources(request, session, loaded)
     messages = _Messages(report, item, len(order), len(order) if repeats is None else repeats)
     component = load_catalog().find_evaluation(item["name"])
@@ -70,6 +71,7 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
         batch_size=plan["batch_size"],
         protocol=protocol,
         planned=planned,
+        ranks=ranks,
         others={job: looking_at(other, data).classifier for job, other in others.items()},
         progress=messages.progress,
         staged=messages.staged,
@@ -94,8 +96,7 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
         extra["protocol"] = stated
     if outcomes.analysis:
         extra["analysis"] = item["name"]
-    if saved := [_save(file, request, item["name"]) for file in outcomes.files()]:
-        extra["artifacts"] = saved
+    write_files(extra, outcomes, request, data, protocol)
     return {**answer(outcomes, time.monotonic() - begun), "extra": extra}
 
 
@@ -148,12 +149,6 @@ def answer(outcomes: Outcomes, seconds: float) -> Measurement:
         "forward_passes": int(outcomes.forward.sum()),
         "backward_passes": int(outcomes.backward.sum()),
     }
-
-
-def _save(file: OutcomeFile, request: EvaluateRequest, evaluation: str) -> ArtifactDescription:
-    """Writes a file of a shard, and describes it."""
-    name = f"{file.stem}-{request['evaluation']:03d}-{evaluation}-{request['start']:08d}{file.suffix}"
-    return artifacts.write(Path(request["folder"]) / name, file.content)
 
 
 class _Messages:

@@ -30,6 +30,7 @@ from assay.service.store.store import Store
 from assay.workers import catalog
 from assay.workers.jobs import artifacts
 from assay.workers.jobs.final_evaluation import final_evaluation
+from assay.workers.jobs.galleries import remove_parts, write_gallery
 from assay.workers.jobs.warnings import Row, of_evaluation
 from assay.workers.published.analyses import analysis_references
 from assay.workers.published.corruptions import baseline_errors
@@ -95,11 +96,13 @@ def _save_one(store: Store, folder: Path, job: JobRow, index: int, rows: Sequenc
     name = merged.result.name
     described = [artifacts.write_text(folder / f"outcomes-{index:03d}-{name}.csv", merged.csv)]
     described += [artifact for row in rows for artifact in row.extra.get("artifacts", [])]
+    described += write_gallery(folder, index, name, rows)
     if merged.plot is not None:
         described.append(artifacts.write_text(folder / f"plot-{index:03d}-{name}.svg", merged.plot))
     for one in described:
         store.artifacts.add(job.id, **one)
     store.results.save(job.id, index, merged.result.model_dump(mode="json"))
+    remove_parts(folder, rows)
 
 
 def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Merged:

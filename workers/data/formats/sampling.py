@@ -7,12 +7,15 @@ neither may depend on a seed, a file order or the number of workers.
 from __future__ import annotations
 
 import hashlib
+import heapq
 from collections.abc import Sequence
 
 from assay.workers.data.formats.dataset import ExampleSet
 
 # One in five examples of each class is held out for evaluation.
 HELD_OUT_DIVISOR = 5
+# Those of a job that its galleries may show; few enough to keep all adversarial images of a shard.
+GALLERY_EXAMPLES = 256
 
 
 def sampled_as(data: ExampleSet) -> str:
@@ -46,6 +49,27 @@ def evaluation_order(name: str, ids: Sequence[str], limit: int | None) -> list[i
     if limit is not None and limit < len(ids):
         chosen = sorted(chosen, key=lambda index: example_key(name, ids[index]))[:limit]
     return sorted(chosen, key=lambda index: ids[index])
+
+
+def gallery_ranks(
+    name: str, ids: Sequence[str], order: Sequence[int], start: int, stop: int
+) -> dict[int, int]:
+    """The examples of a shard that a gallery may show: those of the job that a limit of 256 would leave.
+
+    Args:
+        name: the data set's name.
+        ids: unique example ids, (n,).
+        order: indices of the examples of the whole job.
+        start: first place of the shard in `order`.
+        stop: place after its last.
+
+    Returns:
+        Row of the shard to rank: 0 for the smallest `example_key` of the job.
+    """
+    places = heapq.nsmallest(
+        GALLERY_EXAMPLES, range(len(order)), key=lambda place: example_key(name, ids[order[place]])
+    )
+    return {place - start: rank for rank, place in enumerate(places) if start <= place < stop}
 
 
 def held_out_split(name: str, ids: Sequence[str], labels: Sequence[int]) -> tuple[list[int], list[int]]:

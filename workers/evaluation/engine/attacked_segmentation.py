@@ -14,6 +14,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from assay.service.contract.gallery import GalleryItem
 from assay.workers.evaluation.engine.outcomes import OutcomeFile
 
 CLEAN = "clean"
@@ -41,6 +42,7 @@ class AttackedPixels:
         noted: Further caveats: a batch that had to be reduced.
         adversarial: Per image the candidate with the fewest right pixels, (n, C, H, W), if requested.
         maps: The label maps, uint8 (n, H, W), likewise.
+        gallery: Candidates for the gallery.
     """
 
     ids: tuple[str, ...]
@@ -55,6 +57,7 @@ class AttackedPixels:
     noted: Mapping[str, Any] = field(default_factory=dict)
     adversarial: Tensor | None = None
     maps: Tensor | None = None
+    gallery: tuple[GalleryItem, ...] | None = None
     analysis: ClassVar[bool] = False
 
     @property

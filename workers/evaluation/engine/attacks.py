@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 from assay.attacks.ensemble import Ensemble
@@ -10,8 +10,11 @@ from assay.attacks.kernel import Attack, Forward
 from assay.attacks.randomness import Randomness
 from assay.attacks.segmentation.kernel import PixelEnsemble
 from assay.attacks.segmentation.losses import class_weights
+from assay.service.contract.gallery import GalleryImage
 from assay.workers.evaluation.engine.attacked_segmentation import AttackedPixels
+from assay.workers.evaluation.engine.candidates import Candidates, safely
 from assay.workers.evaluation.engine.forward import Passes
+from assay.workers.evaluation.engine.gallery_images import PixelSpace, attacked_images
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes, Stage
 from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel
 from assay.workers.evaluation.engine.segmentation_attack import attack_segmentation
@@ -50,24 +53,38 @@ class ClassifierAttack:
             attack = attack.on(Passes(shard.others[attack.job], shard.device))
         subject = (shard.classifier, shard.images, shard.labels, shard.ids)
         randomness, keep = Randomness(shard.seed, attack.name), shard.save_adversarial
-        if shard.protocol == "paper":
-            return attack_paper(
-                attack, *subject, randomness=randomness, keep_adversarial=keep, **shard.running
-            )
+        candidates, normalised = Candidates(shard.ranks), shard.protocol == "paper"
 
         def staged(stage: Stage) -> None:
             # Accuracy after the gradient attacks is a first answer, hours before the last stage ends.
             shard.staged(stage.name, stage.n - stage.broken)
 
-        return attack_pixel(
-            attack,
-            *subject,
-            randomness=randomness,
-            keep_adversarial=keep,
-            screening=shard.screening,
-            staged=staged,
-            **shard.running,
-        )
+        if normalised:
+            outcomes = attack_paper(
+                attack,
+                *subject,
+                randomness=randomness,
+                keep_adversarial=keep,
+                candidates=candidates,
+                **shard.running,
+            )
+        else:
+            outcomes = attack_pixel(
+                attack,
+                *subject,
+                randomness=randomness,
+                keep_adversarial=keep,
+                screening=shard.screening,
+                staged=staged,
+                candidates=candidates,
+                **shard.running,
+            )
+
+        def items() -> list[GalleryImage]:
+            space = PixelSpace.of(shard.classifier, normalised=normalised)
+            return attacked_images(candidates, outcomes, space, attack.ball)
+
+        return replace(outcomes, gallery=safely(items))
 
 
 @dataclass(frozen=True)
@@ -94,6 +111,7 @@ class SegmentationAttack:
             class_weights=None if pixels is None else class_weights(pixels),
             screening=shard.screening,
             keep_adversarial=shard.save_adversarial,
+            ranks=shard.ranks,
             staged=shard.staged,
             **shard.running,
         )

@@ -15,6 +15,8 @@ from torch import Tensor
 from assay.attacks.judgement import Verdict, in_top5
 from assay.attacks.kernel import State, unconverged
 from assay.attacks.threat import sizes
+from assay.service.contract.gallery import GalleryItem
+from assay.workers.evaluation.engine.candidates import Candidates
 from assay.workers.evaluation.engine.outcomes import OutcomeFile
 
 
@@ -69,6 +71,8 @@ class ExampleOutcomes:
         correct8: Whether the example is right once an adversarial example of it is rounded to 8 bits, bool
             (n,): one that doesn't survive being saved as a picture is not counted. Examples that hold out are
             right. None if not requested.
+        margin: Logit of the true class less the highest other one on the image that counts, float64 (n,); NaN
+            where it is not known. None without an attack.
         confidence: Largest softmax of the logits, float64 (n,); NaN where they are not finite. None if not
             requested.
         corrupted: Per example a text of 0 and 1, whether it is right under each corruption and
@@ -81,6 +85,7 @@ class ExampleOutcomes:
             (`verification.REASONS`), and a batch that had to be reduced.
         stages: Counts of each stage of an attack, in order.
         adversarial: The images that count, (n, C, H, W) in the attacked space, if requested.
+        gallery: Candidates for the gallery; None where nothing was attacked or perturbed.
     """
 
     ids: tuple[str, ...]
@@ -100,20 +105,23 @@ class ExampleOutcomes:
     broken_by: tuple[str | None, ...] | None = None
     linf: Tensor | None = None
     l2: Tensor | None = None
+    margin: Tensor | None = None
     correct8: Tensor | None = None
     confidence: Tensor | None = None
     corrupted: tuple[str, ...] | None = None
     noted: Mapping[str, Any] = field(default_factory=dict)
     stages: tuple[Stage, ...] = ()
     adversarial: Tensor | None = None
+    gallery: tuple[GalleryItem, ...] | None = None
     analysis: ClassVar[bool] = False
 
     def columns(self) -> dict[str, list[object]]:
-        """Returns the rows as JSON columns; a loss or norm that is not finite is None."""
+        """Returns the rows as JSON columns; a loss, norm or margin that is not finite is None."""
         optional = {
             "queries": self.queries,
             "linf": self.linf,
             "l2": self.l2,
+            "margin": self.margin,
             "correct8": self.correct8,
             "confidence": self.confidence,
         }
@@ -167,6 +175,13 @@ def _listed(values: Tensor) -> list[object]:
     return [value if math.isfinite(value) else None for value in values.tolist()]
 
 
+def margins(logits: Tensor, labels: Tensor) -> Tensor:
+    """Logit of the true class less the highest other one, float64 (B,), on the CPU; inf for one class."""
+    truth = labels.to(logits.device)[:, None]
+    others = logits.scatter(1, truth, -torch.inf).amax(1)
+    return (logits.gather(1, truth)[:, 0].double() - others.double()).cpu()
+
+
 class Ledger:
     """Collects outcomes as examples finish, in any order, and over several stages of an attack.
 
@@ -175,16 +190,24 @@ class Ledger:
         ids: Example ids.
         keep_adversarial: Whether to keep the images that count.
         attacked: Whether there is an attack, whose perturbations have a size.
+        candidates: Where images for a gallery are kept.
     """
 
     def __init__(
-        self, labels: Tensor, ids: Sequence[str], keep_adversarial: bool = False, *, attacked: bool = False
+        self,
+        labels: Tensor,
+        ids: Sequence[str],
+        keep_adversarial: bool = False,
+        *,
+        attacked: bool = False,
+        candidates: Candidates | None = None,
     ) -> None:
         n = len(ids)
         self._ids = tuple(ids)
         self._labels = labels
         self._keep_adversarial = keep_adversarial
         self._attacked = attacked
+        self._candidates = candidates
         self._adversarial: Tensor | None = None
         self._settled = torch.zeros(n, dtype=torch.bool)
         self._done: int | None = 0  # None: to be counted
@@ -199,6 +222,7 @@ class Ledger:
         }
         # NaN is below everything: the first outcome of an example is kept.
         self._loss = torch.full((n,), torch.nan, dtype=torch.float64)
+        self._margin = torch.full((n,), torch.nan, dtype=torch.float64)
         self._sizes = {norm: torch.zeros(n, dtype=torch.float64) for norm in ("Linf", "L2")}
         self._stages: list[Stage] = []
         self._broken_by: dict[int, str] = {}
@@ -226,14 +250,28 @@ class Ledger:
         if backward:
             self._passes["backward"][rows] += 1
 
-    def note_clean(self, rows: Tensor, verdict: Verdict, images: Tensor, *, settle: bool = True) -> None:
-        """Records which unattacked images are right, and settles the wrong ones, (B,)."""
+    def note_clean(
+        self,
+        rows: Tensor,
+        verdict: Verdict,
+        images: Tensor,
+        *,
+        settle: bool = True,
+        logits: Tensor | None = None,
+    ) -> None:
+        """Records which unattacked images are right, and settles the wrong ones, (B,).
+
+        `logits` (B, classes) are for margins and the gallery.
+        """
         right = (verdict.rank == 0).cpu()
         self._flags["clean_correct"][rows] = right
+        if self._candidates is not None and logits is not None:
+            self._candidates.note_clean(rows, right, logits)
         if settle:
             wrong = (~right).nonzero().flatten()
             index = wrong.to(images.device)
-            values = {key: value[index] for key, value in verdict._asdict().items()}
+            known = verdict._asdict() | ({} if logits is None else {"logits": logits})
+            values = {key: value[index] for key, value in known.items()}
             self._write(rows[wrong], values, images[index])
             self._settle(rows[wrong])
 
@@ -254,7 +292,7 @@ class Ledger:
 
         Args:
             rows: Their indices.
-            values: prediction, rank, loss, nonfinite, each (B,).
+            values: prediction, rank, loss, nonfinite, each (B,); under attack logits (B, classes).
             images: The images that count.
             clean: The unattacked ones; None without an attack.
         """
@@ -267,7 +305,7 @@ class Ledger:
         loss, known = values["loss"].cpu(), self._loss[rows]
         better = (known.isnan() | (loss > known)).nonzero().flatten()
         index = better.to(images.device)
-        kept = {key: values[key][index] for key in Verdict._fields}
+        kept = {key: values[key][index] for key in (*Verdict._fields, "logits")}
         self._write(rows[better], kept, images[index], clean[index])
 
     def settle_held(self, rows: Tensor) -> None:
@@ -302,7 +340,11 @@ class Ledger:
             column[rows] = values[key].cpu()
         self._flags["nonfinite"][rows] = values["nonfinite"].cpu()
         self._loss[rows] = values["loss"].cpu()
+        if self._attacked and "logits" in values:
+            self._margin[rows] = margins(values["logits"], self._labels[rows])
         if clean is not None:
+            if self._candidates is not None:
+                self._candidates.note(rows, values, images, clean)
             for norm, column in self._sizes.items():
                 column[rows] = sizes(images - clean, norm).double().cpu()  # type: ignore[arg-type]
         if self._keep_adversarial:
@@ -335,6 +377,7 @@ class Ledger:
             broken_by=broken_by if self._stages else None,
             linf=self._sizes["Linf"] if self._attacked else None,
             l2=self._sizes["L2"] if self._attacked else None,
+            margin=self._margin if self._attacked else None,
             correct8=correct8,
             noted=self._noted() | dict(noted or {}),
             stages=tuple(self._stages),

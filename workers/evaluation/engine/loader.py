@@ -171,7 +171,7 @@ class Feed:
     def _sifted(self, rows: Tensor) -> Examples:
         seen = self._seen(rows)
         verdict = judge(seen.logits, seen.truth)
-        self._ledger.note_clean(rows, verdict, seen.images)
+        self._ledger.note_clean(rows, verdict, seen.images, logits=seen.logits)
         right = (verdict.rank == 0).nonzero().flatten()
         fused, wrong = self._first is not None, rows[(verdict.rank > 0).cpu()]
         # The attack counts the pass that it shares.

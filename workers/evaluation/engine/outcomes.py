@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor
+
+from assay.service.contract.gallery import GalleryItem
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,15 @@ class Outcomes(Protocol):
 
     def files(self) -> Iterable[OutcomeFile]:
         """Files for the job's artifacts, each made on demand."""
+
+
+@runtime_checkable
+class WithGallery(Protocol):
+    """Outcomes with examples to look at."""
+
+    @property
+    def gallery(self) -> Sequence[GalleryItem] | None:
+        """The shard's candidates for the gallery of its evaluation; None for an evaluation without one."""
 
 
 class WithoutFiles:

@@ -22,6 +22,7 @@ from assay.attacks.kernel import Attack, Examples, Setting, State, WithFirstGrad
 from assay.attacks.randomness import Randomness
 from assay.attacks.threat import PIXELS, Box
 from assay.models.layers.layers import Classifier
+from assay.workers.evaluation.engine.candidates import Candidates
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes, Ledger, Stage
 from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
 from assay.workers.evaluation.engine.slots import run_batch
@@ -89,6 +90,7 @@ def attack_pixel(
     staged: Callable[[Stage], None] | None = None,
     prepare: Callable[[Tensor], Tensor] | None = None,
     box: Box | None = PIXELS,
+    candidates: Candidates | None = None,
 ) -> ExampleOutcomes:
     """Attacks the model on images in [0, 1], worst case per example.
 
@@ -118,12 +120,13 @@ def attack_pixel(
         prepare: Applied to each batch on the device, to give what the attack perturbs and the model reads;
             None for the images themselves.
         box: Range of what is perturbed; None if it is unbounded, as for time series.
+        candidates: Where images for a gallery are kept.
 
     Raises:
         ValueError: If there are no examples, or images are outside [0, 1], or the attack does not fit.
     """
     loader = Loader(model, images_of, labels, ids, batch_size, device, dtype, prepare)
-    ledger = Ledger(labels, ids, keep_adversarial, attacked=True)
+    ledger = Ledger(labels, ids, keep_adversarial, attacked=True, candidates=candidates)
     with torch.no_grad(), frozen(model):
         runs = [
             (number, stage, passes_of(loader, stage, screening=screening))
@@ -161,6 +164,7 @@ def attack_paper(
     dtype: DType = "float32",
     progress: Progress | None = None,
     keep_adversarial: bool = False,
+    candidates: Candidates | None = None,
 ) -> ExampleOutcomes:
     """Attacks the model's backbone on normalised images, as the released code of the papers does.
 
@@ -179,6 +183,7 @@ def attack_paper(
         dtype: As for `classify`.
         progress: As for `classify`.
         keep_adversarial: Whether to return the final iterates, in normalised space.
+        candidates: Where images for a gallery are kept.
 
     Raises:
         ValueError: As for `attack_pixel`.
@@ -186,7 +191,8 @@ def attack_paper(
     if isinstance(attack, Ensemble):
         raise ValueError(f"{attack.name} is a worst case over several attacks, which `paper` doesn't have")
     loader = Loader(model.backbone, images_of, labels, ids, batch_size, device, dtype, model.normalize)
-    ledger, tell = Ledger(labels, ids, keep_adversarial, attacked=True), progress or _ignore
+    ledger = Ledger(labels, ids, keep_adversarial, attacked=True, candidates=candidates)
+    tell = progress or _ignore
     setting = Setting(ids, randomness, box=None, final_iterate=True)
 
     def leave(state: State) -> None:
@@ -202,7 +208,7 @@ def attack_paper(
             else:
                 images, logits = loader.load(rows)
                 ledger.note_pass(rows)
-            ledger.note_clean(rows, judge(logits, truth), images, settle=False)
+            ledger.note_clean(rows, judge(logits, truth), images, settle=False, logits=logits)
             examples = Examples(rows, images, _predicted(logits), truth, logits, gradient)
             run_batch(
                 attack,

@@ -14,7 +14,8 @@ Legend: n images, B batch, C channels, K classes, H and W height and width.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,8 +31,11 @@ from assay.attacks.segmentation.kernel import (
     unconverged,
 )
 from assay.attacks.threat import PIXELS, as_column
+from assay.service.contract.gallery import GalleryMaps
 from assay.workers.evaluation.engine.attacked_segmentation import CLEAN, AttackedPixels
+from assay.workers.evaluation.engine.candidates import safely
 from assay.workers.evaluation.engine.forward import Passes
+from assay.workers.evaluation.engine.gallery_images import MapCandidates, attacked_maps
 from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
 from assay.workers.evaluation.engine.segmentation import Maps, count_pixels
 from assay.workers.evaluation.engine.slots import run_slots
@@ -58,6 +62,7 @@ def attack_segmentation(
     dtype: DType = "float32",
     screening: bool = False,
     keep_adversarial: bool = False,
+    ranks: Mapping[int, int] | None = None,
     progress: Progress | None = None,
     staged: Callable[[str, int], None] | None = None,
 ) -> AttackedPixels:
@@ -76,6 +81,7 @@ def attack_segmentation(
         class_weights: Weights of the classes for losses that are balanced, (K,).
         device: Where the model is.
         dtype: Arithmetic.
+        ranks: Place in the order of sampling of the rows that a gallery may show.
         screening: Whether each loss is raised in bfloat16 first, and without autocast on images with right
             pixels left, as with dtype bfloat16. The better of both counts.
         keep_adversarial: Whether to return the images with the fewest right pixels.
@@ -90,7 +96,8 @@ def attack_segmentation(
         attacks = ensemble.attacks(class_weights)
         rough = screening or loader.forward is not loader.exact
         passes = [loader.exact.in_bfloat16(), loader.exact] if rough else [loader.exact]
-        run = _Run(loader, maps_of, ids, classes, attacks, len(passes), keep=keep_adversarial)
+        shown = MapCandidates(ranks or {})
+        run = _Run(loader, maps_of, ids, classes, attacks, len(passes), shown, keep=keep_adversarial)
         run.progress = progress
         run.judge_clean()
         for number, attack in enumerate(attacks, start=1):
@@ -118,6 +125,7 @@ class _Run:
         classes: int,
         attacks: Sequence[PixelAttack],
         passes: int,
+        shown: MapCandidates,
         *,
         keep: bool,
     ) -> None:
@@ -131,6 +139,8 @@ class _Run:
         self._flags = {key: torch.zeros(n, dtype=torch.bool) for key in FLAGS}
         self._stages: list[dict[str, Any]] = []
         self._keep = keep
+        self._shown = shown
+        self._ball = attacks[0].ball
         self._worst: Tensor | None = None
         self._maps: Tensor | None = None
         # Runs in all, finished runs, and images left to the present one.
@@ -148,7 +158,9 @@ class _Run:
         for rows in self._loader.batches():
             images, maps = self._loader.images(rows), self._maps_of(rows.tolist())
             # Candidate of each loss until it has its own.
-            self._counts[rows] = self._counted(rows, images, maps)[:, None]
+            counts, predictions = self._counted(rows, images, maps)
+            self._counts[rows] = counts[:, None]
+            self._shown.note_clean(rows, predictions)
             if self._keep:
                 if self._worst is None or self._maps is None:
                     self._worst = images.new_zeros(self._loader.n, *images.shape[1:], device="cpu")
@@ -188,7 +200,7 @@ class _Run:
         """The outcomes of all images."""
         flags = {key: int(values.sum()) for key, values in self._flags.items()}
         gradients = flags.pop("seen_gradient")
-        return AttackedPixels(
+        outcomes = AttackedPixels(
             ids=self._ids,
             names=self._names,
             intersection=self._counts[:, :, 0],
@@ -201,6 +213,22 @@ class _Run:
             noted=self._loader.noted(),
             adversarial=self._worst,
             maps=self._maps,
+        )
+        return replace(outcomes, gallery=safely(lambda: self._items(outcomes)))
+
+    def _items(self, outcomes: AttackedPixels) -> list[GalleryMaps]:
+        """The candidates for the gallery; their unchanged images are loaded once more."""
+        rows = self._shown.chosen()
+        if not rows:
+            return []
+        return attacked_maps(
+            self._shown,
+            self._ids,
+            [self._names[place] for place in outcomes.worst.tolist()],
+            self._loader.images(torch.tensor(rows)).cpu(),
+            self._maps_of(rows),
+            classes=self._counts.shape[3],
+            ball=self._ball,
         )
 
     def _examples(self, rows: Tensor, number: int) -> Iterator[PixelExamples]:
@@ -218,7 +246,7 @@ class _Run:
         for key in SEEN:
             self._flags[key][rows] |= state[key].cpu()
         found, maps = state["best"], state["maps"].cpu()
-        counts = self._counted(rows, found, maps)
+        counts, predictions = self._counted(rows, found, maps)
         right, judged = counts[:, 0].sum(1), counts[:, 1].sum(1)
         outside = {
             "out_of_ball": out_of_ball(found - state["images"], attack.ball).cpu(),
@@ -232,14 +260,15 @@ class _Run:
             for key, which in outside.items():
                 self._flags[key][rows] |= which
         better = (right < self._right[rows, number]) & ~refused
+        lowest = better & (right < self._right[rows].amin(1))
+        self._shown.note(rows, lowest, found, predictions)
         if self._worst is not None:
-            lowest = better & (right < self._right[rows].amin(1))
             column = as_column(lowest, found)
             self._worst[rows] = torch.where(column, found.cpu(), self._worst[rows])
         self._counts[rows[better], number] = counts[better]
 
-    def _counted(self, rows: Tensor, images: Tensor, maps: Tensor) -> Tensor:
-        """The counts of images by the model without autocast, int64 (B, 3, K)."""
+    def _counted(self, rows: Tensor, images: Tensor, maps: Tensor) -> tuple[Tensor, Tensor]:
+        """The counts of images by the model without autocast, int64 (B, 3, K), and its predictions."""
         classes = self._counts.shape[3]
         logits = self._loader.exact(images)
         wanted = (len(rows), classes, *maps.shape[1:])
@@ -248,7 +277,7 @@ class _Run:
         self._cost["forward"][rows] += 1
         prediction = predicted_classes(logits).cpu()
         self._flags["nonfinite"][rows] |= (prediction == classes).flatten(1).any(1)
-        return count_pixels(prediction, maps, classes)
+        return count_pixels(prediction, maps, classes), prediction
 
     def _note_stage(
         self, number: int, images: tuple[int, int], before: tuple[int, int], begun: float

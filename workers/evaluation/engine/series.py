@@ -22,7 +22,10 @@ from assay.attacks.kernel import Attack, frozen
 from assay.attacks.randomness import Draw, Key, Randomness
 from assay.attacks.threat import sizes
 from assay.models.layers.series_model import RegressionModel, split_steps
+from assay.service.contract.gallery import MAX_ITEMS, GalleryAnswer, GalleryItem, GallerySeries
 from assay.workers.data.formats.series import SeriesSet
+from assay.workers.evaluation.engine.candidates import Candidates, answers, finite, safely
+from assay.workers.evaluation.engine.gallery_series import attacked_series, perturbed_rows, points
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes, Stage
 from assay.workers.evaluation.engine.loader import Images, Loader
 from assay.workers.evaluation.engine.outcomes import WithoutFiles
@@ -73,26 +76,36 @@ def attack_series(attack: Attack | Ensemble, shard: Shard) -> ExampleOutcomes:
     """
     draws = StepDraws(shard.seed, attack.name, cast(SeriesSet, shard.data).lengths)
     subject, keep = (shard.images, shard.labels, shard.ids), shard.save_adversarial
-    if shard.protocol == "paper":
-        return attack_paper(
-            attack, shard.classifier, *subject, randomness=draws, keep_adversarial=keep, **shard.running
-        )
+    candidates = Candidates(shard.ranks)
 
     def staged(stage: Stage) -> None:
         shard.staged(stage.name, stage.n - stage.broken)
 
-    return attack_pixel(
-        attack,
-        shard.classifier.backbone,
-        *subject,
-        randomness=draws,
-        keep_adversarial=keep,
-        screening=shard.screening,
-        staged=staged,
-        prepare=shard.classifier.normalize,
-        box=None,
-        **shard.running,
-    )
+    if shard.protocol == "paper":
+        outcomes = attack_paper(
+            attack,
+            shard.classifier,
+            *subject,
+            randomness=draws,
+            keep_adversarial=keep,
+            candidates=candidates,
+            **shard.running,
+        )
+    else:
+        outcomes = attack_pixel(
+            attack,
+            shard.classifier.backbone,
+            *subject,
+            randomness=draws,
+            keep_adversarial=keep,
+            screening=shard.screening,
+            staged=staged,
+            prepare=shard.classifier.normalize,
+            box=None,
+            candidates=candidates,
+            **shard.running,
+        )
+    return replace(outcomes, gallery=safely(lambda: attacked_series(candidates, outcomes)))
 
 
 @dataclass(frozen=True)
@@ -105,6 +118,7 @@ class SquaredErrors(WithoutFiles):
         predictions: In the same unit.
         clean: Predictions for the unperturbed series; None where nothing was perturbed.
         noted: Caveats.
+        gallery: Candidates for the gallery; None where nothing was perturbed.
     """
 
     ids: tuple[str, ...]
@@ -112,6 +126,7 @@ class SquaredErrors(WithoutFiles):
     predictions: Tensor
     clean: Tensor | None
     noted: Mapping[str, Any]
+    gallery: tuple[GalleryItem, ...] | None = None
 
     @property
     def forward(self) -> Tensor:
@@ -221,10 +236,31 @@ class Perturbed:
             return moved
 
         if shard.task == "series_regression":
-            return squared_errors(shard, perturbed, clean=standardised)
+            errors = squared_errors(shard, perturbed, clean=standardised)
+            return replace(errors, gallery=safely(lambda: _regressed(shard, errors, standardised, perturbed)))
+        before, after = _Answers(shard.ranks), _Answers(shard.ranks)
         with frozen(shard.classifier):
-            clean = classify(backbone, standardised, shard.labels, shard.ids, **quiet)
-            outcomes = classify(backbone, perturbed, shard.labels, shard.ids, **shard.running)
+            clean = classify(backbone, standardised, shard.labels, shard.ids, observe=before.note, **quiet)
+            outcomes = classify(
+                backbone, perturbed, shard.labels, shard.ids, observe=after.note, **shard.running
+            )
+
+        def items() -> list[GallerySeries]:
+            rows = perturbed_rows(shard.ranks, clean.correct, outcomes.correct)
+            given, moved = standardised(rows), perturbed(rows)
+            return [
+                GallerySeries(
+                    id=shard.ids[row],
+                    rank=shard.ranks[row],
+                    succeeded=not bool(outcomes.correct[row]),
+                    label=int(shard.labels[row]),
+                    before=before.of[row],
+                    after=after.of[row],
+                    **points(own, changed),
+                )
+                for row, own, changed in zip(rows, given, moved, strict=True)
+            ]
+
         return replace(
             outcomes,
             clean_correct=clean.correct,
@@ -232,6 +268,7 @@ class Perturbed:
             nonfinite=outcomes.nonfinite + clean.nonfinite,
             linf=found["Linf"],
             l2=found["L2"],
+            gallery=safely(items),
         )
 
     def _moved(self, series: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
@@ -243,3 +280,38 @@ class Perturbed:
             changed = self.change(own[:, :length].double(), generator)
             row[:-1, :length] = changed.to(row.dtype)
         return moved
+
+
+class _Answers:
+    """The model's answers to the rows that a gallery may show, by row."""
+
+    def __init__(self, ranks: Mapping[int, int]) -> None:
+        self.of: dict[int, GalleryAnswer] = {}
+        self._ranks = ranks
+
+    def note(self, rows: Tensor, logits: Tensor) -> None:
+        """Records those of a batch: rows (B,), logits (B, classes)."""
+        wanted = [place for place, row in enumerate(rows.tolist()) if row in self._ranks]
+        if wanted:
+            self.of |= zip(rows[wanted].tolist(), answers(logits[wanted]), strict=True)
+
+
+def _regressed(
+    shard: Shard, errors: SquaredErrors, standardised: Images, perturbed: Images
+) -> list[GallerySeries]:
+    """The items of a perturbation in a regression: the lowest ranks."""
+    assert errors.clean is not None
+    rows = sorted(shard.ranks, key=shard.ranks.__getitem__)[:MAX_ITEMS]
+    given, moved = standardised(rows), perturbed(rows)
+    return [
+        GallerySeries(
+            id=shard.ids[row],
+            rank=shard.ranks[row],
+            succeeded=False,
+            target=finite(float(errors.targets[row])),
+            before=GalleryAnswer(value=finite(float(errors.clean[row]))),
+            after=GalleryAnswer(value=finite(float(errors.predictions[row]))),
+            **points(own, changed),
+        )
+        for row, own, changed in zip(rows, given, moved, strict=True)
+    ]

@@ -95,6 +95,7 @@ class Shard:
         protocol: For attacks on classifiers: `pixel` or `paper`.
         screening: Whether attacks run in bfloat16 first.
         save_adversarial: Whether the outcomes' files include adversarial examples.
+        ranks: Rows that a gallery may show, with their places in the order of sampling of the whole job.
         planned: The plan's facts about the evaluation, by name.
         others: The classifiers of other jobs named by the evaluation, by job.
         progress: Called with the number of rows done, from 0 to n; may raise to stop the run.
@@ -113,6 +114,7 @@ class Shard:
     protocol: str = "pixel"
     screening: bool = False
     save_adversarial: bool = False
+    ranks: Mapping[int, int] = field(default_factory=dict)
     planned: Mapping[str, Any] = field(default_factory=dict)
     others: Mapping[str, Classifier] = field(default_factory=dict)
     progress: Progress = _ignore

@@ -211,7 +211,8 @@ class PixelRun:
         Its outcome is then that of an earlier stage, or if unknown its own image without a loss.
         """
         rejected = select(state, which)
-        rejected["loss"] = torch.full_like(rejected["loss"], torch.nan)
+        for key in ("loss", "logits"):
+            rejected[key] = torch.full_like(rejected[key], torch.nan)
         rejected["prediction"] = rejected["truth"]
         rejected["rank"] = torch.zeros_like(rejected["rank"])
         rejected["nonfinite"] = torch.zeros_like(rejected["nonfinite"])

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from assay.service.contract.gallery import GalleryItem
 from assay.workers.evaluation.engine.outcomes import OutcomeFile
 
 Status = Literal["skipped", "succeeded", "failed"]
@@ -33,6 +34,8 @@ class TextRow:
         nonfinite: the logits of the text that counts are not finite.
         original: the unchanged text.
         text: the text that counts: the adversarial one, or the best of a failed search.
+        clean_confidence: softmax of the prediction for the unchanged text; None where it is not finite.
+        confidence: that for the text that counts.
     """
 
     id: str
@@ -47,6 +50,8 @@ class TextRow:
     nonfinite: bool
     original: str
     text: str
+    clean_confidence: float | None = None
+    confidence: float | None = None
 
 
 @dataclass(frozen=True)
@@ -57,11 +62,13 @@ class TextOutcomes:
         rows: The examples.
         notes: Further evidence for warnings.
         keep_adversarial: Whether the adversarial texts become a file.
+        gallery: Candidates for the gallery.
     """
 
     rows: tuple[TextRow, ...]
     notes: Mapping[str, Any] = field(default_factory=dict)
     keep_adversarial: bool = False
+    gallery: tuple[GalleryItem, ...] | None = None
     analysis: ClassVar[bool] = False
 
     @property

@@ -20,6 +20,8 @@ from assay.attacks.kernel import frozen
 from assay.attacks.words.search.greedy import Answer
 from assay.attacks.words.search.recipe import Finding, Recipe, Session
 from assay.attacks.words.search.text import Text
+from assay.workers.evaluation.engine.candidates import answers, safely
+from assay.workers.evaluation.engine.gallery_texts import attacked_texts
 from assay.workers.evaluation.engine.loader import Progress
 from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.evaluation.engine.text import Status, TextOutcomes, TextRow
@@ -37,6 +39,7 @@ class JudgedText:
     prediction: int
     loss: float
     nonfinite: bool
+    confidence: float | None
 
 
 @dataclass
@@ -87,7 +90,8 @@ class TextAttack:
             )
         read = reading(sentences, data.encode, longest)
         notes = {**found.notes, **read, **reader.limit.noted()}
-        return replace(found, notes=notes, keep_adversarial=shard.save_adversarial)
+        gallery = safely(lambda: attacked_texts(found.rows, shard.ranks))
+        return replace(found, notes=notes, keep_adversarial=shard.save_adversarial, gallery=gallery)
 
     def run(
         self,
@@ -168,10 +172,10 @@ def judged(logits: Tensor, labels: Tensor) -> list[JudgedText]:
     verdict = judge(values, labels)
     scores = 1 - values.softmax(1).gather(1, labels[:, None])[:, 0]
     scores = scores.masked_fill(verdict.nonfinite, 1.0)
-    rows = zip(*(part.tolist() for part in (scores, *verdict)), strict=True)
+    rows = zip(*(part.tolist() for part in (scores, *verdict)), answers(values), strict=True)
     return [
-        JudgedText(Answer(score, rank != 0), prediction, loss, nonfinite)
-        for score, prediction, rank, loss, nonfinite in rows
+        JudgedText(Answer(score, rank != 0), prediction, loss, nonfinite, answer.confidence)
+        for score, prediction, rank, loss, nonfinite, answer in rows
     ]
 
 
@@ -204,4 +208,6 @@ def _row(finding: Finding, example: str, label: int, known: dict[str, JudgedText
         nonfinite=last.nonfinite,
         original=finding.original.text,
         text=finding.text.text,
+        clean_confidence=known[finding.original.text].confidence,
+        confidence=last.confidence,
     )

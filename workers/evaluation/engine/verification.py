@@ -16,7 +16,7 @@ from assay.attacks.judgement import judge
 from assay.attacks.kernel import Forward, State, concatenate, select
 from assay.attacks.threat import Ball, Box, sizes
 
-KEPT = ("row", "images", "best", "truth", "prediction", "rank", "loss", "nonfinite")
+KEPT = ("row", "images", "best", "logits", "truth", "prediction", "rank", "loss", "nonfinite")
 # Tolerance of norms for float32 rounding.
 ABSOLUTE, RELATIVE = 1e-6, 1e-5
 REASONS = ("unverified", "out_of_ball", "out_of_box")
@@ -79,7 +79,8 @@ class Verification:
 
     def _check(self, state: State) -> Checked:
         images = state["best"]
-        verdict = judge(self._model(images), state["truth"])
+        logits = self._model(images)
+        verdict = judge(logits, state["truth"])
         right = verdict.rank == 0
         bad = {
             "unverified": right,
@@ -87,7 +88,7 @@ class Verification:
             "out_of_box": out_of_box(images, self._box),
         }
         if "unjudged" in state:
-            state |= verdict._asdict()
+            state |= verdict._asdict() | {"logits": logits}
             bad = {reason: which & ~right for reason, which in bad.items()}
         for reason, which in bad.items():
             self.rejected[reason] += int(which.sum())

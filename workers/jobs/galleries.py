@@ -1,0 +1,87 @@
+"""The gallery of an evaluation, from the candidates of its shards."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from assay.service.contract.gallery import MAX_BYTES, Gallery, GalleryClass, GalleryItem, chosen
+from assay.service.contract.records import ArtifactDescription
+from assay.service.store.rows import OutcomeRow
+from assay.workers.jobs import artifacts
+
+log = logging.getLogger(__name__)
+# Of a shard, which has at most as many items as a gallery before they are cut to `MAX_BYTES`.
+MAX_SHARD_BYTES = 16 * MAX_BYTES
+
+
+def write_gallery(
+    folder: Path, index: int, name: str, rows: Sequence[OutcomeRow]
+) -> list[ArtifactDescription]:
+    """Writes the gallery of an evaluation whose shards are all done.
+
+    The same examples in any order of the shards. It is no measurement: where it cannot be made, as when the
+    candidates of a shard are no longer there or are malformed, the job does without.
+
+    Args:
+        folder: The job's.
+        index: Of the evaluation.
+        name: Of the evaluation.
+        rows: Its outcomes.
+
+    Returns:
+        The artifact, or nothing.
+    """
+    described = [row.extra["gallery"] for row in rows if "gallery" in row.extra]
+    if not described:
+        return []
+    try:
+        gallery = joined_gallery([_read(folder, one) for one in described])
+        content = gallery.model_dump_json().encode()
+        return [artifacts.write(folder / f"gallery-{index:03d}-{name}.json", content)]
+    except Exception as error:
+        log.warning("%s: evaluation %s, %r, has no gallery: %s", folder.name, index, name, error)
+        return []
+
+
+def remove_parts(folder: Path, rows: Sequence[OutcomeRow]) -> None:
+    """Deletes the candidates of shards once their evaluation has its result."""
+    for row in rows:
+        if "gallery" in row.extra:
+            with suppress(OSError):
+                (folder / Path(row.extra["gallery"]["name"]).name).unlink()
+
+
+def joined_gallery(parts: Sequence[Gallery]) -> Gallery:
+    """One gallery of at most `MAX_BYTES` from those of shards, at least one."""
+    classes: dict[int | None, GalleryClass] = {one.index: one for part in parts for one in part.classes}
+    ordered = sorted(classes.values(), key=lambda one: (one.index is None, one.index or 0))
+    items = chosen([item for part in parts for item in part.items])
+    whole = parts[0].model_copy(update={"classes": ordered, "items": []})
+    left = MAX_BYTES - len(whole.model_dump_json()) - 100
+    fitting: list[GalleryItem] = []
+    for item in items:
+        left -= len(item.model_dump_json().encode()) + 1
+        if left < 0:
+            break
+        fitting.append(item)
+    return whole.model_copy(update={"items": fitting, "left_out": len(items) - len(fitting)})
+
+
+def _read(folder: Path, described: ArtifactDescription) -> Gallery:
+    """The candidates of a shard.
+
+    Raises:
+        OSError: they cannot be read.
+        ValueError: they are not what the shard wrote, or malformed.
+    """
+    path = folder / Path(described["name"]).name
+    if path.is_symlink() or path.stat().st_size > MAX_SHARD_BYTES:
+        raise ValueError(f"{path.name} is a link, or has more than {MAX_SHARD_BYTES:,} bytes")
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != described["sha256"]:
+        raise ValueError(f"{path.name} is not the file that its shard wrote")
+    return Gallery.model_validate_json(content)
