@@ -10,6 +10,7 @@ from pathlib import Path
 from assay.service.cli import output
 from assay.service.cli.commands import JOB_FAILED, OK, UsageError, connected, run_module
 from assay.service.contract.checkpoints import PROGRAM_LAYOUT, Checkpoint
+from assay.service.reports.numbers import params_text
 
 Options = argparse.Namespace
 KEYS_SHOWN = 10
@@ -78,7 +79,7 @@ def _tell(options: Options, found: Checkpoint) -> int:
 
 
 def _text(found: Checkpoint) -> str:
-    params = output.params_text(found.model["params"])
+    params = params_text(found.model["params"])
     lines = [f"{found.name} {found.state}", f"model   {found.model['name']} {params}".rstrip()]
     lines += [f"sha256  {found.sha256}", f"bytes   {found.size}"]
     if found.program is not None:

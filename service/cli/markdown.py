@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assay.service.cli import output
 from assay.service.contract.markdown_text import escape_markdown
 from assay.service.contract.results import EvaluationResult, Metric, Results
+from assay.service.reports.comparisons import comparison_lines
+from assay.service.reports.numbers import IN_PERCENT, WITHOUT, number, printable, split_params
 
 # An evaluation with its distinguishing parameters, and one of its metrics.
 Column = tuple[str, str]
@@ -28,7 +29,7 @@ def markdown(results: Mapping[str, Results], metrics: Sequence[str] = ()) -> str
         The text, empty where no evaluation has such a metric.
     """
     evaluations = [(part.name, _conditions(part)) for found in results.values() for part in found.evaluations]
-    shown, shared = output.split_params(evaluations)
+    shown, shared = split_params(evaluations)
     texts = iter(shown)
     groups: dict[tuple[Column, ...], dict[str, Cells]] = {}
     for name, found in results.items():
@@ -47,7 +48,7 @@ def markdown(results: Mapping[str, Results], metrics: Sequence[str] = ()) -> str
 
 def comparison_markdown(comparison: Mapping[str, Any]) -> str:
     """A comparison as a Markdown table, then notes."""
-    legend, header, rows, notes = output.comparison_lines(comparison)
+    legend, header, rows, notes = comparison_lines(comparison)
     lines = [f"| {' | '.join(map(_escaped, line))} |" for line in (header, *rows)]
     below = "\n".join(f"- {_escaped(line)}" for line in [*legend, *notes])
     return "\n".join([lines[0], "|" + " --- |" * len(header), *lines[1:], "", below])
@@ -71,31 +72,31 @@ def _table(columns: Sequence[Column], rows: Mapping[str, Cells]) -> str:
 def _cell(metric: Metric) -> str:
     """Value and interval, as `97.5 [95.3, 98.7]`; `-` if not finite; of an exact count the value alone."""
     numbers = (metric.value, metric.ci_low, metric.ci_high)
-    value, low, high = (output.number(number, metric.unit).removesuffix(" %") for number in numbers)
+    value, low, high = (number(each, metric.unit).removesuffix(" %") for each in numbers)
     if metric.ci_method == "exact":
         return value
-    without = output.WITHOUT.get(metric.ci_method)
+    without = WITHOUT.get(metric.ci_method)
     return f"{value} ({without})" if without else f"{value} [{low}, {high}]"
 
 
 def _unit(metric: Metric) -> str:
-    return ", %" if metric.unit in output.IN_PERCENT else ""
+    return ", %" if metric.unit in IN_PERCENT else ""
 
 
 def _escaped(cell: str) -> str:
-    return escape_markdown(output.printable(cell))
+    return escape_markdown(printable(cell))
 
 
 def _notes(results: Mapping[str, Results]) -> list[str]:
     """Kinds of interval, warnings, and the measuring code and device."""
     parts = [part for found in results.values() for part in found.evaluations]
     methods = [metric.ci_method for part in parts for metric in part.metrics.values()]
-    kinds = dict.fromkeys(method for method in methods if method not in output.WITHOUT)
+    kinds = dict.fromkeys(method for method in methods if method not in WITHOUT)
     lines = [f"95 % intervals: {', '.join(kinds)}"]
     warned: dict[str, dict[str, None]] = {}
     for name, found in results.items():
         for warning in (*found.warnings, *(one for part in found.evaluations for one in part.warnings)):
-            warned.setdefault(warning.code, {})[output.printable(name)] = None
+            warned.setdefault(warning.code, {})[printable(name)] = None
     for code, names in warned.items():
         lines.append(f"warning {code}: {'every job' if len(names) == len(results) else '; '.join(names)}")
     used = [found.provenance for found in results.values() if found.provenance is not None]

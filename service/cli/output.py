@@ -1,8 +1,4 @@
-"""Text output of the service's answers.
-
-Proportions and ratios are shown in percent. Results of unknown evaluations have no units: they are plain
-numbers.
-"""
+"""Text output of the service's answers."""
 
 from __future__ import annotations
 
@@ -14,30 +10,13 @@ from typing import Any
 from assay.service.catalog.schema_text import describe
 from assay.service.contract.errors import AssayError, ErrorDetail
 from assay.service.contract.problems import path_text
-from assay.service.contract.results import Artifact, EvaluationResult, Job, Metric, Results, Unit, Warning
-from assay.service.contract.warning_codes import SEVERITIES
+from assay.service.contract.results import Artifact, EvaluationResult, Job, Metric, Results, Warning
+from assay.service.reports.comparisons import comparison_lines, warning_lines
+from assay.service.reports.numbers import metric_cells, split_params
+from assay.service.reports.numbers import printable as printable
 
-# Units shown in percent.
-IN_PERCENT: frozenset[Unit | None] = frozenset({"proportion", "ratio"})
-# Units of whole numbers; a mean of them below `SHOWN_WHOLE` has four digits.
-WHOLE: frozenset[Unit | None] = frozenset({"count", "bytes"})
-SHOWN_WHOLE = 1000
-TESTS = {
-    "mcnemar": "McNemar",
-    "sign_flip": "sign flip",
-    "linearised": "linearised",
-    "paired_bootstrap": "paired bootstrap",
-}
-# Shown in place of an interval, by its method.
-WITHOUT = {"too_few": "too few examples", "no_spread": "no spread"}
-ADJUSTMENTS = {"holm": "HOLM", "benjamini_hochberg": "BENJAMINI-HOCHBERG"}
 MAX_LISTED = 12
 _NUMBER = re.compile(r"-?|[-+]?[0-9.]+(e[-+]?[0-9]+)?( %)?")
-
-
-def printable(text: str) -> str:
-    """The text without control characters: a job's name must not control the terminal."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -140,52 +119,6 @@ def _codes(warnings: Sequence[Warning]) -> str:
     return " ".join(dict.fromkeys(warning.code for warning in warnings))
 
 
-def warning_lines(found: Sequence[tuple[str, Warning]]) -> list[str]:
-    """A line per distinct warning, with the names of its evaluations; the gravest first."""
-    places: dict[tuple[str, str, str], dict[str, None]] = {}
-    for place, warning in sorted(found, key=lambda item: SEVERITIES.index(item[1].severity)):
-        places.setdefault((warning.severity, warning.code, warning.message), {})[place] = None
-    lines = []
-    for (severity, code, message), names in places.items():
-        where = ", ".join(filter(None, names))
-        lines.append(printable(f"{severity} {code}{f' ({where})' if where else ''}: {message}"))
-    return lines
-
-
-def split_params(evaluations: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[list[str], list[str]]:
-    """The parameters in two parts, so that a table of twenty attacks fits a terminal.
-
-    Args:
-        evaluations: name and parameters of each.
-
-    Returns:
-        For each evaluation its `epsilon` and the parameters that differ among those of its name; and a line
-        per name with the other parameters, without unset ones.
-    """
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for name, params in evaluations:
-        groups.setdefault(name, []).append(params)
-    shared = {name: _same_in_all(group) for name, group in groups.items()}
-    shown = [
-        params_text({key: value for key, value in params.items() if key not in shared[name]})
-        for name, params in evaluations
-    ]
-    texts = {
-        name: params_text({key: value for key, value in params.items() if value is not None})
-        for name, params in shared.items()
-    }
-    return shown, [printable(f"{name}: {text}") for name, text in texts.items() if text]
-
-
-def _same_in_all(group: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    first = group[0]
-    return {
-        key: value
-        for key, value in first.items()
-        if key != "epsilon" and all(key in other and other[key] == value for other in group)
-    }
-
-
 def _all_metrics(evaluation: EvaluationResult) -> list[tuple[str, Metric]]:
     metrics = list(evaluation.metrics.items())
     for part in evaluation.breakdown:
@@ -193,86 +126,10 @@ def _all_metrics(evaluation: EvaluationResult) -> list[tuple[str, Metric]]:
     return metrics
 
 
-def metric_cells(metric: Metric) -> tuple[str, str, str]:
-    """Value, interval and sample size; an exact count has no interval."""
-    interval = f"[{number(metric.ci_low, metric.unit)}, {number(metric.ci_high, metric.unit)}]"
-    shown = "-" if metric.ci_method == "exact" else WITHOUT.get(metric.ci_method, interval)
-    return number(metric.value, metric.unit), shown, str(metric.n)
-
-
-def number(value: float | None, unit: Unit | None, *, sign: bool = False) -> str:
-    """A metric's value, formatted: counts and bytes whole from 1000 on, or where they are whole."""
-    if value is None:
-        return "-"
-    plus = "+" if sign else ""
-    if unit in WHOLE and (value == int(value) or abs(value) >= SHOWN_WHOLE):
-        return f"{value:{plus}.0f}"
-    if unit in IN_PERCENT:
-        return f"{100 * value:{plus}.1f} %"
-    return f"{value:{plus}.4g}"
-
-
-def params_text(params: Mapping[str, Any]) -> str:
-    """Parameters as `epsilon=2/255 steps=20`."""
-    texts = (value if isinstance(value, str) else json.dumps(value) for value in params.values())
-    return " ".join(f"{name}={text}" for name, text in zip(params, texts, strict=True))
-
-
 def comparison_table(comparison: Mapping[str, Any]) -> str:
     """A line per metric and pair of jobs, then the shared parameters and the warnings."""
     legend, header, rows, notes = comparison_lines(comparison)
     return "\n".join([*legend, table(header, rows), *notes])
-
-
-def comparison_lines(
-    comparison: Mapping[str, Any],
-) -> tuple[list[str], tuple[str, ...], list[tuple[str, ...]], list[str]]:
-    """A comparison in lines: the letters of the jobs, the header, the rows, and notes below these."""
-    letters = {job: chr(ord("A") + index) for index, job in enumerate(comparison["jobs"])}
-    legend = [f"{letter} = job {job}" for job, letter in letters.items()]
-    found = comparison["rows"]
-    conditions = [
-        (row["evaluation"], {**row["params"], "protocol": row["protocol"], "data": row["data"].get("name")})
-        for row in found
-    ]
-    shown, shared = split_params(conditions)
-    rows = [_comparison_cells(row, params, letters) for row, params in zip(found, shown, strict=True)]
-    names = "EVALUATION PARAMS METRIC PAIR FIRST SECOND DIFFERENCE"
-    header = (*names.split(), "95 % INTERVAL", *_p_headers(comparison), "TEST")
-    warnings = warning_lines([("", Warning.model_validate(item)) for item in comparison["warnings"]])
-    note = [printable(f"note: {comparison['note']}")] if comparison.get("note") else []
-    own = [
-        f"results of {letters[job]} have warnings: {', '.join(codes)}"
-        for job, codes in comparison.get("result_warnings", {}).items()
-    ]
-    return legend, header, rows, [*shared, *note, *own, *warnings]
-
-
-def _p_headers(comparison: Mapping[str, Any]) -> tuple[str, str]:
-    """Those of the raw and the adjusted p, with the names of the tests and of the adjustment."""
-    tests = [row["test"]["name"] for row in comparison["rows"] if row["test"]]
-    names = ", ".join(dict.fromkeys(TESTS.get(name, name).upper() for name in tests))
-    adjust = comparison.get("adjust", "")
-    how = f" ({ADJUSTMENTS.get(adjust, adjust)}, {len(tests)} TESTS)" if adjust else ""
-    return (f"P ({names})" if names else "P"), f"ADJUSTED P{how}"
-
-
-def _comparison_cells(row: Mapping[str, Any], params: str, letters: Mapping[str, str]) -> tuple[str, ...]:
-    unit, (first, second), test = row.get("unit"), row["values"], row["test"]
-    interval = f"[{number(row['ci_low'], unit, sign=True)}, {number(row['ci_high'], unit, sign=True)}]"
-    return (
-        row["evaluation"],
-        params,
-        row["metric"],
-        f"{letters[second['job']]} - {letters[first['job']]}",
-        number(first["value"], unit),
-        number(second["value"], unit),
-        number(row["difference"], unit, sign=True),
-        interval if row["ci_low"] is not None else WITHOUT.get(row.get("ci_method", ""), "-"),
-        f"{test['p_value']:.3g}" if test else "-",
-        f"{adjusted:.3g}" if (adjusted := (test or {}).get("adjusted_p_value")) is not None else "-",
-        TESTS.get(test["name"], test["name"]) if test else "-",
-    )
 
 
 def artifacts_table(artifacts: Sequence[Artifact]) -> str:

@@ -8,10 +8,10 @@ from fractions import Fraction
 from html import escape
 from typing import Any
 
-from assay.service.cli.output import metric_cells, params_text
 from assay.service.contract.problems import nearest
 from assay.service.contract.results import EvaluationResult, Metric, Results
 from assay.service.contract.warning_codes import SEVERITIES
+from assay.service.reports.numbers import metric_cells, params_text
 
 # A row's parameter that `results["pgd", "8/255"]` names.
 RADIUS = "epsilon"

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from assay.service.cli.output import metric_cells, number, params_text
 from assay.service.contract.results import Job, Metric, Warning
 from assay.service.contract.warning_codes import SEVERITIES
+from assay.service.reports.numbers import metric_cells, number, params_text
 
 MAX_SHORT = 60
 

@@ -15,7 +15,6 @@ from assay.service.contract.results import (
     JobError,
     Metric,
     Results,
-    Unit,
     Warning,
 )
 
@@ -27,42 +26,6 @@ def test_tables_align_numbers_right_and_texts_left() -> None:
 
 def test_a_table_without_rows_is_its_header() -> None:
     assert output.table(("A", "B"), []) == "A  B"
-
-
-def test_control_characters_are_shown_not_sent() -> None:
-    assert output.printable("a\x1b[31m\r\nb\u202e\u00e9") == "a\\x1b[31m\\r\\nb\\u202e\u00e9"
-
-
-@pytest.mark.parametrize(
-    ("unit", "value", "text"),
-    [
-        ("proportion", 0.81389, "81.4 %"),
-        ("number", 12.3456, "12.35"),
-        ("proportion", None, "-"),
-        ("ratio", 0.7475, "74.8 %"),
-        (None, 0.7475, "0.7475"),
-        ("count", 28460.0, "28460"),
-        ("count", 5_272_744.0, "5272744"),
-        ("count", 12.3456, "12.35"),
-        ("count", 12345.6, "12346"),
-        ("bytes", 1.5e9, "1500000000"),
-    ],
-)
-def test_proportions_and_ratios_are_percent(unit: Unit | None, value: float | None, text: str) -> None:
-    assert output.number(value, unit) == text
-
-
-def test_an_exact_count_has_no_interval_and_a_mean_of_counts_has_one() -> None:
-    ends: dict[str, Any] = {"ci_low": 28460.0, "ci_high": 28460.0, "higher_is_better": False, "unit": "count"}
-    exact = Metric(value=28460.0, n=1, ci_method="exact", **ends)
-    assert output.metric_cells(exact) == ("28460", "-", "1")
-    mean = Metric(value=28460.0, n=7, ci_method="bootstrap", **ends)
-    assert output.metric_cells(mean) == ("28460", "[28460, 28460]", "7")
-
-
-def test_differences_have_a_sign() -> None:
-    assert output.number(0.02, "proportion", sign=True) == "+2.0 %"
-    assert output.number(-0.02, "proportion", sign=True) == "-2.0 %"
 
 
 def test_errors_name_every_field() -> None:
@@ -133,23 +96,6 @@ def test_warnings_of_several_evaluations_are_one_line() -> None:
     lines = output.results_table(results(evaluations=parts, warnings=[whole])).splitlines()
     assert [line.split()[-1] for line in lines[1:4]] == ["subset", "subset", "4"]
     assert lines[-2:] == ["note incomplete: look at all", "note subset (pgd, fgsm): be careful"]
-
-
-def test_rows_show_what_tells_them_apart() -> None:
-    common = {"norm": "Linf", "step_size": None}
-    shown, shared = output.split_params(
-        [
-            ("clean", {"data": "digits"}),
-            ("pgd", {"epsilon": "2/255", "steps": 20, **common}),
-            ("pgd", {"epsilon": "4/255", "steps": 40, **common}),
-            ("fgsm", {"epsilon": "4/255", "targeted": False}),
-            ("noise", {"norm": "L2"}),
-            ("noise", {"draws": 1}),
-        ]
-    )
-    apart = ["", "epsilon=2/255 steps=20", "epsilon=4/255 steps=40", "epsilon=4/255", "norm=L2", "draws=1"]
-    assert shown == apart
-    assert shared == ["clean: data=digits", "pgd: norm=Linf", "fgsm: targeted=false"]
 
 
 def test_comparisons_have_p_values() -> None:

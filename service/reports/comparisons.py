@@ -1,0 +1,81 @@
+"""Warnings and comparisons of jobs as lines of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from assay.service.contract.results import Warning
+from assay.service.contract.warning_codes import SEVERITIES
+from assay.service.reports.numbers import WITHOUT, number, printable, split_params
+
+TESTS = {
+    "mcnemar": "McNemar",
+    "sign_flip": "sign flip",
+    "linearised": "linearised",
+    "paired_bootstrap": "paired bootstrap",
+}
+ADJUSTMENTS = {"holm": "HOLM", "benjamini_hochberg": "BENJAMINI-HOCHBERG"}
+
+
+def warning_lines(found: Sequence[tuple[str, Warning]]) -> list[str]:
+    """A line per distinct warning, with the names of its evaluations; the gravest first."""
+    places: dict[tuple[str, str, str], dict[str, None]] = {}
+    for place, warning in sorted(found, key=lambda item: SEVERITIES.index(item[1].severity)):
+        places.setdefault((warning.severity, warning.code, warning.message), {})[place] = None
+    lines = []
+    for (severity, code, message), names in places.items():
+        where = ", ".join(filter(None, names))
+        lines.append(printable(f"{severity} {code}{f' ({where})' if where else ''}: {message}"))
+    return lines
+
+
+def comparison_lines(
+    comparison: Mapping[str, Any],
+) -> tuple[list[str], tuple[str, ...], list[tuple[str, ...]], list[str]]:
+    """A comparison in lines: the letters of the jobs, the header, the rows, and notes below these."""
+    letters = {job: chr(ord("A") + index) for index, job in enumerate(comparison["jobs"])}
+    legend = [f"{letter} = job {job}" for job, letter in letters.items()]
+    found = comparison["rows"]
+    conditions = [
+        (row["evaluation"], {**row["params"], "protocol": row["protocol"], "data": row["data"].get("name")})
+        for row in found
+    ]
+    shown, shared = split_params(conditions)
+    rows = [_comparison_cells(row, params, letters) for row, params in zip(found, shown, strict=True)]
+    names = "EVALUATION PARAMS METRIC PAIR FIRST SECOND DIFFERENCE"
+    header = (*names.split(), "95 % INTERVAL", *_p_headers(comparison), "TEST")
+    warnings = warning_lines([("", Warning.model_validate(item)) for item in comparison["warnings"]])
+    note = [printable(f"note: {comparison['note']}")] if comparison.get("note") else []
+    own = [
+        f"results of {letters[job]} have warnings: {', '.join(codes)}"
+        for job, codes in comparison.get("result_warnings", {}).items()
+    ]
+    return legend, header, rows, [*shared, *note, *own, *warnings]
+
+
+def _p_headers(comparison: Mapping[str, Any]) -> tuple[str, str]:
+    """Those of the raw and the adjusted p, with the names of the tests and of the adjustment."""
+    tests = [row["test"]["name"] for row in comparison["rows"] if row["test"]]
+    names = ", ".join(dict.fromkeys(TESTS.get(name, name).upper() for name in tests))
+    adjust = comparison.get("adjust", "")
+    how = f" ({ADJUSTMENTS.get(adjust, adjust)}, {len(tests)} TESTS)" if adjust else ""
+    return (f"P ({names})" if names else "P"), f"ADJUSTED P{how}"
+
+
+def _comparison_cells(row: Mapping[str, Any], params: str, letters: Mapping[str, str]) -> tuple[str, ...]:
+    unit, (first, second), test = row.get("unit"), row["values"], row["test"]
+    interval = f"[{number(row['ci_low'], unit, sign=True)}, {number(row['ci_high'], unit, sign=True)}]"
+    return (
+        row["evaluation"],
+        params,
+        row["metric"],
+        f"{letters[second['job']]} - {letters[first['job']]}",
+        number(first["value"], unit),
+        number(second["value"], unit),
+        number(row["difference"], unit, sign=True),
+        interval if row["ci_low"] is not None else WITHOUT.get(row.get("ci_method", ""), "-"),
+        f"{test['p_value']:.3g}" if test else "-",
+        f"{adjusted:.3g}" if (adjusted := (test or {}).get("adjusted_p_value")) is not None else "-",
+        TESTS.get(test["name"], test["name"]) if test else "-",
+    )

@@ -1,0 +1,85 @@
+"""Numbers and parameters as people read them: in the terminal, on pages and in reports.
+
+Proportions and ratios are shown in percent. Results of unknown evaluations have no units: they are plain
+numbers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from assay.service.contract.results import Metric, Unit
+
+# Units shown in percent.
+IN_PERCENT: frozenset[Unit | None] = frozenset({"proportion", "ratio"})
+# Units of whole numbers; a mean of them below `SHOWN_WHOLE` has four digits.
+WHOLE: frozenset[Unit | None] = frozenset({"count", "bytes"})
+SHOWN_WHOLE = 1000
+# Shown in place of an interval, by its method.
+WITHOUT = {"too_few": "too few examples", "no_spread": "no spread"}
+
+
+def printable(text: str) -> str:
+    """The text without control characters: a job's name must not control the terminal."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def split_params(evaluations: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[list[str], list[str]]:
+    """The parameters in two parts, so that a table of twenty attacks fits a terminal.
+
+    Args:
+        evaluations: name and parameters of each.
+
+    Returns:
+        For each evaluation its `epsilon` and the parameters that differ among those of its name; and a line
+        per name with the other parameters, without unset ones.
+    """
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for name, params in evaluations:
+        groups.setdefault(name, []).append(params)
+    shared = {name: _same_in_all(group) for name, group in groups.items()}
+    shown = [
+        params_text({key: value for key, value in params.items() if key not in shared[name]})
+        for name, params in evaluations
+    ]
+    texts = {
+        name: params_text({key: value for key, value in params.items() if value is not None})
+        for name, params in shared.items()
+    }
+    return shown, [printable(f"{name}: {text}") for name, text in texts.items() if text]
+
+
+def _same_in_all(group: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    first = group[0]
+    return {
+        key: value
+        for key, value in first.items()
+        if key != "epsilon" and all(key in other and other[key] == value for other in group)
+    }
+
+
+def metric_cells(metric: Metric) -> tuple[str, str, str]:
+    """Value, interval and sample size; an exact count has no interval."""
+    interval = f"[{number(metric.ci_low, metric.unit)}, {number(metric.ci_high, metric.unit)}]"
+    shown = "-" if metric.ci_method == "exact" else WITHOUT.get(metric.ci_method, interval)
+    return number(metric.value, metric.unit), shown, str(metric.n)
+
+
+def number(value: float | None, unit: Unit | None, *, sign: bool = False) -> str:
+    """A metric's value, formatted: counts and bytes whole from 1000 on, or where they are whole."""
+    if value is None:
+        return "-"
+    plus = "+" if sign else ""
+    if unit in WHOLE and (value == int(value) or abs(value) >= SHOWN_WHOLE):
+        return f"{value:{plus}.0f}"
+    if unit in IN_PERCENT:
+        return f"{100 * value:{plus}.1f} %"
+    return f"{value:{plus}.4g}"
+
+
+def params_text(params: Mapping[str, Any]) -> str:
+    """Parameters as `epsilon=2/255 steps=20`."""
+    texts = (value if isinstance(value, str) else json.dumps(value) for value in params.values())
+    return " ".join(f"{name}={text}" for name, text in zip(params, texts, strict=True))

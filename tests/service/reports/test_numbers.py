@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from assay.service.contract.results import Metric, Unit
+from assay.service.reports import numbers
+
+
+def test_control_characters_are_shown_not_sent() -> None:
+    assert numbers.printable("a\x1b[31m\r\nb\u202e\u00e9") == "a\\x1b[31m\\r\\nb\\u202e\u00e9"
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "text"),
+    [
+        ("proportion", 0.81389, "81.4 %"),
+        ("number", 12.3456, "12.35"),
+        ("proportion", None, "-"),
+        ("ratio", 0.7475, "74.8 %"),
+        (None, 0.7475, "0.7475"),
+        ("count", 28460.0, "28460"),
+        ("count", 5_272_744.0, "5272744"),
+        ("count", 12.3456, "12.35"),
+        ("count", 12345.6, "12346"),
+        ("bytes", 1.5e9, "1500000000"),
+    ],
+)
+def test_proportions_and_ratios_are_percent(unit: Unit | None, value: float | None, text: str) -> None:
+    assert numbers.number(value, unit) == text
+
+
+def test_an_exact_count_has_no_interval_and_a_mean_of_counts_has_one() -> None:
+    ends: dict[str, Any] = {"ci_low": 28460.0, "ci_high": 28460.0, "higher_is_better": False, "unit": "count"}
+    exact = Metric(value=28460.0, n=1, ci_method="exact", **ends)
+    assert numbers.metric_cells(exact) == ("28460", "-", "1")
+    mean = Metric(value=28460.0, n=7, ci_method="bootstrap", **ends)
+    assert numbers.metric_cells(mean) == ("28460", "[28460, 28460]", "7")
+
+
+def test_differences_have_a_sign() -> None:
+    assert numbers.number(0.02, "proportion", sign=True) == "+2.0 %"
+    assert numbers.number(-0.02, "proportion", sign=True) == "-2.0 %"
+
+
+def test_rows_show_what_tells_them_apart() -> None:
+    common = {"norm": "Linf", "step_size": None}
+    shown, shared = numbers.split_params(
+        [
+            ("clean", {"data": "digits"}),
+            ("pgd", {"epsilon": "2/255", "steps": 20, **common}),
+            ("pgd", {"epsilon": "4/255", "steps": 40, **common}),
+            ("fgsm", {"epsilon": "4/255", "targeted": False}),
+            ("noise", {"norm": "L2"}),
+            ("noise", {"draws": 1}),
+        ]
+    )
+    apart = ["", "epsilon=2/255 steps=20", "epsilon=4/255 steps=40", "epsilon=4/255", "norm=L2", "draws=1"]
+    assert shown == apart
+    assert shared == ["clean: data=digits", "pgd: norm=Linf", "fgsm: targeted=false"]
