@@ -1,0 +1,204 @@
+"""Accuracy against epsilon, a line for each attack, with the 95 % interval as a band."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from assay.service.contract.results import Metric
+from assay.service.plots.series import (
+    TITLES,
+    LabelledResults,
+    Measured,
+    accuracy_name,
+    attacked,
+    interval_text,
+)
+from assay.service.plots.theme import Spec, Values, cycled, frame, percent, shortened
+
+TITLE = "Accuracy against epsilon"
+NEEDS = "an attack with an epsilon"
+# More lines than this have a legend instead of their names at their ends.
+MAX_DIRECT = 4
+# The least distance of two such names, as a share of the axis.
+NAME_GAP = 0.075
+NORMS = {"Linf": "L∞", "L2": "L₂", "L1": "L₁", "L0": "L₀"}
+
+
+def curve(jobs: Sequence[LabelledResults]) -> Spec | None:
+    """A panel for each norm; None without an attack.
+
+    Of one job, lines differ by attack; of several, colours say the job, and marks and dashes the attack.
+    """
+    rows = attacked(jobs)
+    if not rows:
+        return None
+    units = list(dict.fromkeys((row.norm, row.in_pixels) for row in rows))
+    panels = [
+        _panel([row for row in rows if (row.norm, row.in_pixels) == unit], several=len(jobs) > 1)
+        for unit in units
+    ]
+    body: Spec = panels[0] if len(panels) == 1 else {"vconcat": panels}
+    subtitle = "" if len(jobs) > 1 else jobs[0].label
+    return frame("curve", TITLE, body, description=_description(rows, len(jobs) > 1), subtitle=subtitle)
+
+
+def _panel(rows: Sequence[Measured], *, several: bool) -> Spec:
+    """One norm."""
+    points, published = _points(rows), _published(rows)
+    attacks, names = [list(dict.fromkeys(texts)) for texts in zip(*((row.attack, row.job) for row in rows))]
+    direct = not several and len(attacks) <= MAX_DIRECT
+    x, y = _axes(rows[0])
+    told = cycled("attack", attacks, title="Attack", legend=not direct)
+    if several:
+        by_job = cycled("job", names, title="Job")
+        told = {**(told if len(attacks) > 1 else by_job), "color": by_job["color"]}
+    tooltip = [
+        *({"field": field, "type": "nominal"} for field in ("job", "attack")),
+        {"field": "epsilon", "type": "nominal", "title": "ε"},
+        {"field": "value", "type": "quantitative", "title": "accuracy", "format": ".1%"},
+        {"field": "interval", "type": "nominal", "title": "95 % interval"},
+        {"field": "n", "type": "quantitative"},
+    ]
+    ends = {"y": {**y, "field": "low"}, "y2": {"field": "high"}}
+    color, detail = told["color"], {"field": "attack", "type": "nominal"}
+    layers: list[Spec] = [
+        {
+            "mark": {"type": "area", "opacity": 0.16, "line": False},
+            "encoding": {"x": x, **ends, "color": color, "detail": detail},
+        },
+        {
+            "mark": {"type": "line"},
+            "encoding": {"x": x, "y": y, "color": color, "strokeDash": told["strokeDash"], "detail": detail},
+        },
+        {
+            "mark": {"type": "point", "filled": True, "size": 34, "opacity": 1},
+            "encoding": {"x": x, "y": y, "color": color, "shape": told["shape"], "tooltip": tooltip},
+        },
+    ]
+    if published:
+        layers.append(_published_layer(published, x, y, told))
+    if direct:
+        layers.append(_names_layer(points, attacks, x, y, color))
+    return {"data": {"values": points}, "layer": layers}
+
+
+def _axes(row: Measured) -> tuple[Spec, Spec]:
+    norm = NORMS.get(row.norm, shortened(row.norm, 10))
+    x: Spec = {
+        "field": "x",
+        "type": "quantitative",
+        "title": f"ε in 1/255 ({norm})" if row.in_pixels else f"ε ({norm})",
+        "axis": {"tickCount": 6, "grid": False},
+    }
+    y: Spec = {
+        "field": "value",
+        "type": "quantitative",
+        "title": TITLES.get(accuracy_name(row.row) or "", "Accuracy"),
+        "scale": {"domain": [0, 1]},
+        "axis": {"format": ".0%", "tickCount": 6},
+    }
+    return x, y
+
+
+def _points(rows: Sequence[Measured]) -> Values:
+    """The measured points of each line from the smallest epsilon on, the unattacked accuracy first."""
+    lines: dict[tuple[str, str], dict[float, dict[str, Any]]] = {}
+    for row in rows:
+        line = lines.setdefault((row.job, row.attack), {})
+        if row.unattacked is not None:
+            line.setdefault(0.0, _point(row, 0.0, "0", row.unattacked))
+        x = _x(row)
+        line[x] = _point(row, x, row.epsilon_text, row.metric)
+    return [line[x] for line in lines.values() for x in sorted(line)]
+
+
+def _x(row: Measured) -> float:
+    return round(255 * row.epsilon if row.in_pixels else row.epsilon, 9)
+
+
+def _point(row: Measured, x: float, epsilon: str, metric: Metric) -> dict[str, Any]:
+    bounded = metric.ci_low is not None and metric.ci_high is not None
+    return {
+        "job": row.job,
+        "attack": row.attack,
+        "x": x,
+        "epsilon": epsilon,
+        "value": metric.value,
+        "low": metric.ci_low if bounded else metric.value,
+        "high": metric.ci_high if bounded else metric.value,
+        "interval": interval_text(metric),
+        "n": metric.n,
+    }
+
+
+def _published(rows: Sequence[Measured]) -> Values:
+    return [
+        {
+            "job": row.job,
+            "attack": row.attack,
+            "x": _x(row),
+            "value": reference.value,
+            "source": shortened(reference.source),
+            "protocol": shortened(reference.protocol),
+        }
+        for row in rows
+        for reference in row.row.reference
+        if reference.metric == accuracy_name(row.row)
+    ]
+
+
+def _published_layer(published: Values, x: Spec, y: Spec, told: dict[str, Spec]) -> Spec:
+    """Hollow marks."""
+    return {
+        "data": {"values": published},
+        "mark": {"type": "point", "filled": False, "size": 70, "strokeWidth": 1.5, "opacity": 1},
+        "encoding": {
+            "x": x,
+            "y": y,
+            "color": told["color"],
+            "shape": told["shape"],
+            "tooltip": [
+                {"field": "source", "type": "nominal", "title": "published in"},
+                {"field": "protocol", "type": "nominal"},
+                {"field": "value", "type": "quantitative", "format": ".1%"},
+            ],
+        },
+    }
+
+
+def _names_layer(points: Values, attacks: Sequence[str], x: Spec, y: Spec, color: Spec) -> Spec:
+    """The name of each line at its end, moved where two would cover each other."""
+    ends = [[point for point in points if point["attack"] == attack][-1] for attack in attacks]
+    placed: Values = []
+    lowest: dict[float, float] = {}
+    for end in sorted(ends, key=lambda point: float(point["value"])):
+        height = max(end["value"], lowest.get(end["x"], NAME_GAP / 2))
+        lowest[end["x"]] = height + NAME_GAP
+        placed.append({"attack": end["attack"], "x": end["x"], "value": height})
+    return {
+        "data": {"values": placed},
+        "mark": {"type": "text", "align": "left", "baseline": "middle", "dx": 8, "limit": 170},
+        "encoding": {"x": x, "y": y, "text": {"field": "attack", "type": "nominal"}, "color": color},
+    }
+
+
+def _description(rows: Sequence[Measured], several: bool) -> str:
+    """The ends of the lines in words."""
+    sentences = []
+    lines: dict[tuple[str, str], list[Measured]] = {}
+    for row in rows:
+        lines.setdefault((row.job, row.attack), []).append(row)
+    for (job, attack), line in list(lines.items())[:8]:
+        last = max(line, key=lambda row: row.epsilon)
+        before = (
+            "" if last.unattacked is None else f" from {percent(last.unattacked.value)} without an attack"
+        )
+        whose = f"of {job} " if several else ""
+        sentences.append(
+            f"under {attack} the accuracy {whose}goes{before} to {percent(last.metric.value)}"
+            f" at epsilon {last.epsilon_text}"
+        )
+    more = f"; {len(lines) - 8} more lines" if len(lines) > 8 else ""
+    text = "; ".join(sentences) + more
+    return f"{TITLE}: {text}."

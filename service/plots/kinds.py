@@ -1,0 +1,50 @@
+"""The kinds of plots, and those that results allow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from assay.service.plots import curve as curves
+from assay.service.plots.series import LabelledResults
+from assay.service.plots.theme import Spec
+
+Builder = Callable[[Sequence[LabelledResults]], Spec | None]
+
+__all__ = ["KINDS", "LabelledResults", "PlotKind", "Spec", "plots_of"]
+
+
+@dataclass(frozen=True)
+class PlotKind:
+    """A kind of plot.
+
+    Attributes:
+        title: its heading.
+        needs: what results must have for it.
+        build: makes its spec, or None where the results lack what it needs.
+    """
+
+    title: str
+    needs: str
+    build: Builder
+
+    def __call__(self, jobs: Sequence[LabelledResults]) -> Spec | None:
+        """The spec, or None."""
+        return self.build(jobs)
+
+
+KINDS: Mapping[str, PlotKind] = {
+    "curve": PlotKind(curves.TITLE, curves.NEEDS, curves.curve),
+}
+
+
+def plots_of(results: Sequence[LabelledResults]) -> dict[str, Spec]:
+    """The plots that the results allow, by kind.
+
+    Args:
+        results: of one job, or of several that are drawn in the same plots.
+    """
+    if not results:
+        return {}
+    found = {name: kind.build(results) for name, kind in KINDS.items()}
+    return {name: spec for name, spec in found.items() if spec is not None}

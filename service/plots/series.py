@@ -1,0 +1,178 @@
+"""What the plots read from results: accuracies, attacks with their epsilon, and labels that tell them apart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from assay.service.contract.fractions import fraction_value
+from assay.service.contract.results import EvaluationResult, Metric, Results
+from assay.service.plots.theme import percent, unique_labels
+
+# The first one that a row has is its accuracy.
+ACCURACIES = ("top1", "accuracy_under_attack", "miou", "mean_accuracy", "pixel_accuracy")
+EPSILON, NORM = "epsilon", "norm"
+TITLES = {"miou": "mIoU"}
+
+
+@dataclass(frozen=True)
+class LabelledResults:
+    """The results of a job under the name that a plot gives it.
+
+    Attributes:
+        label: of the legend; at most 60 characters of it are drawn.
+        results: of the job.
+        tallies: by the place of an evaluation in the job, counts of its examples (`tallies.tally`).
+        training: the records of the training log, an epoch each.
+    """
+
+    label: str
+    results: Results
+    tallies: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    training: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """An accuracy under one attack with one epsilon.
+
+    Attributes:
+        job: label of the job.
+        attack: name of the attack, with the parameters by which it differs from others of its name.
+        key: what has to be equal for two rows to be comparable, but epsilon.
+        epsilon: as the attack has it.
+        norm: of the ball.
+        row: of the results.
+        metric: its accuracy.
+        unattacked: the accuracy of the same model on the same data without an attack, if it was measured.
+    """
+
+    job: str
+    attack: str
+    key: str
+    epsilon: float
+    norm: str
+    row: EvaluationResult
+    metric: Metric
+    unattacked: Metric | None
+
+    @property
+    def in_pixels(self) -> bool:
+        """Whether epsilon is written in 1/255."""
+        return self.norm == "Linf" and self.row.protocol in ("pixel", "paper")
+
+    @property
+    def epsilon_text(self) -> str:
+        """Epsilon as people write it."""
+        return f"{255 * self.epsilon:.3g}/255" if self.in_pixels else f"{self.epsilon:.3g}"
+
+
+def accuracy_name(row: EvaluationResult) -> str | None:
+    """The metric of the row that is its accuracy."""
+    return next((name for name in ACCURACIES if name in row.metrics), None)
+
+
+def accuracy(row: EvaluationResult) -> Metric | None:
+    """The accuracy of a row, if it has one with a value."""
+    name = accuracy_name(row)
+    metric = None if name is None else row.metrics[name]
+    return None if metric is None or metric.value is None else metric
+
+
+def epsilon_of(row: EvaluationResult) -> float | None:
+    """The epsilon of an attack; None for a row without one."""
+    try:
+        return fraction_value(row.params[EPSILON])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def unattacked(results: Results) -> Iterator[EvaluationResult]:
+    """The rows that measure an accuracy on the data as they are."""
+    for row in results.evaluations:
+        attacked = EPSILON in row.params or "attack_success_rate" in row.metrics
+        if not attacked and not row.breakdown and accuracy(row) is not None:
+            yield row
+
+
+def unattacked_accuracy(results: Results, row: EvaluationResult) -> Metric | None:
+    """The accuracy on the same data without an attack."""
+    name = accuracy_name(row)
+    for other in unattacked(results):
+        if other.data == row.data and accuracy_name(other) == name:
+            return accuracy(other)
+    return None
+
+
+def labels_of(jobs: Sequence[LabelledResults]) -> list[str]:
+    """The labels of the jobs as they are drawn."""
+    return unique_labels([job.label for job in jobs])
+
+
+def attacked(jobs: Sequence[LabelledResults]) -> list[Measured]:
+    """Every accuracy under an attack with an epsilon, in the order of the results."""
+    rows = [
+        (label, job.results, row, epsilon, metric)
+        for label, job in zip(labels_of(jobs), jobs, strict=True)
+        for row in job.results.evaluations
+        if (epsilon := epsilon_of(row)) is not None and (metric := accuracy(row)) is not None
+    ]
+    names = attack_labels([row for _, _, row, _, _ in rows])
+    return [
+        Measured(
+            job=label,
+            attack=names[_key(row)],
+            key=_key(row),
+            epsilon=epsilon,
+            norm=str(row.params.get(NORM, "Linf")),
+            row=row,
+            metric=metric,
+            unattacked=unattacked_accuracy(results, row),
+        )
+        for label, results, row, epsilon, metric in rows
+    ]
+
+
+def attack_labels(rows: Sequence[EvaluationResult]) -> dict[str, str]:
+    """By key, an attack's name with the settings by which it differs from others of that name."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(row.name, {})[_key(row)] = _settings(row)
+    texts = {}
+    for name, variants in found.items():
+        every = list(variants.values())
+        differing = [
+            setting
+            for setting in dict.fromkeys(key for one in every for key in one)
+            if any(one.get(setting) != every[0].get(setting) for one in every)
+        ]
+        for key, settings in variants.items():
+            told = [f"{setting}={_text(settings.get(setting))}" for setting in differing]
+            texts[key] = ", ".join([name, *told])
+    return dict(zip(texts, unique_labels(list(texts.values())), strict=True))
+
+
+def _settings(row: EvaluationResult) -> dict[str, Any]:
+    data = {
+        "data": row.data.get("name"),
+        **{f"data {k}": v for k, v in (row.data.get("params") or {}).items()},
+    }
+    own = {name: value for name, value in row.params.items() if name not in (EPSILON, "step_size")}
+    return {**own, **data, "protocol": row.protocol}
+
+
+def _key(row: EvaluationResult) -> str:
+    return json.dumps([row.name, _settings(row)], sort_keys=True, default=str)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def interval_text(metric: Metric) -> str:
+    """The 95 % interval of a proportion as people read it."""
+    if metric.ci_low is None or metric.ci_high is None:
+        return "none"
+    return f"{percent(metric.ci_low)} to {percent(metric.ci_high)}"

@@ -1,0 +1,167 @@
+"""Colours, fonts and frame of all plots.
+
+Colours are those of Okabe and Ito 2008, "Color Universal Design", which people with any colour vision can
+tell apart; marks and dashes differ with them, so that no plot depends on colour. The font is one that the
+renderer carries, with the widths of Arial: it is embedded in a PDF.
+
+A spec is a Vega-Lite v6 specification as plain JSON. Its data are inline values only, never an address or a
+file, and texts of users occur as values only, never in an expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+Spec = dict[str, Any]
+Values = list[dict[str, Any]]
+Scheme = Literal["light", "dark"]
+
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+FONT = "Liberation Sans, Arimo, Helvetica, Arial, sans-serif"
+# In pixels, of which a PDF has 72 to the inch: with axes and legend a column of 3.3 inches or little more.
+WIDTH, HEIGHT = 250, 170
+MAX_LABEL = 60
+MAX_TITLE = 90
+
+# Yellow is missing on white, and dark blue on black: they are hard to see there.
+PALETTES: Mapping[Scheme, tuple[str, ...]] = {
+    "light": ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#737373"),
+    "dark": ("#56b4e9", "#e69f00", "#2cc79b", "#cc79a7", "#f0e442", "#ff8a3d", "#ffffff", "#a6a6a6"),
+}
+SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right", "stroke")
+DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 1], [10, 4], [1, 3], [6, 2, 2, 2, 2, 2])
+INK: Mapping[Scheme, str] = {"light": "#1a1a1a", "dark": "#f0f0f0"}
+MUTED: Mapping[Scheme, str] = {"light": "#595959", "dark": "#b8b8b8"}
+GRID: Mapping[Scheme, str] = {"light": "#e0e0e0", "dark": "#3d4248"}
+BACKGROUND: Mapping[Scheme, str] = {"light": "#ffffff", "dark": "#16191d"}
+
+
+def config(scheme: Scheme) -> Spec:
+    """The `config` of a spec."""
+    ink, muted, grid = INK[scheme], MUTED[scheme], GRID[scheme]
+    axis = {
+        "labelColor": ink,
+        "titleColor": ink,
+        "domainColor": muted,
+        "tickColor": muted,
+        "gridColor": grid,
+        "labelFontSize": 9,
+        "titleFontSize": 10,
+        "titleFontWeight": "normal",
+        "labelLimit": 160,
+    }
+    legend = {
+        "labelColor": ink,
+        "titleColor": ink,
+        "labelFontSize": 9,
+        "titleFontSize": 9,
+        "titleFontWeight": "normal",
+        "labelLimit": 230,
+        "symbolStrokeWidth": 1.5,
+        "symbolSize": 45,
+    }
+    title = {
+        "color": ink,
+        "subtitleColor": muted,
+        "fontSize": 11,
+        "subtitleFontSize": 9,
+        "fontWeight": "bold",
+        "anchor": "start",
+        "frame": "group",
+        "offset": 8,
+        "limit": 460,
+    }
+    return {
+        "font": FONT,
+        "background": BACKGROUND[scheme],
+        "padding": 8,
+        "view": {"stroke": None, "continuousWidth": WIDTH, "continuousHeight": HEIGHT},
+        "axis": axis,
+        "legend": legend,
+        "title": title,
+        "header": {"labelColor": ink, "titleColor": ink, "labelFontSize": 9, "labelLimit": 230},
+        "text": {"color": ink, "fontSize": 9},
+        "rule": {"color": muted},
+        "line": {"strokeWidth": 1.6},
+        "range": {"category": list(PALETTES[scheme]), "symbol": list(SHAPES)},
+    }
+
+
+def themed(spec: Spec, scheme: Scheme) -> Spec:
+    """The spec in a colour scheme; its data are shared, not copied."""
+    return {**spec, "config": config(scheme)}
+
+
+def frame(
+    kind: str, title: str, body: Spec, *, description: str, subtitle: str = "", meta: Spec | None = None
+) -> Spec:
+    """A whole spec in the light scheme.
+
+    Args:
+        kind: its name in `kinds.KINDS`.
+        title: its heading.
+        body: data, marks and encodings.
+        description: one or two sentences with the main numbers, for people who do not see the plot.
+        subtitle: a second line of the heading.
+        meta: facts for programs, under `usermeta.assay`.
+    """
+    heading: Spec = {"text": shortened(title, MAX_TITLE)}
+    if subtitle:
+        heading["subtitle"] = shortened(subtitle, MAX_TITLE)
+    return {
+        "$schema": SCHEMA,
+        "title": heading,
+        "description": shortened(description, 2000),
+        "usermeta": {"assay": {"kind": kind, **(meta or {})}},
+        **body,
+        "config": config("light"),
+    }
+
+
+def shortened(text: str, limit: int = MAX_LABEL) -> str:
+    """The text in at most `limit` characters; what cannot be drawn becomes a space."""
+    # Cut first: a name may have thousands of characters.
+    drawn = "".join(char if char.isprintable() else " " for char in text[: limit + 1])
+    return drawn if len(drawn) <= limit else f"{drawn[: limit - 1]}…"
+
+
+def unique_labels(texts: Sequence[str]) -> list[str]:
+    """Shortened labels, told apart by a number where two would be equal."""
+    labels: list[str] = []
+    for place, text in enumerate(texts):
+        label = shortened(text) or "(no name)"
+        if label in labels:
+            ending = f" ({place + 1})"
+            label = shortened(label, MAX_LABEL - len(ending)) + ending
+        labels.append(label)
+    return labels
+
+
+def percent(value: float | None) -> str:
+    """A proportion as people read it."""
+    return "no value" if value is None else f"{100 * value:.1f} %"
+
+
+def cycled(field: str, order: Sequence[str], *, title: str | None, legend: bool = True) -> dict[str, Spec]:
+    """The encodings `color`, `shape` and `strokeDash` of a field.
+
+    Channels of one field and title share a legend.
+
+    Args:
+        field: nominal.
+        order: its values, in the order of the legend.
+        title: of the legend.
+        legend: whether it is drawn.
+    """
+    shown: Spec = {"title": title} if legend else {"legend": None}
+    common: Spec = {"field": field, "type": "nominal", "sort": list(order), **shown}
+
+    def scale(values: Sequence[Any]) -> Spec:
+        return {"domain": list(order), "range": [values[place % len(values)] for place in range(len(order))]}
+
+    return {
+        "color": {**common, "scale": {"domain": list(order)}},
+        "shape": {**common, "scale": scale(SHAPES)},
+        "strokeDash": {**common, "scale": scale(DASHES)},
+    }
