@@ -46,7 +46,8 @@ def curve(jobs: Sequence[LabelledResults]) -> Spec | None:
 def _panel(rows: Sequence[Measured], *, several: bool) -> Spec:
     """One norm."""
     points, published = _points(rows), _published(rows)
-    attacks, names = [list(dict.fromkeys(texts)) for texts in zip(*((row.attack, row.job) for row in rows))]
+    attacks = list(dict.fromkeys(row.attack for row in rows))
+    names = list(dict.fromkeys(row.job for row in rows))
     direct = not several and len(attacks) <= MAX_DIRECT
     x, y = _axes(rows[0])
     told = cycled("attack", attacks, title="Attack", legend=not direct)

@@ -1,4 +1,4 @@
-"""What the plots read from results: accuracies, attacks with their epsilon, and labels that tell them apart."""
+"""Input of plots from results: accuracies, attacks with their epsilon, and labels that tell them apart."""
 
 from __future__ import annotations
 
@@ -176,3 +176,12 @@ def interval_text(metric: Metric) -> str:
     if metric.ci_low is None or metric.ci_high is None:
         return "none"
     return f"{percent(metric.ci_low)} to {percent(metric.ci_high)}"
+
+
+def setting_label(row: EvaluationResult, names: Mapping[str, str]) -> str:
+    """The label of a row: its attack, as `attack_labels` names it, and its epsilon."""
+    name, epsilon = names[_key(row)], epsilon_of(row)
+    if epsilon is None:
+        return name
+    pixels = row.params.get(NORM, "Linf") == "Linf" and row.protocol in ("pixel", "paper")
+    return f"{name}, ε = {f'{255 * epsilon:.3g}/255' if pixels else f'{epsilon:.3g}'}"

@@ -60,6 +60,7 @@ def config(scheme: Scheme) -> Spec:
         "labelLimit": 230,
         "symbolStrokeWidth": 1.5,
         "symbolSize": 45,
+        "symbolOpacity": 1,
     }
     title = {
         "color": ink,
@@ -163,5 +164,5 @@ def cycled(field: str, order: Sequence[str], *, title: str | None, legend: bool 
     return {
         "color": {**common, "scale": {"domain": list(order)}},
         "shape": {**common, "scale": scale(SHAPES)},
-        "strokeDash": {**common, "scale": scale(DASHES)},
+        "strokeDash": {**common, "scale": scale(DASHES), "legend": None},
     }

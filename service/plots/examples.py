@@ -1,0 +1,255 @@
+"""Plots of counted examples: reliability diagram, confusion matrices and accuracy of each class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from assay.service.contract.results import EvaluationResult
+from assay.service.metrics.intervals import wilson
+from assay.service.plots.heatmap import cell_marks
+from assay.service.plots.series import LabelledResults, accuracy, attack_labels, setting_label
+from assay.service.plots.tallies import MAX_CLASSES
+from assay.service.plots.theme import Spec, Values, cycled, frame, percent
+
+CALIBRATION_TITLE = "Calibration: accuracy against confidence"
+CALIBRATION_NEEDS = "one job whose outcomes have confidences, and that ended after plots were introduced"
+CONFUSION_TITLE = "Confusion matrix"
+CONFUSION_NEEDS = f"one job of at most {MAX_CLASSES} classes that ended after plots were introduced"
+CLASSES_TITLE = "Accuracy by class"
+CLASSES_NEEDS = "one job with labelled examples that ended after plots were introduced"
+# Larger matrices have no numbers in their cells.
+MAX_NUMBERED = 12
+MAX_ROWS = 25
+
+
+def calibration(jobs: Sequence[LabelledResults]) -> Spec | None:
+    """The reliability diagram of one job: a point for each bin, with its interval and the ideal diagonal."""
+    found = next((row for row in _tallied(jobs, "bins")), None)
+    if found is None:
+        return None
+    heading, tallied, _ = found
+    points = [_bin(one) for one in tallied["bins"]]
+    x = _share("confidence", "Mean confidence")
+    y = _share("accuracy", "Accuracy")
+    n = sum(point["n"] for point in points)
+    gap = sum(point["n"] * abs(point["accuracy"] - point["confidence"]) for point in points) / n
+    size = {"field": "n", "type": "quantitative", "title": "Examples", "scale": {"range": [20, 220]}}
+    told = {"color": cycled("series", ["bin"], title=None, legend=False)["color"]}
+    tooltip = [
+        {"field": "bin", "type": "nominal"},
+        *({"field": name, "type": "quantitative", "format": ".1%"} for name in ("confidence", "accuracy")),
+        {"field": "n", "type": "quantitative"},
+    ]
+    body: Spec = {
+        "width": 190,
+        "height": 190,
+        "layer": [
+            {
+                "data": {"values": [{"confidence": 0, "accuracy": 0}, {"confidence": 1, "accuracy": 1}]},
+                "mark": {"type": "line", "strokeDash": [4, 3], "color": "#888888", "strokeWidth": 1},
+                "encoding": {"x": x, "y": y},
+            },
+            {
+                "data": {"values": points},
+                "mark": {"type": "rule", "opacity": 0.7},
+                "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, **told},
+            },
+            {
+                "data": {"values": points},
+                "mark": {"type": "point", "filled": True, "opacity": 1},
+                "encoding": {"x": x, "y": y, "size": size, "tooltip": tooltip, **told},
+            },
+        ],
+    }
+    description = (
+        f"{CALIBRATION_TITLE}, {heading}: over {n} examples in {len(points)} bins the mean distance of"
+        f" confidence and accuracy is {percent(gap)}; the dashed diagonal is perfect calibration."
+    )
+    subtitle = f"{jobs[0].label}: {heading}"
+    return frame("calibration", CALIBRATION_TITLE, body, description=description, subtitle=subtitle)
+
+
+def confusion(jobs: Sequence[LabelledResults]) -> Spec | None:
+    """Shares of the predictions for each label of one job: without an attack, and under the strongest one."""
+    chosen = _clean_and_strongest(_tallied(jobs, "confusion"))
+    if not chosen:
+        return None
+    classes = sorted(
+        {one[key] for _, t, _ in chosen for one in t["confusion"] for key in ("label", "prediction")}
+    )
+    panels = [_matrix(heading, tallied, classes) for heading, tallied, _ in chosen]
+    sentences = []
+    for heading, tallied, _ in chosen:
+        wrong = [one for one in tallied["confusion"] if one["label"] != one["prediction"]]
+        worst = max(wrong, key=lambda one: int(one["count"]), default=None)
+        said = "no example is wrong"
+        if worst is not None:
+            said = f"most often {worst['label']} is taken for {worst['prediction']}, {worst['count']} times"
+        sentences.append(f"{heading}: {said}")
+    description = f"{CONFUSION_TITLE}: {'; '.join(sentences)}."
+    body: Spec = {"hconcat": panels} if len(panels) > 1 else panels[0]
+    return frame("confusion", CONFUSION_TITLE, body, description=description, subtitle=jobs[0].label)
+
+
+def classes(jobs: Sequence[LabelledResults]) -> Spec | None:
+    """The accuracy of each class of one job, without an attack and under the strongest one."""
+    chosen = _clean_and_strongest(_tallied(jobs, "classes"))
+    if not chosen:
+        return None
+    values = [_class(heading, one) for heading, tallied, _ in chosen for one in tallied["classes"]]
+    shares: dict[str, list[float]] = {}
+    for value in values:
+        shares.setdefault(value["class"], []).append(value["accuracy"])
+    # The largest drop first; without an attack the lowest accuracy.
+    order = sorted(shares, key=lambda name: shares[name][-1] - (shares[name][0] if len(chosen) > 1 else 0))
+    shown = order[:MAX_ROWS]
+    told = cycled("series", [heading for heading, _, _ in chosen], title=None)
+    x = {**_share("accuracy", "Accuracy"), "axis": {"format": ".0%", "tickCount": 6}}
+    y: Spec = {"field": "class", "type": "nominal", "sort": shown, "title": "Class", "axis": {"grid": True}}
+    ends = {"x": {**x, "field": "low"}, "x2": {"field": "high"}}
+    tooltip = [
+        *({"field": field, "type": "nominal"} for field in ("class", "series")),
+        {"field": "accuracy", "type": "quantitative", "format": ".1%"},
+        {"field": "n", "type": "quantitative"},
+    ]
+    body: Spec = {
+        "height": {"step": 14},
+        "data": {"values": [value for value in values if value["class"] in shown]},
+        "layer": [
+            {
+                "mark": {"type": "rule", "opacity": 0.35, "strokeWidth": 3},
+                "encoding": {**ends, "y": y, "color": told["color"]},
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 45, "opacity": 1},
+                "encoding": {
+                    "x": x,
+                    "y": y,
+                    "color": told["color"],
+                    "shape": told["shape"],
+                    "tooltip": tooltip,
+                },
+            },
+        ],
+    }
+    first = shares[shown[0]]
+    left_out = f"; {len(order) - len(shown)} classes are not shown" if len(order) > len(shown) else ""
+    said = f"class {shown[0]} loses most, from {percent(first[0])} to {percent(first[-1])}"
+    if len(chosen) == 1:
+        said = f"class {shown[0]} has the lowest, {percent(first[0])}"
+    description = f"{CLASSES_TITLE}: {said}{left_out}."
+    return frame("classes", CLASSES_TITLE, body, description=description, subtitle=jobs[0].label)
+
+
+Tallied = tuple[str, Mapping[str, Any], EvaluationResult]
+
+
+def _tallied(jobs: Sequence[LabelledResults], name: str) -> list[Tallied]:
+    """Heading, counts and row of each evaluation of the only job with counts of this name."""
+    if len(jobs) != 1:
+        return []
+    job = jobs[0]
+    rows = job.results.evaluations
+    labels = attack_labels(rows)
+    return [
+        (setting_label(rows[place], labels), tallied, rows[place])
+        for place, tallied in sorted(job.tallies.items())
+        if place < len(rows) and tallied.get(name)
+    ]
+
+
+def _clean_and_strongest(found: Sequence[Tallied]) -> list[Tallied]:
+    """The first evaluation without an attack, and the lowest accuracy under attack on the same data.
+
+    Where an attack leaves nothing, that with the lowest accuracy above a tenth tells more.
+    """
+    if not found:
+        return []
+    first = next((one for one in found if "attack_success_rate" not in one[2].metrics), None)
+    attacks = [
+        one
+        for one in found
+        if "attack_success_rate" in one[2].metrics and (first is None or one[2].data == first[2].data)
+    ]
+
+    def left(one: Tallied) -> float:
+        metric = accuracy(one[2])
+        return 1.0 if metric is None or metric.value is None else metric.value
+
+    telling = [one for one in attacks if left(one) >= 0.1] or attacks
+    strongest = [min(telling, key=left)] if telling else []
+    return [*([] if first is None else [first]), *strongest]
+
+
+def _bin(one: Mapping[str, Any]) -> dict[str, Any]:
+    low, high = wilson(one["correct"], one["n"])
+    return {
+        "series": "bin",
+        "bin": f"{percent(one['low'])} to {percent(one['high'])}",
+        "confidence": one["confidence"],
+        "accuracy": one["correct"] / one["n"],
+        "low": low,
+        "high": high,
+        "n": one["n"],
+    }
+
+
+def _class(heading: str, one: Mapping[str, Any]) -> dict[str, Any]:
+    low, high = wilson(one["correct"], one["n"])
+    accuracy_of = one["correct"] / one["n"]
+    return {
+        "class": str(one["label"]),
+        "series": heading,
+        "accuracy": accuracy_of,
+        "low": low,
+        "high": high,
+        "n": one["n"],
+    }
+
+
+def _matrix(heading: str, tallied: Mapping[str, Any], every: Sequence[int]) -> Spec:
+    totals: dict[int, int] = {}
+    counts = {(one["label"], one["prediction"]): one["count"] for one in tallied["confusion"]}
+    for (label, _), count in counts.items():
+        totals[label] = totals.get(label, 0) + count
+    cells: Values = [
+        {
+            "label": str(label),
+            "prediction": str(prediction),
+            "count": counts.get((label, prediction), 0),
+            "share": counts.get((label, prediction), 0) / totals[label],
+        }
+        for label in every
+        if label in totals
+        for prediction in every
+    ]
+    order = [str(one) for one in every]
+    axis = {"domain": False, "ticks": False, "labelAngle": 0, "labelOverlap": True}
+    x: Spec = {"field": "prediction", "type": "nominal", "sort": order, "title": "Prediction", "axis": axis}
+    y: Spec = {"field": "label", "type": "nominal", "sort": order, "title": "Label", "axis": axis}
+    tooltip = [
+        *({"field": field, "type": "nominal"} for field in ("label", "prediction")),
+        {"field": "count", "type": "quantitative"},
+        {"field": "share", "type": "quantitative", "format": ".1%"},
+    ]
+    text = {"field": "count", "type": "quantitative"}
+    layers = cell_marks(x, y, "share", text, tooltip, title="Share of the label")
+    step = 17 if len(every) <= MAX_NUMBERED else max(4, 240 // len(every))
+    return {
+        "title": {"text": heading, "fontWeight": "normal", "fontSize": 10},
+        "width": {"step": step},
+        "height": {"step": step},
+        "data": {"values": cells},
+        "layer": layers if len(every) <= MAX_NUMBERED else layers[:1],
+    }
+
+
+def _share(field: str, title: str) -> Spec:
+    return {
+        "field": field,
+        "type": "quantitative",
+        "title": title,
+        "scale": {"domain": [0, 1]},
+        "axis": {"format": ".0%", "tickCount": 6, "grid": False},
+    }

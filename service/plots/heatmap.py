@@ -1,0 +1,133 @@
+"""Accuracy by corruption and severity: a colour and a number for each cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from assay.service.contract.results import Breakdown, EvaluationResult, Metric
+from assay.service.plots.series import ACCURACIES, LabelledResults, interval_text, labels_of
+from assay.service.plots.theme import Spec, Values, frame, percent, shortened
+
+TITLE = "Accuracy by corruption and severity"
+NEEDS = "an evaluation with corruptions at stated severities"
+MEAN = "mean"
+CELL = {"width": 38, "height": 17}
+# Of the accuracy: above it cells are light, and their numbers dark.
+LIGHT = 0.55
+
+
+def heatmap(jobs: Sequence[LabelledResults]) -> Spec | None:
+    """A panel for each job and evaluation; None without corruptions at severities."""
+    found = []
+    for label, job in zip(labels_of(jobs), jobs, strict=True):
+        for row in job.results.evaluations:
+            cells = _cells(row)
+            if any(cell["severity"] != MEAN for cell in cells):
+                heading = f"{row.name} on {row.data.get('name')}"
+                found.append((label if len(jobs) > 1 else heading, cells))
+    if not found:
+        return None
+    several = len(found) > 1
+    panels = [_panel(shortened(heading) if several else None, cells) for heading, cells in found]
+    body: Spec = panels[0] if not several else {"concat": panels, "columns": 3}
+    sentences = [_sentence(heading, cells) for heading, cells in found]
+    subtitle = "" if len(jobs) > 1 else jobs[0].label
+    description = f"{TITLE}: {'; '.join(sentences)}."
+    return frame("heatmap", TITLE, body, description=description, subtitle=subtitle)
+
+
+def cell_marks(x: Spec, y: Spec, value: str, text: Spec, tooltip: list[Spec], *, title: str) -> list[Spec]:
+    """Coloured cells with a number in readable contrast.
+
+    Args:
+        x: encoding of the columns.
+        y: encoding of the rows.
+        value: field of a proportion, which the colour says.
+        text: encoding of the number.
+        tooltip: encodings of the tooltip.
+        title: of the colours.
+    """
+    color = {
+        "field": value,
+        "type": "quantitative",
+        "title": title,
+        "scale": {"scheme": "cividis", "domain": [0, 1]},
+        "legend": {"format": ".0%", "gradientLength": 90, "tickCount": 3},
+    }
+    ink = {"condition": {"test": f"datum.{value} > {LIGHT}", "value": "#000000"}, "value": "#ffffff"}
+    return [
+        {"mark": {"type": "rect"}, "encoding": {"x": x, "y": y, "color": color, "tooltip": tooltip}},
+        {"mark": {"type": "text"}, "encoding": {"x": x, "y": y, "text": text, "color": ink}},
+    ]
+
+
+def _cells(row: EvaluationResult) -> Values:
+    return [
+        _cell(part, metric)
+        for part in row.breakdown
+        if isinstance(part, Breakdown) and part.corruption is not None
+        if (metric := _accuracy(part)) is not None
+    ]
+
+
+def _accuracy(part: Breakdown) -> Metric | None:
+    found = [part.metrics[name] for name in ACCURACIES if name in part.metrics]
+    return found[0] if found and found[0].value is not None else None
+
+
+def _cell(part: Breakdown, metric: Metric) -> dict[str, Any]:
+    return {
+        "corruption": shortened(part.corruption or ""),
+        "severity": MEAN if part.severity is None else str(part.severity),
+        "value": metric.value,
+        "interval": interval_text(metric),
+        "n": metric.n,
+    }
+
+
+def _panel(heading: str | None, cells: Values) -> Spec:
+    numbers = sorted({cell["severity"] for cell in cells} - {MEAN}, key=int)
+    means = [MEAN] if any(cell["severity"] == MEAN for cell in cells) else []
+    x: Spec = {
+        "field": "severity",
+        "type": "ordinal",
+        "sort": [*numbers, *means],
+        "title": "Severity",
+        "axis": {"labelAngle": 0, "domain": False, "ticks": False},
+    }
+    y: Spec = {
+        "field": "corruption",
+        "type": "nominal",
+        "sort": list(dict.fromkeys(cell["corruption"] for cell in cells)),
+        "title": None,
+        "axis": {"domain": False, "ticks": False},
+    }
+    text = {"field": "value", "type": "quantitative", "format": ".0%"}
+    tooltip = [
+        {"field": "corruption", "type": "nominal"},
+        {"field": "severity", "type": "nominal"},
+        {"field": "value", "type": "quantitative", "title": "accuracy", "format": ".1%"},
+        {"field": "interval", "type": "nominal", "title": "95 % interval"},
+        {"field": "n", "type": "quantitative"},
+    ]
+    panel: Spec = {
+        "width": {"step": CELL["width"]},
+        "height": {"step": CELL["height"]},
+        "data": {"values": cells},
+        "layer": cell_marks(x, y, "value", text, tooltip, title="Accuracy"),
+    }
+    if heading is not None:
+        panel["title"] = {"text": heading, "fontWeight": "normal", "fontSize": 10}
+    return panel
+
+
+def _sentence(heading: str, cells: Values) -> str:
+    chosen = [cell for cell in cells if cell["severity"] != MEAN]
+    worst = min(chosen, key=lambda cell: float(cell["value"]))
+    best = max(chosen, key=lambda cell: float(cell["value"]))
+    return (
+        f"{heading}: from {percent(worst['value'])} under {worst['corruption']} at severity"
+        f" {worst['severity']}"
+        f" to {percent(best['value'])} under {best['corruption']} at severity {best['severity']}"
+    )

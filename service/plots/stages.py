@@ -1,0 +1,132 @@
+"""The accuracy left after each stage of an ensemble of attacks, as a falling staircase."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from assay.service.contract.results import EvaluationResult, StageBreakdown
+from assay.service.plots.series import (
+    LabelledResults,
+    attack_labels,
+    interval_text,
+    labels_of,
+    setting_label,
+    unattacked_accuracy,
+)
+from assay.service.plots.theme import Spec, Values, cycled, frame, percent
+
+TITLE = "Accuracy left after each stage"
+NEEDS = "an ensemble of attacks with more than one stage"
+BEFORE = "no attack"
+STEP = 58
+ACCURACY = "top1"
+
+
+def stages(jobs: Sequence[LabelledResults]) -> Spec | None:
+    """A staircase for each ensemble and job, those of one kind in one panel; None without stages."""
+    found = [
+        (label, job, row)
+        for label, job in zip(labels_of(jobs), jobs, strict=True)
+        for row in job.results.evaluations
+        if len(_staged(row)) > 1
+    ]
+    if not found:
+        return None
+    several = len(jobs) > 1
+    settings = attack_labels([row for _, _, row in found])
+    panels: dict[str, list[Values]] = {}
+    sentences = []
+    for label, job, row in found:
+        heading = setting_label(row, settings)
+        points = _points(label, job, row)
+        panels.setdefault(heading, []).append(points)
+        steps = ", ".join(f"{point['stage']} {percent(point['value'])}" for point in points)
+        sentences.append(f"{heading}{f' of {label}' if several else ''}: {steps}")
+    built = [_panel(heading, lines, several=several) for heading, lines in panels.items()]
+    body: Spec = built[0] if len(built) == 1 else {"vconcat": built}
+    description = f"{TITLE}: {'; '.join(sentences)}."
+    subtitle = "" if several else jobs[0].label
+    return frame("stages", TITLE, body, description=description, subtitle=subtitle)
+
+
+def _staged(row: EvaluationResult) -> list[StageBreakdown]:
+    """The stages, where each goes on with what those before it left; losses of segmentation are no steps."""
+    parts = [part for part in row.breakdown if isinstance(part, StageBreakdown)]
+    return [part for part in parts if ACCURACY in part.metrics]
+
+
+def _points(label: str, job: LabelledResults, row: EvaluationResult) -> Values:
+    start = unattacked_accuracy(job.results, row)
+    points: Values = []
+    if start is not None:
+        points.append(_point(label, BEFORE, 0, start.value, interval_text(start), {}))
+    for place, part in enumerate(_staged(row), 1):
+        metric = part.metrics[ACCURACY]
+        facts = {
+            "entered": part.n,
+            "broken": part.broken,
+            "passes": part.forward_passes + part.backward_passes,
+            "seconds": part.seconds,
+        }
+        # A custom ensemble may name a stage twice.
+        points.append(
+            _point(label, f"{place}. {part.stage}", place, metric.value, interval_text(metric), facts)
+        )
+    return [point for point in points if point["value"] is not None]
+
+
+def _point(
+    label: str, stage: str, place: int, value: float | None, interval: str, facts: dict[str, Any]
+) -> dict[str, Any]:
+    return {"job": label, "stage": stage, "place": place, "value": value, "interval": interval, **facts}
+
+
+def _panel(heading: str, lines: Sequence[Values], *, several: bool) -> Spec:
+    points = [point for line in lines for point in line]
+    order = [p["stage"] for p in sorted({p["stage"]: p for p in points}.values(), key=lambda p: p["place"])]
+    told = cycled("job", list(dict.fromkeys(p["job"] for p in points)), title="Job", legend=several)
+    x: Spec = {
+        "field": "stage",
+        "type": "ordinal",
+        "sort": order,
+        "title": None,
+        "axis": {"labelAngle": -25 if len(order) > 3 else 0, "grid": False},
+        "scale": {"type": "point", "padding": 0.5},
+    }
+    y: Spec = {
+        "field": "value",
+        "type": "quantitative",
+        "title": "Accuracy",
+        "scale": {"domain": [0, 1]},
+        "axis": {"format": ".0%", "tickCount": 6},
+    }
+    tooltip = [
+        *({"field": field, "type": "nominal"} for field in ("job", "stage")),
+        {"field": "value", "type": "quantitative", "title": "accuracy", "format": ".1%"},
+        {"field": "interval", "type": "nominal", "title": "95 % interval"},
+        *({"field": field, "type": "quantitative"} for field in ("entered", "broken", "passes", "seconds")),
+    ]
+    layers: list[Spec] = [
+        {
+            "mark": {"type": "line", "interpolate": "step"},
+            "encoding": {"x": x, "y": y, "color": told["color"], "strokeDash": told["strokeDash"]},
+        },
+        {
+            "mark": {"type": "point", "filled": True, "size": 36, "opacity": 1},
+            "encoding": {"x": x, "y": y, "color": told["color"], "shape": told["shape"], "tooltip": tooltip},
+        },
+    ]
+    if not several:
+        area = {
+            "mark": {"type": "area", "interpolate": "step", "opacity": 0.14},
+            "encoding": {"x": x, "y": y, "color": told["color"]},
+        }
+        text = {
+            "mark": {"type": "text", "dy": -9},
+            "encoding": {"x": x, "y": y, "text": {"field": "value", "type": "quantitative", "format": ".1%"}},
+        }
+        layers = [area, *layers, text]
+    width = max(160, STEP * len(order))
+    title = {"text": heading, "fontWeight": "normal", "fontSize": 10, "offset": 10}
+    return {"title": title, "width": width, "data": {"values": points}, "layer": layers}

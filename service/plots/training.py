@@ -1,0 +1,99 @@
+"""Loss and accuracy of a training, epoch by epoch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from assay.service.plots.series import LabelledResults, labels_of
+from assay.service.plots.theme import Spec, Values, cycled, frame, percent
+
+TITLE = "Training"
+NEEDS = "a training job that ended after plots were introduced"
+LOSSES = {"loss": "training", "judged_loss": "validation", "evaluation_loss": "evaluation"}
+SHARES = {
+    "accuracy": "training",
+    "judged_accuracy": "validation",
+    "adversarial_accuracy": "adversarial training",
+}
+# Points of a line.
+MAX_POINTS = 500
+
+
+def training(jobs: Sequence[LabelledResults]) -> Spec | None:
+    """Losses above accuracies, against the epoch; None without a training log."""
+    labels = labels_of(jobs)
+    losses, shares = (
+        [
+            point
+            for label, job in zip(labels, jobs, strict=True)
+            for point in _points(label, job.training, fields, several=len(jobs) > 1)
+        ]
+        for fields in (LOSSES, SHARES)
+    )
+    if not losses and not shares:
+        return None
+    panels = []
+    if losses:
+        panels.append(_panel(losses, {"title": "Loss", "scale": {"zero": False}}))
+    if shares:
+        axis = {"format": ".0%", "tickCount": 6}
+        panels.append(_panel(shares, {"title": "Accuracy", "scale": {"domain": [0, 1]}, "axis": axis}))
+    last = [f"loss {losses[-1]['value']:.3g}"] if losses else []
+    last += [f"{shares[-1]['series']} accuracy {percent(shares[-1]['value'])}"] if shares else []
+    epochs = max(point["epoch"] for point in [*losses, *shares])
+    description = f"{TITLE}: {epochs} epochs; at the end {', '.join(last)}."
+    subtitle = "" if len(jobs) > 1 else jobs[0].label
+    body: Spec = {"vconcat": panels} if len(panels) > 1 else panels[0]
+    return frame("training", TITLE, body, description=description, subtitle=subtitle)
+
+
+def _points(
+    label: str, records: Sequence[Mapping[str, Any]], fields: Mapping[str, str], *, several: bool
+) -> Values:
+    # A long log is thinned; its last epoch stays.
+    step = max(1, math.ceil(len(records) / MAX_POINTS))
+    kept = [record for place, record in enumerate(records) if (len(records) - 1 - place) % step == 0]
+    return [
+        {
+            "series": f"{label}: {name}" if several else name,
+            "epoch": record["epoch"],
+            "value": record[field],
+        }
+        for field, name in fields.items()
+        for record in kept
+        if isinstance(record.get(field), int | float) and math.isfinite(record[field])
+    ]
+
+
+def _panel(points: Values, y: Spec) -> Spec:
+    told = cycled("series", list(dict.fromkeys(point["series"] for point in points)), title=None)
+    tooltip = [
+        {"field": "series", "type": "nominal"},
+        {"field": "epoch", "type": "quantitative"},
+        {"field": "value", "type": "quantitative", "format": ".4g"},
+    ]
+    encoding = {
+        "x": {
+            "field": "epoch",
+            "type": "quantitative",
+            "title": "Epoch",
+            "axis": {"grid": False, "tickMinStep": 1},
+        },
+        "y": {"field": "value", "type": "quantitative", **y},
+        "color": told["color"],
+    }
+    few = len({point["epoch"] for point in points}) <= 30
+    return {
+        "height": 120,
+        "data": {"values": points},
+        "layer": [
+            {"mark": {"type": "line"}, "encoding": {**encoding, "strokeDash": told["strokeDash"]}},
+            {
+                "mark": {"type": "point", "filled": True, "size": 22 if few else 4, "opacity": 1},
+                "encoding": {**encoding, "shape": told["shape"], "tooltip": tooltip},
+            },
+        ],
+        "resolve": {"scale": {"color": "independent", "shape": "independent"}},
+    }
