@@ -44,9 +44,14 @@ def stages(jobs: Sequence[LabelledResults]) -> Spec | None:
         steps = ", ".join(f"{point['stage']} {percent(point['value'])}" for point in points)
         sentences.append(f"{heading}{f' of {label}' if several else ''}: {steps}")
     built = [_panel(heading, lines, several=several) for heading, lines in panels.items()]
-    body: Spec = built[0] if len(built) == 1 else {"vconcat": built}
-    description = f"{TITLE}: {'; '.join(sentences)}."
+    headings = list(panels)
     subtitle = "" if several else jobs[0].label
+    if len(built) == 1:
+        body = {name: value for name, value in built[0].items() if name != "title"}
+        subtitle = f"{subtitle}: {headings[0]}" if subtitle else headings[0]
+    else:
+        body = {"vconcat": built}
+    description = f"{TITLE}: {'; '.join(sentences)}."
     return frame("stages", TITLE, body, description=description, subtitle=subtitle)
 
 

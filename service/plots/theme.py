@@ -61,6 +61,8 @@ def config(scheme: Scheme) -> Spec:
         "symbolStrokeWidth": 1.5,
         "symbolSize": 45,
         "symbolOpacity": 1,
+        "symbolBaseFillColor": ink,
+        "symbolBaseStrokeColor": ink,
     }
     title = {
         "color": ink,

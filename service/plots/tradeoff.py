@@ -32,7 +32,8 @@ def tradeoff(jobs: Sequence[LabelledResults]) -> Spec | None:
     by_job = cycled("job", names, title="Job")
     by_setting = cycled("setting", settings, title="Attack")
     told = {**by_setting, **({"color": by_job["color"]} if several else {})}
-    x, y = _share("clean", "Clean accuracy"), _share("robust", "Accuracy under attack")
+    x = {**_share("clean", "Clean accuracy"), "scale": {"zero": False, "nice": True}}
+    y = _share("robust", "Accuracy under attack")
     ends = [
         {
             "mark": {"type": "rule", "opacity": 0.7},

@@ -45,7 +45,8 @@ def training(jobs: Sequence[LabelledResults]) -> Spec | None:
     epochs = max(point["epoch"] for point in [*losses, *shares])
     description = f"{TITLE}: {epochs} epochs; at the end {', '.join(last)}."
     subtitle = "" if len(jobs) > 1 else jobs[0].label
-    body: Spec = {"vconcat": panels} if len(panels) > 1 else panels[0]
+    apart = {"scale": dict.fromkeys(("color", "shape", "strokeDash"), "independent")}
+    body: Spec = {"vconcat": panels, "resolve": apart} if len(panels) > 1 else panels[0]
     return frame("training", TITLE, body, description=description, subtitle=subtitle)
 
 
@@ -95,5 +96,4 @@ def _panel(points: Values, y: Spec) -> Spec:
                 "encoding": {**encoding, "shape": told["shape"], "tooltip": tooltip},
             },
         ],
-        "resolve": {"scale": {"color": "independent", "shape": "independent"}},
     }

@@ -1,0 +1,193 @@
+"""Rendering of specs to SVG, PNG and PDF, by one process that stays warm, with a cache of files.
+
+`render` starts the process (`renderer.py`) at its first use, and again after it crashed, took too long or was
+idle; a rendering that fails does not harm the next one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import importlib.metadata
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from assay.service.plots.theme import Scheme, Spec, themed
+
+Format = Literal["svg", "png", "pdf"]
+MEDIA_TYPES: dict[Format, str] = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
+COMMAND = (sys.executable, "-P", "-m", "assay.service.plots.renderer")
+# Of one plot, the start of the process and the wait for other plots included.
+MAX_SECONDS = 60.0
+MAX_SPEC_BYTES = 16 * 1024**2
+# Beyond so many files, a folder loses those that were written first.
+MAX_CACHED = 2000
+# A change of the plots changes their specs; this changes with the way in which they are rendered.
+VERSION = "1"
+# Passed on to the process; secrets of the service are not.
+VARIABLES = ("PATH", "PYTHONPATH", "HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "SYSTEMROOT")
+
+
+class RenderError(RuntimeError):
+    """A plot could not be rendered."""
+
+
+class Renderer:
+    """A rendering process, started when it is needed.
+
+    Args:
+        command: its program.
+        max_seconds: of one plot; a process that takes longer is ended.
+    """
+
+    def __init__(self, command: Sequence[str] = COMMAND, max_seconds: float = MAX_SECONDS) -> None:
+        self._command = list(command)
+        self._max_seconds = max_seconds
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def render(self, spec: Spec, format: Format) -> bytes:  # noqa: A002 (the contract's name)
+        """The rendered plot.
+
+        Raises:
+            RenderError: the process refused the spec, crashed, or took too long.
+        """
+        request = json.dumps({"spec": spec, "format": format}).encode()
+        if len(request) > MAX_SPEC_BYTES:
+            raise RenderError(f"the spec has {len(request)} bytes; allowed: {MAX_SPEC_BYTES}")
+        deadline = time.monotonic() + self._max_seconds
+        if not self._lock.acquire(timeout=self._max_seconds):
+            raise RenderError(f"other plots were rendered for {self._max_seconds:.3g} s; try again")
+        try:
+            fresh = self._process is None or self._process.poll() is not None
+            try:
+                return self._exchange(request, deadline)
+            except BrokenPipeError:
+                # An idle process may end at any time, also between a look at it and the request.
+                if fresh:
+                    raise RenderError("the rendering process ended at its start") from None
+                return self._exchange(request, deadline)
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """Ends the process."""
+        with self._lock:
+            self._end()
+
+    def _exchange(self, request: bytes, deadline: float) -> bytes:
+        process = self._running()
+        assert process.stdin is not None
+        try:
+            process.stdin.write(len(request).to_bytes(4, "big") + request)
+            process.stdin.flush()
+            header = self._read(process, 5, deadline)
+            content = self._read(process, int.from_bytes(header[1:], "big"), deadline)
+        except (RenderError, OSError):
+            self._end()
+            raise
+        if header[0] != 0:
+            raise RenderError(f"the plot could not be rendered: {content.decode(errors='replace')}")
+        return content
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            self._end()
+            environment = {name: os.environ[name] for name in VARIABLES if name in os.environ}
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
+        return self._process
+
+    def _read(self, process: subprocess.Popen[bytes], size: int, deadline: float) -> bytes:
+        assert process.stdout is not None
+        found = b""
+        while len(found) < size:
+            ready, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise RenderError(f"the plot took longer than {self._max_seconds:.3g} s to render")
+            piece = os.read(process.stdout.fileno(), size - len(found))
+            if not piece:
+                raise RenderError(f"the rendering process ended with exit code {process.wait(timeout=5)}")
+            found += piece
+        return found
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe is not None:
+                    try:
+                        pipe.close()
+                    except BrokenPipeError:  # a request was waiting to be written
+                        pass
+            self._process = None
+
+
+_RENDERER = Renderer()
+atexit.register(_RENDERER.close)
+
+
+def render(
+    spec: Spec,
+    format: Format,  # noqa: A002 (the contract's name)
+    *,
+    scheme: Scheme = "light",
+    cache: Path | None = None,
+) -> bytes:
+    """A plot as a file's content.
+
+    Args:
+        spec: of one of the builders.
+        format: "svg", "png" (three pixels per pixel of the spec) or "pdf", with embedded fonts.
+        scheme: of its colours.
+        cache: a folder in which rendered plots are kept, and looked for.
+
+    Raises:
+        RenderError: it could not be rendered; the next plot may be.
+    """
+    path = None if cache is None else cache / f"{digest(spec, format, scheme)}.{format}"
+    if path is not None and path.is_file():
+        return path.read_bytes()
+    content = _RENDERER.render(themed(spec, scheme), format)
+    if path is not None:
+        _keep(path, content)
+    return content
+
+
+def digest(spec: Spec, format: str, scheme: Scheme) -> str:  # noqa: A002 (the contract's name)
+    """The name of a rendered plot: equal for equal input and an equal version of what renders it."""
+    try:
+        version = importlib.metadata.version("vl-convert-python")
+    except importlib.metadata.PackageNotFoundError:
+        version = ""
+    parts = json.dumps([VERSION, version, themed(spec, scheme), format], sort_keys=True)
+    return hashlib.sha256(parts.encode()).hexdigest()
+
+
+def _keep(path: Path, content: bytes) -> None:
+    """Write a file of the cache atomically; several processes may write the same one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
+    temporary.write_bytes(content)
+    temporary.replace(path)
+    files = list(path.parent.iterdir())
+    if len(files) > MAX_CACHED:
+        stamped = sorted((file.stat().st_mtime, file) for file in files if file.is_file())
+        for _, file in stamped[: len(files) // 2]:
+            file.unlink(missing_ok=True)
