@@ -9,6 +9,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
+# Jobs of tests end without a process that renders; tests of plots start their own.
+os.environ.setdefault("ASSAY_RENDER_PLOTS", "no")
 
 import gc
 import ipaddress

@@ -100,6 +100,10 @@ class WorkerSettings(Connections):
         default=400, ge=0, le=36500, description="audit entries are removed after this time; 0: never"
     )
 
+    render_plots: bool = Field(
+        default=True, description="whether plots are stored as SVG too, beside their data, when a job ends"
+    )
+
     @field_validator("data_root")
     @classmethod
     def _absolute_data_root(cls, path: Path | None) -> Path | None:

@@ -16,6 +16,7 @@ from assay.service.api import (
     jobs,
     keys,
     metrics,
+    plots,
     quota,
     results,
     signatures,
@@ -23,7 +24,7 @@ from assay.service.api import (
     tenants,
 )
 
-ABOUT_JOBS = (jobs, studies, events, results, signatures, artifacts, checkpoints, compare, catalog)
+ABOUT_JOBS = (jobs, studies, events, results, plots, signatures, artifacts, checkpoints, compare, catalog)
 ROUTERS: list[APIRouter] = [
     module.router for module in (*ABOUT_JOBS, quota, keys, tenants, browser_sessions, audit, health, metrics)
 ]

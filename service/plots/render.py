@@ -7,6 +7,7 @@ idle; a rendering that fails does not harm the next one.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import hashlib
 import importlib.metadata
 import json
@@ -103,7 +104,7 @@ class Renderer:
         if self._process is None or self._process.poll() is not None:
             self._end()
             environment = {name: os.environ[name] for name in VARIABLES if name in os.environ}
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # noqa: S603 (ours)
                 self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -131,11 +132,10 @@ class Renderer:
             self._process.kill()
             self._process.wait()
             for pipe in (self._process.stdin, self._process.stdout):
-                if pipe is not None:
-                    try:
+                # A request may be waiting to be written.
+                with contextlib.suppress(BrokenPipeError):
+                    if pipe is not None:
                         pipe.close()
-                    except BrokenPipeError:  # a request was waiting to be written
-                        pass
             self._process = None
 
 

@@ -2,8 +2,9 @@
 
 Only this process imports vl-convert, which takes some hundred megabytes and seconds to start. It reads
 requests from standard input and writes answers to standard output, one at a time; texts of libraries go to
-standard error. A spec that names an address or a file is refused, and the list of allowed addresses is empty.
-Its memory and its processor time are limited; it ends with its parent, and when it has been idle for a minute.
+standard error. A spec that names an address or a file is refused, and the list of allowed addresses is
+empty. Its memory and its processor time are limited; it ends with its parent, and when it has been idle for
+a minute.
 
 A request is 4 bytes of length (big-endian) and JSON {"spec", "format"}; an answer is a byte, 0 for a rendered
 plot and 1 for a message, 4 bytes of length, and the content.

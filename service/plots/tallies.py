@@ -13,6 +13,7 @@ from typing import Any
 BINS = 15
 # With more classes there is no confusion matrix, and the plot of classes shows those that lose most.
 MAX_CLASSES = 50
+COLUMNS = ("label", "correct", "prediction", "confidence")
 
 
 def tally(columns: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
@@ -45,6 +46,12 @@ def tally(columns: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     if bins := _bins(columns.get("confidence", ()), correct):
         found["bins"] = bins
     return found
+
+
+def tally_shards(shards: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, Any]:
+    """`tally` of the columns that all shards have."""
+    names = [name for name in COLUMNS if shards and all(name in shard for shard in shards)]
+    return tally({name: [value for shard in shards for value in shard[name]] for name in names})
 
 
 def labels_of_right(labels: Sequence[int], correct: Sequence[Any]) -> list[int]:

@@ -25,12 +25,14 @@ from assay.service.contract.results import (
 )
 from assay.service.contract.stored_specs import EvaluationItem, Execution, user_spec
 from assay.service.metrics.table import Context, OutcomeTable, Summary, as_csv, joined, with_units
+from assay.service.plots.tallies import tally_shards
 from assay.service.store.rows import JobRow, OutcomeRow
 from assay.service.store.store import Store
 from assay.workers import catalog
 from assay.workers.jobs import artifacts
 from assay.workers.jobs.final_evaluation import final_evaluation
 from assay.workers.jobs.galleries import remove_parts, write_gallery
+from assay.workers.jobs.plots import save_plots
 from assay.workers.jobs.warnings import Row, of_evaluation
 from assay.workers.published.analyses import analysis_references
 from assay.workers.published.corruptions import baseline_errors
@@ -66,8 +68,8 @@ def save_evaluation(store: Store, folder: Path, job_id: str, evaluation: int) ->
     _save_one(store, folder, store.jobs.get(job_id), evaluation, store.results.outcomes(job_id, evaluation))
 
 
-def save_job(store: Store, folder: Path, job_id: str) -> None:
-    """Merge the evaluations without a result, and end the job; its shards are all done.
+def save_job(store: Store, folder: Path, job_id: str, *, render_plots: bool = False) -> None:
+    """Merge the evaluations without a result, plot them, and end the job; its shards are all done.
 
     Raises:
         NotFound: the job has been deleted.
@@ -76,12 +78,15 @@ def save_job(store: Store, folder: Path, job_id: str) -> None:
     """
     job, merged = store.jobs.get(job_id), store.results.of(job_id)
     measured: list[OutcomeRow] = []
+    tallies = {}
     for index in range(len(evaluations(job))):
         rows = store.results.outcomes(job_id, index)
         if index not in merged:
             _save_one(store, folder, job, index, rows)
+        tallies[index] = tally_shards([row.columns for row in rows])
         # With millions of examples, load the columns of one evaluation at a time.
         measured += [replace(row, columns={}) for row in rows]
+    save_plots(store, folder, job, tallies, svg=render_plots)
     store.jobs.succeed(job_id, provenance(job, measured))
 
 

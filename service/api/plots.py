@@ -1,0 +1,210 @@
+"""Routes of plots: of one job, as stored when it ended, and of several in one."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Annotated, Any, Literal, get_args
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from assay.service.api.artifacts import artifact_file
+from assay.service.api.deps import CatalogDep, JobDep, SettingsDep, StoreDep, find_job, only, unchanged
+from assay.service.api.errors import documented
+from assay.service.api.results import finished_results
+from assay.service.api.views import JOBS_PATH
+from assay.service.catalog.catalog import Catalog
+from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound, Unavailable
+from assay.service.contract.plots import PlotFormat, PlotSummary
+from assay.service.contract.problems import nearest
+from assay.service.contract.results import Page
+from assay.service.plots.kinds import KINDS, LabelledResults, Spec, plots_of
+from assay.service.plots.render import MEDIA_TYPES, RenderError, digest, render
+from assay.service.plots.theme import themed
+from assay.service.settings import Settings
+from assay.service.store.rows import JobRow
+from assay.service.store.tenants import TenantStore
+
+logger = logging.getLogger(__name__)
+router = APIRouter(tags=["results"])
+PREFIX = "/api/v1/plots"
+MAX_JOBS = 10
+MAX_STORED_BYTES = 16 * 1024**2
+# A rendered plot has styles, and nothing that loads or runs.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
+VEGA_LITE = "application/vnd.vegalite.v6+json"
+
+Scheme = Annotated[Literal["light", "dark"], Query(description="colours")]
+Kind = Annotated[str, Path(description=", ".join(KINDS), examples=["curve"])]
+Format = Annotated[PlotFormat, Query(description="`vl.json` is the Vega-Lite specification with its data")]
+JobIds = Annotated[
+    str,
+    Query(
+        description=f"1 to {MAX_JOBS} job ids, separated by commas",
+        examples=["01jd3q0x5v8f7m2n9k4t6w1z0y,01jd3q0x5v8f7m2n9k4t6w1z0z"],
+    ),
+]
+ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The plot",
+        "content": {media: {} for media in (*MEDIA_TYPES.values(), VEGA_LITE)},
+    },
+    304: {"description": "The plot has the ETag given in `If-None-Match`"},
+}
+
+
+@router.get(
+    f"{JOBS_PATH}/{{job_id}}/plots",
+    operation_id="list_plots",
+    summary="List the plots of a job",
+    responses=documented(NotFound, NoResults),
+    dependencies=[only()],
+)
+def list_plots(job: JobDep, store: StoreDep, catalog: CatalogDep, settings: SettingsDep) -> Page[PlotSummary]:
+    """The plots that the results so far allow, each with its main numbers in words."""
+    found = job_plots(store, catalog, settings, job)
+    return Page(items=[_summary(job, kind, spec) for kind, spec in found.items()])
+
+
+@router.get(
+    f"{JOBS_PATH}/{{job_id}}/plots/{{kind}}",
+    operation_id="get_plot",
+    summary="A plot of a job",
+    response_class=Response,
+    responses={**ANSWERS, **documented(NotFound, NoResults)},
+    dependencies=[only("format", "scheme")],
+)
+def get_plot(
+    job: JobDep,
+    kind: Kind,
+    request: Request,
+    store: StoreDep,
+    catalog: CatalogDep,
+    settings: SettingsDep,
+    format: Format = "svg",  # noqa: A002 (the contract's name)
+    scheme: Scheme = "light",
+) -> Response:
+    """The plot as an image or as its specification; the same as long as the results are the same."""
+    _check_kind(kind)
+    spec = job_plots(store, catalog, settings, job).get(kind)
+    if spec is None:
+        raise NoResults(f"job {job.id} has no plot {kind!r}; it needs {KINDS[kind].needs}")
+    return _answer(request, settings, spec, format, scheme, f"assay-{job.id}-{kind}")
+
+
+@router.get(
+    f"{PREFIX}/{{kind}}",
+    operation_id="plot_jobs",
+    summary="Several jobs in one plot",
+    response_class=Response,
+    responses={**ANSWERS, **documented(NotFound, NoResults)},
+    dependencies=[only("jobs", "format", "scheme")],
+)
+def plot_jobs(
+    kind: Kind,
+    jobs: JobIds,
+    request: Request,
+    store: StoreDep,
+    catalog: CatalogDep,
+    settings: SettingsDep,
+    format: Format = "svg",  # noqa: A002 (the contract's name)
+    scheme: Scheme = "light",
+) -> Response:
+    """The results of the jobs overlaid, or side by side, under the names of the jobs."""
+    _check_kind(kind)
+    rows = [find_job(store, job_id) for job_id in _split(jobs)]
+    if len(rows) == 1:
+        spec = job_plots(store, catalog, settings, rows[0]).get(kind)
+    else:
+        spec = KINDS[kind].build([_labelled(store, catalog, row) for row in rows])
+    if spec is None:
+        raise NoResults(f"these jobs have no plot {kind!r}; it needs {KINDS[kind].needs}")
+    return _answer(request, settings, spec, format, scheme, f"assay-{kind}")
+
+
+def job_plots(store: TenantStore, catalog: Catalog, settings: Settings, job: JobRow) -> dict[str, Spec]:
+    """The plots of a job by kind: from its results so far, and those stored when it ended.
+
+    Raises:
+        NoResults: no evaluation has finished.
+    """
+    labelled = _labelled(store, catalog, job)
+    made = plots_of([labelled])
+    stored = {
+        row.name.removeprefix("plot-").removesuffix(".vl.json"): row
+        for row in store.artifacts.of(job.id)
+        if row.name.startswith("plot-") and row.name.endswith(".vl.json") and row.expired_at is None
+    }
+    found = {}
+    for kind in KINDS:
+        # What results allow is made from them: so it has the name that the job has now, and the newest form.
+        spec = made.get(kind)
+        if spec is None and kind in stored and stored[kind].size <= MAX_STORED_BYTES:
+            try:
+                spec = json.loads(artifact_file(settings.artifacts, stored[kind]).read_bytes())
+            except (NotFound, OSError, ValueError) as error:
+                logger.warning("job %s: the stored plot %s cannot be read: %s", job.id, kind, error)
+        if isinstance(spec, dict):
+            found[kind] = spec
+    return found
+
+
+def _labelled(store: TenantStore, catalog: Catalog, job: JobRow) -> LabelledResults:
+    return LabelledResults(job.name or job.id, finished_results(store, job, catalog))
+
+
+def _summary(job: JobRow, kind: str, spec: Spec) -> PlotSummary:
+    return PlotSummary(
+        kind=kind,
+        title=KINDS[kind].title,
+        description=str(spec.get("description", "")),
+        href=f"{JOBS_PATH}/{job.id}/plots/{kind}",
+    )
+
+
+def _check_kind(kind: str) -> None:
+    if kind not in KINDS:
+        near = nearest(kind, KINDS)
+        hint = f"; did you mean {near!r}?" if near else ""
+        message = f"there is no plot {kind[:100]!r}; allowed: {', '.join(KINDS)}{hint}"
+        detail = ErrorDetail(
+            loc=["path", "kind"], message=message, given=kind, allowed=list(KINDS), nearest=near
+        )
+        raise NotFound(message, [detail])
+
+
+def _split(jobs: str) -> list[str]:
+    ids = [job_id.strip() for job_id in jobs.split(",")]
+    if not 1 <= len(ids) <= MAX_JOBS or len(set(ids)) != len(ids):
+        message = f"give 1 to {MAX_JOBS} different job ids, separated by commas"
+        raise InvalidSpec(message, [ErrorDetail(loc=["query", "jobs"], message=message, given=jobs)])
+    return ids
+
+
+def _answer(
+    request: Request,
+    settings: Settings,
+    spec: Spec,
+    format: PlotFormat,  # noqa: A002 (the contract's name)
+    scheme: Literal["light", "dark"],
+    name: str,
+) -> Response:
+    """The plot with its ETag; a plot that the client has already is not rendered."""
+    assert format in get_args(PlotFormat)
+    etag = f'"{digest(spec, format, scheme)[:32]}"'
+    if (same := unchanged(request, etag)) is not None:
+        return same
+    headers = {
+        "ETag": etag,
+        "Content-Security-Policy": POLICY,
+        "Content-Disposition": f'inline; filename="{name}.{format}"',
+    }
+    if format == "vl.json":
+        return Response(json.dumps(themed(spec, scheme)), media_type=VEGA_LITE, headers=headers)
+    try:
+        content = render(spec, format, scheme=scheme, cache=settings.state / "plots")
+    except (RenderError, OSError) as error:
+        logger.warning("%s: %s", name, error)
+        message = "the plot could not be rendered now; its specification is at format=vl.json"
+        raise Unavailable(message) from None
+    return Response(content, media_type=MEDIA_TYPES[format], headers=headers)

@@ -1,0 +1,78 @@
+"""The subcommand `plot`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import cast, get_args
+
+from assay.service.cli import commands, output
+from assay.service.cli.arguments import JOB, Subcommands, add_remote
+from assay.service.cli.commands import Options, UsageError
+from assay.service.contract.plots import PlotFormat
+from assay.service.contract.problems import nearest
+from assay.service.plots.kinds import KINDS
+
+FORMATS: tuple[str, ...] = get_args(PlotFormat)
+
+
+def add_plots(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+    """Adds `plot`."""
+    parser = add_remote(
+        subcommands,
+        "plot",
+        plot,
+        "draw the results of one job, or of several in one plot",
+        f"assay plot {JOB}",
+        f"assay plot {JOB} --kind curve -o curve.pdf",
+        f"assay plot {JOB} 01jd3q0x5v8f7m2n9k4t6w1z0z --kind tradeoff -o tradeoff.svg",
+    )
+    parser.add_argument("jobs", metavar="JOB", nargs="+", help="job ids, at most ten")
+    parser.add_argument(
+        "--kind",
+        metavar="KIND",
+        help=f"{', '.join(KINDS)} (default: list those that the results of the job allow)",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help=f"file to write; its ending is the format: {', '.join(FORMATS)} (default: KIND.svg)",
+    )
+    parser.add_argument("--scheme", choices=["light", "dark"], default="light", help="colours")
+
+
+def plot(options: Options) -> int:
+    """Writes a plot; without a kind, lists the plots of the job."""
+    if options.kind is None:
+        return _list(options)
+    if options.kind not in KINDS:
+        near = nearest(options.kind, KINDS)
+        hint = f"; did you mean {near}?" if near else ""
+        raise UsageError(f"--kind {options.kind}: there is no such plot; allowed: {', '.join(KINDS)}{hint}")
+    target = Path(options.output or f"{options.kind}.svg")
+    format = next((ending for ending in FORMATS if target.name.endswith(f".{ending}")), None)  # noqa: A001
+    if format is None:
+        endings = ", ".join(f".{ending}" for ending in FORMATS)
+        raise UsageError(f"--output {target}: its ending says the format; allowed: {endings}")
+    with commands.connected(options) as client:
+        content = client.plot(
+            options.jobs, options.kind, format=cast(PlotFormat, format), scheme=options.scheme
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(content)
+    sys.stdout.write(f"{target}\n")
+    return commands.OK
+
+
+def _list(options: Options) -> int:
+    if options.output is not None:
+        raise UsageError(f"--output needs --kind; allowed: {', '.join(KINDS)}")
+    if len(options.jobs) > 1:
+        raise UsageError(f"several jobs need --kind; allowed: {', '.join(KINDS)}")
+    with commands.connected(options) as client:
+        found = client.plots(options.jobs[0])
+    rows = [(one.kind, output.printable(one.description)) for one in found]
+    sys.stdout.write(output.table(("KIND", "IN WORDS"), rows) + "\n")
+    return commands.OK
