@@ -13,6 +13,8 @@ from assay.service.contract.threat import Threat
 
 # Kinds that `evaluations[].name` may name; no name is in both.
 EVALUATIONS = ("evaluation", "attack")
+# The fact that maps parameter to value to the facts that hold with it.
+BY_PARAMETER = "by_parameter"
 
 
 class Rule(BaseModel):
@@ -116,7 +118,14 @@ class Component(BaseModel):
 
     def known(self, params: Mapping[str, Any]) -> dict[str, object]:
         """This component as rules see it: its parameters as plain values, its tasks and its facts."""
-        return {**numbers(self.parameters, params), "tasks": self.tasks, **(self.facts or {})}
+        return {**numbers(self.parameters, params), "tasks": self.tasks, **self.facts_for(params)}
+
+    def facts_for(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The facts that hold with these parameters; `by_parameter` has those of a parameter's values."""
+        facts = dict(self.facts or {})
+        for name, of_values in facts.pop(BY_PARAMETER, {}).items():
+            facts |= of_values.get(params.get(name), {})
+        return facts
 
     def jobs(self, params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """The parameters that name a training job whose model is used: (parameter, job id)."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from assay.service.catalog.catalog import Catalog, Checked
-from assay.service.catalog.component import EVALUATIONS, Component
+from assay.service.catalog.component import BY_PARAMETER, EVALUATIONS, Component
 from assay.service.catalog.schema_text import choices
 from assay.service.contract.corruption_cells import TASK
 from assay.service.contract.problems import Loc, Problems, nearest
@@ -36,7 +36,7 @@ class MadeFor:
     """The data and sizes that a model was, or will be, made for.
 
     Attributes:
-        data: The data set that it was or will be trained on; None where unknown.
+        data: The data set that it was or will be trained on, as `data_text` has it; None where unknown.
         facts: Facts of that data set.
         weights: `classes`, `channels` and `image_size`, as far as its weights tell.
         image_size: In pixels, None where unknown.
@@ -50,10 +50,18 @@ class MadeFor:
     compared: tuple[str, ...]
 
 
-def facts_of(catalog: Catalog, data: str) -> Mapping[str, Any]:
-    """Facts of a data set; empty where this version does not have it."""
-    known = data in catalog.names("data")
-    return (catalog.find("data", data).facts if known else None) or {}
+def facts_of(catalog: Catalog, data: ComponentReference) -> Mapping[str, Any]:
+    """Facts of a data set with its parameters; empty where this version does not have it."""
+    known = data["name"] in catalog.names("data")
+    return catalog.find("data", data["name"]).facts_for(data["params"]) if known else {}
+
+
+def data_text(component: Component, params: Params) -> str:
+    """A data set's name, and the parameters that its facts depend on."""
+    named = [
+        f"{name} {params[name]}" for name in (component.facts or {}).get(BY_PARAMETER, {}) if name in params
+    ]
+    return f"{component.name!r} ({', '.join(named)})" if named else repr(component.name)
 
 
 def check_fit(data: Checked | None, model: MadeFor, problems: Problems, loc: Loc) -> None:
@@ -67,16 +75,17 @@ def check_fit(data: Checked | None, model: MadeFor, problems: Problems, loc: Loc
     """
     if data is None or model.data is None:
         return
-    facts = data.component.facts or {}
+    facts = data.component.facts_for(data.params)
     for fact in model.compared:
         made_for = model.weights.get(fact, _of_model(model.facts, fact))
         needed = _of_model(facts, fact)
         if needed is None or made_for is None or needed == made_for:
             continue
-        whose = "its weights" if fact in model.weights else repr(model.data)
+        whose = "its weights" if fact in model.weights else model.data
         given = f"{needed}" if needed == facts[fact] else f"{facts[fact]} of {needed}"
         message = (
-            f"{data.component.name!r} has {given} {fact}, the model is made for the {made_for} of {whose}"
+            f"{data_text(data.component, data.params)} has {given} {fact}, the model is made for the"
+            f" {made_for} of {whose}"
         )
         allowed = f"data with {made_for} {fact}"
         problems.add((*loc, "name"), message, given=data.component.name, allowed=allowed)
@@ -93,7 +102,7 @@ def misfits(
         data: The data that both run on, None where unknown.
         ours: The data and sizes that this job's model is made for.
     """
-    facts = (data.component.facts if data is not None else None) or {}
+    facts = data.component.facts_for(data.params) if data is not None else {}
     for fact in COMPARED_FACTS:
         trained, needed = _of_model(their_facts, fact), _of_model(facts, fact)
         if needed is not None and trained is not None and needed != trained:

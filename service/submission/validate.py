@@ -29,6 +29,7 @@ from assay.service.submission.compatibility import (
     check_fit,
     check_protocol,
     check_tasks,
+    data_text,
     facts_of,
     known_of_model,
     known_of_parts,
@@ -288,21 +289,28 @@ class _Validation:
             )
             if source is None:
                 continue
-            facts = facts_of(self.catalog, source["data"]["name"])
+            facts = facts_of(self.catalog, source["data"])
             for problem, allowed in misfits(source["model"], facts, data, self._made_for()):
                 problems.add(where, problem, given=given, allowed=f"a training job of a model for {allowed}")
 
     def _made_for(self) -> MadeFor:
         """The data and sizes that the model is made for, as far as known by now."""
         weights = self.source.facts if self.source is not None else {}
-        name = self.source.data if self.source is not None else None
-        if name is None and self.data is not None:
-            name = self.data.component.name
+        data = self.source.data if self.source is not None else None
+        if data is None and self.data is not None:
+            data = {"name": self.data.component.name, "params": self.data.params}
         size = weights.get("image_size")
         if size is None and self.model is not None:
             size = self.model.params.get("image_size")
-        facts = facts_of(self.catalog, name) if name is not None else {}
-        return MadeFor(name, facts, weights, size, self.compared_facts)
+        if data is None:
+            return MadeFor(None, {}, weights, size, self.compared_facts)
+        known = data["name"] in self.catalog.names("data")
+        text = (
+            data_text(self.catalog.find("data", data["name"]), data["params"])
+            if known
+            else repr(data["name"])
+        )
+        return MadeFor(text, facts_of(self.catalog, data), weights, size, self.compared_facts)
 
     def _check_component(
         self, checked: Checked | None, data: Checked | None, problems: Problems, loc: Loc

@@ -87,7 +87,7 @@ class WeightsSource:
 
     Attributes:
         model: {"name", "params"} of the model that they belong to.
-        data: The data set that it was trained on, by name; None where only `facts` are known.
+        data: {"name", "params"} of the data set that it was trained on; None where only `facts` are known.
         facts: `classes`, `channels` and `image_size` of the model, as far as the weights tell.
         stated: Fields of a spec's `weights` on an uploaded file beside its name; empty for a job's weights.
         foreign: Whether the file is known to have no normalisation of its own.
@@ -95,7 +95,7 @@ class WeightsSource:
     """
 
     model: ComponentReference
-    data: str | None
+    data: ComponentReference | None
     facts: Mapping[str, int]
     stated: Mapping[str, Any] = field(default_factory=dict)
     foreign: bool = False
@@ -125,7 +125,7 @@ def find_source(
     if "job" not in weights or find_job is None:
         return None
     spec = check_source(weights["job"], problems, (*LOC, "job"), find_job)
-    return None if spec is None else WeightsSource(spec["model"], spec["data"]["name"], {})
+    return None if spec is None else WeightsSource(spec["model"], spec["data"], {})
 
 
 def _check_checkpoint(

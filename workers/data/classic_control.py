@@ -16,14 +16,13 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from annotated_types import Interval
 
-from assay.workers.data.formats.environments import Environment, Episode, make
+from assay.workers.data.formats.environments import Environment, Episode, by_environment, make
 from assay.workers.data.formats.sampling import example_key
 from assay.workers.data.formats.trajectories import Choose, Trajectories, Trajectory, play
 
 __all__ = ["classic_control"]
 
 TASKS = ("control",)
-FACTS = {"package": "gymnasium"}
 PAPER = "Towers et al. 2024, Gymnasium; Fu et al. 2020, D4RL: Datasets for Deep Data-Driven RL"
 
 EnvironmentName = Literal["CartPole-v1", "Pendulum-v1", "MountainCarContinuous-v0", "Acrobot-v1"]
@@ -40,6 +39,7 @@ ENVIRONMENTS: dict[str, Environment] = {
         Environment("Acrobot-v1", 6, 3, True, 500, -500.0, -87.8, -87.8, 100.0),
     )
 }
+FACTS = {"package": "gymnasium", "by_parameter": {"environment": by_environment(ENVIRONMENTS)}}
 # Of a medium policy: the share of the time in which it does as the expert, and for how many steps on end it
 # does the same random action.
 MEDIUM = {

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from annotated_types import Interval
 
 from assay.workers.data.formats.dataset import MissingData
-from assay.workers.data.formats.environments import Environment
+from assay.workers.data.formats.environments import Environment, by_environment
 from assay.workers.data.formats.folders import check_inside, resolve_folder
 from assay.workers.data.formats.trajectories import Trajectories
 from assay.workers.data.formats.trajectory_files import read_transitions, recorded
@@ -21,7 +21,6 @@ from assay.workers.data.formats.trajectory_files import read_transitions, record
 __all__ = ["d4rl"]
 
 TASKS = ("control",)
-FACTS = {"max_steps": 1000, "package": "gymnasium"}
 PAPER = "Fu et al. 2020, D4RL: Datasets for Deep Data-Driven Reinforcement Learning"
 
 Task = Literal["halfcheetah", "hopper", "walker2d"]
@@ -35,6 +34,11 @@ ENVIRONMENTS = {
     ),
     "hopper": Environment("Hopper-v4", 11, 3, False, 1000, -20.272305, 3234.3, 3600.0, 1000.0, "mujoco"),
     "walker2d": Environment("Walker2d-v4", 17, 6, False, 1000, 1.629008, 4592.3, 5000.0, 1000.0, "mujoco"),
+}
+FACTS = {
+    "max_steps": 1000,
+    "package": "gymnasium",
+    "by_parameter": {"environment": by_environment(ENVIRONMENTS)},
 }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -55,6 +55,14 @@ class Environment:
     def normalized(self, episode_return: float) -> float:
         """The return on the scale where random actions have 0 and the expert has 1 (D4RL's score / 100)."""
         return (episode_return - self.random_return) / (self.expert_return - self.random_return)
+
+
+def by_environment(environments: Mapping[str, Environment]) -> dict[str, dict[str, int]]:
+    """The facts for the catalog of each environment, by its name in a job's data."""
+    return {
+        name: {"classes": one.actions, "channels": one.observations, "max_steps": one.max_steps}
+        for name, one in environments.items()
+    }
 
 
 def gymnasium(wanted_by: str) -> ModuleType:
