@@ -264,8 +264,9 @@ def _speed(store: TenantStore, settings: Settings, model: ComponentReference, de
     if seconds is not None:
         return Speed(seconds, f"the fastest of your last jobs of this model on {device}")
     rate = settings.passes_per_second[cast(DeviceClass, device)]
-    source = f"{rate:g} forward passes a second assumed (ASSAY_PASSES_PER_SECOND), as no job of this model"
-    return Speed(1.0 / rate, f"{source} has ended on {device}")
+    assumed = f"{rate:g} forward passes a second assumed (ASSAY_PASSES_PER_SECOND)"
+    reason = f"as none of your jobs of exactly this model has finished an evaluation on {device}"
+    return Speed(1.0 / rate, f"{assumed}, {reason}")
 
 
 def device_warnings(store: TenantStore, execution: Execution) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from assay.service.api.deps import (
     CatalogDep,
     Cursor,
     DispatcherDep,
+    HasPackageDep,
     Limit,
     LiveDep,
     SettingsDep,
@@ -90,6 +91,7 @@ def submit_study(
     catalog: CatalogDep,
     settings: SettingsDep,
     dispatcher: DispatcherDep,
+    has_package: HasPackageDep,
     idempotency_key: IdempotencyKey = None,
     dry_run: Annotated[bool, Query(description="plan and estimate, store nothing")] = False,
 ) -> Response:
@@ -110,6 +112,7 @@ def submit_study(
         find_job=job_finder(store),
         find_checkpoint=checkpoint_finder(store),
         max_evaluations=settings.max_evaluations,
+        has_package=has_package,
     )
     if dry_run:
         return JSONResponse(_planned(store, valid).model_dump(mode="json"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from assay.service.api.outcome_tables import read_result
@@ -12,6 +13,7 @@ from assay.service.metrics.paired import Rows
 from assay.service.metrics.studies import MeasuredArm, MeasuredRun, StudyPlan, study_results
 from assay.service.store.rows import StudyJobRow, StudyRow
 from assay.service.store.tenants import TenantStore
+from assay.service.submission.study_runs import configuration_of
 
 # Of all evaluations in all arms and seeds; beyond, examples are not read, and tests are over seeds alone.
 MAX_ROWS = 3_000_000
@@ -29,6 +31,7 @@ def results_of(store: TenantStore, study: StudyRow) -> StudyResults:
             template["name"],
             template["train"] is not None,
             [_measured(store, evaluations[index, seed]) for seed in study.spec["seeds"]],
+            configuration_of(template),
         )
         for index, template in enumerate(study.templates)
     ]
@@ -41,7 +44,7 @@ def results_of(store: TenantStore, study: StudyRow) -> StudyResults:
         for result in run.results.values()
     )
     if count > MAX_ROWS:
-        arms = [MeasuredArm(arm.name, arm.trained, [_without_rows(run) for run in arm.runs]) for arm in arms]
+        arms = [replace(arm, runs=[_without_rows(run) for run in arm.runs]) for arm in arms]
     spec = study.spec
     plan = StudyPlan(study.id, spec["baseline"], spec["adjust"], spec["seeds"], spec["metrics"])
     found = study_results(plan, arms)

@@ -158,7 +158,7 @@ def component_text(component: Mapping[str, Any]) -> str:
     lines = [f"{component['kind']} {component['name']}: {printable(component['summary'])}"]
     lines += [printable(f"paper: {component['paper']}")] if component.get("paper") else []
     lines += [table(("PARAMETER", "DEFAULT", "ALLOWED"), rows)] if rows else ["no parameters"]
-    lines += [printable(f"rule: {rule['message']} ({rule['expression']})") for rule in component["rules"]]
+    lines += [printable(f"rule: {rule['message']}") for rule in component["rules"]]
     return "\n".join(lines)
 
 
@@ -191,7 +191,8 @@ def detail_text(detail: ErrorDetail) -> str:
     if isinstance(detail.allowed, list):
         more = ", ..." if len(detail.allowed) > MAX_LISTED else ""
         parts.append(f"allowed: {', '.join(map(str, detail.allowed[:MAX_LISTED]))}{more}")
-    elif detail.allowed is not None:
+    elif detail.allowed is not None and not isinstance(detail.given, dict):
+        # A rule across parameters is given their values, and its expression is for programs.
         allowed = detail.allowed if isinstance(detail.allowed, str) else json.dumps(detail.allowed)
         parts.append(f"allowed: {allowed}")
     if detail.nearest is not None:

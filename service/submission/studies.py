@@ -23,6 +23,7 @@ from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import EvaluateJobSpec, Spec, TrainJobSpec, UserSpec
 from assay.service.contract.studies import MAX_JOBS, OWN_TRAINING, ArmTemplate, MoreSeeds, StudySpec
 from assay.service.metrics.tables import TABLES
+from assay.service.submission.packages import HasPackage
 from assay.service.submission.study_runs import job_count
 from assay.service.submission.validate import MAX_EVALUATIONS, ValidSpec, validate
 from assay.service.submission.weights import FindCheckpoint, FindJob, JobLike
@@ -66,6 +67,7 @@ class _Limits:
     find_job: FindJob | None = None
     find_checkpoint: FindCheckpoint | None = None
     max_evaluations: int = MAX_EVALUATIONS
+    has_package: HasPackage | None = None
     found: dict[str, JobLike] = field(default_factory=dict)
 
 
@@ -78,6 +80,7 @@ def check_study(
     find_job: FindJob | None = None,
     find_checkpoint: FindCheckpoint | None = None,
     max_evaluations: int = MAX_EVALUATIONS,
+    has_package: HasPackage | None = None,
 ) -> ValidStudy:
     """Check a study against the catalog and fill in every default.
 
@@ -89,6 +92,7 @@ def check_study(
         find_job: Likewise.
         find_checkpoint: Likewise.
         max_evaluations: Of each evaluation job.
+        has_package: As for `validate`.
 
     Raises:
         InvalidSpec: with a detail per wrong field, in the places of the study.
@@ -105,7 +109,7 @@ def check_study(
     _check_size(shape, seeds, problems)
     # Nothing is expanded before its size is known to be small enough.
     problems.raise_if_any()
-    limits = _Limits(data_root, find_job, find_checkpoint, max_evaluations)
+    limits = _Limits(data_root, find_job, find_checkpoint, max_evaluations, has_package)
     checked = [
         _Arm(catalog, given, shape, index, limits, problems).valid(work)
         for index in range(len(shape["arms"]))
@@ -337,6 +341,7 @@ class _Arm:
                 find_job=self._find_job if self.limits.find_job is not None else self._found,
                 find_checkpoint=self.limits.find_checkpoint,
                 max_evaluations=self.limits.max_evaluations,
+                has_package=self.limits.has_package,
             )
             return valid, work(valid)
         except InvalidSpec as error:

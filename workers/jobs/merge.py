@@ -39,7 +39,13 @@ from assay.workers.published.corruptions import baseline_errors
 from assay.workers.published.match import references
 
 # What an example is called in warnings, by the task of the data.
-NOUNS = {"series": "series", "series_regression": "series", "sequence": "sequences", "control": "episodes"}
+NOUNS = {
+    "series": "series",
+    "series_regression": "series",
+    "sequence": "sequences",
+    "control": "episodes",
+    "language": "windows",
+}
 
 
 @dataclass(frozen=True)

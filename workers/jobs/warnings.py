@@ -124,8 +124,8 @@ def of_evaluation(plan: Plan, evidence: Sequence[Evidence], row: Row) -> list[Wa
     """
     return [
         *_counted(evidence, row),
-        *_probed(evidence, _noun(row)),
-        *_inactive(evidence, _noun(row)),
+        *_probed(evidence, row.noun),
+        *_inactive(evidence, row.noun),
         *_doubtful(row.planned, row.noun),
         *_of_classes(row),
         *_of_stages(row),
@@ -133,11 +133,6 @@ def of_evaluation(plan: Plan, evidence: Sequence[Evidence], row: Row) -> list[Wa
         *_of_reading(row),
         *_of_texts(evidence, row.planned["n"]),
     ]
-
-
-def _noun(row: Row) -> str:
-    """What the first examples that were looked at are called: of a text for language models, its windows."""
-    return "windows" if load().find_evaluation(row.name).tasks == ["language"] else row.noun
 
 
 def _counted(evidence: Sequence[Evidence], row: Row) -> Iterator[Warning]:
