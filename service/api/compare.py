@@ -11,12 +11,13 @@ from fastapi import APIRouter, Query, Response
 from assay.service.api.deps import CatalogDep, StoreDep, find_job, only
 from assay.service.api.errors import documented
 from assay.service.api.outcome_tables import read_result, table_of
-from assay.service.api.results import compact, finished_results, inert
+from assay.service.api.results import finished_results
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound
 from assay.service.contract.studies import Adjustment, compared_weights
 from assay.service.metrics.comparison import Comparison, ComparisonRow, JobResults, compare
 from assay.service.metrics.paired import Rows
+from assay.service.reports.formats.csv_text import compact, inert
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
 
@@ -78,8 +79,8 @@ def compare_jobs(
     """The same metrics side by side, with paired intervals and tests on the common examples."""
     ids = _split(jobs)
     rows = [find_job(store, job_id) for job_id in ids]
-    _check_size(rows, jobs)
-    comparison = compare([_side(store, catalog, job_id) for job_id in ids], adjust)
+    check_size(rows, jobs)
+    comparison = compare([measured_side(store, catalog, job_id) for job_id in ids], adjust)
     comparison = comparison.model_copy(update={"note": compared_weights([row.spec for row in rows])})
     if format == "json":
         return comparison
@@ -111,15 +112,20 @@ def _cells(row: ComparisonRow, adjust: Adjustment) -> list[Any]:
     ]
 
 
-def _check_size(rows: list[JobRow], given: str) -> None:
+def check_size(rows: list[JobRow], given: str) -> None:
     """Refuse a comparison that would take minutes: its work grows with the rows of all jobs together."""
-    count = sum(one["n"] for row in rows if row.plan is not None for one in row.plan["evaluations"])
+    count = row_count(rows)
     if count > MAX_ROWS:
         message = f"these jobs measured {count} examples together; allowed: {MAX_ROWS}, with fewer jobs"
         detail = ErrorDetail(
             loc=["query", "jobs"], message=message, given=given, allowed=f"at most {MAX_ROWS}"
         )
         raise InvalidSpec(message, [detail])
+
+
+def row_count(rows: list[JobRow]) -> int:
+    """The examples of all evaluations of all jobs."""
+    return sum(one["n"] for row in rows if row.plan is not None for one in row.plan["evaluations"])
 
 
 def _split(jobs: str) -> list[str]:
@@ -130,7 +136,13 @@ def _split(jobs: str) -> list[str]:
     return ids
 
 
-def _side(store: TenantStore, catalog: Catalog, job_id: str) -> JobResults:
+def measured_side(store: TenantStore, catalog: Catalog, job_id: str) -> JobResults:
+    """A job as input of a comparison.
+
+    Raises:
+        NotFound: no such job.
+        NoResults: no evaluation has finished.
+    """
     row = find_job(store, job_id)
     results = finished_results(store, row, catalog)
     evaluations = {position: read_result(result) for position, result in store.results.of(row.id).items()}

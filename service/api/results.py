@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
@@ -16,6 +15,7 @@ from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import NoResults, NotFound
 from assay.service.contract.results import EvaluationResult, Metric, Results
 from assay.service.contract.states import JobState
+from assay.service.reports.formats.csv_text import compact, inert
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
 from assay.service.submission.warnings import spec_warnings
@@ -40,8 +40,6 @@ _CSV_EXAMPLE = (
     ",".join(CSV_COLUMNS) + "\r\n"
     'pgd,"{""epsilon"":0.00784,""steps"":20}","{""name"":""digits"",""params"":{}}",pixel,native,top1,0.8139,360,0.7703,0.8507,wilson,proportion\r\n'
 )
-# A spreadsheet runs a cell that starts with one of these as a formula.
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 @router.get(
@@ -109,13 +107,3 @@ def _cells(evaluation: EvaluationResult, name: str, metric: Metric) -> list[Any]
     texts = (evaluation.name, params, data, evaluation.protocol, evaluation.backend, name)
     numbers = (metric.value, metric.n, metric.ci_low, metric.ci_high)
     return [*map(inert, texts), *numbers, inert(metric.ci_method), metric.unit or ""]
-
-
-def compact(value: object) -> str:
-    """JSON for a cell of a CSV."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
-
-def inert(text: str) -> str:
-    """The text, with an apostrophe in front where a spreadsheet would run it."""
-    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text

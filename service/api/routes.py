@@ -18,13 +18,26 @@ from assay.service.api import (
     metrics,
     plots,
     quota,
+    reports,
     results,
     signatures,
     studies,
     tenants,
 )
 
-ABOUT_JOBS = (jobs, studies, events, results, plots, signatures, artifacts, checkpoints, compare, catalog)
+ABOUT_JOBS = (
+    jobs,
+    studies,
+    events,
+    results,
+    plots,
+    signatures,
+    artifacts,
+    checkpoints,
+    compare,
+    reports,
+    catalog,
+)
 ROUTERS: list[APIRouter] = [
     module.router for module in (*ABOUT_JOBS, quota, keys, tenants, browser_sessions, audit, health, metrics)
 ]

@@ -1,0 +1,236 @@
+"""Routes of reports and tables of several jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Query, Response
+
+from assay.service.api.compare import MAX_JOBS, check_size, measured_side, row_count
+from assay.service.api.compare import MAX_ROWS as MAX_COMPARED_ROWS
+from assay.service.api.deps import CatalogDep, SettingsDep, StoreDep, find_job, only
+from assay.service.api.errors import documented
+from assay.service.api.plots import job_plots
+from assay.service.api.results import finished_results
+from assay.service.catalog.catalog import Catalog
+from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound
+from assay.service.contract.studies import Adjustment, compared_weights
+from assay.service.metrics.comparison import Comparison, JobResults, compare
+from assay.service.plots.kinds import LabelledResults, plots_of
+from assay.service.reports import page
+from assay.service.reports.best import significantly_best
+from assay.service.reports.figures import Figure, figures
+from assay.service.reports.formats.csv_text import table_csv, tidy_csv
+from assay.service.reports.formats.latex import latex_table
+from assay.service.reports.formats.markdown import markdown_table
+from assay.service.reports.tables import pivot
+from assay.service.reports.tidy import ReportedJob, tidy_rows
+from assay.service.settings import Settings
+from assay.service.store.rows import JobRow
+from assay.service.store.tenants import TenantStore
+
+router = APIRouter(prefix="/api/v1", tags=["reports"])
+
+MAX_TABLE_JOBS = 200
+Adjust = Annotated[Adjustment, Query(description="how p-values are adjusted for the number of all tests")]
+MEDIA_TYPES = {
+    "html": "text/html",
+    "md": "text/markdown",
+    "tex": "application/x-tex",
+    "latex": "application/x-tex",
+    "csv": "text/csv",
+}
+# Also of a file that a browser opens from the service: it loads nothing and runs nothing.
+HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox"}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The jobs that a call asks for."""
+
+    jobs: Annotated[
+        str | None,
+        Query(description="job ids, separated by commas", examples=["01jd3q0x5v8f7m2n9k4t6w1z0y"]),
+    ] = None
+    tag: Annotated[
+        str | None, Query(min_length=1, description="in place of ids: all jobs with this tag and results")
+    ] = None
+
+
+ChoiceDep = Annotated[Choice, Depends()]
+
+
+@router.get(
+    "/report",
+    operation_id="get_report",
+    summary="Report on jobs: a page, Markdown, LaTeX, or one row a number",
+    response_class=Response,
+    responses={
+        200: {
+            "content": {kind: {"schema": {"type": "string"}} for kind in sorted(set(MEDIA_TYPES.values()))}
+        },
+        **documented(NotFound, NoResults),
+    },
+    dependencies=[only("jobs", "tag", "format", "adjust")],
+)
+def get_report(
+    choice: ChoiceDep,
+    store: StoreDep,
+    catalog: CatalogDep,
+    settings: SettingsDep,
+    format: Annotated[Literal["html", "md", "tex", "csv"], Query()] = "html",  # noqa: A002 (the contract's name)
+    adjust: Adjust = "holm",
+) -> Response:
+    """One to ten jobs; as CSV up to 200."""
+    rows, jobs = _jobs(store, catalog, choice, MAX_TABLE_JOBS if format == "csv" else MAX_JOBS)
+    numbers = tidy_rows(jobs)
+    if format == "csv":
+        return _file(tidy_csv(numbers), format, "report")
+    sides = _sides(store, catalog, rows)
+    best, notes = _best(rows, sides, adjust)
+    drawn, missing = _figures(store, catalog, settings, rows, jobs) if format == "html" else ([], [])
+    report = page.Report(
+        jobs=jobs,
+        table=pivot(numbers, by=("attack", "name" if len(jobs) > 1 else "model"), best=best),
+        comparison=_comparison(rows, sides, adjust),
+        figures=drawn,
+        notes=[*notes, *missing],
+    )
+    write = {"html": page.html, "md": page.markdown, "tex": page.latex}[format]
+    return _file(write(report), format, "report")
+
+
+@router.get(
+    "/table",
+    operation_id="get_table",
+    summary="Table of the numbers of jobs",
+    response_class=Response,
+    responses={
+        200: {
+            "content": {kind: {"schema": {"type": "string"}} for kind in sorted(set(MEDIA_TYPES.values()))}
+        },
+        **documented(NotFound, NoResults),
+    },
+    dependencies=[only("jobs", "tag", "format", "rows", "columns", "metric", "adjust")],
+)
+def get_table(
+    choice: ChoiceDep,
+    store: StoreDep,
+    catalog: CatalogDep,
+    format: Annotated[Literal["md", "latex", "csv", "html"], Query()] = "md",  # noqa: A002 (the contract's name)
+    rows: Annotated[str, Query(description="field of the rows, or a parameter")] = "attack",
+    columns: Annotated[str, Query(description="field of the columns, or a parameter")] = "model",
+    metric: Annotated[str | None, Query(description="the metric; default: the first of each row")] = None,
+    adjust: Adjust = "holm",
+) -> Response:
+    """Up to 200 jobs; of two to ten, the significantly best numbers are bold."""
+    found, jobs = _jobs(store, catalog, choice, MAX_TABLE_JOBS)
+    numbers = tidy_rows(jobs)
+    few = len(found) <= MAX_JOBS and format != "csv"
+    best, notes = _best(found, _sides(store, catalog, found), adjust) if few else (set(), [])
+    table = pivot(numbers, by=(rows, columns), metric=metric, best=best)
+    table.notes.extend(notes)
+    writers = {"md": markdown_table, "latex": latex_table, "csv": table_csv, "html": page.html_table}
+    return _file(writers[format](table), format, "table")
+
+
+def _jobs(
+    store: TenantStore, catalog: Catalog, choice: Choice, limit: int
+) -> tuple[list[JobRow], list[ReportedJob]]:
+    """The jobs asked for; of those with a tag, the ones with results.
+
+    Raises:
+        InvalidSpec: neither ids nor a tag, both, an id twice, or more than `limit` jobs.
+        NoResults: a job has none yet, or no job of the tag has any.
+    """
+    rows, jobs = [], []
+    for row in _tagged(store, choice.tag, limit) if choice.tag else _named(store, choice, limit):
+        try:
+            results = finished_results(store, row, catalog)
+        except NoResults:
+            if not choice.tag:
+                raise
+            continue
+        rows.append(row)
+        jobs.append(ReportedJob(row.id, row.spec.get("name") or "", row.spec, results))
+    if not jobs:
+        raise NoResults(f"no job with the tag {choice.tag!r} has results")
+    if len(jobs) > limit:
+        raise _too_many("tag", choice.tag, limit)
+    return rows, jobs
+
+
+def _named(store: TenantStore, choice: Choice, limit: int) -> Iterator[JobRow]:
+    ids = [job_id.strip() for job_id in (choice.jobs or "").split(",")]
+    if choice.jobs is None or choice.tag is not None or len(set(ids)) != len(ids):
+        message = "give different job ids, separated by commas, or a tag"
+        raise InvalidSpec(message, [ErrorDetail(loc=["query", "jobs"], message=message, given=choice.jobs)])
+    if len(ids) > limit:
+        raise _too_many("jobs", f"{len(ids)} jobs", limit)
+    return (find_job(store, job_id) for job_id in ids)
+
+
+def _tagged(store: TenantStore, tag: str, limit: int) -> list[JobRow]:
+    """Oldest first."""
+    found, cursor = store.jobs.page(tag=tag, limit=MAX_TABLE_JOBS)
+    if cursor is not None:
+        raise _too_many("tag", tag, limit)
+    return found[::-1]
+
+
+def _too_many(field: str, given: str | None, limit: int) -> InvalidSpec:
+    table = f"; a table takes {MAX_TABLE_JOBS}" if limit < MAX_TABLE_JOBS else ""
+    message = f"too many jobs; allowed: {limit}{table}"
+    detail = ErrorDetail(loc=["query", field], message=message, given=given, allowed=f"at most {limit} jobs")
+    return InvalidSpec(message, [detail])
+
+
+def _figures(
+    store: TenantStore, catalog: Catalog, settings: Settings, rows: list[JobRow], jobs: list[ReportedJob]
+) -> tuple[list[Figure], list[str]]:
+    """The plots of one job, or those of several in one; and notes on those that could not be drawn."""
+    if len(rows) == 1:
+        specs = job_plots(store, catalog, settings, rows[0])
+    else:
+        specs = plots_of([LabelledResults(job.label, job.results) for job in jobs])
+    return figures(specs, settings.state / "plots")
+
+
+def _sides(store: TenantStore, catalog: Catalog, rows: list[JobRow]) -> list[JobResults]:
+    """Input of the comparison; none for one job."""
+    if len(rows) < 2:
+        return []
+    check_size(rows, ",".join(row.id for row in rows))
+    return [measured_side(store, catalog, row.id) for row in rows]
+
+
+def _comparison(rows: list[JobRow], sides: list[JobResults], adjust: Adjustment) -> Comparison | None:
+    if not sides:
+        return None
+    note = compared_weights([row.spec for row in rows])
+    return compare(sides, adjust).model_copy(update={"note": note})
+
+
+def _best(
+    rows: list[JobRow], sides: list[JobResults], adjust: Adjustment
+) -> tuple[set[tuple[str, str]], list[str]]:
+    """The significantly best numbers of two or more jobs, and what bold means here."""
+    if len(sides) < 2:
+        return set(), []
+    if row_count(rows) * (len(sides) - 1) > MAX_COMPARED_ROWS:
+        return set(), ["no number is bold: there are too many examples to compare all pairs of jobs"]
+    pairs = [row for place in range(len(sides) - 1) for row in compare(sides[place:], adjust).rows]
+    best = significantly_best(pairs, [side.job for side in sides], adjust)
+    tests = sum(row.test is not None for row in pairs)
+    return best, [
+        f"bold: better than all others, each adjusted p <= 0.05 ({adjust.replace('_', '-')}, {tests} paired"
+        " tests of all pairs)"
+    ]
+
+
+def _file(text: str, format: str, name: str) -> Response:  # noqa: A002 (the contract's name)
+    ending = "tex" if format == "latex" else format
+    shown = {"Content-Disposition": f'attachment; filename="assay-{name}.{ending}"'}
+    return Response(text, media_type=f"{MEDIA_TYPES[format]}; charset=utf-8", headers={**shown, **HEADERS})

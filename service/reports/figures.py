@@ -1,0 +1,62 @@
+"""Plots of a report, as pictures inside the page."""
+
+from __future__ import annotations
+
+import base64
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from assay.service.plots.render import RenderError, render
+from assay.service.plots.theme import Scheme, Spec
+
+logger = logging.getLogger(__name__)
+Draw = Callable[[Spec, Scheme], bytes]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A plot as data addresses of SVG, light and dark; `description` is what a screen reader says."""
+
+    kind: str
+    title: str
+    description: str
+    light: str
+    dark: str
+
+
+def figures(
+    specs: Mapping[str, Spec], cache: Path | None = None, draw: Draw | None = None
+) -> tuple[list[Figure], list[str]]:
+    """Plots as pictures, and a note for each that could not be drawn.
+
+    Args:
+        specs: specifications by kind.
+        cache: a folder in which rendered plots are kept.
+        draw: makes the SVG of a specification in a scheme; None is `service.plots`.
+    """
+
+    def rendered(spec: Spec, scheme: Scheme) -> bytes:
+        return render(spec, "svg", scheme=scheme, cache=cache)
+
+    found, notes = [], []
+    for kind, spec in specs.items():
+        try:
+            light, dark = (_address((draw or rendered)(spec, scheme)) for scheme in ("light", "dark"))
+        except (RenderError, OSError) as error:
+            logger.warning("the plot %s of a report: %s", kind, error)
+            notes.append(f"the plot {kind} could not be drawn now")
+            continue
+        found.append(Figure(kind, _title(spec, kind), str(spec.get("description", "")), light, dark))
+    return found, notes
+
+
+def _title(spec: Spec, kind: str) -> str:
+    title = spec.get("title", kind)
+    text = title.get("text", kind) if isinstance(title, Mapping) else title
+    return " ".join(map(str, text)) if isinstance(text, list) else str(text)
+
+
+def _address(svg: bytes) -> str:
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"

@@ -1,0 +1,185 @@
+"""Reports on jobs: one HTML page that needs nothing else, Markdown, and LaTeX."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from assay.service.contract.results import Metric, Unit, Warning
+from assay.service.contract.warning_codes import SEVERITIES
+from assay.service.metrics.comparison import Comparison
+from assay.service.reports.comparisons import comparison_lines, warning_lines
+from assay.service.reports.figures import Figure
+from assay.service.reports.formats.latex import escape_latex, latex_table, latex_texts
+from assay.service.reports.formats.markdown import markdown_list, markdown_table, markdown_texts
+from assay.service.reports.numbers import metric_cells, number, params_text, printable
+from assay.service.reports.tables import Table
+from assay.service.reports.tidy import ReportedJob
+
+Cells = tuple[str, ...]
+RESULTS_HEADER = ("Evaluation", "Parameters", "Metric", "Value", "95 % interval", "n", "Published")
+PROVENANCE = ("model", "seed", "weights_sha256", "data_sha256", "code", "packages", "device", "times")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a report says.
+
+    Attributes:
+        jobs: reported, in order.
+        table: of all jobs together.
+        comparison: of two to ten jobs; None of one.
+        figures: of the page.
+        written: when, ISO 8601 in UTC.
+        notes: what the report leaves out.
+    """
+
+    jobs: Sequence[ReportedJob]
+    table: Table
+    comparison: Comparison | None = None
+    figures: Sequence[Figure] = ()
+    written: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    notes: Sequence[str] = ()
+
+    @property
+    def title(self) -> str:
+        """Of the document."""
+        if len(self.jobs) == 1:
+            return printable(f"Robustness of {self.jobs[0].label}")
+        return f"Robustness of {len(self.jobs)} jobs"
+
+
+def html(report: Report) -> str:
+    """A page with its styles and plots inside; it loads nothing and has no script."""
+    return (
+        _environment()
+        .get_template("report.html")
+        .render(
+            report=report,
+            table=report.table,
+            warnings=_warnings(report),
+            comparison=_comparison(report),
+            header=RESULTS_HEADER,
+            jobs=[(job, results_rows(job), provenance_lines(job)) for job in report.jobs],
+        )
+    )
+
+
+def html_table(table: Table) -> str:
+    """A table as HTML, for another page."""
+    return _environment().get_template("table.html").render(table=table)
+
+
+def markdown(report: Report) -> str:
+    """The report without plots."""
+    parts = [f"# {_heading(report.title)}", f"Written {report.written}.", markdown_table(report.table)]
+    if lines := [f"{severity} {line}" for severity, line in _warnings(report)] + list(report.notes):
+        parts += ["## Warnings", markdown_list(lines)]
+    if (found := _comparison(report)) is not None:
+        legend, header, rows, notes = found
+        parts += ["## Comparison", markdown_texts(header, rows, [*legend, *notes])]
+    for job in report.jobs:
+        parts += [f"## {_heading(job.label)}", markdown_texts(RESULTS_HEADER, results_rows(job), [])]
+        parts.append(markdown_list([f"{name}: {text}" for name, text in provenance_lines(job)]))
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def latex(report: Report) -> str:
+    r"""Tables for `\input`: the results, and the comparison."""
+    parts = [
+        f"% {printable(report.title)}, written {report.written}. Needs \\usepackage{{booktabs}}.",
+        r"\begin{table}[htbp]\centering",
+        rf"\caption{{{escape_latex(report.title)}}}",
+        latex_table(report.table) + r"\end{table}",
+    ]
+    if (found := _comparison(report)) is not None:
+        legend, header, rows, notes = found
+        parts += [
+            r"\begin{table}[htbp]\centering\scriptsize\setlength{\tabcolsep}{2pt}",
+            r"\caption{Paired differences of the jobs}",
+            latex_texts(header, rows, [*legend, *notes]) + r"\end{table}",
+        ]
+    return "\n".join(parts) + "\n"
+
+
+def results_rows(job: ReportedJob) -> list[Cells]:
+    """Each metric of a job's evaluations with its interval, examples and published numbers."""
+    return [
+        (
+            part.name,
+            params_text({name: value for name, value in part.params.items() if value is not None}),
+            name,
+            *metric_cells(metric),
+            "; ".join(
+                f"{_published(one.value, metric)} ({one.source}, protocol {one.protocol})"
+                for one in part.reference
+                if one.metric == name
+            ),
+        )
+        for part in job.results.evaluations
+        for name, metric in part.metrics.items()
+    ]
+
+
+def provenance_lines(job: ReportedJob) -> list[tuple[str, str]]:
+    """What is needed to repeat a job's numbers: name and text of each fact."""
+    lines = [("job", job.id), ("model", params_text({"": job.spec["model"]["name"]})[1:])]
+    if not job.results.complete:
+        lines.append(("state", "not complete: evaluations are missing"))
+    if (found := job.results.provenance) is None:
+        return [*lines, ("seed", str(job.spec["seed"]))]
+    facts = found.model_dump(mode="json")
+    return lines + [(name, _fact(facts[name])) for name in PROVENANCE if facts.get(name) is not None]
+
+
+def _fact(value: Any) -> str:
+    return printable(params_text(value) if isinstance(value, Mapping) else str(value))
+
+
+def _published(value: float, metric: Metric) -> str:
+    unit: Unit | None = metric.unit
+    return number(value, unit)
+
+
+def _heading(text: str) -> str:
+    return markdown_list([text])[2:].strip()
+
+
+def _warnings(report: Report) -> list[tuple[str, str]]:
+    """Severity and text of each distinct warning, the gravest first."""
+    found: list[tuple[str, Warning]] = []
+    for job in report.jobs:
+        found += [(job.label, warning) for warning in job.results.warnings]
+        for part in job.results.evaluations:
+            found += [(f"{job.label}: {part.name}", warning) for warning in part.warnings]
+    lines = [line.partition(" ") for line in warning_lines(found)]
+    assert all(severity in SEVERITIES for severity, _, _ in lines)
+    return [(severity, text) for severity, _, text in lines]
+
+
+def _comparison(report: Report) -> tuple[list[str], Cells, list[Cells], list[str]] | None:
+    if report.comparison is None:
+        return None
+    legend, header, rows, notes = comparison_lines(report.comparison.model_dump(mode="json"))
+    names = {job.id: job.label for job in report.jobs}
+    ids = report.comparison.jobs
+    legend = [printable(f"{line}: {names[job]}") for line, job in zip(legend, ids, strict=True)]
+    return legend, header, rows, notes
+
+
+@cache
+def _environment() -> Environment:
+    found = Environment(
+        loader=PackageLoader("assay.service.reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters["printable"] = printable
+    return found

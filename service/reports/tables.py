@@ -1,0 +1,199 @@
+"""Tables of results: rows and columns by any field of the numbers, a cell a value with its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from assay.service.contract.problems import Problems, nearest
+from assay.service.contract.results import Metric
+from assay.service.reports.numbers import WITHOUT, number, params_text, printable, split_params
+from assay.service.reports.tidy import TidyRow
+
+Label = Callable[[TidyRow], str]
+MISSING = "-"
+FIELDS: Mapping[str, Label] = {
+    "attack": lambda row: row.attack,
+    "model": lambda row: row.model,
+    "data": lambda row: row.data,
+    "protocol": lambda row: row.protocol,
+    "metric": lambda row: row.metric_name,
+    "seed": lambda row: f"seed {row.seed}",
+    "name": lambda row: row.name,
+    "job": lambda row: row.job,
+    "part": lambda row: row.part or "all",
+}
+# What joins the columns, in this order, until each cell has one number.
+TELL_APART = ("data", "protocol", "metric", "seed", "name", "job")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number of a table.
+
+    Attributes:
+        value: as text, with its unit.
+        interval: as text without brackets, or why there is none; empty for an exact count.
+        bold: whether it differs from all others significantly and for the better.
+    """
+
+    value: str
+    interval: str
+    bold: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of texts, for any format.
+
+    Attributes:
+        header: of the labels of the rows, then of each column.
+        rows: label of the row and its cells; None is a missing number.
+        notes: on protocol, examples, intervals and parameters.
+    """
+
+    header: list[str]
+    rows: list[tuple[str, list[Cell | None]]]
+    notes: list[str] = field(default_factory=list)
+
+
+def pivot(
+    rows: Sequence[TidyRow],
+    *,
+    by: tuple[str, str] = ("attack", "model"),
+    metric: str | None = None,
+    best: Collection[tuple[str, str]] = (),
+) -> Table:
+    """The numbers as a table.
+
+    Numbers that would share a cell are told apart by further words in the heads of the columns. An attack is
+    named with the parameters by which it differs from others of its name.
+
+    Args:
+        rows: all numbers.
+        by: fields of the rows and of the columns: a key of `FIELDS`, or a parameter.
+        metric: the metric shown; None shows the first one of each evaluation, or all where `by` has "metric".
+        best: job and key of the numbers shown bold.
+
+    Raises:
+        InvalidSpec: no such field or metric; the details have the nearest.
+    """
+    _check(rows, by, metric)
+    chosen = [row for row in rows if "part" in by or not row.part]
+    if metric is not None:
+        chosen = [row for row in chosen if row.metric_name == metric]
+    elif "metric" not in by:
+        # A part of a breakdown is shown by the metric of its whole.
+        firsts = {(row.job, row.attack, row.metric_name) for row in chosen if row.first}
+        chosen = [
+            row
+            for row in chosen
+            if row.first or (row.part and (row.job, row.attack, row.metric_name) in firsts)
+        ]
+    attacks, shared = _attack_labels(chosen, by)
+    labels = {**FIELDS, "attack": lambda row: attacks[id(row)]}
+    across, down = _label(labels, by[0]), _labels(chosen, labels, by)
+    heads = list(dict.fromkeys(down(row) for row in chosen))
+    cells: dict[str, dict[str, TidyRow]] = {}
+    for row in chosen:
+        cells.setdefault(across(row), {}).setdefault(down(row), row)
+    hidden = len(chosen) - sum(map(len, cells.values()))
+    marked = set(best)
+    lines = [
+        (name, [_cell(found[head], marked) if head in found else None for head in heads])
+        for name, found in cells.items()
+    ]
+    left = [f"{hidden} further numbers have the same labels as one that is shown"] if hidden else []
+    return Table([by[0], *heads], lines, [*notes_on(chosen, across), *shared, *left])
+
+
+def _check(rows: Sequence[TidyRow], by: tuple[str, str], metric: str | None) -> None:
+    problems = Problems()
+    fields = [*FIELDS, *sorted({name for row in rows for name in row.params} - FIELDS.keys())]
+    for place, name in zip(("rows", "columns"), by, strict=True):
+        if name not in fields:
+            near = nearest(name, fields)
+            problems.add(("query", place), "no such field", given=name, allowed=fields, nearest=near)
+    if by[0] == by[1] and not len(problems):
+        problems.add(("query", "columns"), "is the field of the rows", given=by[1], allowed="another field")
+    metrics = list(dict.fromkeys(row.metric_name for row in rows))
+    if metric is not None and metric not in metrics:
+        near = nearest(metric, metrics)
+        problems.add(("query", "metric"), "no such metric", given=metric, allowed=metrics, nearest=near)
+    problems.raise_if_any()
+
+
+def _attack_labels(rows: Sequence[TidyRow], by: tuple[str, str]) -> tuple[dict[int, str], list[str]]:
+    """The attack of each row with the parameters that tell it apart, but those with their own field."""
+    params = [{name: value for name, value in row.params.items() if name not in by} for row in rows]
+    shown, shared = split_params([(row.attack, one) for row, one in zip(rows, params, strict=True)])
+    texts = {id(row): f"{row.attack} {text}".strip() for row, text in zip(rows, shown, strict=True)}
+    return texts, shared
+
+
+def _label(labels: Mapping[str, Label], name: str) -> Label:
+    if name in labels:
+        return lambda row: printable(labels[name](row)) or MISSING
+    return lambda row: printable(parameter_text(row.params[name])) if name in row.params else MISSING
+
+
+def _labels(rows: Sequence[TidyRow], labels: Mapping[str, Label], by: tuple[str, str]) -> Label:
+    """Labels of the columns, with as many further fields as tell the numbers of a cell apart."""
+    first, used = _label(labels, by[0]), [_label(labels, by[1])]
+
+    def shared_cells() -> list[list[TidyRow]]:
+        cells: dict[tuple[str, ...], list[TidyRow]] = {}
+        for row in rows:
+            cells.setdefault((first(row), *(label(row) for label in used)), []).append(row)
+        return [found for found in cells.values() if len(found) > 1]
+
+    for name in ("attack", *TELL_APART):
+        if name not in by and any(len({labels[name](row) for row in cell}) > 1 for cell in shared_cells()):
+            used = [*used, _label(labels, name)]
+    return lambda row: ", ".join(label(row) for label in used)
+
+
+def _cell(row: TidyRow, best: Collection[tuple[str, str]]) -> Cell:
+    metric = row.metric
+    return Cell(number(metric.value, metric.unit), interval_text(metric), (row.job, row.key) in best)
+
+
+def interval_text(metric: Metric) -> str:
+    """Both ends of the interval without brackets, or why there is none; empty for an exact count."""
+    if metric.ci_method == "exact":
+        return ""
+    low, high = (number(end, metric.unit).removesuffix(" %") for end in (metric.ci_low, metric.ci_high))
+    return WITHOUT.get(metric.ci_method, f"{low}, {high}")
+
+
+def notes_on(rows: Sequence[TidyRow], label: Label) -> list[str]:
+    """What a reader has to know of all numbers: metrics, protocol, examples, intervals."""
+    if not rows:
+        return ["no numbers"]
+    return [
+        f"metric: {_by_label(rows, label, lambda row: row.metric_name)}",
+        f"protocol: {_by_label(rows, label, lambda row: row.protocol)}",
+        f"data: {_by_label(rows, label, lambda row: row.data)}",
+        f"n: {_by_label(rows, label, lambda row: str(row.metric.n))}",
+        f"95 % intervals in brackets: {', '.join(dict.fromkeys(_methods(rows))) or 'none'}",
+    ]
+
+
+def _methods(rows: Sequence[TidyRow]) -> list[str]:
+    return [row.metric.ci_method for row in rows if row.metric.ci_method not in {*WITHOUT, "exact", "none"}]
+
+
+def _by_label(rows: Sequence[TidyRow], label: Label, value: Callable[[TidyRow], str]) -> str:
+    """One value for all rows, or the values for each label: `pixel (pgd, fgsm), text (swap)`."""
+    found: dict[str, dict[str, None]] = {}
+    for row in rows:
+        found.setdefault(value(row), {})[label(row)] = None
+    if len(found) == 1:
+        return printable(next(iter(found)))
+    return ", ".join(f"{printable(text)} ({'; '.join(labels)})" for text, labels in found.items())
+
+
+def parameter_text(value: Any) -> str:
+    """A parameter's value alone, as `2/255` or `[1, 3, 5]`."""
+    return params_text({"": value})[1:]

@@ -1,0 +1,110 @@
+"""Results as tidy rows: one row a number, with everything that it depends on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assay.service.contract.fractions import canonical
+from assay.service.contract.results import EvaluationResult, Metric, Results, data_label
+
+
+@dataclass(frozen=True)
+class ReportedJob:
+    """A job with its results.
+
+    Attributes:
+        id: of the job.
+        name: that its author gave it; may be empty.
+        spec: with all defaults.
+        results: so far.
+    """
+
+    id: str
+    name: str
+    spec: Mapping[str, Any]
+    results: Results
+
+    @property
+    def label(self) -> str:
+        """The name, or the id of a job without one."""
+        return self.name.strip() or self.id
+
+
+@dataclass(frozen=True)
+class TidyRow:
+    """One number.
+
+    Attributes:
+        job: id of the job.
+        name: of the job.
+        model: catalog name of the model.
+        weights_sha256: of the content of its weights; None for untrained ones and unfinished jobs.
+        seed: of the job.
+        data: label of the data set.
+        attack: name of the evaluation or attack.
+        params: of the attack, by name.
+        protocol: of the row.
+        metric_name: for example `top1`.
+        part: of a breakdown, empty for the whole evaluation.
+        metric: value, interval, unit and number of examples.
+        key: identity of the number but for its job: rows of two jobs with the same key are comparable.
+        first: whether it is the first metric of its evaluation, which tables show.
+    """
+
+    job: str
+    name: str
+    model: str
+    weights_sha256: str | None
+    seed: int
+    data: str
+    attack: str
+    params: Mapping[str, Any]
+    protocol: str
+    metric_name: str
+    part: str
+    metric: Metric
+    key: str
+    first: bool
+
+
+def tidy_rows(jobs: Sequence[ReportedJob]) -> list[TidyRow]:
+    """The numbers of all jobs, in the order of their results."""
+    return [row for job in jobs for part in job.results.evaluations for row in _rows(job, part)]
+
+
+def comparison_key(evaluation: str, params: Any, data: Any, protocol: str, metric: str) -> str:
+    """The identity of a number that several jobs may have measured."""
+    return json.dumps(canonical([evaluation, params, data, protocol, metric]), sort_keys=True)
+
+
+def _rows(job: ReportedJob, found: EvaluationResult) -> Iterator[TidyRow]:
+    provenance = job.results.provenance
+    for place, (part, name, metric) in enumerate(_metrics(found)):
+        key = comparison_key(found.name, found.params, found.data, found.protocol, name)
+        yield TidyRow(
+            job=job.id,
+            name=job.name,
+            model=str(job.spec["model"]["name"]),
+            weights_sha256=None if provenance is None else provenance.weights_sha256,
+            seed=job.spec["seed"],
+            data=data_label({"params": {}, **found.data}),
+            attack=found.name,
+            params=found.params,
+            protocol=found.protocol,
+            metric_name=name,
+            part=part,
+            metric=metric,
+            key=f"{part} {key}",
+            first=place == 0,
+        )
+
+
+def _metrics(found: EvaluationResult) -> Iterator[tuple[str, str, Metric]]:
+    for name, metric in found.metrics.items():
+        yield "", name, metric
+    for part in found.breakdown:
+        for name, metric in part.metrics.items():
+            yield part.label, name, metric
