@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from assay.service.catalog.catalog import load
+from assay.service.contract.gallery import GallerySeries
 from assay.workers import catalog
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.evaluation.engine.series import Perturbed
@@ -155,3 +156,23 @@ def test_a_warp_rises_and_keeps_both_ends() -> None:
     assert warped_times(draws, 1, 1.0).tolist() == [0]
     values = torch.tensor([[0.0, 10, 40], [1, 1, 1]], dtype=torch.float64)
     assert at_times(values, torch.tensor([0, 0.5, 1.25, 2.0])).tolist() == [[0, 5, 17.5, 40], [1] * 4]
+
+
+@each
+def test_a_gallery_shows_what_the_evaluation_measured(
+    name: str, params: dict[str, Any], nothing: dict[str, Any]
+) -> None:
+    where = shard()
+    found = measured(name, params, replace(where, ranks={row: row for row in range(len(where.ids))}))
+    plain = measured(name, params, where)
+    assert found.columns() == plain.columns()
+    assert found.linf is not None
+    right = [key for key, fine in zip(found.ids, found.clean_correct.tolist(), strict=True) if fine]
+    assert found.gallery is not None
+    assert {item.id for item in found.gallery} == set(right)
+    for item in found.gallery:
+        row = found.ids.index(item.id)
+        assert isinstance(item, GallerySeries)
+        assert item.after is not None
+        assert item.after.prediction == int(found.prediction[row])
+        assert item.linf == pytest.approx(float(found.linf[row]), abs=1e-6)

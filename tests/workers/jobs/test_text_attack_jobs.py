@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from assay.service.catalog.catalog import load
+from assay.service.contract.gallery import Gallery, GalleryText
 from assay.service.metrics.perplexity import Perplexity
 from assay.service.metrics.table import joined
 from assay.service.metrics.text_attack import TextAttack, text_attack_metrics
@@ -80,6 +81,17 @@ def test_a_recipe_attacks_every_example_once(tmp_path: Path, name: str) -> None:
     lines = (tmp_path / "job" / found["name"]).read_text().splitlines()
     broken = [columns["id"][row] for row, status in enumerate(columns["status"]) if status == "succeeded"]
     assert sorted(json.loads(line)["id"] for line in lines) == broken
+    right = [columns["id"][row] for row, status in enumerate(columns["status"]) if status != "skipped"]
+    shown = gallery_of(answers[0], tmp_path / "job")
+    assert sorted(item.id for item in shown.items if item.succeeded) == broken
+    assert {item.id for item in shown.items} == set(right)
+    for item in shown.items:
+        assert isinstance(item, GalleryText)
+        assert item.succeeded <= any(token.changed for token in item.perturbed)
+
+
+def gallery_of(answer: dict[str, Any], folder: Path) -> Gallery:
+    return Gallery.model_validate_json((folder / answer["extra"]["gallery"]["name"]).read_bytes())
 
 
 def test_shards_give_what_one_gives(tmp_path: Path) -> None:
@@ -120,3 +132,10 @@ def test_a_word_swap_is_planned_and_measured(tmp_path: Path) -> None:
     assert metrics["perplexity"].value != metrics["perplexity_unswapped"].value
     evidence = answers[0]["extra"]["evidence"]
     assert evidence["swapped_unknown"] == evidence["swapped"] == sum(columns["swapped"])
+    shown = gallery_of(next(one for one in answers if "swapped" in one["columns"]), tmp_path / "job")
+    for item in shown.items:
+        assert isinstance(item, GalleryText)
+        assert [token.changed for token in item.clean] == [token.changed for token in item.perturbed]
+        pairs = zip(item.clean, item.perturbed, strict=True)
+        assert all(old.changed or old.text == new.text for old, new in pairs)
+        assert any(token.loss is not None for token in item.perturbed)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from assay.models.layers.layers import Classifier
 from assay.service.api.results import finished_results
+from assay.service.contract.gallery import Gallery
 from assay.service.contract.results import Breakdown, EvaluationResult, Results, StageBreakdown
 from assay.service.store.rows import Claim, OutcomeRow
 from assay.service.store.store import Store, open_store
@@ -334,6 +335,49 @@ def test_adversarial_examples_are_kept_on_request(bench: Bench) -> None:
     assert found == broken
     assert row.metrics["top1_8bit"].value >= row.metrics["top1"].value
     assert all(line["correct8"] in "01" for line in table.values())
+
+
+def gallery_of(bench: Bench, name: str) -> Gallery:
+    content = (bench.settings.folder(bench.job_id) / name).read_bytes()
+    assert name in {artifact.name for artifact in bench.store.artifacts.of(bench.job_id)}
+    return Gallery.model_validate_json(content)
+
+
+@pytest.mark.parametrize("protocol", ["paper", "pixel"])
+def test_a_gallery_shows_the_same_examples_for_any_shards(bench: Bench, protocol: str) -> None:
+    pgd = {"name": "pgd", "params": {"epsilon": EPSILON, "steps": 10}}
+    found, passes = [], []
+    for seconds in (1e9, 1e-9):
+        execution = {"batch_size": 16}
+        results = bench.run(
+            Plain(), pgd, shard_seconds=seconds, protocol=protocol, limit=60, execution=execution
+        )
+        found.append(gallery_of(bench, "gallery-000-pgd.json"))
+        passes.append(results.evaluations[0].forward_passes)
+        table = {line["id"]: line for line in bench.table(0, "pgd")}
+    assert passes[0] == passes[1]
+    assert not list(bench.settings.folder(bench.job_id).glob("gallery-*-0*-*.json")), "shards' files are gone"
+    one, many = ([(item.id, item.rank, item.succeeded) for item in gallery.items] for gallery in found)
+    assert one == many
+    assert len(one) == 12
+    for item in found[1].items:
+        line = table[item.id]
+        assert line["clean_correct"] == "1"
+        assert item.before.prediction == item.label == int(line["label"])
+        assert item.after.prediction == int(line["prediction"])
+        assert item.succeeded == (line["correct"] == "0") == (float(line["margin"]) < 0)
+        assert item.linf == float(line["linf"])
+
+
+def test_a_gallery_of_corruptions_has_one_example_at_the_highest_severity(bench: Bench) -> None:
+    cells = {"corruptions": ["fog", "contrast"], "severities": [1, 4]}
+    bench.run(Plain(), {"name": "corruptions", "params": cells}, {"name": "clean"}, limit=40)
+    gallery = gallery_of(bench, "gallery-000-corruptions.json")
+    assert [(item.corruption, item.severity) for item in gallery.items] == [("fog", 4), ("contrast", 4)]
+    assert [item.clean is None for item in gallery.items] == [False, True]
+    assert len({item.id for item in gallery.items}) == 1
+    names = {artifact.name for artifact in bench.store.artifacts.of(bench.job_id)}
+    assert "gallery-001-clean.json" not in names
 
 
 def test_screening_is_labelled_and_never_raises_accuracy(bench: Bench) -> None:

@@ -27,9 +27,22 @@ Value = TypeVar("Value")
 
 GREY = 0.5
 COLOURED = 3
+# Of zlib: 224 x 224 pixels take half the time of the default, for a tenth more bytes.
+COMPRESSION = 3
 # Values outside [0, 1] by less are rounding of a normalisation and its inverse.
 ROUNDING = 1e-3
-# Turn between the hues of consecutive classes: neighbours differ, and no two classes of 254 coincide.
+# The first classes; readers with any kind of colour vision tell them apart (Okabe and Ito 2008).
+OKABE_ITO = (
+    (0, 0, 0),
+    (230, 159, 0),
+    (86, 180, 233),
+    (0, 158, 115),
+    (240, 228, 66),
+    (0, 114, 178),
+    (213, 94, 0),
+    (204, 121, 167),
+)
+# Turn between the hues of consecutive classes: neighbours differ.
 GOLDEN = 0.618033988749895
 
 
@@ -131,6 +144,8 @@ def colour(index: int) -> tuple[int, int, int]:
     """Colour of a class in maps, 8 bits per channel; grey for 255, which is no class."""
     if index == IGNORE:
         return (128, 128, 128)
+    if index < len(OKABE_ITO):
+        return OKABE_ITO[index]
     lightness = (0.35, 0.55, 0.75)[index % 3]
     red, green, blue = colorsys.hls_to_rgb((index * GOLDEN) % 1.0, lightness, 0.75)
     return round(255 * red), round(255 * green), round(255 * blue)
@@ -138,7 +153,7 @@ def colour(index: int) -> tuple[int, int, int]:
 
 def _encoded(image: Image.Image) -> str:
     file = io.BytesIO()
-    image.save(file, "PNG")
+    image.save(file, "PNG", compress_level=COMPRESSION)
     return base64.b64encode(file.getvalue()).decode("ascii")
 
 

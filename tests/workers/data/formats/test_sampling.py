@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from assay.workers.data.formats.sampling import evaluation_order, example_key, held_out_split
+from assay.workers.data.formats.sampling import evaluation_order, example_key, gallery_ranks, held_out_split
 
 IDS = [f"{index:04d}" for index in range(100)]
 
@@ -61,3 +61,16 @@ def test_split_of_small_classes() -> None:
     assert len(test) == 1  # one of the two examples of class 0
     assert test[0] in (0, 1)
     assert {2, 3} <= set(train)
+
+
+def test_galleries_show_what_a_limit_would_leave_for_any_shards() -> None:
+    ids = [f"{index:04d}" for index in range(2000)]
+    order = evaluation_order("digits", ids, 1000)
+    whole = gallery_ranks("digits", ids, order, 0, 1000)
+    assert sorted(whole.values()) == list(range(256))
+    assert sorted(order[row] for row in whole) == evaluation_order("digits", ids, 256)
+    parts = [gallery_ranks("digits", ids, order, start, start + 125) for start in range(0, 1000, 125)]
+    assert {
+        row + 125 * number: rank for number, part in enumerate(parts) for row, rank in part.items()
+    } == whole
+    assert gallery_ranks("digits", ids[:3], [0, 1, 2], 1, 3).keys() == {0, 1}
