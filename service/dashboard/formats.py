@@ -12,6 +12,8 @@ from assay.service.contract.warning_codes import SEVERITIES
 from assay.service.reports.numbers import metric_cells, number, params_text
 
 MAX_SHORT = 60
+# Shades of words by their loss, and the width of each in nats.
+LOSS_BANDS, LOSS_BAND_WIDTH = 5, 2.0
 
 
 def short(text: object, length: int = MAX_SHORT) -> str:
@@ -88,11 +90,17 @@ def parameters(params: Mapping[str, Any]) -> str:
     return params_text({name: value for name, value in params.items() if value is not None})
 
 
+def loss_band(loss: float) -> int:
+    """The shade of a word by its loss in nats, from 0; its style sheet class has the number."""
+    return int(max(0.0, min(LOSS_BANDS - 1, loss / LOSS_BAND_WIDTH)))
+
+
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "by_severity": by_severity,
     "done_share": done_share,
     "duration": duration,
     "interval": interval,
+    "loss_band": loss_band,
     "moment": moment,
     "name_of": name_of,
     "number": number,

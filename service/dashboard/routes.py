@@ -10,12 +10,15 @@ from starlette.responses import Response
 
 from assay.service.api.deps import only
 from assay.service.contract.errors import NotFound
-from assay.service.dashboard import jobs, live, overview
+from assay.service.dashboard import examples, gallery, job, jobs, live, overview, pictures
 from assay.service.dashboard.frame import HEADERS, STATIC, compressed, error_page, static_file
 from assay.service.dashboard.live import LiveStates
 
 files = APIRouter(include_in_schema=False)
-ROUTERS: list[APIRouter] = [files, *(module.router for module in (overview, jobs, live))]
+ROUTERS: list[APIRouter] = [
+    files,
+    *(module.router for module in (overview, jobs, job, gallery, pictures, examples, live)),
+]
 
 
 @files.get(STATIC + "/{name}", dependencies=[only("v")])

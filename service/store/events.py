@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import islice
 from typing import Any
 
 from sqlalchemy import Connection, Row, or_, select
 
+from assay.service.contract.events import EventType
 from assay.service.store.database import Database
 from assay.service.store.row_mapping import unknown_job
 from assay.service.store.rows import EventRow
@@ -45,6 +46,14 @@ class Events:
         with self._database.reading() as connection:
             rows = connection.execute(statement.order_by(events.c.seq).limit(limit)).all()
         return [_event(row) for row in rows]
+
+    def latest(self, job_id: str, types: Collection[EventType], limit: int) -> list[EventRow]:
+        """The last events of these types, at most `limit` of them, in order."""
+        mine = (events.c.job_id == job_id) & events.c.type.in_(sorted(types))
+        statement = select(events).where(mine).order_by(events.c.seq.desc()).limit(limit)
+        with self._database.reading() as connection:
+            rows = connection.execute(statement).all()
+        return [_event(row) for row in reversed(rows)]
 
     def since(self, positions: Mapping[str, int]) -> dict[str, list[EventRow] | None]:
         """New events of many jobs at once, from few queries.

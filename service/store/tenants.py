@@ -8,11 +8,12 @@ race.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from assay.service.contract.errors import NotFound
+from assay.service.contract.events import EventType
 from assay.service.contract.limits import UNLIMITED, Limits
 from assay.service.contract.records import ResultJson
 from assay.service.contract.stored_specs import ComponentReference, Spec
@@ -300,6 +301,11 @@ class TenantEvents(_Part):
         """The events of a job after a number."""
         self._check(job_id)
         return self._store.events.of(job_id, after=after, until=until, limit=limit)
+
+    def latest(self, job_id: str, types: Collection[EventType], limit: int) -> list[EventRow]:
+        """The last events of a job of these types."""
+        self._check(job_id)
+        return self._store.events.latest(job_id, types, limit)
 
 
 class TenantArtifacts(_Part):

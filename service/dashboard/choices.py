@@ -1,0 +1,39 @@
+"""Query parameters of pages that name one of several things."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Annotated
+
+from fastapi import Query
+
+from assay.service.contract.errors import ErrorDetail, InvalidSpec
+from assay.service.contract.problems import nearest
+
+# A filter of a form that is left empty filters nothing.
+Filter = Annotated[str, Query(max_length=200, pattern=r"^[^\x00]*$")]
+PageNumber = Annotated[int, Query(ge=1, le=10_000)]
+
+
+def check_choice(field: str, given: str, allowed: Collection[str]) -> None:
+    """Refuses a value that is neither empty nor allowed.
+
+    Raises:
+        InvalidSpec: names the parameter, the allowed values and the nearest one.
+    """
+    if given and given not in allowed:
+        raise refused(field, f"the {field} {given[:50]!r} is unknown", given, list(allowed))
+
+
+def refused(field: str, message: str, given: object, allowed: Sequence[str] | str) -> InvalidSpec:
+    """The error for a query parameter.
+
+    Args:
+        field: its name.
+        message: what is wrong.
+        given: its value.
+        allowed: the allowed values, or what they are in words.
+    """
+    near = None if isinstance(allowed, str) else nearest(given, allowed)
+    detail = ErrorDetail(loc=["query", field], message=message, given=given, allowed=allowed, nearest=near)
+    return InvalidSpec(message, [detail])

@@ -1,0 +1,139 @@
+"""Outcomes of an evaluation, example by example: filtered, sorted and cut into pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assay.service.contract.results import EvaluationResult, StageBreakdown
+
+# Columns in the order in which they are shown; others of the outcomes follow, up to `MAX_COLUMNS`.
+ORDER = (
+    *("id", "label", "prediction", "broken_by", "epsilon", "margin", "linf", "l2", "loss"),
+    *("queries", "correct5", "correct8"),
+)
+# Passes are in the results; whether the answers were right is shown in words.
+HIDDEN = frozenset({"forward", "backward", "correct", "clean_correct"})
+MAX_COLUMNS = 14
+# Sorted so where the order is not given: large ones first.
+DESCENDING = frozenset({"loss", "queries", "linf", "l2"})
+SMALLEST = "epsilon"
+FILTERS = ("broken", "survived", "wrong")
+
+Columns = Mapping[str, Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which examples are shown, and in which order.
+
+    Attributes:
+        sort: A column.
+        descending: Whether large values come first; missing ones are last in both orders.
+        only: One of `FILTERS`, or empty for all.
+        label: Those of one class; None for all.
+    """
+
+    sort: str = "id"
+    descending: bool = False
+    only: str = ""
+    label: str | None = None
+
+
+def joined_columns(shards: Sequence[Columns]) -> dict[str, list[Any]]:
+    """The columns that all shards have, one shard after another, with a single value for each example."""
+    if not shards:
+        return {}
+    common = [name for name in shards[0] if all(name in shard for shard in shards)]
+    joined = {name: [value for shard in shards for value in shard[name]] for name in common}
+    return {
+        name: values for name, values in joined.items() if not any(_nested(value) for value in values[:1])
+    }
+
+
+def _nested(value: object) -> bool:
+    return isinstance(value, list | dict)
+
+
+def shown_columns(columns: Columns) -> list[str]:
+    """Names of the columns that a page shows."""
+    known = [name for name in ORDER if name in columns]
+    others = [name for name in columns if name not in ORDER and name not in HIDDEN]
+    return [*known, *others][:MAX_COLUMNS]
+
+
+def chosen_rows(columns: Columns, choice: Choice, stages: Sequence[str] = ()) -> list[int]:
+    """Positions of the examples that match, in order.
+
+    Args:
+        columns: With `id` and the column to sort by.
+        choice: What to show.
+        stages: Of an ensemble, in their order: examples broken by earlier ones are first.
+    """
+    keep = _kept(columns, choice)
+    places = {stage: place for place, stage in enumerate(stages)}
+    values, ids = columns[choice.sort], columns["id"]
+
+    def value_of(row: int) -> Any:
+        value = values[row]
+        return places.get(value, len(places)) if choice.sort == "broken_by" and value is not None else value
+
+    there = [row for row in keep if _sortable(values[row])]
+    missing = [row for row in keep if not _sortable(values[row])]
+    there.sort(key=lambda row: str(ids[row]))
+    number = all(isinstance(value_of(row), int | float) for row in there)
+    there.sort(key=lambda row: value_of(row) if number else str(value_of(row)), reverse=choice.descending)
+    return [*there, *sorted(missing, key=lambda row: str(ids[row]))]
+
+
+def _sortable(value: Any) -> bool:
+    return value is not None and value == value  # NaN is not itself
+
+
+def _kept(columns: Columns, choice: Choice) -> list[int]:
+    rows: Sequence[int] = range(len(columns["id"]))
+    if choice.only:
+        rows = [row for row in rows if outcome_of(columns, row) == choice.only]
+    if choice.label is not None and "label" in columns:
+        rows = [row for row in rows if str(columns["label"][row]) == choice.label]
+    return list(rows)
+
+
+def outcome_of(columns: Columns, row: int) -> str:
+    """What became of an example: one of `FILTERS`, `right`, or empty where the outcomes do not say."""
+    if "correct" not in columns or isinstance(columns["correct"][row], float):
+        return ""
+    right = bool(columns["correct"][row])
+    if "clean_correct" not in columns:
+        return "right" if right else "wrong"
+    if not columns["clean_correct"][row]:
+        return "wrong"
+    return "survived" if right else "broken"
+
+
+def smallest_epsilons(ids: Sequence[Any], attacks: Sequence[tuple[float, Columns]]) -> list[float | None]:
+    """The smallest epsilon at which each example is wrong, over attacks that differ in epsilon.
+
+    Args:
+        ids: Of the examples.
+        attacks: Epsilon and outcomes of each.
+
+    Returns:
+        The epsilon by example: 0 for those that are wrong without an attack, None for those that no attack
+        broke.
+    """
+    smallest: dict[Any, float] = {}
+    for epsilon, columns in sorted(attacks, key=lambda one: one[0]):
+        before = columns.get("clean_correct") or [True] * len(columns["id"])
+        for example, right, was in zip(columns["id"], columns["correct"], before, strict=True):
+            if not was:
+                smallest[example] = 0.0
+            elif not right:
+                smallest.setdefault(example, epsilon)
+    return [smallest.get(example) for example in ids]
+
+
+def stages_of(result: EvaluationResult) -> list[str]:
+    """Names of an ensemble's stages, in their order."""
+    return [part.stage for part in result.breakdown if isinstance(part, StageBreakdown)]

@@ -1,0 +1,201 @@
+"""Page of the outcomes of an evaluation, example by example."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from assay.service.api.deps import JobDep, StoreDep, only
+from assay.service.api.outcome_tables import read_result
+from assay.service.api.views import job_view
+from assay.service.contract.errors import ErrorDetail, InvalidSpec, NotFound
+from assay.service.contract.fractions import fraction_value
+from assay.service.contract.results import EvaluationResult
+from assay.service.dashboard.choices import Filter, check_choice, refused
+from assay.service.dashboard.example_rows import (
+    DESCENDING,
+    FILTERS,
+    SMALLEST,
+    Choice,
+    chosen_rows,
+    joined_columns,
+    outcome_of,
+    shown_columns,
+    smallest_epsilons,
+    stages_of,
+)
+from assay.service.dashboard.frame import render
+from assay.service.dashboard.gallery_files import gallery_files
+from assay.service.store.rows import JobRow
+from assay.service.store.tenants import TenantStore
+
+router = APIRouter(include_in_schema=False)
+
+PER_PAGE = 100
+MAX_EXAMPLES = 1_000_000
+MAX_PAGE = MAX_EXAMPLES // PER_PAGE
+TITLES = {
+    "id": "Example",
+    "label": "True class",
+    "prediction": "Prediction",
+    "broken_by": "First broken by",
+    SMALLEST: "Smallest epsilon",
+    "margin": "Margin",
+    "linf": "L∞ of the change",
+    "l2": "L2 of the change",
+    "loss": "Loss",
+    "queries": "Queries",
+    "correct5": "In the top five",
+    "correct8": "Right in 8 bits",
+}
+ORDERS = ("ascending", "descending")
+
+
+@router.get(
+    "/jobs/{job_id}/examples/{evaluation}", dependencies=[only("sort", "order", "only", "label", "page")]
+)
+def show_examples(
+    job: JobDep,
+    evaluation: int,
+    request: Request,
+    store: StoreDep,
+    sort: Filter = "",
+    order: Filter = "",
+    only: Filter = "",
+    label: Filter = "",
+    page: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 1,
+) -> Response:
+    """The examples of an evaluation, a hundred a page."""
+    results = {index: read_result(result) for index, result in store.results.of(job.id).items()}
+    if evaluation not in results:
+        raise NotFound(f"evaluation {evaluation} of job {job.id} has no results")
+    result = results[evaluation]
+    columns = _columns(store, job, evaluation, results)
+    names = shown_columns(columns)
+    choice = _choice(names, sort, order, only, label)
+    rows = chosen_rows(columns, choice, stages_of(result))
+    pages = max(1, -(-len(rows) // PER_PAGE))
+    if page > pages:
+        raise refused("page", f"there is no page {page}", page, f"1 to {pages}")
+    given = {"sort": sort, "order": order, "only": only, "label": label}
+    base = {name: value for name, value in given.items() if value}
+    path = f"/jobs/{job.id}/examples/{evaluation}"
+    values = {
+        "title": f"Examples of {result.name}",
+        "section": "/jobs",
+        "job": job_view(store, job),
+        "index": evaluation,
+        "result": result,
+        "columns": names,
+        "rows": [
+            (outcome_of(columns, row), [columns[name][row] for name in names])
+            for row in rows[(page - 1) * PER_PAGE : page * PER_PAGE]
+        ],
+        "count": len(rows),
+        "total": len(columns["id"]),
+        "choice": choice,
+        "filters": FILTERS if "clean_correct" in columns else ("wrong", "right"),
+        "labels": _labels(columns),
+        "smallest": SMALLEST,
+        "titles": TITLES,
+        "csv": f"outcomes-{evaluation:03d}-{result.name}.csv",
+        "page": page,
+        "pages": pages,
+        "previous": f"{path}?{urlencode({**base, 'page': page - 1})}" if page > 1 else None,
+        "following": f"{path}?{urlencode({**base, 'page': page + 1})}" if page < pages else None,
+        "orders": _orders(path, base, choice, names),
+        "gallery": any(file.index == evaluation for file in gallery_files(store.artifacts.of(job.id))),
+    }
+    return render(request, "examples.html", values)
+
+
+def _columns(
+    store: TenantStore, job: JobRow, evaluation: int, results: dict[int, EvaluationResult]
+) -> dict[str, list[Any]]:
+    """The outcomes, with the smallest epsilon where attacks of one name differ in it.
+
+    Raises:
+        InvalidSpec: there are too many.
+        NotFound: there are none.
+    """
+    count = _count(job, evaluation, results)
+    if count > MAX_EXAMPLES:
+        message = (
+            f"evaluation {evaluation} has {count} examples; shown here: at most {MAX_EXAMPLES}."
+            f" Download outcomes-{evaluation:03d}-{results[evaluation].name}.csv from the job instead"
+        )
+        detail = ErrorDetail(
+            loc=["path", "evaluation"], message=message, given=evaluation, allowed=f"at most {MAX_EXAMPLES}"
+        )
+        raise InvalidSpec(message, [detail])
+    columns = _outcomes(store, job, evaluation)
+    if "id" not in columns:
+        raise NotFound(f"evaluation {evaluation} of job {job.id} has no outcomes of examples")
+    epsilons = _grid(evaluation, results)
+    read = sum(_count(job, index, results) for index in epsilons)
+    if "correct" in columns and len(epsilons) > 1 and read <= MAX_EXAMPLES:
+        others = [
+            (epsilon, columns if index == evaluation else _outcomes(store, job, index))
+            for index, epsilon in epsilons.items()
+        ]
+        complete = [(epsilon, found) for epsilon, found in others if {"id", "correct"} <= found.keys()]
+        columns[SMALLEST] = smallest_epsilons(columns["id"], complete)
+    return columns
+
+
+def _outcomes(store: TenantStore, job: JobRow, evaluation: int) -> dict[str, list[Any]]:
+    return joined_columns([outcome.columns for outcome in store.results.outcomes(job.id, evaluation)])
+
+
+def _count(job: JobRow, evaluation: int, results: dict[int, EvaluationResult]) -> int:
+    """Number of examples: by the plan, else by the metrics."""
+    if job.plan is not None and evaluation < len(job.plan["evaluations"]):
+        return job.plan["evaluations"][evaluation]["n"]
+    return max((metric.n for metric in results[evaluation].metrics.values()), default=0)
+
+
+def _grid(evaluation: int, results: dict[int, EvaluationResult]) -> dict[int, float]:
+    """The evaluations that differ from this one in epsilon alone, itself included; by index."""
+    this = results[evaluation]
+    found = {}
+    for index, other in results.items():
+        same = (other.name, other.data, other.protocol) == (this.name, this.data, this.protocol)
+        if same and _without_epsilon(other) == _without_epsilon(this):
+            try:
+                found[index] = fraction_value(other.params["epsilon"])
+            except (KeyError, TypeError, ValueError):
+                return {}
+    return found
+
+
+def _without_epsilon(result: EvaluationResult) -> dict[str, Any]:
+    return {name: value for name, value in result.params.items() if name != "epsilon"}
+
+
+def _labels(columns: dict[str, list[Any]]) -> list[Any]:
+    """The classes to filter by; empty where there are more than a list can hold."""
+    found = {value for value in columns.get("label", ()) if isinstance(value, int)}
+    return sorted(found) if len(found) <= 1000 else []
+
+
+def _choice(names: list[str], sort: str, order: str, only: str, label: str) -> Choice:
+    check_choice("sort", sort, names)
+    check_choice("order", order, ORDERS)
+    check_choice("only", only, (*FILTERS, "right"))
+    column = sort or ("broken_by" if "broken_by" in names else "id")
+    descending = order == "descending" if order else column in DESCENDING
+    return Choice(sort=column, descending=descending, only=only, label=label or None)
+
+
+def _orders(path: str, base: dict[str, str], choice: Choice, names: list[str]) -> dict[str, str]:
+    """Address that sorts by each column; by the present one in the other order."""
+    found = {}
+    for name in names:
+        same = name == choice.sort
+        descending = not choice.descending if same else name in DESCENDING
+        order = "descending" if descending else "ascending"
+        found[name] = f"{path}?{urlencode({**base, 'sort': name, 'order': order})}"
+    return found

@@ -1,0 +1,183 @@
+"""Galleries of adversarial and perturbed examples: the page of an evaluation, and its pictures."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from assay.service.api.deps import JobDep, SettingsDep, StoreDep, only, unchanged
+from assay.service.api.views import job_view
+from assay.service.cli.output import split_params
+from assay.service.contract.errors import NotFound
+from assay.service.contract.gallery import Gallery, GalleryImage, GalleryItem, GalleryMaps, GallerySeries
+from assay.service.dashboard.frame import render
+from assay.service.dashboard.gallery_files import (
+    Drawing,
+    GalleryFile,
+    answer_text,
+    class_text,
+    drawings,
+    gallery_files,
+    picture_of,
+    read_gallery,
+)
+from assay.service.dashboard.pictures import PICTURE_HEADERS
+from assay.service.settings import Settings
+from assay.service.store.rows import JobRow
+from assay.service.store.tenants import TenantStore
+
+router = APIRouter(include_in_schema=False)
+
+# Of the page of a job: galleries that are tried until one can be read, and examples that are shown of it.
+TRIED, PREVIEWED = 3, 4
+# Small pictures are shown larger, at least so wide.
+SHOWN_WIDTH = 128
+
+
+@dataclass(frozen=True)
+class ShownItem:
+    """An item of a gallery, with texts for a page.
+
+    Attributes:
+        number: Its place in the gallery, from 0.
+        clean: Number of the item with its clean picture; None without pictures.
+        scale: Whole number by which small pictures are enlarged.
+        label: The true class as text.
+    """
+
+    number: int
+    item: GalleryItem
+    clean: int | None
+    scale: int
+    label: str
+    before: str
+    after: str
+    drawings: tuple[Drawing, ...]
+
+    @property
+    def outcome(self) -> str:
+        """What became of the example, in a word."""
+        if self.item.kind == "text" and self.item.label is None:
+            return "words swapped" if self.item.succeeded else "unchanged"
+        if self.item.kind == "segmentation":
+            return "fewer pixels right" if self.item.succeeded else "held out"
+        return "broken" if self.item.succeeded else "held out"
+
+
+@dataclass(frozen=True)
+class Preview:
+    """The first examples of a gallery."""
+
+    file: GalleryFile
+    gallery: Gallery
+    items: Sequence[ShownItem]
+
+
+@router.get("/jobs/{job_id}/gallery/{evaluation}", dependencies=[only()])
+def show_gallery(
+    job: JobDep, evaluation: int, request: Request, store: StoreDep, settings: SettingsDep
+) -> Response:
+    """The examples of an evaluation before and after, with links to the other galleries of the job."""
+    files = gallery_files(store.artifacts.of(job.id))
+    file = _file(files, job, evaluation)
+    gallery = read_gallery(settings.artifacts, file)
+    values = {
+        "title": f"Gallery of {file.evaluation}",
+        "section": "/jobs",
+        "job": job_view(store, job),
+        "file": file,
+        "files": files,
+        "gallery": gallery,
+        "items": shown_items(gallery),
+        "legend": [one for one in gallery.classes if one.colour is not None],
+        "labels": _labels(store, job),
+    }
+    return render(request, "gallery.html", values)
+
+
+@router.get("/jobs/{job_id}/gallery/{evaluation}/{number}/{name}.png", dependencies=[only()])
+def show_picture(
+    job: JobDep,
+    evaluation: int,
+    number: int,
+    name: str,
+    request: Request,
+    store: StoreDep,
+    settings: SettingsDep,
+) -> Response:
+    """A picture of an item: clean, changed, difference, truth, before or after."""
+    gallery = gallery_of(store, settings, job, evaluation)
+    if not 0 <= number < len(gallery.items):
+        raise NotFound(f"the gallery has no example {number}; allowed: 0 to {len(gallery.items) - 1}")
+    content = picture_of(gallery.items[number], name)
+    etag = f'"{hashlib.sha256(content).hexdigest()}"'
+    if (same := unchanged(request, etag)) is not None:
+        return same
+    return Response(content, media_type="image/png", headers={**PICTURE_HEADERS, "ETag": etag})
+
+
+def gallery_of(store: TenantStore, settings: Settings, job: JobRow, evaluation: int) -> Gallery:
+    """The gallery of an evaluation.
+
+    Raises:
+        NotFound: it has none.
+    """
+    return read_gallery(settings.artifacts, _file(gallery_files(store.artifacts.of(job.id)), job, evaluation))
+
+
+def preview_of(settings: Settings, files: Sequence[GalleryFile]) -> Preview | None:
+    """The first examples of the first gallery that has some and can be read."""
+    for file in files[:TRIED]:
+        with suppress(NotFound):
+            gallery = read_gallery(settings.artifacts, file)
+            if gallery.items:
+                return Preview(file, gallery, shown_items(gallery, PREVIEWED))
+    return None
+
+
+def _labels(store: TenantStore, job: JobRow) -> dict[int, str]:
+    """Name and differing parameters of each evaluation by its index."""
+    results = store.results.of(job.id)
+    texts, _ = split_params([(str(one["name"]), one["params"]) for one in results.values()])
+    names = (str(one["name"]) for one in results.values())
+    return {index: f"{name} {text}" for index, name, text in zip(results, names, texts, strict=True)}
+
+
+def _file(files: list[GalleryFile], job: JobRow, evaluation: int) -> GalleryFile:
+    for file in files:
+        if file.index == evaluation:
+            return file
+    known = ", ".join(str(file.index) for file in files[:20]) or "none, as the job has no galleries"
+    raise NotFound(f"evaluation {evaluation} of job {job.id} has no gallery; those with one: {known}")
+
+
+def shown_items(gallery: Gallery, limit: int | None = None) -> list[ShownItem]:
+    """The first items of a gallery, with texts for a page."""
+    names = {one.index: one.name for one in gallery.classes}
+    clean: int | None = None
+    found = []
+    for number, item in enumerate(gallery.items[:limit]):
+        clean = number if getattr(item, "clean", None) is not None else clean
+        found.append(
+            ShownItem(
+                number=number,
+                item=item,
+                clean=clean if isinstance(item, GalleryImage | GalleryMaps) else None,
+                scale=_scale(item),
+                label=class_text(item.label, names),
+                before=answer_text(item.before, names),
+                after=answer_text(item.after, names),
+                drawings=tuple(drawings(item)) if isinstance(item, GallerySeries) else (),
+            )
+        )
+    return found
+
+
+def _scale(item: GalleryItem) -> int:
+    width = item.width if isinstance(item, GalleryImage | GalleryMaps) else SHOWN_WIDTH
+    return max(1, SHOWN_WIDTH // max(1, width))

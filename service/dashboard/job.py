@@ -1,0 +1,75 @@
+"""Page of a job: its state, results, plots, examples, provenance, files, and how it was made."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from assay.service.api.caller import CallerDep
+from assay.service.api.deps import CatalogDep, JobDep, LiveDep, SettingsDep, StoreDep, only
+from assay.service.api.results import finished_results
+from assay.service.api.views import artifact_view, job_view, up_to_date
+from assay.service.contract.errors import NoResults
+from assay.service.contract.states import RETRYABLE, TERMINAL
+from assay.service.dashboard.choices import refused
+from assay.service.dashboard.frame import render
+from assay.service.dashboard.gallery import preview_of
+from assay.service.dashboard.gallery_files import gallery_files
+from assay.service.dashboard.job_facts import log_lines, missing_evaluations, remedy_of, sources_of
+from assay.service.dashboard.pictures import is_picture
+from assay.service.dashboard.result_rows import shown_results
+from assay.service.dashboard.snippets import json_body, snippets
+
+router = APIRouter(include_in_schema=False)
+
+MAX_FILES = 100
+
+
+@router.get("/jobs/{job_id}", dependencies=[only("page")])
+def show_job(
+    job: JobDep,
+    request: Request,
+    store: StoreDep,
+    live: LiveDep,
+    catalog: CatalogDep,
+    settings: SettingsDep,
+    caller: CallerDep,
+    page: Annotated[int, Query(ge=1, le=10_000)] = 1,
+) -> Response:
+    """Everything about a job on one page; long results in several."""
+    view = job_view(store, up_to_date(store, live, job))
+    try:
+        results = finished_results(store, job, catalog)
+    except NoResults:
+        results = None
+    shown = None if results is None else shown_results(results)
+    pages = 1 if shown is None else len(shown.pages) - 1
+    if page > pages:
+        raise refused("page", f"there is no page {page}", page, f"1 to {pages}")
+    files = store.artifacts.of(job.id)
+    galleries = gallery_files(files)
+    values = {
+        "title": view.name.strip() or view.id,
+        "section": "/jobs",
+        "job": view,
+        "ended": view.state in TERMINAL,
+        "retried": view.state in RETRYABLE,
+        "remedy": remedy_of(view.error),
+        "sources": sources_of(store, job),
+        "results": results,
+        "shown": shown,
+        "page": page,
+        "pages": pages,
+        "missing": missing_evaluations(job, results),
+        "pictures": [row for row in files if is_picture(row)],
+        "galleries": galleries,
+        "preview": preview_of(settings, galleries),
+        "log": log_lines(store, job),
+        "files": [artifact_view(job.id, row) for row in files[:MAX_FILES]],
+        "left_out": max(0, len(files) - MAX_FILES),
+        "spec": json_body(job.spec),
+        "snippets": snippets(job.spec, str(request.base_url), with_key=caller.key is not None),
+    }
+    return render(request, "job.html", values)

@@ -1,0 +1,85 @@
+"""What the page of a job says beside its results: sources, errors and remedies, and the log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from assay.service.api.views import iso
+from assay.service.contract.errors import NotFound
+from assay.service.contract.events import EventType
+from assay.service.contract.results import JobError, Results
+from assay.service.contract.stored_specs import evaluations_in
+from assay.service.store.ids import is_id
+from assay.service.store.rows import EventRow, JobRow
+from assay.service.store.tenants import TenantStore
+from assay.service.submission.dependencies import dependencies_of
+
+MAX_LINES = 50
+MAX_SOURCES = 20
+LOGGED: tuple[EventType, ...] = ("log", "state", "end")
+# What to do about an error, by its type.
+REMEDIES: Mapping[str, str] = {
+    "out_of_memory": "Clone the job with a smaller batch size, or run it on a device with more memory.",
+    "data_missing": "Put the data set into the folder that the message names on every worker, then retry.",
+    "bad_weights": "Check that the weights belong to this model and its parameters, then clone and edit.",
+    "training_diverged": "Clone the job with a lower learning rate, or with float32.",
+    "component_missing": "Install the package with the component on every worker, then retry.",
+    "invalid_value": "Clone the job and correct the value that the message names.",
+    "dependency_failed": "Mend and retry the job that this one needs, then retry this one.",
+    "over_limit": "Clone the job with a lower limit, fewer steps or fewer epochs; an operator may raise the"
+    " limit.",
+    "timed_out": "Retry to go on from the finished parts, or clone the job with a longer timeout.",
+}
+OTHERWISE = "Retry the job: finished parts are kept. If it fails again, the log below says what happened."
+
+
+@dataclass(frozen=True)
+class JobSource:
+    """Another job whose weights this one uses; without name and state where the caller sees no such job."""
+
+    id: str
+    name: str | None
+    state: str | None
+
+
+def remedy_of(error: JobError | None) -> str | None:
+    """What to do about an error."""
+    return None if error is None else REMEDIES.get(error.type, OTHERWISE)
+
+
+def sources_of(store: TenantStore, job: JobRow) -> list[JobSource]:
+    """The jobs whose weights this one uses, its own model's first."""
+    ids = dict.fromkeys(one.job for one in dependencies_of(job.spec) if is_id(one.job))
+    return [_source(store, job_id) for job_id in list(ids)[:MAX_SOURCES]]
+
+
+def _source(store: TenantStore, job_id: str) -> JobSource:
+    try:
+        row = store.jobs.get(job_id)
+    except NotFound:
+        return JobSource(job_id, None, None)
+    return JobSource(job_id, row.name, row.state.value)
+
+
+def missing_evaluations(job: JobRow, results: Results | None) -> tuple[int, int]:
+    """Number of evaluations that have no result, and of all."""
+    expected = len(evaluations_in(job.spec))
+    found = 0 if results is None else len(results.evaluations)
+    return max(0, expected - found), expected
+
+
+def log_lines(store: TenantStore, job: JobRow) -> list[tuple[str, str]]:
+    """The last lines of the log, each with its time: messages, changes of state, and the end."""
+    return [(iso(event.at), _line(event)) for event in store.events.latest(job.id, LOGGED, MAX_LINES)]
+
+
+def _line(event: EventRow) -> str:
+    data: Mapping[str, Any] = event.data
+    if event.type == "log":
+        return str(data.get("message", ""))
+    error = data.get("error") or {}
+    parts = (data.get("state"), data.get("message"), error.get("message"))
+    words = ": ".join(str(part) for part in parts if part)
+    return words if event.type == "state" else f"ended: {words}"

@@ -1,0 +1,44 @@
+"""Files of jobs that pages show as pictures."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from assay.service.api.artifacts import artifact_file
+from assay.service.api.deps import JobDep, SettingsDep, StoreDep, only, unchanged
+from assay.service.contract.errors import NotFound
+from assay.service.store.rows import ArtifactRow
+
+router = APIRouter(include_in_schema=False)
+
+SVG = "image/svg+xml"
+MAX_BYTES = 4 * 2**20
+# A job wrote the file: as a page of its own it must not run, nor load or send anything.
+PICTURE_HEADERS = {
+    "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "private, no-cache",
+    "Vary": "Authorization, Cookie",
+}
+
+
+@router.get("/jobs/{job_id}/pictures/{name}", dependencies=[only()])
+def picture(job: JobDep, name: str, request: Request, store: StoreDep, settings: SettingsDep) -> Response:
+    """An SVG file of the job, for the pages of this service alone."""
+    if not name.isprintable():
+        raise NotFound(f"job {job.id} has no picture {name[:100]!r}")
+    row = store.artifacts.get(job.id, name)
+    if not is_picture(row):
+        raise NotFound(f"artifact {row.name!r} is no picture that pages show: an SVG file of at most 4 MiB")
+    etag = f'"{row.sha256}"'
+    if (same := unchanged(request, etag)) is not None:
+        return same
+    content = artifact_file(settings.artifacts, row).read_bytes()
+    return Response(content, media_type=SVG, headers={**PICTURE_HEADERS, "ETag": etag})
+
+
+def is_picture(row: ArtifactRow) -> bool:
+    """Whether pages show the file."""
+    return row.media_type == SVG and row.size <= MAX_BYTES and row.expired_at is None

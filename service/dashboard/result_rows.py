@@ -1,0 +1,179 @@
+"""Results of a job in parts that a page shows: evaluations, their rows, and each warning once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assay.service.cli.output import number, split_params
+from assay.service.contract.results import (
+    EvaluationResult,
+    Metric,
+    Reference,
+    Results,
+    StageBreakdown,
+    Warning,
+)
+from assay.service.dashboard.formats import by_severity
+
+# Of metrics and of parts together: what a page of results shows at most, unless one evaluation has more.
+MAX_ROWS = 300
+
+
+@dataclass(frozen=True)
+class NumberedWarning:
+    """A warning of the job, once, with the evaluations that it is about.
+
+    Attributes:
+        number: From 1, the gravest first.
+        warning: With the message.
+        places: Positions of the evaluations in the results; empty where it is about the job.
+        everywhere: Whether it is about every evaluation.
+    """
+
+    number: int
+    warning: Warning
+    places: tuple[int, ...]
+    everywhere: bool
+
+
+@dataclass(frozen=True)
+class ShownPart:
+    """A row of a breakdown: its label, and a metric or None for each column."""
+
+    label: str
+    cells: tuple[Metric | None, ...]
+    stage: StageBreakdown | None
+
+
+@dataclass(frozen=True)
+class ShownEvaluation:
+    """An evaluation on a page.
+
+    Attributes:
+        index: Position in the results.
+        params: Its parameters that differ from others of its name, as text.
+        references: Published numbers by metric, each with its value as text.
+        warnings: Numbers of its warnings.
+        columns: Metrics of the breakdown.
+        parts: Its rows.
+    """
+
+    index: int
+    result: EvaluationResult
+    params: str
+    references: dict[str, list[tuple[str, Reference]]]
+    warnings: tuple[NumberedWarning, ...]
+    columns: tuple[str, ...]
+    parts: tuple[ShownPart, ...]
+
+    @property
+    def anchor(self) -> str:
+        """Id of its first row."""
+        return f"evaluation-{self.index}"
+
+    @property
+    def label(self) -> str:
+        """Name and parameters."""
+        return f"{self.result.name} {self.params}".strip()
+
+
+@dataclass(frozen=True)
+class ShownResults:
+    """All evaluations of a job, in pages.
+
+    Attributes:
+        evaluations: In the order of the results.
+        shared: A line per name with the parameters that all of that name share.
+        warnings: Each once, the gravest first.
+        pages: First position of each page, and the number of evaluations at the end.
+    """
+
+    evaluations: tuple[ShownEvaluation, ...]
+    shared: tuple[str, ...]
+    warnings: tuple[NumberedWarning, ...]
+    pages: tuple[int, ...]
+
+    def page(self, number: int) -> Sequence[ShownEvaluation]:
+        """The evaluations of a page, from 1."""
+        return self.evaluations[self.pages[number - 1] : self.pages[number]]
+
+
+def shown_results(results: Results) -> ShownResults:
+    """What a page shows of the results."""
+    given = results.evaluations
+    texts, shared = split_params([(part.name, _conditions(part)) for part in given])
+    warnings = numbered_warnings(results)
+    of_place: dict[int, list[NumberedWarning]] = {}
+    for warning in warnings:
+        for place in warning.places:
+            of_place.setdefault(place, []).append(warning)
+    evaluations = [
+        _shown(index, part, text, of_place.get(index, []))
+        for index, (part, text) in enumerate(zip(given, texts, strict=True))
+    ]
+    return ShownResults(tuple(evaluations), tuple(shared), tuple(warnings), _pages(given))
+
+
+def numbered_warnings(results: Results) -> list[NumberedWarning]:
+    """Every warning once, the gravest first, with the evaluations that it is about."""
+    places: dict[tuple[str, str, str], tuple[Warning, dict[int, None]]] = {}
+    count = len(results.evaluations)
+    for warning in results.warnings:
+        named = warning.evidence.get("evaluations", [])
+        known = [one for one in named if isinstance(one, int) and 0 <= one < count] if named else []
+        _note(places, warning, known)
+    for index, evaluation in enumerate(results.evaluations):
+        for warning in evaluation.warnings:
+            _note(places, warning, [index])
+    order = {id(warning): key for key, (warning, _) in places.items()}
+    found = by_severity(warning for warning, _ in places.values())
+    return [
+        NumberedWarning(number, one, tuple(at := places[order[id(one)]][1]), len(at) == count > 1)
+        for number, one in enumerate(found, 1)
+    ]
+
+
+def _note(
+    places: dict[tuple[str, str, str], tuple[Warning, dict[int, None]]],
+    warning: Warning,
+    at: Sequence[int],
+) -> None:
+    key = (warning.severity, warning.code, warning.message)
+    places.setdefault(key, (warning, {}))[1].update(dict.fromkeys(at))
+
+
+def _conditions(evaluation: EvaluationResult) -> dict[str, Any]:
+    return {**evaluation.params, "data": evaluation.data.get("name"), "protocol": evaluation.protocol}
+
+
+def _shown(
+    index: int, result: EvaluationResult, params: str, warnings: Sequence[NumberedWarning]
+) -> ShownEvaluation:
+    references: dict[str, list[tuple[str, Reference]]] = {}
+    for reference in result.reference:
+        measured = result.metrics.get(reference.metric)
+        text = number(reference.value, None if measured is None else measured.unit)
+        references.setdefault(reference.metric, []).append((text, reference))
+    columns = tuple(dict.fromkeys(name for part in result.breakdown for name in part.metrics))
+    parts = tuple(
+        ShownPart(
+            part.label or "all",
+            tuple(part.metrics.get(name) for name in columns),
+            part if isinstance(part, StageBreakdown) else None,
+        )
+        for part in result.breakdown
+    )
+    return ShownEvaluation(index, result, params, references, tuple(warnings), columns, parts)
+
+
+def _pages(evaluations: Sequence[EvaluationResult]) -> tuple[int, ...]:
+    starts, rows = [0], 0
+    for index, evaluation in enumerate(evaluations):
+        size = len(evaluation.metrics) + len(evaluation.breakdown)
+        if rows and rows + size > MAX_ROWS:
+            starts.append(index)
+            rows = 0
+        rows += size
+    return (*starts, len(evaluations))
