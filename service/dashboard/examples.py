@@ -41,15 +41,15 @@ TITLES = {
     "id": "Example",
     "label": "True class",
     "prediction": "Prediction",
-    "broken_by": "First broken by",
+    "broken_by": "Broken by",
     SMALLEST: "Smallest epsilon",
     "margin": "Margin",
-    "linf": "L∞ of the change",
-    "l2": "L2 of the change",
+    "linf": "L∞",
+    "l2": "L2",
     "loss": "Loss",
     "queries": "Queries",
-    "correct5": "In the top five",
-    "correct8": "Right in 8 bits",
+    "correct5": "Top 5",
+    "correct8": "8 bits",
 }
 ORDERS = ("ascending", "descending")
 
@@ -101,6 +101,7 @@ def show_examples(
         "labels": _labels(columns),
         "smallest": SMALLEST,
         "titles": TITLES,
+        "numeric": {name for name in names if _numeric(columns[name])},
         "csv": f"outcomes-{evaluation:03d}-{result.name}.csv",
         "page": page,
         "pages": pages,
@@ -173,6 +174,10 @@ def _grid(evaluation: int, results: dict[int, EvaluationResult]) -> dict[int, fl
 
 def _without_epsilon(result: EvaluationResult) -> dict[str, Any]:
     return {name: value for name, value in result.params.items() if name != "epsilon"}
+
+
+def _numeric(values: list[Any]) -> bool:
+    return any(isinstance(value, int | float) for value in values[:PER_PAGE])
 
 
 def _labels(columns: dict[str, list[Any]]) -> list[Any]:

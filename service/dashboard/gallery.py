@@ -142,10 +142,13 @@ def preview_of(settings: Settings, files: Sequence[GalleryFile]) -> Preview | No
 
 def _labels(store: TenantStore, job: JobRow) -> dict[int, str]:
     """Name and differing parameters of each evaluation by its index."""
-    results = store.results.of(job.id)
-    texts, _ = split_params([(str(one["name"]), one["params"]) for one in results.values()])
-    names = (str(one["name"]) for one in results.values())
-    return {index: f"{name} {text}" for index, name, text in zip(results, names, texts, strict=True)}
+    stored = store.results.of(job.id)
+    given = [
+        (str(one["name"]), {key: value for key, value in one["params"].items() if value is not None})
+        for one in stored.values()
+    ]
+    texts, _ = split_params(given)
+    return {index: f"{name} {text}" for index, (name, _), text in zip(stored, given, texts, strict=True)}
 
 
 def _file(files: list[GalleryFile], job: JobRow, evaluation: int) -> GalleryFile:

@@ -74,6 +74,11 @@ class ShownEvaluation:
         return f"evaluation-{self.index}"
 
     @property
+    def others(self) -> list[tuple[str, Metric]]:
+        """All metrics but the first."""
+        return list(self.result.metrics.items())[1:]
+
+    @property
     def label(self) -> str:
         """Name and parameters."""
         return f"{self.result.name} {self.params}".strip()
@@ -145,7 +150,8 @@ def _note(
 
 
 def _conditions(evaluation: EvaluationResult) -> dict[str, Any]:
-    return {**evaluation.params, "data": evaluation.data.get("name"), "protocol": evaluation.protocol}
+    every = {**evaluation.params, "data": evaluation.data.get("name"), "protocol": evaluation.protocol}
+    return {name: value for name, value in every.items() if value is not None}
 
 
 def _shown(
