@@ -17,7 +17,7 @@ from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound, Unavailable
 from assay.service.contract.plots import PlotFormat, PlotSummary
 from assay.service.contract.problems import nearest
-from assay.service.contract.results import Page
+from assay.service.contract.results import Page, Results
 from assay.service.plots.kinds import KINDS, LabelledResults, Spec, plots_of
 from assay.service.plots.render import MEDIA_TYPES, RenderError, digest, render
 from assay.service.plots.theme import themed
@@ -63,7 +63,7 @@ ANSWERS: dict[int | str, dict[str, Any]] = {
 def list_plots(job: JobDep, store: StoreDep, catalog: CatalogDep, settings: SettingsDep) -> Page[PlotSummary]:
     """The plots that the results so far allow, each with its main numbers in words."""
     found = job_plots(store, catalog, settings, job)
-    return Page(items=[_summary(job, kind, spec) for kind, spec in found.items()])
+    return Page(items=[plot_summary(job, kind, spec) for kind, spec in found.items()])
 
 
 @router.get(
@@ -128,8 +128,12 @@ def job_plots(store: TenantStore, catalog: Catalog, settings: Settings, job: Job
     Raises:
         NoResults: no evaluation has finished.
     """
-    labelled = _labelled(store, catalog, job)
-    made = plots_of([labelled])
+    return plots_with(store, settings, job, finished_results(store, job, catalog))
+
+
+def plots_with(store: TenantStore, settings: Settings, job: JobRow, results: Results) -> dict[str, Spec]:
+    """The plots of a job by kind: from its results so far, and those stored when it ended."""
+    made = plots_of([LabelledResults(job.name or job.id, results)])
     stored = {
         row.name.removeprefix("plot-").removesuffix(".vl.json"): row
         for row in store.artifacts.of(job.id)
@@ -153,7 +157,8 @@ def _labelled(store: TenantStore, catalog: Catalog, job: JobRow) -> LabelledResu
     return LabelledResults(job.name or job.id, finished_results(store, job, catalog))
 
 
-def _summary(job: JobRow, kind: str, spec: Spec) -> PlotSummary:
+def plot_summary(job: JobRow, kind: str, spec: Spec) -> PlotSummary:
+    """A plot in a list."""
     return PlotSummary(
         kind=kind,
         title=KINDS[kind].title,

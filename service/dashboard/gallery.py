@@ -12,7 +12,6 @@ from starlette.responses import Response
 
 from assay.service.api.deps import JobDep, SettingsDep, StoreDep, only, unchanged
 from assay.service.api.views import job_view
-from assay.service.cli.output import split_params
 from assay.service.contract.errors import NotFound
 from assay.service.contract.gallery import Gallery, GalleryImage, GalleryItem, GalleryMaps, GallerySeries
 from assay.service.dashboard.frame import render
@@ -27,6 +26,7 @@ from assay.service.dashboard.gallery_files import (
     read_gallery,
 )
 from assay.service.dashboard.pictures import PICTURE_HEADERS
+from assay.service.reports.numbers import split_params
 from assay.service.settings import Settings
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, get_args
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from assay.service.api.caller import CallerDep
 from assay.service.api.deps import CatalogDep, JobDep, LiveDep, SettingsDep, StoreDep, only
+from assay.service.api.plots import plot_summary, plots_with
 from assay.service.api.results import finished_results
 from assay.service.api.views import artifact_view, job_view, up_to_date
 from assay.service.contract.errors import NoResults
+from assay.service.contract.plots import PlotFormat
 from assay.service.contract.states import RETRYABLE, TERMINAL
 from assay.service.dashboard.choices import refused
 from assay.service.dashboard.frame import render
 from assay.service.dashboard.gallery import preview_of
 from assay.service.dashboard.gallery_files import gallery_files
 from assay.service.dashboard.job_facts import log_lines, missing_evaluations, remedy_of, sources_of
-from assay.service.dashboard.pictures import is_picture
+from assay.service.dashboard.pictures import own_pictures
 from assay.service.dashboard.result_rows import shown_results
 from assay.service.dashboard.snippets import json_body, snippets
 
@@ -50,6 +52,8 @@ def show_job(
         raise refused("page", f"there is no page {page}", page, f"1 to {pages}")
     files = store.artifacts.of(job.id)
     galleries = gallery_files(files)
+    specs = {} if results is None else plots_with(store, settings, job, results)
+    plots = [plot_summary(job, kind, spec) for kind, spec in specs.items()]
     values = {
         "title": view.name.strip() or view.id,
         "section": "/jobs",
@@ -63,7 +67,9 @@ def show_job(
         "page": page,
         "pages": pages,
         "missing": missing_evaluations(job, results),
-        "pictures": [row for row in files if is_picture(row)],
+        "plots": plots,
+        "formats": get_args(PlotFormat),
+        "pictures": own_pictures(files, [plot.kind for plot in plots]),
         "galleries": galleries,
         "preview": preview_of(settings, galleries),
         "log": log_lines(store, job),

@@ -71,8 +71,9 @@ def missing_evaluations(job: JobRow, results: Results | None) -> tuple[int, int]
 
 
 def log_lines(store: TenantStore, job: JobRow) -> list[tuple[str, str]]:
-    """The last lines of the log, each with its time: messages, changes of state, and the end."""
-    return [(iso(event.at), _line(event)) for event in store.events.latest(job.id, LOGGED, MAX_LINES)]
+    """The newest lines of the log, each with its time: messages, changes of state, and the end."""
+    newest = store.events.latest(job.id, LOGGED, MAX_LINES)
+    return [(iso(event.at), _line(event)) for event in reversed(newest)]
 
 
 def _line(event: EventRow) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
@@ -12,6 +14,8 @@ from assay.service.store.rows import ArtifactRow
 
 router = APIRouter(include_in_schema=False)
 
+# Drawn by the training itself, as jobs of earlier versions have no other plot of it.
+TRAINING_CURVES = "training_curves.svg"
 SVG = "image/svg+xml"
 MAX_BYTES = 4 * 2**20
 # A job wrote the file: as a page of its own it must not run, nor load or send anything.
@@ -42,3 +46,11 @@ def picture(job: JobDep, name: str, request: Request, store: StoreDep, settings:
 def is_picture(row: ArtifactRow) -> bool:
     """Whether pages show the file."""
     return row.media_type == SVG and row.size <= MAX_BYTES and row.expired_at is None
+
+
+def own_pictures(files: Iterable[ArtifactRow], kinds: Collection[str]) -> list[ArtifactRow]:
+    """The pictures of a job beside its plots of these kinds, which are rendered anew in light and dark."""
+    drawn = {f"plot-{kind}.svg" for kind in kinds}
+    if "training" in kinds:
+        drawn.add(TRAINING_CURVES)
+    return [row for row in files if is_picture(row) and row.name not in drawn]

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assay.service.cli.output import number, split_params
 from assay.service.contract.results import (
     EvaluationResult,
     Metric,
@@ -16,6 +15,7 @@ from assay.service.contract.results import (
     Warning,
 )
 from assay.service.dashboard.formats import by_severity
+from assay.service.reports.numbers import number, split_params
 
 # Of metrics and of parts together: what a page of results shows at most, unless one evaluation has more.
 MAX_ROWS = 300
@@ -36,6 +36,13 @@ class NumberedWarning:
     warning: Warning
     places: tuple[int, ...]
     everywhere: bool
+
+    def groups(self, evaluations: Sequence[ShownEvaluation]) -> list[tuple[str, list[int]]]:
+        """The evaluations by name, with the parameters of those that are alone under their name."""
+        found: dict[str, list[int]] = {}
+        for place in self.places:
+            found.setdefault(evaluations[place].result.name, []).append(place)
+        return [(name if len(at) > 1 else evaluations[at[0]].label, at) for name, at in found.items()]
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,11 @@ class ShownEvaluation:
     def anchor(self) -> str:
         """Id of its first row."""
         return f"evaluation-{self.index}"
+
+    @property
+    def first(self) -> list[tuple[str, Metric]]:
+        """The first metric with its name; empty without metrics."""
+        return list(self.result.metrics.items())[:1]
 
     @property
     def others(self) -> list[tuple[str, Metric]]:
