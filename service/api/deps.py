@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import Depends, Path, Query, Request, Response
@@ -197,11 +197,16 @@ def unchanged(request: Request, etag: str) -> Response | None:
     return None
 
 
-def only(*names: str) -> Any:
+def only(*names: str, repeated: Sequence[str] = ()) -> Any:
     """A dependency that refuses query parameters with other names, or given twice.
 
     A misspelt filter would filter nothing, and one of two values would silently win.
+
+    Args:
+        names: of the parameters.
+        repeated: names of those that may be given more than once.
     """
+    known = (*names, *repeated)
 
     async def check(request: Request) -> None:
         problems = Problems()
@@ -211,12 +216,12 @@ def only(*names: str) -> Any:
         for name, given in every.items():
             if problems.full:
                 problems.unlisted += 1
-            elif name not in names:
-                near = nearest(name, names)
+            elif name not in known:
+                near = nearest(name, known)
                 problems.add(
-                    ("query", name), "unknown parameter", given=given[-1], allowed=names, nearest=near
+                    ("query", name), "unknown parameter", given=given[-1], allowed=known, nearest=near
                 )
-            elif len(given) > 1:
+            elif len(given) > 1 and name not in repeated:
                 problems.add(("query", name), "is given more than once", given=given, allowed="one value")
         problems.raise_if_any()
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from assay.service.api import jobs as api
@@ -20,9 +19,8 @@ from assay.service.api.deps import (
     only,
 )
 from assay.service.api.views import JobViews
-from assay.service.contract.errors import ErrorDetail, InvalidSpec
-from assay.service.contract.problems import nearest
 from assay.service.contract.states import JobState
+from assay.service.dashboard.choices import Filter, check_choice
 from assay.service.dashboard.forms import FormDep, see
 from assay.service.dashboard.frame import render
 
@@ -31,8 +29,6 @@ router = APIRouter(include_in_schema=False)
 PER_PAGE = 50
 KINDS = ("train", "evaluate")
 FILTERS = ("state", "kind", "model", "tag", "search")
-# A filter of a form that is left empty filters nothing.
-Filter = Annotated[str, Query(max_length=200, pattern=r"^[^\x00]*$")]
 
 
 @router.get("/jobs", dependencies=[only(*FILTERS, "cursor")])
@@ -48,8 +44,8 @@ def list_jobs(
     cursor: Cursor | None = None,
 ) -> Response:
     """Jobs that match the filters, newest first."""
-    _check("state", state, [one.value for one in JobState])
-    _check("kind", kind, KINDS)
+    check_choice("state", state, [one.value for one in JobState])
+    check_choice("kind", kind, KINDS)
     filters = {"state": state, "kind": kind, "model": model, "tag": tag, "search": search.strip()}
     chosen = {name: value for name, value in filters.items() if value}
     rows, following = store.jobs.page(**chosen, limit=PER_PAGE, cursor=cursor)
@@ -66,19 +62,6 @@ def list_jobs(
         "following": f"/jobs?{urlencode({**chosen, 'cursor': following})}" if following else None,
     }
     return render(request, "jobs.html", values)
-
-
-def _check(field: str, given: str, allowed: list[str] | tuple[str, ...]) -> None:
-    if given and given not in allowed:
-        message = f"the {field} {given[:50]!r} is unknown"
-        detail = ErrorDetail(
-            loc=["query", field],
-            message=message,
-            given=given,
-            allowed=list(allowed),
-            nearest=nearest(given, allowed),
-        )
-        raise InvalidSpec(message, [detail])
 
 
 @router.post("/jobs/{job_id}/cancel", dependencies=[only()])

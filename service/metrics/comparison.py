@@ -152,7 +152,7 @@ class _Jobs:
         self.warnings: list[Warning] = []
 
     def rows(self) -> Iterator[ComparisonRow]:
-        first, second = _by_key(self.first), _by_key(self.second)
+        first, second = positions(self.first.evaluations), positions(self.second.evaluations)
         for key, position in first.items():
             if key in second:
                 yield from self._evaluation(position, second[key])
@@ -278,12 +278,15 @@ def _warning(code: WarningCode, message: str, **evidence: Any) -> Warning:
     return Warning(code=code, message=message, evidence=evidence)
 
 
-def _by_key(job: JobResults) -> dict[str, int]:
-    """Positions by the identity of evaluations; the first of equal ones counts."""
-    positions: dict[str, int] = {}
-    for position, evaluation in sorted(job.evaluations.items()):
+def positions(evaluations: Mapping[int, EvaluationResult]) -> dict[str, int]:
+    """Positions of a job's evaluations by their identity, which is that of other jobs' equal ones.
+
+    The first of equal evaluations of one job counts.
+    """
+    found: dict[str, int] = {}
+    for position, evaluation in sorted(evaluations.items()):
         # Rows without pixels were labelled `pixel` by earlier versions.
         paper = evaluation.protocol == "paper"
         same = [evaluation.name, evaluation.params, evaluation.data, paper, evaluation.backend]
-        positions.setdefault(json.dumps(canonical(same), sort_keys=True), position)
-    return positions
+        found.setdefault(json.dumps(canonical(same), sort_keys=True), position)
+    return found

@@ -1,0 +1,220 @@
+"""Page that compares jobs, and the one that chooses them. The address holds the whole choice."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from assay.service.api import compare as api
+from assay.service.api.deps import CatalogDep, StoreDep, find_job, only
+from assay.service.api.outcome_tables import read_result
+from assay.service.api.views import JobViews
+from assay.service.catalog.catalog import Catalog
+from assay.service.cli.output import split_params
+from assay.service.contract.results import EvaluationResult
+from assay.service.contract.states import JobState
+from assay.service.contract.studies import Adjustment
+from assay.service.dashboard.choices import Filter, PageNumber, refused
+from assay.service.dashboard.comparison_view import (
+    ADJUSTED,
+    LEVEL,
+    compared_metrics,
+    distinct,
+    letters_of,
+    names_of_tests,
+    own_warnings,
+)
+from assay.service.dashboard.disagreements import MAX_SHOWN, disagreements
+from assay.service.dashboard.forms import see
+from assay.service.dashboard.frame import render
+from assay.service.metrics.comparison import Comparison
+from assay.service.store.rows import JobRow
+from assay.service.store.tenants import TenantStore
+
+router = APIRouter(include_in_schema=False)
+
+MIN_JOBS = 2
+PICKED_JOBS = 30
+ROWS_PER_PAGE = 100
+MAX_KEPT_ROWS = 20_000
+NAMES = ("jobs", "adjust", "baseline", "evaluation", "metrics", "page", "choose", "search", "do")
+JobList = Annotated[str, Query(max_length=2000)]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What a page shows of jobs.
+
+    Attributes:
+        comparison: with the first job.
+        evaluations: position and text of each of the first job's.
+    """
+
+    comparison: Comparison
+    evaluations: list[tuple[int, str]]
+
+
+class Comparisons:
+    """The latest comparisons of jobs that have ended, which do not change; bounded by their rows."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: OrderedDict[tuple[str, ...], Compared] = OrderedDict()
+
+    def of(
+        self, store: TenantStore, catalog: Catalog, rows: Sequence[JobRow], adjust: Adjustment
+    ) -> Compared:
+        """The comparison with the first job; the caller sees them all."""
+        ids = [row.id for row in rows]
+        key = (adjust, *ids)
+        ended = all(row.state is JobState.SUCCEEDED for row in rows)
+        with self._lock:
+            if ended and key in self._known:
+                self._known.move_to_end(key)
+                return self._known[key]
+        made = _compare(store, catalog, ids, adjust)
+        if ended:
+            with self._lock:
+                self._known[key] = made
+                while sum(len(one.comparison.rows) for one in self._known.values()) > MAX_KEPT_ROWS:
+                    self._known.popitem(last=False)
+        return made
+
+
+def _compare(store: TenantStore, catalog: Catalog, ids: Sequence[str], adjust: Adjustment) -> Compared:
+    comparison = api.compare_jobs(",".join(ids), store, catalog, adjust, "json")
+    assert isinstance(comparison, Comparison)
+    first = _results(store, ids[0])
+    texts, _ = split_params([(one.name, one.params) for one in first.values()])
+    evaluations = [
+        (position, f"{one.name} {text}".strip())
+        for (position, one), text in zip(first.items(), texts, strict=True)
+    ]
+    return Compared(comparison, evaluations)
+
+
+def _results(store: TenantStore, job_id: str) -> dict[int, EvaluationResult]:
+    return {position: read_result(result) for position, result in store.results.of(job_id).items()}
+
+
+@router.get("/compare", dependencies=[only(*NAMES, repeated=("job",))])
+def compare(
+    request: Request,
+    store: StoreDep,
+    catalog: CatalogDep,
+    jobs: JobList = "",
+    job: Annotated[list[str] | None, Query(max_length=200)] = None,
+    adjust: Adjustment = "holm",
+    baseline: Filter = "",
+    evaluation: Annotated[int | None, Query(ge=0, le=100_000)] = None,
+    metrics: Literal["main", "all"] = "main",
+    page: PageNumber = 1,
+    choose: Literal["yes"] | None = None,
+    search: Filter = "",
+    do: Literal["search", "compare"] | None = None,
+) -> Response:
+    """Two to ten jobs side by side; without so many, the form that chooses them."""
+    if job or do:
+        return _canonical(job or [], search if do == "search" else None)
+    ids = list(dict.fromkeys(filter(None, (one.strip() for one in jobs.split(",")))))
+    _check_count(ids, jobs)
+    rows = [find_job(store, one) for one in ids]
+    if choose or len(rows) < MIN_JOBS:
+        return _picker(request, store, rows, search.strip())
+    if baseline and baseline not in ids:
+        raise refused("baseline", f"{baseline[:50]!r} is none of the compared jobs", baseline, ids)
+    rows.sort(key=lambda row: row.id != baseline)
+    choice = {"jobs": ",".join(ids), "adjust": adjust, "baseline": rows[0].id, "metrics": metrics}
+    comparisons: Comparisons = request.app.state.comparisons
+    compared = comparisons.of(store, catalog, rows, adjust)
+    values = {
+        "title": "Comparison",
+        "section": "/compare",
+        "jobs": list(
+            zip(letters_of(compared.comparison.jobs).values(), JobViews(store, rows).all(), strict=True)
+        ),
+        "choice": choice,
+        **_table(compared.comparison, choice, page),
+        **_examples(store, compared, evaluation),
+    }
+    return render(request, "compare.html", values)
+
+
+def _check_count(ids: Sequence[str], given: str) -> None:
+    if len(ids) > api.MAX_JOBS:
+        message = f"{len(ids)} jobs are given; a comparison has {MIN_JOBS} to {api.MAX_JOBS}"
+        raise refused("jobs", message, given, f"{MIN_JOBS} to {api.MAX_JOBS} job ids, separated by commas")
+
+
+def _canonical(ids: Sequence[str], search: str | None) -> Response:
+    """Sends a form's answer to the address that holds the choice."""
+    choice = {"jobs": ",".join(dict.fromkeys(ids))}
+    if search is not None:
+        choice |= {"choose": "yes", "search": search.strip()}
+    return see(f"/compare?{urlencode({name: value for name, value in choice.items() if value}, safe=',')}")
+
+
+def _picker(request: Request, store: TenantStore, chosen: Sequence[JobRow], search: str) -> Response:
+    filters = {"state": JobState.SUCCEEDED.value, "search": search or None}
+    found, following = store.jobs.page(**filters, limit=PICKED_JOBS)
+    ids = {row.id for row in chosen}
+    others = [row for row in found if row.id not in ids]
+    values = {
+        "title": "Compare jobs",
+        "section": "/compare",
+        "chosen": JobViews(store, chosen).all(),
+        "others": JobViews(store, others).all(),
+        "more": following is not None,
+        "search": search,
+        "max_jobs": api.MAX_JOBS,
+    }
+    return render(request, "compare_picker.html", values)
+
+
+def _table(comparison: Comparison, choice: dict[str, Any], page: int) -> dict[str, Any]:
+    table, shared = compared_metrics(comparison, every=choice["metrics"] == "all")
+    start = (page - 1) * ROWS_PER_PAGE
+    shown = table[start : start + ROWS_PER_PAGE]
+    return {
+        "comparison": comparison,
+        "letters": letters_of(comparison.jobs),
+        "ids": ",".join(comparison.jobs),
+        "warnings": distinct(comparison.warnings),
+        "own_warnings": own_warnings(comparison),
+        "table": shown,
+        "shared": shared,
+        "count": len(table),
+        "following": _address(choice, page=page + 1) if start + ROWS_PER_PAGE < len(table) else None,
+        "tests": names_of_tests(shown),
+        "adjusted": ADJUSTED,
+        "level": LEVEL,
+    }
+
+
+def _address(choice: dict[str, Any], **more: object) -> str:
+    return f"/compare?{urlencode({**choice, **more}, safe=',')}"
+
+
+def _examples(store: TenantStore, compared: Compared, evaluation: int | None) -> dict[str, Any]:
+    """The examples of the chosen evaluation on which the jobs disagree, and what may be chosen."""
+    found = None
+    if evaluation is not None:
+        known = [str(position) for position, _ in compared.evaluations]
+        if str(evaluation) not in known:
+            message = f"the baseline has no results of an evaluation {evaluation}"
+            raise refused("evaluation", message, evaluation, known)
+        jobs = {job: _results(store, job) for job in compared.comparison.jobs}
+        found = disagreements(store, jobs, evaluation)
+    return {
+        "evaluations": compared.evaluations,
+        "evaluation": evaluation,
+        "disagreements": found,
+        "max_shown": MAX_SHOWN,
+    }

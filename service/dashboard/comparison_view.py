@@ -1,0 +1,177 @@
+"""A comparison of jobs as the rows of a page: a row for each metric, in it a cell for each job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from assay.service.cli.output import TESTS, WITHOUT, number, split_params
+from assay.service.contract.results import Unit, Warning
+from assay.service.contract.warning_codes import SEVERITIES, SEVERITY, Severity
+from assay.service.metrics.comparison import ComparedValue, Comparison, ComparisonRow
+
+# Adjusted p below which a difference counts as one.
+LEVEL = 0.05
+ADJUSTED = {"holm": "Holm", "benjamini_hochberg": "Benjamini-Hochberg"}
+
+
+@dataclass(frozen=True)
+class ComparedCell:
+    """A job's value beside that of the baseline.
+
+    Attributes:
+        letter: of the job.
+        value, interval: of all its examples, as text.
+        n: number of its examples.
+        difference: its value less the baseline's, as text; with `difference_interval` over the `common`
+            examples.
+        common: examples of both jobs; None without a test.
+        p_value, adjusted_p_value: as text, a dash without a test.
+        test: name of the test; empty without one.
+        verdict: "better" or "worse" where the difference is significant after adjustment, else empty.
+    """
+
+    letter: str
+    value: str
+    interval: str
+    n: int
+    difference: str
+    difference_interval: str
+    common: int | None
+    p_value: str
+    adjusted_p_value: str
+    test: str
+    verdict: str
+
+
+@dataclass(frozen=True)
+class ComparedMetric:
+    """One metric of one evaluation in all jobs.
+
+    Attributes:
+        evaluation: its name.
+        params: its epsilon, and the parameters that differ among evaluations of its name, as text.
+        metric: name of the metric.
+        protocol: of the rows.
+        data: name of the data set.
+        better: "higher" or "lower".
+        value, interval, n: of the baseline.
+        others: the cells of the other jobs in their order; None for a job that lacks the evaluation.
+    """
+
+    evaluation: str
+    params: str
+    metric: str
+    protocol: str
+    data: str
+    better: str
+    value: str
+    interval: str
+    n: int
+    others: list[ComparedCell | None]
+
+
+def letters_of(jobs: Sequence[str]) -> dict[str, str]:
+    """A letter for each job: A is the baseline."""
+    return {job: chr(ord("A") + index) for index, job in enumerate(jobs)}
+
+
+def compared_metrics(comparison: Comparison, *, every: bool) -> tuple[list[ComparedMetric], list[str]]:
+    """The rows of the table, and a line for each evaluation's parameters that are equal everywhere.
+
+    Args:
+        comparison: of at least two jobs; the first is the baseline.
+        every: all metrics; else the first of each evaluation.
+    """
+    found: dict[str, dict[str, ComparisonRow]] = {}
+    first_metric: dict[str, str] = {}
+    for row in comparison.rows:
+        evaluation = json.dumps([row.evaluation, row.params, row.data, row.protocol], sort_keys=True)
+        if every or first_metric.setdefault(evaluation, row.metric) == row.metric:
+            found.setdefault(f"{evaluation} {row.metric}", {})[row.values[1].job] = row
+    rows = list(found.values())
+    params, shared = split_params([_conditions(row) for row in rows])
+    letters = letters_of(comparison.jobs)
+    return [_metric(row, text, letters) for row, text in zip(rows, params, strict=True)], shared
+
+
+def _conditions(row: Mapping[str, ComparisonRow]) -> tuple[str, Mapping[str, object]]:
+    one = next(iter(row.values()))
+    return one.evaluation, one.params
+
+
+def _metric(row: Mapping[str, ComparisonRow], params: str, letters: Mapping[str, str]) -> ComparedMetric:
+    one = next(iter(row.values()))
+    baseline = one.values[0]
+    value, interval = _value(baseline, one.unit)
+    return ComparedMetric(
+        evaluation=one.evaluation,
+        params=params,
+        metric=one.metric,
+        protocol=one.protocol,
+        data=str(one.data.get("name")),
+        better="higher" if one.higher_is_better else "lower",
+        value=value,
+        interval=interval,
+        n=baseline.n,
+        others=[_cell(row[job], letters[job]) if job in row else None for job in list(letters)[1:]],
+    )
+
+
+def _cell(row: ComparisonRow, letter: str) -> ComparedCell:
+    other, test = row.values[1], row.test
+    value, interval = _value(other, row.unit)
+    bounds = f"[{number(row.ci_low, row.unit, sign=True)}, {number(row.ci_high, row.unit, sign=True)}]"
+    adjusted = None if test is None else test.adjusted_p_value
+    return ComparedCell(
+        letter=letter,
+        value=value,
+        interval=interval,
+        n=other.n,
+        difference=number(row.difference, row.unit, sign=True),
+        difference_interval=WITHOUT.get(row.ci_method or "", "-") if row.ci_low is None else bounds,
+        common=None if test is None else test.n,
+        p_value="-" if test is None else p_text(test.p_value),
+        adjusted_p_value="-" if adjusted is None else p_text(adjusted),
+        test="" if test is None else TESTS.get(test.name, test.name),
+        verdict=verdict(row.difference, adjusted, higher_is_better=row.higher_is_better),
+    )
+
+
+def _value(value: ComparedValue, unit: Unit | None) -> tuple[str, str]:
+    bounds = f"[{number(value.ci_low, unit)}, {number(value.ci_high, unit)}]"
+    return number(value.value, unit), "-" if value.ci_low is None or value.ci_low == value.ci_high else bounds
+
+
+def verdict(difference: float | None, adjusted: float | None, *, higher_is_better: bool) -> str:
+    """ "better" or "worse" where a difference is significant after adjustment; else empty."""
+    if not difference or adjusted is None or adjusted >= LEVEL:
+        return ""
+    return "better" if (difference > 0) == higher_is_better else "worse"
+
+
+def p_text(p_value: float) -> str:
+    """A p-value with three digits; very small ones as a bound."""
+    return "< 0.0001" if p_value < 0.0001 else f"{p_value:.3g}"
+
+
+def names_of_tests(table: Sequence[ComparedMetric]) -> str:
+    """The tests of the p-values of these rows, in words."""
+    names = dict.fromkeys(cell.test for row in table for cell in row.others if cell is not None and cell.test)
+    return ", ".join(names) or "no test"
+
+
+def own_warnings(comparison: Comparison) -> list[tuple[str, list[tuple[str, Severity]]]]:
+    """Codes of the warnings of each job's results with their severity, the gravest first."""
+    severities = {str(code): severity for code, severity in SEVERITY.items()}
+    found = []
+    for job, codes in comparison.result_warnings.items():
+        judged = [(code, severities.get(code, "caution")) for code in codes]
+        found.append((job, sorted(judged, key=lambda item: SEVERITIES.index(item[1]))))
+    return found
+
+
+def distinct(warnings: Sequence[Warning]) -> list[Warning]:
+    """The warnings without repetitions of the same words."""
+    return list({(warning.code, warning.message): warning for warning in warnings}.values())

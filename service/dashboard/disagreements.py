@@ -1,0 +1,138 @@
+"""Examples on which jobs disagree: one has them right, another wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assay.service.contract.errors import InvalidSpec
+from assay.service.contract.results import EvaluationResult
+from assay.service.dashboard.choices import refused
+from assay.service.metrics.comparison import positions
+from assay.service.metrics.paired import Rows
+from assay.service.store.tenants import TenantStore
+
+MAX_SHOWN = 100
+# Of an evaluation in all jobs together.
+MAX_ROWS = 2_000_000
+# Prefix of the names of files with examples of an evaluation.
+GALLERY = "gallery-{:03d}-"
+
+
+@dataclass(frozen=True)
+class JobAnswer:
+    """What a job says of an example; `prediction` is None where it is not known."""
+
+    correct: bool
+    prediction: Any
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """An example with the answer of each job, None for a job without it."""
+
+    example: str
+    label: Any
+    answers: list[JobAnswer | None]
+
+
+@dataclass(frozen=True)
+class Disagreements:
+    """Examples of an evaluation on which jobs disagree.
+
+    Attributes:
+        shown: the first of them by id.
+        count: of all of them.
+        common: examples that all jobs with the evaluation have.
+        has_answers: whether the evaluation has right and wrong answers at all.
+        galleries: path of each job's examples of the evaluation; None where there are no pictures.
+    """
+
+    shown: list[Disagreement]
+    count: int
+    common: int
+    has_answers: bool
+    galleries: list[str | None]
+
+
+def disagreements(
+    store: TenantStore, jobs: Mapping[str, Mapping[int, EvaluationResult]], evaluation: int
+) -> Disagreements:
+    """The examples of an evaluation on which the jobs disagree.
+
+    Args:
+        store: as the caller sees it.
+        jobs: id to results by position; the first is the baseline.
+        evaluation: position in the baseline's spec.
+
+    Raises:
+        InvalidSpec: the jobs have too many examples to be looked at in a page.
+    """
+    places = _places(jobs, evaluation)
+    count = sum(
+        max((metric.n for metric in jobs[job][place].metrics.values()), default=0)
+        for job, place in places.items()
+        if place is not None
+    )
+    if count > MAX_ROWS:
+        raise _too_many(evaluation, count)
+    rows = {job: _rows(store, job, place) if place is not None else {} for job, place in places.items()}
+    answering = {job: _answers(columns) for job, columns in rows.items() if columns.get("correct")}
+    galleries = [_gallery(store, job, place) for job, place in places.items()]
+    if len(answering) < 2:
+        return Disagreements([], 0, 0, bool(answering), galleries)
+    common = sorted(set.intersection(*(set(answers) for answers in answering.values())))
+    apart = [one for one in common if len({answers[one].correct for answers in answering.values()}) > 1]
+    labels = _labels(rows)
+    shown = [
+        Disagreement(one, labels.get(one), [answering.get(job, {}).get(one) for job in jobs])
+        for one in apart[:MAX_SHOWN]
+    ]
+    return Disagreements(shown, len(apart), len(common), True, galleries)
+
+
+def _places(jobs: Mapping[str, Mapping[int, EvaluationResult]], evaluation: int) -> dict[str, int | None]:
+    """Position of the baseline's evaluation in each job."""
+    baseline = next(iter(jobs.values()))
+    key = next(iter(positions({evaluation: baseline[evaluation]})))
+    return {job: positions(results).get(key) for job, results in jobs.items()}
+
+
+def _rows(store: TenantStore, job_id: str, evaluation: int) -> Rows:
+    joined: dict[str, list[Any]] = {}
+    for outcome in store.results.outcomes(job_id, evaluation):
+        for name, values in outcome.columns.items():
+            joined.setdefault(name, []).extend(values)
+    return joined
+
+
+def _answers(columns: Rows) -> dict[str, JobAnswer]:
+    predictions: Sequence[Any] = columns.get("prediction") or [None] * len(columns["id"])
+    return {
+        str(example): JobAnswer(bool(correct), prediction)
+        for example, correct, prediction in zip(columns["id"], columns["correct"], predictions, strict=True)
+    }
+
+
+def _labels(rows: Mapping[str, Rows]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for columns in rows.values():
+        if columns.get("label"):
+            found |= dict(zip(map(str, columns["id"]), columns["label"], strict=True))
+    return found
+
+
+def _gallery(store: TenantStore, job_id: str, evaluation: int | None) -> str | None:
+    if evaluation is None:
+        return None
+    start = GALLERY.format(evaluation)
+    there = any(row.name.startswith(start) and row.expired_at is None for row in store.artifacts.of(job_id))
+    return f"/jobs/{job_id}/gallery/{evaluation}" if there else None
+
+
+def _too_many(evaluation: int, count: int) -> InvalidSpec:
+    message = (
+        f"the jobs have {count} examples of this evaluation together; a page looks at {MAX_ROWS} at most"
+    )
+    return refused("evaluation", message, evaluation, "an evaluation of fewer examples, or fewer jobs")
