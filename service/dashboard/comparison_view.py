@@ -145,7 +145,7 @@ def _value(value: ComparedValue, unit: Unit | None) -> tuple[str, str]:
 
 
 def verdict(difference: float | None, adjusted: float | None, *, higher_is_better: bool) -> str:
-    """ "better" or "worse" where a difference is significant after adjustment; else empty."""
+    """The word "better" or "worse" for a difference that is significant after adjustment; else empty."""
     if not difference or adjusted is None or adjusted >= LEVEL:
         return ""
     return "better" if (difference > 0) == higher_is_better else "worse"

@@ -1,0 +1,228 @@
+"""Pages of studies, and the forms that cancel, retry, extend and delete one."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections import OrderedDict
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from assay.service.api import studies as api
+from assay.service.api.deps import (
+    Cursor,
+    DispatcherDep,
+    LiveDep,
+    SettingsDep,
+    StoreDep,
+    StudyDep,
+    only,
+)
+from assay.service.api.study_results import results_of
+from assay.service.cli.output import number
+from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults
+from assay.service.contract.results import Unit
+from assay.service.contract.states import RETRYABLE, TERMINAL
+from assay.service.contract.studies import StudyStatus
+from assay.service.contract.study_results import ArmValue, StudyCell, StudyComparison, StudyResults
+from assay.service.contract.warning_codes import SEVERITIES, SEVERITY, Severity
+from assay.service.dashboard.comparison_view import ADJUSTED, LEVEL, p_text, verdict
+from assay.service.dashboard.forms import FormDep, see
+from assay.service.dashboard.frame import render
+from assay.service.dashboard.live import MAX_JOBS
+from assay.service.metrics.study_tables import TESTS, label, lines
+from assay.service.store.rows import StudyRow
+from assay.service.store.tenants import TenantStore
+
+router = APIRouter(include_in_schema=False)
+
+PER_PAGE = 25
+MAX_CELLS = 150
+MAX_KEPT_CELLS = 5_000
+# Results of a study that has not ended are computed anew after so long.
+FRESH_SECONDS = 10.0
+
+
+class StudyTables:
+    """Results of the latest studies, until one of their jobs changes; bounded by their cells."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, tuple[object, float, StudyResults]] = OrderedDict()
+
+    def of(self, store: TenantStore, study: StudyRow) -> StudyResults | None:
+        """The results of a study that the caller sees; None without any."""
+        states = sorted((job_id, str(state)) for job_id, state in study.states.items())
+        with self._lock:
+            before, at, known = self._known.get(study.id, (None, 0.0, None))
+        # Evaluations of running jobs end one after another.
+        fresh = not _open_jobs(study) or time.monotonic() - at < FRESH_SECONDS
+        if known is not None and before == states and fresh:
+            return known
+        try:
+            found = results_of(store, study)
+        except NoResults:
+            return None
+        with self._lock:
+            self._known[study.id] = (states, time.monotonic(), found)
+            self._known.move_to_end(study.id)
+            while sum(len(one.cells) for _, _, one in self._known.values()) > MAX_KEPT_CELLS:
+                self._known.popitem(last=False)
+        return found
+
+
+@router.get("/studies", dependencies=[only("cursor")])
+def list_studies(request: Request, store: StoreDep, cursor: Cursor | None = None) -> Response:
+    """Studies, newest first, with their progress."""
+    rows, following = store.studies.page(limit=PER_PAGE, cursor=cursor)
+    values = {
+        "title": "Studies",
+        "section": "/studies",
+        "studies": [api.study_view(row) for row in rows],
+        "open": [job for row in rows for job in _open_jobs(row)][:MAX_JOBS],
+        "following": f"/studies?cursor={following}" if following else None,
+    }
+    return render(request, "studies.html", values)
+
+
+@router.get("/studies/{study_id}", dependencies=[only()])
+def show(request: Request, study: StudyDep, store: StoreDep) -> Response:
+    """A study: its table, its runs, and what can be done with it."""
+    tables: StudyTables = request.app.state.study_tables
+    view = api.study_view(study)
+    results = tables.of(store, study)
+    values = {
+        "title": view.name or view.id,
+        "section": "/studies",
+        "study": view,
+        "results": results,
+        "open": _open_jobs(study)[:MAX_JOBS],
+        "tables": [] if results is None else _tables(results),
+        "lines": [] if results is None else [one for one in lines(results) if not one.startswith("warning ")],
+        "run_warnings": [] if results is None else _run_warnings(results),
+        "adjusted": ADJUSTED,
+        "level": LEVEL,
+        "max_cells": MAX_CELLS,
+        "actions": _actions(study, view),
+    }
+    return render(request, "study.html", values)
+
+
+def _open_jobs(study: StudyRow) -> list[str]:
+    ended = {*TERMINAL, "deleted"}
+    return [job_id for job_id, state in study.states.items() if state not in ended]
+
+
+def _actions(study: StudyRow, view: StudyStatus) -> dict[str, bool]:
+    """The actions that the study's state allows."""
+    states = set(study.states.values())
+    ended = view.state in TERMINAL
+    return {"cancel": not ended, "retry": bool(states & RETRYABLE), "delete": ended}
+
+
+def _tables(results: StudyResults) -> list[dict[str, Any]]:
+    """The tested metrics, and the others: for each a title and rows."""
+    tested = [cell for cell in results.cells if cell.tested]
+    others = [cell for cell in results.cells if not cell.tested]
+    parts = [("Tested metrics", tested), ("Other metrics, without p", others)]
+    return [
+        {"title": title, "cells": [_row(cell) for cell in cells[:MAX_CELLS]], "count": len(cells)}
+        for title, cells in parts
+        if cells
+    ]
+
+
+def _run_warnings(results: StudyResults) -> list[tuple[Severity, str, str]]:
+    """Severity and code of the runs' warnings with their places, the gravest first."""
+    places: dict[str, list[str]] = {}
+    for cell in results.cells:
+        for code, count in cell.warnings.items():
+            place = f"{label(cell)} (runs: {count})"
+            if place not in places.setdefault(code, []):
+                places[code].append(place)
+    known = {str(code): severity for code, severity in SEVERITY.items()}
+    found = [(known.get(code, "caution"), code, ", ".join(where)) for code, where in places.items()]
+    return sorted(found, key=lambda one: SEVERITIES.index(one[0]))
+
+
+def _row(cell: StudyCell) -> dict[str, Any]:
+    compared = [_difference(one, cell) for one in cell.comparisons]
+    verdicts = {one["arm"]: one["verdict"] for one in compared}
+    return {
+        "name": label(cell),
+        "metric": cell.metric,
+        "better": "higher" if cell.higher_is_better else "lower",
+        "arms": [_value(arm, cell.unit, verdicts.get(arm.arm, "")) for arm in cell.arms],
+        "comparisons": compared,
+        "warnings": cell.warnings,
+    }
+
+
+def _value(arm: ArmValue, unit: Unit | None, found: str) -> dict[str, Any]:
+    known = sum(one.value is not None for one in arm.seeds)
+    spread = number(arm.sd, unit) if arm.sd is not None else None
+    return {"mean": number(arm.mean, unit), "sd": spread, "seeds": known, "verdict": found}
+
+
+def _difference(found: StudyComparison, cell: StudyCell) -> dict[str, Any]:
+    low, high = (number(end, cell.unit, sign=True) for end in (found.ci_low, found.ci_high))
+    test = found.test
+    adjusted = None if test is None or found.compares != "methods" else test.adjusted_p_value
+    return {
+        "arm": found.arm,
+        "difference": number(found.difference, cell.unit, sign=True),
+        "interval": "-" if found.ci_low is None else f"[{low}, {high}]",
+        "p": "-" if test is None else p_text(test.p_value),
+        "adjusted": "-" if test is None else p_text(test.adjusted_p_value),
+        "test": "" if test is None else TESTS[test.name],
+        "verdict": verdict(found.difference, adjusted, higher_is_better=cell.higher_is_better),
+        "compares": found.compares,
+        "note": found.note,
+        "power": None if found.power is None else found.power.text,
+    }
+
+
+@router.post("/studies/{study_id}/cancel", dependencies=[only()])
+def cancel(
+    form: FormDep, study: StudyDep, store: StoreDep, live: LiveDep, dispatcher: DispatcherDep
+) -> Response:
+    """Cancels its jobs, and shows it."""
+    del form
+    api.cancel_study(study, store, live, dispatcher)
+    return see(f"/studies/{study.id}")
+
+
+@router.post("/studies/{study_id}/retry", dependencies=[only()])
+def retry(form: FormDep, study: StudyDep, store: StoreDep, dispatcher: DispatcherDep) -> Response:
+    """Queues its failed and canceled jobs again, and shows it."""
+    del form
+    api.retry_study(study, store, dispatcher)
+    return see(f"/studies/{study.id}")
+
+
+@router.post("/studies/{study_id}/seeds", dependencies=[only()])
+def extend(form: FormDep, study: StudyDep, store: StoreDep, dispatcher: DispatcherDep) -> Response:
+    """Queues the jobs of more seeds, and shows the study."""
+    api.extend_study(study, {"seeds": _seeds(form.get("seeds", ""))}, store, dispatcher)
+    return see(f"/studies/{study.id}")
+
+
+@router.post("/studies/{study_id}/delete", dependencies=[only()])
+def delete(form: FormDep, study: StudyDep, store: StoreDep, settings: SettingsDep) -> Response:
+    """Deletes the study with its jobs, and shows the others."""
+    del form
+    api.delete_study(study, store, settings)
+    return see("/studies")
+
+
+def _seeds(text: str) -> list[int]:
+    words = [word for word in re.split(r"[\s,]+", text) if word]
+    wrong = [word for word in words if not re.fullmatch(r"[0-9]{1,18}", word)]
+    if wrong or not words:
+        message = "the seeds are whole numbers, separated by spaces or commas"
+        detail = ErrorDetail(loc=["seeds"], message=message, given=text[:200], allowed="such as 3 4 5")
+        raise InvalidSpec(message, [detail])
+    return [int(word) for word in words]
