@@ -10,16 +10,31 @@ from starlette.responses import Response
 
 from assay.service.api.deps import only
 from assay.service.contract.errors import NotFound
-from assay.service.dashboard import compare, examples, gallery, job, jobs, live, overview, pictures, studies
+from assay.service.dashboard import (
+    compare,
+    examples,
+    gallery,
+    job,
+    jobs,
+    leaderboard,
+    live,
+    overview,
+    pictures,
+    studies,
+)
 from assay.service.dashboard.compare import Comparisons
 from assay.service.dashboard.frame import HEADERS, STATIC, compressed, error_page, static_file
+from assay.service.dashboard.leaderboard import LeaderboardCache
 from assay.service.dashboard.live import LiveStates
 from assay.service.dashboard.studies import StudyTables
 
 files = APIRouter(include_in_schema=False)
 ROUTERS: list[APIRouter] = [
     files,
-    *(module.router for module in (overview, jobs, job, gallery, pictures, examples, live, compare, studies)),
+    *(
+        module.router
+        for module in (overview, jobs, job, gallery, pictures, examples, live, compare, studies, leaderboard)
+    ),
 ]
 
 
@@ -42,6 +57,7 @@ def install(app: FastAPI) -> None:
     """Adds the pages to the application."""
     app.state.live_states = LiveStates()
     app.state.comparisons = Comparisons()
+    app.state.leaderboard = LeaderboardCache()
     app.state.study_tables = StudyTables()
     app.state.error_page = error_page
     for router in ROUTERS:

@@ -27,6 +27,7 @@ from assay.service.store.events import Events
 from assay.service.store.jobs import Jobs
 from assay.service.store.keys import Keys
 from assay.service.store.overview import WorkerRow
+from assay.service.store.leaderboard import Leaderboards
 from assay.service.store.results import ResultRows
 from assay.service.store.shards import Shards
 from assay.service.store.studies import Studies
@@ -43,6 +44,7 @@ class Store:
         self.studies = Studies(database)
         self.shards = Shards(database)
         self.results = ResultRows(database)
+        self.leaderboards = Leaderboards(database)
         self.events = Events(database)
         self.artifacts = Artifacts(database)
         self.checkpoints = Checkpoints(database)

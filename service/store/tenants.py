@@ -21,6 +21,7 @@ from assay.service.contract.studies import OWN_TRAINING, ArmTemplate
 from assay.service.contract.weights_options import WeightsReading
 from assay.service.store.allotments import Allotment
 from assay.service.store.audit import Actor
+from assay.service.store.leaderboard import TenantLeaderboards
 from assay.service.store.quotas import Quota
 from assay.service.store.row_mapping import unknown_job
 from assay.service.store.rows import (
@@ -80,6 +81,7 @@ class TenantStore:
         self.jobs = TenantJobs(store, view, limits, by)
         self.studies = TenantStudies(store, view, limits, by)
         self.results = TenantResults(store, view, limits, by)
+        self.leaderboards = TenantLeaderboards(store.leaderboards, view.filter)
         self.events = TenantEvents(store, view, limits, by)
         self.artifacts = TenantArtifacts(store, view, limits, by)
         self.checkpoints = TenantCheckpoints(store, view, limits, by)
