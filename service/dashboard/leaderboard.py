@@ -19,7 +19,6 @@ from assay.service.contract.records import PlannedEvaluation
 from assay.service.dashboard.choices import Filter, check_choice
 from assay.service.dashboard.frame import render
 from assay.service.metrics.leaderboard import (
-    UNATTACKED,
     LeaderboardEntry,
     LeaderboardGroup,
     MeasuredJob,
@@ -141,7 +140,6 @@ def leaderboard(
         "signed": store.leaderboards.signed(
             {row.entry.job for board in boards[:SHOWN_GROUPS] for row in board.shown}
         ),
-        "unattacked": UNATTACKED,
         "cut": MAX_JOBS if cut else None,
         "jobs": len(job_ids),
     }
@@ -155,7 +153,9 @@ def _options(entries: Iterable[LeaderboardEntry]) -> dict[str, list[str]]:
     return {
         "data": sorted({group.data for group in groups}),
         "protocol": sorted({group.protocol for group in groups}),
-        "threat": sorted({group.threat for group in groups}),
+        "threat": list(
+            dict.fromkeys(one.threat for one in sorted(groups, key=lambda one: (one.norm, one.epsilon)))
+        ),
         "model": sorted({entry.model for entry in listed}),
     }
 
@@ -184,7 +184,7 @@ def _boards(entries: Iterable[LeaderboardEntry], filters: Mapping[str, str]) -> 
     groups: dict[LeaderboardGroup, list[LeaderboardEntry]] = {}
     for entry in entries:
         groups.setdefault(entry.group, []).append(entry)
-    ordered = sorted(groups, key=lambda one: (one.threat == UNATTACKED, -len(groups[one]), one))
+    ordered = sorted(groups, key=lambda one: (not one.norm, -len(groups[one]), one))
     most = ROWS_OF_ONE if len(ordered) == 1 else ROWS_OF_GROUPS
     return [
         Board(

@@ -28,8 +28,7 @@ class LeaderboardGroup(NamedTuple):
     """What jobs have in common that are ranked together.
 
     `data` names the data set with its parameters, `sha256` is the hash of its content, empty where it is not
-    known; `n` of its `available` examples were used (0: not known). `threat` is norm and epsilon, or
-    `UNATTACKED`.
+    known; `n` of its `available` examples were used (0: not known). `norm` is empty without attack.
     """
 
     data: str
@@ -37,8 +36,18 @@ class LeaderboardGroup(NamedTuple):
     n: int
     available: int
     protocol: str
-    threat: str
+    norm: str
+    epsilon: float
     metric: str
+
+    @property
+    def threat(self) -> str:
+        """Norm and epsilon as `Linf 8/255` or `L2 0.5`, or `UNATTACKED`."""
+        steps = 255 * self.epsilon
+        in_steps = self.norm == "Linf" and self.epsilon <= 1 and round(steps) > 0
+        if in_steps and abs(steps - round(steps)) < 1e-6:
+            return f"{self.norm} {round(steps)}/255"
+        return f"{self.norm} {self.epsilon:.4g}" if self.norm else UNATTACKED
 
     @property
     def whole(self) -> bool:
@@ -145,19 +154,19 @@ def leaderboard_entries(job: MeasuredJob, threat_of: ThreatOf) -> list[Leaderboa
     clean = {
         (group.data, group.n, group.protocol): _unattacked(same)
         for group, same in found.items()
-        if group.threat == UNATTACKED
+        if not group.norm
     }
     entries = []
     for group, same in found.items():
         unattacked = clean.get((group.data, group.n, group.protocol))
-        lowest = unattacked if group.threat == UNATTACKED else _lowest(same, group.metric)
+        lowest = _lowest(same, group.metric, threat_of) if group.norm else unattacked
         assert lowest is not None
         entries.append(_entry(job, group, same, lowest, unattacked, across, sizes, threat_of))
     return entries
 
 
 def ranked(entries: Iterable[LeaderboardEntry]) -> list[RankedEntry]:
-    """The entries of one group, the highest accuracy first; equal ones share a rank, invalid ones are last."""
+    """The entries of one group, the highest accuracy first; equal ones share a rank, invalid ones last."""
     ordered = sorted(entries, key=lambda one: (one.invalid, -_value(one.metric), one.model, one.job))
     valid = [one for one in ordered if not one.invalid]
     values = [_value(one.metric) for one in valid]
@@ -172,32 +181,25 @@ def ranked(entries: Iterable[LeaderboardEntry]) -> list[RankedEntry]:
     ]
 
 
-def threat_label(norm: str, epsilon: float) -> str:
-    """Norm and epsilon, as `Linf 8/255` or `L2 0.5`."""
-    steps = 255 * epsilon
-    whole = norm == "Linf" and epsilon <= 1 and abs(steps - round(steps)) < 1e-6 and round(steps) > 0
-    return f"{norm} {round(steps)}/255" if whole else f"{norm} {epsilon:.4g}"
-
-
 def _accuracy_name(one: EvaluationResult) -> str | None:
     known = (name for name in ACCURACIES if name in one.metrics and one.metrics[name].value is not None)
     return next(known, None)
 
 
-def _threat(one: EvaluationResult, threat_of: ThreatOf) -> str | None:
-    """The group's threat; None for noise, for corruptions, and for attacks without an epsilon."""
+def _threat(one: EvaluationResult, threat_of: ThreatOf) -> tuple[str, float] | None:
+    """Norm and epsilon, empty and 0 without attack; None for noise and for what has no epsilon."""
     threat = threat_of(one.name)
     if threat is not None:
         epsilon = one.params.get("epsilon")
         if epsilon is None or threat.knowledge is Knowledge.NOISE:
             return None
-        return threat_label(str(one.params.get("norm") or threat.norm), fraction_value(epsilon))
+        return str(one.params.get("norm") or threat.norm), fraction_value(epsilon)
     attacked = "epsilon" in one.params or "attack_success_rate" in one.metrics
-    return None if attacked or one.breakdown or one.backward_passes else UNATTACKED
+    return None if attacked or one.breakdown or one.backward_passes else ("", 0.0)
 
 
 def _group(
-    job: MeasuredJob, position: int, one: EvaluationResult, threat: str, metric: str
+    job: MeasuredJob, position: int, one: EvaluationResult, threat: tuple[str, float], metric: str
 ) -> LeaderboardGroup:
     label = data_label(one.data)
     return LeaderboardGroup(
@@ -206,7 +208,8 @@ def _group(
         n=one.metrics[metric].n,
         available=job.available.get(position, 0),
         protocol=one.protocol,
-        threat=threat,
+        norm=threat[0],
+        epsilon=threat[1],
         metric=metric,
     )
 
@@ -216,8 +219,14 @@ def _unattacked(same: Sequence[EvaluationResult]) -> EvaluationResult:
     return min(same, key=lambda one: sum(value is not None for value in one.params.values()))
 
 
-def _lowest(same: Sequence[EvaluationResult], metric: str) -> EvaluationResult:
-    return min(same, key=lambda one: _value(one.metrics[metric]))
+def _lowest(same: Sequence[EvaluationResult], metric: str, threat_of: ThreatOf) -> EvaluationResult:
+    """Of equal ones, an ensemble."""
+    return min(same, key=lambda one: (_value(one.metrics[metric]), not _is_ensemble(one, threat_of)))
+
+
+def _is_ensemble(one: EvaluationResult, threat_of: ThreatOf) -> bool:
+    threat = threat_of(one.name)
+    return threat is not None and threat.search == "ensemble"
 
 
 def _entry(
@@ -230,9 +239,8 @@ def _entry(
     sizes: Sequence[float | None],
     threat_of: ThreatOf,
 ) -> LeaderboardEntry:
-    attacked = group.threat != UNATTACKED
+    attacked = bool(group.norm)
     run = same if attacked else [lowest]
-    threats = [threat_of(one.name) for one in run]
     own = [warning for one in run for warning in one.warnings] + (list(across) if attacked else [])
     distinct = {(warning.code, warning.message): warning for warning in own}
     clean = None if unattacked is None else unattacked.metrics.get(group.metric)
@@ -247,7 +255,7 @@ def _entry(
         metric=lowest.metrics[group.metric],
         attack=lowest.name if attacked else "",
         attacks=tuple(dict.fromkeys(one.name for one in run)) if attacked else (),
-        ensemble=any(threat is not None and threat.search == "ensemble" for threat in threats),
+        ensemble=any(_is_ensemble(one, threat_of) for one in run),
         clean=clean,
         parameters=next((size for size in sizes if size is not None), None),
         passes=sum(one.forward_passes + one.backward_passes for one in run),

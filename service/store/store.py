@@ -26,8 +26,8 @@ from assay.service.store.database import Database
 from assay.service.store.events import Events
 from assay.service.store.jobs import Jobs
 from assay.service.store.keys import Keys
-from assay.service.store.overview import WorkerRow
 from assay.service.store.leaderboard import Leaderboards
+from assay.service.store.overview import WorkerRow
 from assay.service.store.results import ResultRows
 from assay.service.store.shards import Shards
 from assay.service.store.studies import Studies

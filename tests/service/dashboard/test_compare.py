@@ -1,0 +1,208 @@
+"""The page that compares jobs, and the one that chooses them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from assay.service.dashboard.comparison_view import p_text, verdict
+from assay.service.store.store import Store
+
+Make = Callable[..., dict[str, Any]]
+PAGE = {"Accept": "text/html"}
+
+
+@pytest.fixture
+def finished(api: httpx.Client, worker: Any, evaluate_body: Make) -> Callable[..., str]:
+    def finished(*correct: list[int], **changes: Any) -> str:
+        job_id = str(api.post("/api/v1/jobs", json=evaluate_body(**changes)).json()["id"])
+        worker.run(job_id, *correct)
+        return job_id
+
+    return finished
+
+
+def page(api: httpx.Client, path: str, status: int = 200) -> str:
+    answer = api.get(path, headers=PAGE)
+    assert answer.status_code == status, answer.text[:2000]
+    return answer.text
+
+
+def test_values_differences_and_marks(api: httpx.Client, finished: Callable[..., str]) -> None:
+    first = finished([1] * 40, [1] * 40)
+    second = finished([1] * 40, [1] * 10 + [0] * 30)
+    text = page(api, f"/compare?jobs={first},{second}")
+    assert "Comparison of 2 jobs" in text
+    assert "100.0 %" in text
+    assert "-75.0 %" in text
+    assert "p (McNemar)" in text
+    assert "p (Holm)" in text
+    assert text.count("▼ worse</strong>") == 1 + 2  # the legend, the value and the difference
+    assert "<b>25.0 %</b>" in text
+    assert f"/api/v1/report?jobs={first},{second}&amp;format=tex" in text
+    assert page(api, f"/compare?jobs={first},{second}") == text
+    assert "p (Benjamini-Hochberg)" in page(api, f"/compare?jobs={first},{second}&adjust=benjamini_hochberg")
+
+
+def test_the_baseline_is_the_first_or_the_chosen_job(
+    api: httpx.Client, finished: Callable[..., str]
+) -> None:
+    first = finished([1] * 40, [1] * 40, name="all right")
+    second = finished([1] * 40, [0] * 40, name="all wrong")
+    text = page(api, f"/compare?jobs={first},{second}&baseline={second}")
+    assert "▲ better" in text
+    assert text.index("all wrong") < text.index("all right")
+    assert "+100.0 %" in text
+    wrong = page(api, f"/compare?jobs={first},{second}&baseline={'0' * 26}", 422)
+    assert "none of the compared jobs" in wrong
+
+
+def test_a_job_without_an_evaluation_has_an_empty_cell(
+    api: httpx.Client, worker: Any, finished: Callable[..., str], evaluate_body: Make
+) -> None:
+    first, second = finished([1, 0], [1, 0]), finished([1, 1], [0, 0])
+    body = evaluate_body(evaluations=[{"name": "clean"}])
+    third = api.post("/api/v1/jobs", json=body).json()["id"]
+    worker.run(third, [1, 0])
+    text = page(api, f"/compare?jobs={first},{second},{third}")
+    assert 'aria-label="not measured"' in text
+    assert "not_common" in text
+
+
+def test_examples_on_which_the_jobs_disagree(api: httpx.Client, finished: Callable[..., str]) -> None:
+    first, second = finished([1, 1, 1], [1, 0, 1]), finished([1, 1, 1], [0, 0, 1])
+    address = f"/compare?jobs={first},{second}"
+    assert "common examples" not in page(api, address).split("Examples on which they disagree")[1]
+    assert "agree on all of their 3 common examples" in page(api, f"{address}&evaluation=0")
+    text = page(api, f"{address}&evaluation=1")
+    assert "disagree on 1 of 3 common examples" in text
+    assert ">x0<" in text
+    assert ">x1<" not in text
+    assert "✗ wrong" in text
+    wrong = page(api, f"{address}&evaluation=2", 422)
+    assert "no results of an evaluation 2" in wrong
+
+
+def test_the_form_of_the_jobs_page_leads_to_the_address_that_holds_the_choice(api: httpx.Client) -> None:
+    ids = ["0" * 26, "1" * 26]
+    answer = api.get(f"/compare?job={ids[0]}&job={ids[1]}&job={ids[0]}", headers=PAGE)
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/compare?jobs={ids[0]},{ids[1]}")
+    answer = api.get(f"/compare?job={ids[0]}&search=a+b&do=search", headers=PAGE)
+    assert answer.headers["location"] == f"/compare?jobs={ids[0]}&choose=yes&search=a+b"
+    assert api.get("/compare?do=compare&search=", headers=PAGE).headers["location"] == "/compare?"
+
+
+def test_the_picker_keeps_what_is_chosen(api: httpx.Client, finished: Callable[..., str]) -> None:
+    chosen, other = finished([1], [1], name="alpha"), finished([1], [1], name="beta")
+    text = page(api, f"/compare?jobs={chosen}")
+    assert f'value="{chosen}" checked' in text
+    assert f'value="{other}" aria-label' in text
+    text = page(api, f"/compare?jobs={chosen}&choose=yes&search=gamma")
+    assert f'value="{chosen}" checked' in text
+    assert other not in text
+    assert "No job has finished" not in text
+
+
+def test_an_empty_picker(api: httpx.Client) -> None:
+    assert "No job has finished" in page(api, "/compare")
+    assert "No finished job matches" in page(api, "/compare?search=x&choose=yes")
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "part"),
+    [
+        ("jobs=" + ",".join(f"{i:026d}" for i in range(11)), 422, "11 jobs are given"),
+        (f"jobs={'0' * 26}", 404, "0" * 26),
+        ("jobs=a,b", 404, "there is no job a"),
+        ("jbos=a", 422, "query.jbos"),
+        ("jobs=a&jobs=b", 422, "more than once"),
+        ("adjust=hlom", 422, "<code>holm</code>"),
+        ("metrics=some", 422, "query.metrics"),
+        ("page=0", 422, "query.page"),
+        ("evaluation=-1", 422, "query.evaluation"),
+    ],
+)
+def test_wrong_addresses_are_error_pages(api: httpx.Client, query: str, status: int, part: str) -> None:
+    assert part in page(api, f"/compare?{query}", status)
+
+
+def test_a_job_without_results_is_named(
+    api: httpx.Client, finished: Callable[..., str], evaluate_body: Make
+) -> None:
+    first = finished([1], [1])
+    queued = api.post("/api/v1/jobs", json=evaluate_body()).json()["id"]
+    assert f"job {queued} is queued" in page(api, f"/compare?jobs={first},{queued}", 409)
+
+
+def test_single_trainings_are_told_to_be_weights(
+    api: httpx.Client, worker: Any, train_body: Make, evaluate_body: Make
+) -> None:
+    ids = []
+    for seed in range(2):
+        trained = api.post("/api/v1/jobs", json=train_body(seed=seed)).json()["id"]
+        worker.train(trained)
+        body = evaluate_body(model={"name": "tiny_vit", "weights": {"job": trained}})
+        ids.append(api.post("/api/v1/jobs", json=body).json()["id"])
+        worker.run(ids[-1], [1, 0], [1, 0])
+    text = page(api, f"/compare?jobs={','.join(ids)}")
+    assert "Weights, not methods." in text
+    assert "POST /api/v1/studies" in text
+
+
+def test_a_comparison_of_ended_jobs_is_made_once(
+    api: httpx.Client, finished: Callable[..., str], app_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = finished([1, 1], [1, 0]), finished([1, 1], [0, 0])
+    address = f"/compare?jobs={first},{second}"
+    text = page(api, address)
+    monkeypatch.setattr(app_store.results, "outcomes", None)
+    assert page(api, address) == text
+    app_store.jobs.delete(first)
+    assert first in page(api, address, 404)
+
+
+def test_long_comparisons_have_pages(
+    api: httpx.Client, finished: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assay.service.dashboard.compare.ROWS_PER_PAGE", 1)
+    first, second = finished([1, 1], [1, 0]), finished([1, 1], [0, 0])
+    text = page(api, f"/compare?jobs={first},{second}")
+    assert "More of the 2 metrics" in text
+    assert "page=2" in text
+    assert "More of" not in page(api, f"/compare?jobs={first},{second}&page=2")
+
+
+def test_a_tenant_compares_its_own_jobs(
+    api: httpx.Client, finished: Callable[..., str], serve: Callable[..., Any], settings: Any, app_store: Store
+) -> None:
+    first, second = finished([1, 1], [1, 0]), finished([1, 1], [0, 0])
+    key = app_store.keys.create("other", ["read"], tenant="other")[1]
+    headers = {**PAGE, "Authorization": f"Bearer {key}"}
+    with serve(settings.model_copy(update={"require_keys": True}), app_store) as other:
+        assert other.get(f"/compare?jobs={first},{second}", headers=headers).status_code == 404
+        assert first not in other.get("/compare", headers=headers).text
+
+
+@pytest.mark.parametrize(
+    ("difference", "adjusted", "higher", "word"),
+    [
+        (0.1, 0.01, True, "better"),
+        (0.1, 0.01, False, "worse"),
+        (-0.1, 0.01, True, "worse"),
+        (0.1, 0.05, True, ""),
+        (0.0, 0.01, True, ""),
+        (0.1, None, True, ""),
+        (None, None, True, ""),
+    ],
+)
+def test_only_significant_differences_have_a_verdict(
+    difference: float | None, adjusted: float | None, higher: bool, word: str
+) -> None:
+    assert verdict(difference, adjusted, higher_is_better=higher) == word
+
+
+def test_small_p_values_are_a_bound() -> None:
+    assert (p_text(0.00009), p_text(0.0001), p_text(1.0)) == ("< 0.0001", "0.0001", "1")
