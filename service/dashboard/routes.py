@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from assay.service.api.deps import only
 from assay.service.contract.errors import NotFound
-from assay.service.dashboard import (
+from assay.service.dashboard import (, catalog, jobs, live, overview, submit
     compare,
     examples,
     gallery,
@@ -31,10 +31,7 @@ from assay.service.dashboard.studies import StudyTables
 files = APIRouter(include_in_schema=False)
 ROUTERS: list[APIRouter] = [
     files,
-    *(
-        module.router
-        for module in (overview, jobs, job, gallery, pictures, examples, live, compare, studies, leaderboard)
-    ),
+    *(module.router for module in (overview, jobs, live, submit, catalog)),
 ]
 
 

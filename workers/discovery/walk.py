@@ -15,6 +15,7 @@ import inspect
 import json
 import math
 import pkgutil
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -60,7 +61,7 @@ CONSTANTS = (
     "TABLE",
 )
 # Left out of the file where empty.
-RARE = ("offers", "needs", "repeats", "package", "leaves_out", "table", "fixed")
+RARE = ("offers", "needs", "repeats", "package", "leaves_out", "table", "fixed", "formula")
 WITH_TASKS = ("attack", "data", "evaluation", "model", "recipe")
 
 
@@ -205,6 +206,7 @@ def describe(kind: str, module: ModuleType, export: str, exports: list[str]) -> 
         "rules": _rules(kind, module, exports, schema, stated["FACTS"] or {}),
         "tasks": tasks,
         "paper": stated["PAPER"],
+        "formula": _formula(module),
         "passes": _passes(where, stated["PASSES"], schema) if stated["PASSES"] else None,
         "repeats": _counted(where, "REPEATS", stated["REPEATS"], schema) if stated["REPEATS"] else None,
         "offers": list(stated["OFFERS"] or ()),
@@ -221,6 +223,14 @@ def describe(kind: str, module: ModuleType, export: str, exports: list[str]) -> 
     except ValidationError as error:
         problem = error.errors()[0]
         raise ValueError(f"{where}: {path_text(problem['loc'])}: {problem['msg']}") from error
+
+
+def _formula(module: ModuleType) -> str | None:
+    """The indented blocks of the module's docstring, without examples in JSON: the definition in formulas."""
+    lines = inspect.cleandoc(module.__doc__ or "").splitlines()
+    blocks = [line if line.startswith("    ") and '{"' not in line else "" for line in lines]
+    text = re.sub(r"\n{2,}", "\n\n", inspect.cleandoc("\n".join(["", *blocks])))
+    return text or None
 
 
 def _own(module: ModuleType, constant: str, name: str, exports: list[str]) -> Any:

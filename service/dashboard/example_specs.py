@@ -1,0 +1,375 @@
+"""Example jobs: a small valid one for every component of the catalog, and the presets of the submit page.
+
+A job is put together from a small model, data set and recipe of a task, and the component. A test validates
+each against the catalog. Data sets that are read from a folder stay as they are: the job waits for no file,
+it is refused where the service sees that the folder is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assay.service.catalog.catalog import Catalog
+from assay.service.catalog.component import EVALUATIONS, Component
+from assay.service.contract.errors import InvalidSpec, NotFound
+from assay.service.submission.validate import validate
+
+Params = Mapping[str, Any]
+SpecBody = dict[str, Any]
+
+EXECUTION = {"batch_size": 64}
+# Examples of an evaluation: enough to see that it runs.
+LIMIT = 64
+
+
+@dataclass(frozen=True)
+class TaskParts:
+    """Names of a small model, its data set and its recipe for a task, and their parameters."""
+
+    model: str
+    data: str
+    recipe: str
+    model_params: Params
+    recipe_params: Params
+
+
+CLASSIFICATION = TaskParts(
+    "vit",
+    "digits",
+    "small_vit",
+    {"image_size": 32, "patch_size": 8, "width": 48, "depth": 2, "heads": 3},
+    {"epochs": 5},
+)
+SEQUENCE = TaskParts(
+    "sequence_transformer", "recall", "small_sequence", {"width": 32, "depth": 2, "heads": 2}, {"epochs": 2}
+)
+PARTS: Mapping[str, TaskParts] = {
+    "classification": CLASSIFICATION,
+    "segmentation": TaskParts(
+        "segmenter",
+        "shapes",
+        "small_segmenter",
+        {
+            "backbone": {
+                "name": "vit",
+                "params": {"image_size": 64, "patch_size": 8, "width": 48, "depth": 2, "heads": 3},
+            }
+        },
+        {"epochs": 3},
+    ),
+    "language": TaskParts(
+        "lm",
+        "pydoc",
+        "small_lm",
+        {"width": 32, "depth": 2, "heads": 4, "hidden": 64, "length": 32},
+        {"epochs": 1},
+    ),
+    "sequence": SEQUENCE,
+    "series": TaskParts(
+        "series_transformer", "motions", "small_series", {"width": 32, "length": 48}, {"epochs": 5}
+    ),
+    "series_regression": TaskParts(
+        "series_regressor", "pulses", "small_series_regression", {"width": 32, "length": 64}, {"epochs": 5}
+    ),
+    "control": TaskParts(
+        "decision_transformer",
+        "classic_control",
+        "small_control",
+        {"width": 32, "depth": 2, "heads": 2, "context": 10},
+        {"steps": 200},
+    ),
+    "stored_corruptions": CLASSIFICATION,
+    "anomaly_detection": CLASSIFICATION,
+}
+# Parameters that make a model small, each used where the model has it.
+SMALL: Params = {
+    "image_size": 32,
+    "patch_size": 8,
+    "width": 48,
+    "depth": 2,
+    "heads": 3,
+    "rank": 8,
+    "rank_multi": 4,
+    "hidden": 64,
+    "length": 64,
+}
+# Of components that need more than their defaults.
+PARAMETERS: Mapping[tuple[str, str], Params] = {
+    ("model", "timm"): {"architecture": "vit_tiny_patch16_224"},
+    ("data", "image_folder"): {"folder": "my-images"},
+    ("data", "corrupted_folder"): {"folder": "my-images-c"},
+    ("data", "recall"): {"train": 1000, "evaluation": 200},
+    ("data", "listops"): {"train": 1000, "evaluation": 200},
+    ("attention", "scaled_learned"): {"patches": 16},
+    ("attention", "primal"): {"rank": 8},
+}
+# Where the parts of a task do not suit a component.
+SENTENCES = {"name": "imdb", "params": {}}
+DATA_OF: Mapping[str, SpecBody] = {
+    "finetune_text": SENTENCES,
+    "lra_primal": {"name": "lra_listops", "params": {}},
+    "lra_skyformer": {"name": "lra_listops", "params": {}},
+    "rpc_nlu": SENTENCES,
+    "bn_lra": {"name": "listops", "params": {}},
+    "primal_lra": {"name": "listops", "params": {}},
+    "skyformer_lra": {"name": "listops", "params": {}},
+    "aupr": {"name": "imagenet_o", "params": {}},
+}
+FREE_TASK = {"attention": "classification", "corruption": "classification", "words": "language"}
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A job that the submit page offers as a start."""
+
+    name: str
+    title: str
+    summary: str
+    spec: SpecBody
+
+
+ROBUST_MODEL = {
+    "name": "rpc_symvit",
+    "params": {
+        "image_size": 32,
+        "patch_size": 8,
+        "depth": 4,
+        "width": 96,
+        "heads": 3,
+        "rpc_layers": "all",
+        "iterations": 2,
+        "regularization": 3.0,
+    },
+}
+
+
+def _evaluation_of_digits(*evaluations: SpecBody, **rest: Any) -> SpecBody:
+    return {
+        "kind": "evaluate",
+        "model": ROBUST_MODEL,
+        "data": {"name": "digits"},
+        "evaluations": list(evaluations),
+        "execution": EXECUTION,
+        **rest,
+    }
+
+
+PRESETS = (
+    Preset(
+        "train",
+        "Train RPC-SymViT on digits",
+        "Under a minute on two cores; needs no file. Its weights are then there for evaluations.",
+        {
+            "kind": "train",
+            "name": "RPC-SymViT on digits",
+            "model": ROBUST_MODEL,
+            "data": {"name": "digits"},
+            "recipe": {"name": "small_vit", "params": {"epochs": 20}},
+            "execution": EXECUTION,
+        },
+    ),
+    Preset(
+        "quick",
+        "Quick suite",
+        "What fits the model and takes minutes: clean accuracy, noise, a few attacks and corruptions.",
+        _evaluation_of_digits({"suite": "quick"}, limit=100, name="quick look"),
+    ),
+    Preset(
+        "curve",
+        "Accuracy against epsilon",
+        "FGSM and PGD at four radii each: the curve of a paper.",
+        _evaluation_of_digits(
+            {"name": "clean"},
+            *(
+                {"name": attack, "params": {"epsilon": epsilon}}
+                for attack in ("fgsm", "pgd")
+                for epsilon in ("1/255", "2/255", "4/255", "8/255")
+            ),
+            limit=200,
+            name="accuracy against epsilon",
+        ),
+    ),
+    Preset(
+        "autoattack",
+        "AutoAttack",
+        "The standard ensemble at 8/255, beside clean accuracy.",
+        _evaluation_of_digits(
+            {"name": "clean"},
+            {"name": "autoattack", "params": {"epsilon": "8/255"}},
+            limit=100,
+            name="AutoAttack",
+        ),
+    ),
+    Preset(
+        "standard",
+        "Standard suite",
+        "The evaluations that a robustness claim should have.",
+        _evaluation_of_digits({"suite": "standard"}, limit=100, name="standard suite"),
+    ),
+)
+
+
+def example_of(catalog: Catalog, component: Component) -> SpecBody:
+    """A small job that uses the component, as a person would write it.
+
+    Raises:
+        NotFound: none of the example's variants is valid, as of a component of another package.
+    """
+    for variant in _variants(catalog, component):
+        body = {**variant, "name": f"example of {component.name}"[:200]}
+        try:
+            validate(catalog, body)
+        except InvalidSpec:
+            continue
+        return body
+    raise NotFound(f"there is no example of the {component.kind} {component.name!r}: choose its parts yourself")
+
+
+def conditions_of(catalog: Catalog, spec: Mapping[str, Any]) -> list[str]:
+    """What a job needs beside the service, in sentences: folders, packages, weights, other jobs."""
+    found = []
+    weights = spec["model"].get("weights") or {}
+    if "checkpoint" in weights:
+        found.append(f"It needs an uploaded checkpoint: write its name in place of {weights['checkpoint']}.")
+    for reference in (spec["data"], *(item.get("data") for item in spec.get("evaluations", []))):
+        if not reference:
+            continue
+        data = catalog.find("data", reference["name"])
+        properties = data.parameters["properties"]
+        params = {
+            **{name: part.get("default") for name, part in properties.items()},
+            **reference.get("params", {}),
+        }
+        folders = [params[name] for name, part in properties.items() if part.get("folder") and params[name]]
+        found += [f"It reads the folder {folder} under the data root of the workers." for folder in folders]
+        if package := (data.facts or {}).get("package"):
+            found.append(f"It needs the package {package} on the workers.")
+    for item in spec.get("evaluations", []):
+        if "name" in item and list(catalog.find_evaluation(item["name"]).jobs(item.get("params", {}))):
+            found.append("It takes the model of another training job: write its id in place of the one here.")
+    return list(dict.fromkeys(found))
+
+
+def _variants(catalog: Catalog, component: Component) -> Iterator[SpecBody]:
+    tasks = component.tasks or [FREE_TASK[component.kind], "language", "sequence", "series", "control"]
+    for task in tasks:
+        if task in PARTS:
+            yield from MAKERS[component.kind](catalog, component, PARTS[task])
+
+
+def _model(catalog: Catalog, name: str, *choices: Params) -> Iterator[SpecBody]:
+    """A model with the parameters of each choice that it has."""
+    known = catalog.find("model", name).parameters["properties"]
+    for choice in (*choices, {}):
+        yield {"name": name, "params": {key: value for key, value in choice.items() if key in known}}
+
+
+def _training(parts: TaskParts, **changes: Any) -> SpecBody:
+    return {
+        "kind": "train",
+        "model": {"name": parts.model, "params": dict(parts.model_params)},
+        "data": _data(parts),
+        "recipe": {"name": parts.recipe, "params": dict(parts.recipe_params)},
+        "execution": EXECUTION,
+        **changes,
+    }
+
+
+def _evaluation(parts: TaskParts, evaluations: Sequence[SpecBody], **changes: Any) -> SpecBody:
+    return {
+        "kind": "evaluate",
+        "limit": LIMIT,
+        "model": {"name": parts.model, "params": dict(parts.model_params)},
+        "data": _data(parts),
+        "evaluations": list(evaluations),
+        "execution": EXECUTION,
+        **changes,
+    }
+
+
+def _data(parts: TaskParts) -> SpecBody:
+    return {"name": parts.data, "params": dict(PARAMETERS.get(("data", parts.data), {}))}
+
+
+def _example_of_model(catalog: Catalog, component: Component, parts: TaskParts) -> Iterator[SpecBody]:
+    stated = PARAMETERS.get(("model", component.name), {})
+    for model in _model(catalog, component.name, {**SMALL, **parts.model_params, **stated}, stated):
+        yield _training(parts, model=model)
+        yield _training(parts, model=model, data=SENTENCES)
+        weights = {"checkpoint": "my-model"}
+        yield _evaluation(parts, [{"name": "clean"}], model={**model, "weights": weights})
+
+
+def _example_of_attention(catalog: Catalog, component: Component, parts: TaskParts) -> Iterator[SpecBody]:
+    stated = PARAMETERS.get(("attention", component.name), {})
+    for layers in ("all", "last"):
+        attention = {"name": component.name, "params": dict(stated)}
+        params = {**parts.model_params, "attention": attention, "layers": layers}
+        yield _training(parts, model={"name": parts.model, "params": params})
+
+
+def _example_of_data(catalog: Catalog, component: Component, parts: TaskParts) -> Iterator[SpecBody]:
+    data = {"name": component.name, "params": dict(PARAMETERS.get(("data", component.name), {}))}
+    for changes in ({}, {"model": {"name": parts.model, "params": {**parts.model_params, "pairs": True}}}):
+        yield _training(parts, data=data, **changes)
+    for name in ("clean", "corruptions", "aupr"):
+        params = {"source": "stored"} if name == "corruptions" else {}
+        yield _evaluation(parts, [{"name": name, "params": params}], data=data)
+
+
+def _example_of_recipe(catalog: Catalog, component: Component, parts: TaskParts) -> Iterator[SpecBody]:
+    known = component.parameters["properties"]
+    few = {"epochs": 1, "steps": 200, "warmup_epochs": 0, "warmup_steps": 20, "crop_size": 64}
+    params = {key: value for key, value in few.items() if key in known}
+    data = DATA_OF.get(component.name, _data(parts))
+    for chosen in (params, {}):
+        yield _training(parts, recipe={"name": component.name, "params": chosen}, data=data)
+
+
+def _example_of_evaluation(catalog: Catalog, component: Component, parts: TaskParts) -> Iterator[SpecBody]:
+    stated: SpecBody = {"job": "01jd3q0x5v8f7m2n9k4t6w1z0y"} if component.name == "transfer" else {}
+    if "source" in component.parameters["properties"]:
+        stated = {"severities": [1, 3, 5]}
+    item = {"name": component.name, "params": stated}
+    model = {"name": "rpc_symvit", "params": dict(parts.model_params)}
+    data = DATA_OF.get(component.name, _data(parts))
+    yield _evaluation(parts, [item], data=data)
+    yield _evaluation(parts, [item], model=model)
+    yield _evaluation(parts, [item], data=SENTENCES)
+
+
+def _example_of_suite(catalog: Catalog, component: Component, parts: TaskParts) -> Iterator[SpecBody]:
+    item = {"suite": component.name}
+    for changes in ({}, {"protocol": "paper"}, {"model": ROBUST_MODEL}):
+        yield _evaluation(parts, [item], **changes)
+    yield _evaluation(parts, [item], data=DATA_OF.get(component.name, SENTENCES))
+    for data in ("imagenet", "ade20k", "wikitext"):
+        yield _evaluation(parts, [item], data={"name": data, "params": {}})
+        yield _evaluation(
+            parts, [item], model={"name": "rpc_symmlm_tiny", "params": {}}, data={"name": data, "params": {}}
+        )
+
+
+def _example_of_corruption(catalog: Catalog, component: Component, parts: TaskParts) -> Iterator[SpecBody]:
+    params = {"corruptions": [component.name], "severities": [1, 3, 5]}
+    yield _evaluation(parts, [{"name": "clean"}, {"name": "corruptions", "params": params}])
+
+
+def _example_of_words(catalog: Catalog, component: Component, parts: TaskParts) -> Iterator[SpecBody]:
+    params = {"words": {"name": component.name, "params": {}}}
+    yield _evaluation(parts, [{"name": "perplexity"}, {"name": "word_swap", "params": params}])
+
+
+Maker = Callable[[Catalog, Component, TaskParts], Iterator[SpecBody]]
+MAKERS: Mapping[str, Maker] = {
+    "model": _example_of_model,
+    "attention": _example_of_attention,
+    "data": _example_of_data,
+    "recipe": _example_of_recipe,
+    "suite": _example_of_suite,
+    "corruption": _example_of_corruption,
+    "words": _example_of_words,
+    **dict.fromkeys(EVALUATIONS, _example_of_evaluation),
+}

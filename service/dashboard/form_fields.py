@@ -1,0 +1,389 @@
+"""Form fields of a JSON Schema: a component's parameters as labelled inputs, and their texts as values.
+
+The name of a field is its place in the job's spec, with points: `model.params.depth`. An empty text is the
+default. A reference to another component is a choice of its name and, nested, its own parameters; the hidden
+field `<name>.shown` says for which choice those were drawn.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from assay.service.catalog.catalog import Catalog
+from assay.service.catalog.component import Component
+from assay.service.catalog.schema_text import choices, describe
+from assay.service.contract.errors import ErrorDetail
+
+Schema = Mapping[str, Any]
+Texts = Mapping[str, str]
+
+# The default in the list of a field with so many names or fewer is a choice; more names are typed.
+MAX_CHOICES = 60
+# References inside references that are drawn; deeper ones are edited as JSON.
+MAX_DEPTH = 4
+SHOWN = ".shown"
+INTEGER = re.compile(r"[+-]?\d{1,30}", re.ASCII)
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class FormField:
+    """An input of a form.
+
+    Attributes:
+        name: Place in the spec, with points.
+        label: Its last part.
+        control: "number", "text", "select" or "reference" (a select with nested fields).
+        value: The text; empty for the default.
+        default: The default as text; empty for a required field.
+        help: Its meaning.
+        allowed: The allowed values in words.
+        required: Whether there is no default.
+        choices: Names to choose from, or to suggest.
+        bounds: `min`, `max` and `step` of a number.
+        nested: Parameters of the chosen component.
+        kind: Of the chosen component; empty for other fields.
+        chosen: Name of the chosen component, that of the default included.
+    """
+
+    name: str
+    label: str
+    control: str
+    value: str = ""
+    default: str = ""
+    help: str = ""
+    allowed: str = ""
+    required: bool = False
+    choices: tuple[str, ...] = ()
+    bounds: tuple[tuple[str, str], ...] = ()
+    nested: tuple[FormField, ...] = ()
+    kind: str = ""
+    chosen: str = ""
+
+    @property
+    def count_set(self) -> int:
+        """How many of this field and the nested ones differ from the default."""
+        return bool(self.value) + sum(one.count_set for one in self.nested)
+
+
+def fields_of(
+    catalog: Catalog, schema: Schema, values: Mapping[str, Any], prefix: str, depth: int = 0
+) -> tuple[FormField, ...]:
+    """The fields of an object.
+
+    Args:
+        catalog: Has the components to choose from.
+        schema: Of the object; `$ref` may point into its own `$defs`.
+        values: Its properties as far as they differ from their defaults.
+        prefix: Place of the object in the spec, with a point at the end.
+        depth: References around it.
+    """
+    found = []
+    for name, given in schema["properties"].items():
+        part = resolved(given, schema)
+        value = values.get(name)
+        field = _field(part, f"{prefix}{name}", name, to_text(value) if name in values else "")
+        kind = kind_of(part)
+        if kind is not None:
+            field = _reference(catalog, part, kind, field, value, depth)
+        found.append(replace(field, required=name in schema.get("required", []) and "default" not in part))
+    return tuple(found)
+
+
+def plain_fields(schema: Schema) -> Iterator[FormField]:
+    """The fields of an object without values and without nested ones, as a table shows them."""
+    for name, given in schema["properties"].items():
+        part = resolved(given, schema)
+        field = _field(part, name, name, "")
+        kind = kind_of(part)
+        allowed = f"a component of kind {kind}" if kind is not None else field.allowed
+        required = name in schema.get("required", []) and "default" not in part
+        yield replace(field, allowed=allowed, required=required)
+
+
+def read_fields(
+    catalog: Catalog, schema: Schema, texts: Texts, prefix: str, depth: int = 0
+) -> dict[str, Any]:
+    """The properties of an object from the texts of its fields, without those that equal their defaults."""
+    values: dict[str, Any] = {}
+    for name, given in schema["properties"].items():
+        part, place = resolved(given, schema), f"{prefix}{name}"
+        kind = kind_of(part)
+        if kind is not None:
+            value = _read_reference(catalog, part, kind, texts, place, depth)
+        else:
+            value = from_text(part, texts.get(place, ""))
+        if value is not ABSENT and not is_default(part, value):
+            values[name] = value
+    return values
+
+
+def without_defaults(catalog: Catalog, schema: Schema, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The properties that differ from their defaults, nested components included."""
+    kept: dict[str, Any] = {}
+    for name, value in values.items():
+        part = resolved(schema["properties"].get(name, {}), schema)
+        kind = kind_of(part)
+        if kind is not None and isinstance(value, str):
+            value = {"name": value}
+        if kind is not None and isinstance(value, Mapping):
+            value = _reference_without_defaults(catalog, kind, value)
+        if not is_default(part, value):
+            kept[name] = value
+    return kept
+
+
+def _reference_without_defaults(catalog: Catalog, kind: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    nested = _known(catalog, kind, str(value.get("name", "")))
+    params = value.get("params")
+    if nested is not None and isinstance(params, Mapping):
+        params = without_defaults(catalog, nested.parameters, params)
+    rest = {key: one for key, one in value.items() if key != "params"}
+    return {**rest, "params": params} if params else rest
+
+
+def is_default(part: Schema, value: object) -> bool:
+    """Whether a value is the default of its schema."""
+    if "default" not in part:
+        return False
+    default = part["default"]
+    if isinstance(default, Mapping) and not default.get("params"):
+        default = {key: one for key, one in default.items() if key != "params"}
+    return same(value, default)
+
+
+def texts_of(fields: Iterable[FormField]) -> dict[str, str]:
+    """What a browser sends of these fields."""
+    texts: dict[str, str] = {}
+    for field in fields:
+        texts[field.name] = field.value
+        if field.control == "reference":
+            texts |= {field.name + SHOWN: field.chosen, **texts_of(field.nested)}
+    return texts
+
+
+def changed_components(texts: Texts) -> list[str]:
+    """Fields whose chosen component is another one than that whose parameters were drawn."""
+    return [
+        name.removesuffix(SHOWN)
+        for name, shown in texts.items()
+        if name.endswith(SHOWN) and texts.get(name.removesuffix(SHOWN), "") not in ("", shown)
+    ]
+
+
+def place_of(loc: Sequence[str | int], names: Iterable[str]) -> str | None:
+    """The field that an error is about: the nearest one at or above its place; None for none of them."""
+    known = set(names)
+    parts = [str(part) for part in loc]
+    for length in range(len(parts), 0, -1):
+        place = ".".join(parts[:length])
+        for candidate in (place, f"{place}.name"):
+            if candidate in known:
+                return candidate
+    return None
+
+
+def errors_by_field(
+    details: Sequence[ErrorDetail], names: Iterable[str]
+) -> dict[str, list[ErrorDetail]]:
+    """The errors of each field; those of no field under the empty name."""
+    known, found = set(names), dict[str, list[ErrorDetail]]()
+    for detail in details:
+        found.setdefault(place_of(detail.loc, known) or "", []).append(detail)
+    return found
+
+
+def with_values(schema: Schema, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema with other defaults, as those of a model that was trained before."""
+    properties = {
+        name: {**part, "default": values[name]} if name in values else part
+        for name, part in schema["properties"].items()
+    }
+    return {**schema, "properties": properties}
+
+
+def resolved(part: Schema, schema: Schema) -> dict[str, Any]:
+    """A property's schema without references into `$defs`."""
+    whole: dict[str, Any] = dict(part)
+    if "$ref" in part:
+        whole |= schema["$defs"][part["$ref"].rpartition("/")[2]]
+    if "anyOf" in whole:
+        whole["anyOf"] = [resolved(branch, schema) for branch in whole["anyOf"]]
+    return whole
+
+
+def kind_of(part: Schema) -> str | None:
+    """The kind of the component that a property refers to by an object; None for other properties."""
+    for branch in part.get("anyOf", [part]):
+        if "component" in branch and branch.get("type") != "string":
+            return str(branch["component"])
+    return None
+
+
+class _Absent:
+    """Stands for an empty field."""
+
+
+ABSENT = _Absent()
+
+
+def from_text(part: Schema, text: str) -> Any:
+    """The value that a text means under a schema; a text that means none stays, for the validation.
+
+    Returns:
+        ABSENT for an empty text.
+    """
+    text = text.strip()
+    if not text:
+        return ABSENT
+    branches = part.get("anyOf", [part])
+    for allowed in choices(part):
+        if text == to_text(allowed):
+            return allowed
+    for branch in branches:
+        value = _typed(branch, text)
+        if value is not ABSENT:
+            return value
+    return text
+
+
+def to_text(value: Any) -> str:
+    """A value as the text of its field; `from_text` reads it back."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        texts = [to_text(item) for item in value]
+        plain = all(text and text == text.strip() and "," not in text for text in texts)
+        return ", ".join(texts) if plain and texts and texts[0][0] != "[" else json.dumps(value)
+    return json.dumps(value)
+
+
+def same(first: object, second: object) -> bool:
+    """Whether two values of JSON are equal; 1.0 is 1, true is not."""
+    return json.dumps(_uniform(first), sort_keys=True) == json.dumps(_uniform(second), sort_keys=True)
+
+
+def _uniform(value: object) -> object:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_uniform(one) for one in value]
+    return {key: _uniform(one) for key, one in value.items()} if isinstance(value, Mapping) else value
+
+
+def _typed(branch: Schema, text: str) -> Any:
+    """The text as a value of one type, ABSENT where it is none."""
+    kind = branch.get("type")
+    if kind == "null" and text.lower() in ("null", "none"):
+        return None
+    if kind == "boolean" and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if kind == "integer" and INTEGER.fullmatch(text):
+        return int(text)
+    if (kind == "number" or branch.get("fraction")) and NUMBER.fullmatch(text):
+        number = int(text) if INTEGER.fullmatch(text) else float(text)
+        return number if math.isfinite(number) else ABSENT
+    if kind == "array":
+        return _list(branch, text)
+    return text if kind == "string" or branch.get("fraction") and "/" in text else ABSENT
+
+
+def _list(branch: Schema, text: str) -> Any:
+    if text.startswith("["):
+        try:
+            listed = json.loads(text)
+        except (ValueError, RecursionError):
+            return ABSENT
+        return listed if isinstance(listed, list) else ABSENT
+    items = branch.get("items", {})
+    values = [from_text(items, one) for one in text.removesuffix(",").split(",")]
+    if any(isinstance(value, str) for value in values) and items.get("type") in ("integer", "number"):
+        return ABSENT
+    return ["" if value is ABSENT else value for value in values]
+
+
+def _field(part: Schema, place: str, label: str, value: str) -> FormField:
+    """A field without a reference."""
+    branches = part.get("anyOf", [part])
+    listed = [to_text(choice) for choice in choices(part)]
+    types = {str(branch.get("type", "")) for branch in branches}
+    closed = all("enum" in branch or "const" in branch or branch.get("type") == "null" for branch in branches)
+    if types == {"boolean"} or types == {"boolean", "null"}:
+        listed, closed = ["true", "false"], True
+    if closed and "null" in types and "null" not in listed:
+        listed.append("null")
+    default = to_text(part["default"]) if "default" in part else ""
+    control = "select" if closed and len(listed) <= MAX_CHOICES else "text"
+    bounds: tuple[tuple[str, str], ...] = ()
+    if control == "text" and types in ({"integer"}, {"number"}):
+        control = "number"
+        bounds = (("step", "1" if types == {"integer"} else "any"),)
+        bounds += tuple((key[:3], json.dumps(part[key])) for key in ("minimum", "maximum") if key in part)
+    return FormField(
+        name=place,
+        label=label,
+        control=control,
+        value=value,
+        default=default,
+        help=str(part.get("description", "")),
+        allowed=describe(part) if kind_of(part) is None else "",
+        choices=tuple(listed[:MAX_CHOICES] if control == "text" else listed),
+        bounds=bounds,
+    )
+
+
+def _reference(
+    catalog: Catalog, part: Schema, kind: str, field: FormField, value: Any, depth: int
+) -> FormField:
+    """A field that chooses a component, with its parameters."""
+    branches = part.get("anyOf", [part])
+    fact = next((branch["having"] for branch in branches if "having" in branch), None)
+    names = [one.name for one in catalog.list(kind) if fact is None or fact in (one.facts or {})]
+    if any(branch.get("type") == "null" for branch in branches):
+        names.append("null")
+    default = part.get("default")
+    standard = default if isinstance(default, Mapping) else {}
+    given = value if isinstance(value, Mapping) else {}
+    chosen = str(given.get("name") or standard.get("name", ""))
+    component = _known(catalog, kind, chosen)
+    nested: tuple[FormField, ...] = ()
+    if component is not None and depth < MAX_DEPTH:
+        params = given.get("params", standard.get("params", {}) if not given else {})
+        nested = fields_of(catalog, component.parameters, params, f"{field.name}.params.", depth + 1)
+    text = to_text(value) if value is None and field.value else str(given.get("name", ""))
+    return replace(
+        field,
+        control="reference",
+        value="" if text == standard.get("name") else text,
+        default=str(standard.get("name", "null")) if "default" in part else "",
+        choices=tuple(names),
+        allowed=f"a component of kind {kind}",
+        nested=nested,
+        kind=kind,
+        chosen=chosen,
+    )
+
+
+def _read_reference(
+    catalog: Catalog, part: Schema, kind: str, texts: Texts, place: str, depth: int
+) -> Any:
+    text = texts.get(place, "").strip()
+    standard = part.get("default") if isinstance(part.get("default"), Mapping) else {}
+    name = text or str((standard or {}).get("name", ""))
+    if text == "null" or not name:
+        return None if text == "null" else ABSENT
+    component, params = _known(catalog, kind, name), dict[str, Any]()
+    if component is not None and depth < MAX_DEPTH:
+        params = read_fields(catalog, component.parameters, texts, f"{place}.params.", depth + 1)
+    if not text and not params:
+        return ABSENT
+    return {"name": name, "params": params} if params else {"name": name}
+
+
+def _known(catalog: Catalog, kind: str, name: str) -> Component | None:
+    return catalog.find(kind, name) if name in catalog.names(kind) else None
