@@ -17,6 +17,7 @@ from assay.attacks.kernel import Setting, State
 from assay.attacks.segmentation.kernel import PixelEnsemble, PixelExamples, begin, look, record
 from assay.attacks.segmentation.losses import IGNORE, PixelLoss
 from assay.attacks.threat import Ball
+from assay.service.contract.gallery import GalleryMaps
 from assay.workers.evaluation.engine.attacked_segmentation import AttackedPixels
 from assay.workers.evaluation.engine.segmentation_attack import attack_segmentation
 
@@ -250,3 +251,17 @@ def test_look_gives_gradients_only_where_they_are_wanted() -> None:
     assert (seen.gradient.flatten(1).abs().sum(1) > 0).tolist() == wants.tolist()
     assert (state["forward"].tolist(), state["backward"].tolist()) == ([1] * N, wants.long().tolist())
     assert seen.right.tolist() == [SIDE**2] * N
+
+
+def test_the_gallery_takes_no_passes_and_shows_what_counts() -> None:
+    attack, plain = sea(epsilon=EPSILON, steps=10), run(sea(epsilon=EPSILON, steps=10), keep_adversarial=True)
+    found = run(attack, ranks={row: N - row for row in range(N)}, keep_adversarial=True)
+    assert found.columns() == plain.columns()
+    assert found.gallery is not None
+    assert [item.id for item in found.gallery] == [IDS[row] for row in reversed(range(N))]
+    assert plain.gallery == ()
+    for item in found.gallery:
+        row = IDS.index(item.id)
+        assert isinstance(item, GalleryMaps)
+        assert (item.loss, item.succeeded) == (found.names[found.worst[row]], True)
+        assert item.accuracy_after == int(found.intersection[row, found.worst[row]].sum()) / SIDE**2
