@@ -135,7 +135,9 @@ def _related(catalog: Catalog, component: Component) -> Iterator[tuple[str, list
     ]
     if suites:
         yield "Suites that have it", suites
-    presets = [one for one in catalog.list(component.kind) if one.target == component.target and one != component]
+    presets = [
+        one for one in catalog.list(component.kind) if one.target == component.target and one != component
+    ]
     if presets:
         yield "Sizes and forms of the same code", presets
     if component.kind in (*OF_A_TASK, "suite"):

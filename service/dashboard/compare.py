@@ -17,7 +17,6 @@ from assay.service.api.deps import CatalogDep, StoreDep, find_job, only
 from assay.service.api.outcome_tables import read_result
 from assay.service.api.views import JobViews
 from assay.service.catalog.catalog import Catalog
-from assay.service.cli.output import split_params
 from assay.service.contract.results import EvaluationResult
 from assay.service.contract.states import JobState
 from assay.service.contract.studies import Adjustment
@@ -35,6 +34,7 @@ from assay.service.dashboard.disagreements import MAX_SHOWN, disagreements
 from assay.service.dashboard.forms import see
 from assay.service.dashboard.frame import render
 from assay.service.metrics.comparison import Comparison
+from assay.service.reports.numbers import split_params
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
 

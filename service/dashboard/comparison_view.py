@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from assay.service.cli.output import TESTS, WITHOUT, number, split_params
 from assay.service.contract.results import Unit, Warning
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY, Severity
 from assay.service.metrics.comparison import ComparedValue, Comparison, ComparisonRow
+from assay.service.reports.comparisons import TESTS
+from assay.service.reports.numbers import WITHOUT, number, split_params
 
 # Adjusted p below which a difference counts as one.
 LEVEL = 0.05

@@ -224,7 +224,9 @@ def example_of(catalog: Catalog, component: Component) -> SpecBody:
         except InvalidSpec:
             continue
         return body
-    raise NotFound(f"there is no example of the {component.kind} {component.name!r}: choose its parts yourself")
+    raise NotFound(
+        f"there is no example of the {component.kind} {component.name!r}: choose its parts yourself"
+    )
 
 
 def conditions_of(catalog: Catalog, spec: Mapping[str, Any]) -> list[str]:

@@ -188,9 +188,7 @@ def place_of(loc: Sequence[str | int], names: Iterable[str]) -> str | None:
     return None
 
 
-def errors_by_field(
-    details: Sequence[ErrorDetail], names: Iterable[str]
-) -> dict[str, list[ErrorDetail]]:
+def errors_by_field(details: Sequence[ErrorDetail], names: Iterable[str]) -> dict[str, list[ErrorDetail]]:
     """The errors of each field; those of no field under the empty name."""
     known, found = set(names), dict[str, list[ErrorDetail]]()
     for detail in details:
@@ -290,7 +288,7 @@ def _typed(branch: Schema, text: str) -> Any:
         return number if math.isfinite(number) else ABSENT
     if kind == "array":
         return _list(branch, text)
-    return text if kind == "string" or branch.get("fraction") and "/" in text else ABSENT
+    return text if kind == "string" or (branch.get("fraction") and "/" in text) else ABSENT
 
 
 def _list(branch: Schema, text: str) -> Any:
@@ -369,9 +367,7 @@ def _reference(
     )
 
 
-def _read_reference(
-    catalog: Catalog, part: Schema, kind: str, texts: Texts, place: str, depth: int
-) -> Any:
+def _read_reference(catalog: Catalog, part: Schema, kind: str, texts: Texts, place: str, depth: int) -> Any:
     text = texts.get(place, "").strip()
     standard = part.get("default") if isinstance(part.get("default"), Mapping) else {}
     name = text or str((standard or {}).get("name", ""))

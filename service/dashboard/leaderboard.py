@@ -69,7 +69,7 @@ def _entries(row: FinishedJobRow | None, catalog: Catalog) -> list[LeaderboardEn
     if row is None:
         return []
     planned = row.plan or row.provenance
-    provenance = row.provenance or {}
+    provenance: Mapping[str, Any] = row.provenance or {}
     evaluations: Sequence[PlannedEvaluation] = row.plan["evaluations"] if row.plan else ()
     job = MeasuredJob(
         job=row.id,

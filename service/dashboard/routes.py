@@ -10,7 +10,8 @@ from starlette.responses import Response
 
 from assay.service.api.deps import only
 from assay.service.contract.errors import NotFound
-from assay.service.dashboard import (, catalog, jobs, live, overview, submit
+from assay.service.dashboard import (
+    catalog,
     compare,
     examples,
     gallery,
@@ -21,6 +22,7 @@ from assay.service.dashboard import (, catalog, jobs, live, overview, submit
     overview,
     pictures,
     studies,
+    submit,
 )
 from assay.service.dashboard.compare import Comparisons
 from assay.service.dashboard.frame import HEADERS, STATIC, compressed, error_page, static_file
@@ -29,10 +31,21 @@ from assay.service.dashboard.live import LiveStates
 from assay.service.dashboard.studies import StudyTables
 
 files = APIRouter(include_in_schema=False)
-ROUTERS: list[APIRouter] = [
-    files,
-    *(module.router for module in (overview, jobs, live, submit, catalog)),
-]
+PAGES = (
+    overview,
+    jobs,
+    job,
+    gallery,
+    pictures,
+    examples,
+    live,
+    compare,
+    studies,
+    leaderboard,
+    submit,
+    catalog,
+)
+ROUTERS: list[APIRouter] = [files, *(module.router for module in PAGES)]
 
 
 @files.get(STATIC + "/{name}", dependencies=[only("v")])

@@ -195,9 +195,7 @@ def defaults_of_training(catalog: Catalog, model: Mapping[str, Any]) -> dict[str
     return {"name": model["name"], "params": params}
 
 
-def reduced(
-    catalog: Catalog, spec: Mapping[str, Any], trained: Mapping[str, Any] | None = None
-) -> SpecBody:
+def reduced(catalog: Catalog, spec: Mapping[str, Any], trained: Mapping[str, Any] | None = None) -> SpecBody:
     """A spec without what equals a default, and without what submission fills in.
 
     Args:
@@ -220,9 +218,7 @@ def reduced(
         if isinstance(weights, Mapping):
             filled_in = WEIGHTS_FILLED_IN if isinstance(weights.get("sha256"), str) else ()
             weights = {
-                name: value
-                for name, value in weights.items()
-                if value is not None and name not in filled_in
+                name: value for name, value in weights.items() if value is not None and name not in filled_in
             }
         body["model"] = {name: value for name, value in body["model"].items() if name != "weights"}
         body["model"] |= {"weights": weights} if weights else {}

@@ -22,7 +22,6 @@ from assay.service.api.deps import (
     only,
 )
 from assay.service.api.study_results import results_of
-from assay.service.cli.output import number
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults
 from assay.service.contract.results import Unit
 from assay.service.contract.states import RETRYABLE, TERMINAL
@@ -34,6 +33,7 @@ from assay.service.dashboard.forms import FormDep, see
 from assay.service.dashboard.frame import render
 from assay.service.dashboard.live import MAX_JOBS
 from assay.service.metrics.study_tables import TESTS, label, lines
+from assay.service.reports.numbers import number
 from assay.service.store.rows import StudyRow
 from assay.service.store.tenants import TenantStore
 

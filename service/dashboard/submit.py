@@ -127,7 +127,9 @@ def new_job(
     chosen = [name for name, value in given.items() if value]
     if len(chosen) > 1:
         message = f"give one of {', '.join(STARTS)}"
-        raise InvalidSpec(message, [ErrorDetail(loc=["query", chosen[1]], message=message, allowed=list(STARTS))])
+        raise InvalidSpec(
+            message, [ErrorDetail(loc=["query", chosen[1]], message=message, allowed=list(STARTS))]
+        )
     if not chosen:
         spec = dict(NEW)
         for kind, name in (("model", model), ("data", data)):
@@ -275,7 +277,9 @@ def _page(request: Request, service: Submission, state: PageState) -> Response:
             form = spec_form.form_of(catalog, spec, trained)
     if form is None and state.text is None:
         state.text = json.dumps(spec, indent=2, ensure_ascii=False)
-        state.notice = state.notice or "This job is edited as JSON: it is larger than a form, or of another shape."
+        state.notice = (
+            state.notice or "This job is edited as JSON: it is larger than a form, or of another shape."
+        )
     details = state.error.details[:MAX_SHOWN_PROBLEMS] if state.error is not None else []
     errors = errors_by_field(details, form.texts() if form is not None else ())
     values = {
@@ -310,7 +314,10 @@ def _addable(catalog: Catalog, spec: Mapping[str, Any]) -> list[tuple[str, list[
     tasks = set(catalog.find("data", str(name)).tasks) if known else None
     groups: list[tuple[str, list[Component]]] = []
     others: list[Component] = []
-    for title, kinds in (("Suites", ("suite",)), *((f"{kind.capitalize()}s", (kind,)) for kind in EVALUATIONS)):
+    for title, kinds in (
+        ("Suites", ("suite",)),
+        *((f"{kind.capitalize()}s", (kind,)) for kind in EVALUATIONS),
+    ):
         entries = [entry for kind in kinds for entry in catalog.list(kind)]
         fitting = [one for one in entries if tasks is None or not one.tasks or tasks & set(one.tasks)]
         others += [one for one in entries if one not in fitting]

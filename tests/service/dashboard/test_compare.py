@@ -47,9 +47,7 @@ def test_values_differences_and_marks(api: httpx.Client, finished: Callable[...,
     assert "p (Benjamini-Hochberg)" in page(api, f"/compare?jobs={first},{second}&adjust=benjamini_hochberg")
 
 
-def test_the_baseline_is_the_first_or_the_chosen_job(
-    api: httpx.Client, finished: Callable[..., str]
-) -> None:
+def test_the_baseline_is_the_first_or_the_chosen_job(api: httpx.Client, finished: Callable[..., str]) -> None:
     first = finished([1] * 40, [1] * 40, name="all right")
     second = finished([1] * 40, [0] * 40, name="all wrong")
     text = page(api, f"/compare?jobs={first},{second}&baseline={second}")
@@ -176,7 +174,11 @@ def test_long_comparisons_have_pages(
 
 
 def test_a_tenant_compares_its_own_jobs(
-    api: httpx.Client, finished: Callable[..., str], serve: Callable[..., Any], settings: Any, app_store: Store
+    api: httpx.Client,
+    finished: Callable[..., str],
+    serve: Callable[..., Any],
+    settings: Any,
+    app_store: Store,
 ) -> None:
     first, second = finished([1, 1], [1, 0]), finished([1, 1], [0, 0])
     key = app_store.keys.create("other", ["read"], tenant="other")[1]
