@@ -146,11 +146,12 @@ def _jobs(
         NoResults: a job has none yet, or no job of the tag has any.
     """
     rows, jobs = [], []
-    for row in _tagged(store, choice.tag, limit) if choice.tag else _named(store, choice, limit):
+    by_tag = choice.tag is not None and choice.jobs is None
+    for row in _tagged(store, choice.tag or "", limit) if by_tag else _named(store, choice, limit):
         try:
             results = finished_results(store, row, catalog)
         except NoResults:
-            if not choice.tag:
+            if not by_tag:
                 raise
             continue
         rows.append(row)

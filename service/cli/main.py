@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from assay.service.cli import arguments, commands, job_arguments, output, plots, study_arguments
+from assay.service.cli import arguments, commands, job_arguments, output, plots, reports, study_arguments
 from assay.service.cli.arguments import Command
 from assay.service.client import KEY_VARIABLE
 from assay.service.contract.errors import AssayError, Unauthorized
@@ -83,6 +83,7 @@ def build_parser() -> argparse.ArgumentParser:
     job_arguments.add_reading(subcommands)
     job_arguments.add_results(subcommands)
     plots.add_plots(subcommands)
+    reports.add_reports(subcommands)
     job_arguments.add_signatures(subcommands)
     job_arguments.add_changing(subcommands)
     return parser

@@ -19,6 +19,7 @@ from assay.service.client.artifacts import ArtifactCalls
 from assay.service.client.checkpoints import CheckpointCalls
 from assay.service.client.events import followed
 from assay.service.client.plots import PlotCalls
+from assay.service.client.reports import ReportCalls
 from assay.service.client.result_views import ResultsView
 from assay.service.client.studies import StudyCalls
 from assay.service.client.transport import API, BadAnswer, parsed, part
@@ -28,7 +29,7 @@ from assay.service.contract.limits import QuotaStatus, Tenant
 from assay.service.contract.results import Job, Page
 
 
-class AssayClient(StudyCalls, CheckpointCalls, ArtifactCalls, PlotCalls, AdministrationCalls):
+class AssayClient(StudyCalls, CheckpointCalls, ArtifactCalls, PlotCalls, ReportCalls, AdministrationCalls):
     """Client of one service. Close it, or use it in a `with` block.
 
     Args:

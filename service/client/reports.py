@@ -1,0 +1,74 @@
+"""The Python client's calls for reports and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from assay.service.client.transport import API, Connection
+from assay.service.contract.studies import Adjustment
+
+JobIds = str | Sequence[str]
+
+
+class ReportCalls(Connection):
+    """Fetches reports and tables of several jobs."""
+
+    def report(
+        self,
+        jobs: JobIds | None = None,
+        *,
+        tag: str | None = None,
+        format: str = "html",  # noqa: A002 (the contract's name)
+        adjust: Adjustment = "holm",
+    ) -> str:
+        """A report on one to ten jobs; as CSV, a row for each number of up to 200 jobs.
+
+        Args:
+            jobs: id, or ids.
+            tag: in place of ids: all jobs with this tag and results.
+            format: "html", one page with plots that needs nothing else; "md", "tex" or "csv".
+            adjust: how p-values are adjusted for the number of tests.
+
+        Raises:
+            InvalidSpec: too many jobs, or neither ids nor a tag.
+            NoResults: a job has none yet.
+        """
+        params = {**_choice(jobs, tag), "format": format, "adjust": adjust}
+        return self._call("GET", f"{API}/report", params=params).text
+
+    def table(
+        self,
+        jobs: JobIds | None = None,
+        *,
+        tag: str | None = None,
+        rows: str = "attack",
+        columns: str = "model",
+        metric: str | None = None,
+        format: str = "md",  # noqa: A002 (the contract's name)
+        adjust: Adjustment = "holm",
+    ) -> str:
+        """A table of up to 200 jobs, each value with its interval.
+
+        Args:
+            jobs: id, or ids.
+            tag: in place of ids: all jobs with this tag and results.
+            rows: field of the rows: attack, model, data, protocol, metric, part, seed, name, job, or a
+                parameter.
+            columns: field of the columns.
+            metric: the metric; None shows the first one of each evaluation.
+            format: "md", "latex", "csv" or "html".
+            adjust: how the p-values that decide what is bold are adjusted for the number of tests.
+
+        Raises:
+            InvalidSpec: no such field or metric, or too many jobs.
+            NoResults: a job has none yet.
+        """
+        chosen = {} if metric is None else {"metric": metric}
+        params = {**_choice(jobs, tag), "rows": rows, "columns": columns, **chosen}
+        params |= {"format": format, "adjust": adjust}
+        return self._call("GET", f"{API}/table", params=params).text
+
+
+def _choice(jobs: JobIds | None, tag: str | None) -> dict[str, str]:
+    given = {} if jobs is None else {"jobs": jobs if isinstance(jobs, str) else ",".join(jobs)}
+    return given if tag is None else {**given, "tag": tag}

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from typing import Any
+
+import httpx
+import pytest
+
+from assay.service.reports import figures
+
+JOBS = "/api/v1/jobs"
+REPORT = "/api/v1/report"
+TABLE = "/api/v1/table"
+SVG = b'<svg xmlns="http://www.w3.org/2000/svg"/>'
+
+
+@pytest.fixture(autouse=True)
+def _drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rendering has its own tests, and takes seconds."""
+    monkeypatch.setattr(figures, "render", lambda *_, **__: SVG)
+
+
+@pytest.fixture
+def finished(
+    api: httpx.Client, worker: Any, evaluate_body: Callable[..., dict[str, Any]]
+) -> Callable[..., str]:
+    def finished(*correct: list[int], **fields: Any) -> str:
+        job_id = str(api.post(JOBS, json=evaluate_body(**fields)).json()["id"])
+        worker.run(job_id, *correct)
+        return job_id
+
+    return finished
+
+
+@pytest.fixture
+def pair(finished: Callable[..., str]) -> str:
+    first = finished([1] * 12, [1] * 12, name="first <script>alert(1)</script>", tags=["pair"])
+    return f"{first},{finished([0] * 12, [0] * 12, name='second_& 100 %', tags=['pair'])}"
+
+
+class Tags(HTMLParser):
+    """Collects the tags and addresses of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+        self.addresses: list[str] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        self.addresses += [str(value) for name, value in attrs if name in ("src", "srcset", "href")]
+        if tag not in ("meta", "img", "source", "link"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_page_loads_nothing_and_escapes_names(api: httpx.Client, pair: str) -> None:
+    answer = api.get(REPORT, params={"jobs": pair})
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert "sandbox" in answer.headers["content-security-policy"]
+    tags = Tags()
+    tags.feed(answer.text)
+    assert not tags.open
+    assert "script" not in tags.seen
+    assert "link" not in tags.seen
+    assert all(address.startswith(("data:image/svg+xml;", "#")) for address in tags.addresses)
+    assert "first &lt;script&gt;" in answer.text
+    assert "Comparison" in answer.text
+    assert "weights_sha256" in answer.text or "Provenance" in answer.text
+
+
+def test_bold_only_where_all_differences_are_significant(api: httpx.Client, pair: str) -> None:
+    page = api.get(TABLE, params={"jobs": pair, "columns": "name"}).text
+    first, second = (line for line in page.splitlines() if line.startswith(("| clean", "| pgd")))
+    for line in (first, second):
+        assert line.count("**") == 2
+        assert line.index("**100.0 %**") < line.index("0.0 % [", line.index("**100"))
+    alone = api.get(TABLE, params={"jobs": pair.split(",")[0]}).text
+    assert "**" not in alone
+    few = api.get(TABLE, params={"tag": "pair", "columns": "name", "format": "latex"}).text
+    assert few.count(r"\textbf{100.0\,\%}") == 2
+
+
+def test_equal_jobs_have_no_bold_number(api: httpx.Client, finished: Callable[..., str]) -> None:
+    jobs = ",".join(finished([1, 1, 0, 1], [0, 1, 0, 1]) for _ in range(3))
+    assert "**" not in api.get(TABLE, params={"jobs": jobs, "columns": "job"}).text
+
+
+def test_latex_escapes_and_states_protocol_and_n(api: httpx.Client, pair: str) -> None:
+    text = api.get(REPORT, params={"jobs": pair, "format": "tex"}).text
+    assert r"second\_\& 100 \%" in text
+    assert r"\begin{document}" not in text
+    assert "protocol: pixel" in text
+    assert "n: 12" in text
+    assert text.count(r"\begin{tabular}") == text.count(r"\toprule") == 2
+
+
+def test_tidy_csv(api: httpx.Client, finished: Callable[..., str]) -> None:
+    job = finished([1, 1, 1, 1], [1, 1, 0, 1], name="=1+1")
+    rows = list(csv.DictReader(api.get(REPORT, params={"jobs": job, "format": "csv"}).text.splitlines()))
+    found = [row for row in rows if row["attack"] == "pgd" and row["metric"] == "top1"]
+    assert [(row["job"], row["name"], float(row["value"]), row["n"]) for row in found] == [
+        (job, "'=1+1", 0.75, "4")
+    ]
+    assert found[0]["epsilon"]
+    assert not [row for row in rows if row["attack"] == "clean" and row["epsilon"]]
+
+
+def test_markdown_report(api: httpx.Client, pair: str) -> None:
+    text = api.get(REPORT, params={"jobs": pair, "format": "md"}).text
+    assert text.startswith("# Robustness of 2 jobs")
+    assert "<script>" not in text
+    assert "## Comparison" in text
+
+
+def test_columns_tell_numbers_apart(api: httpx.Client, finished: Callable[..., str]) -> None:
+    jobs = ",".join(finished([1, 1], [1, 0], seed=seed) for seed in (0, 1))
+    head = api.get(TABLE, params={"jobs": jobs}).text.splitlines()[0]
+    assert re.search(r"seed 0 \| \S+, seed 1", head)
+
+
+@pytest.mark.parametrize(
+    ("params", "field", "near"),
+    [
+        ({"rows": "atack"}, "rows", "attack"),
+        ({"columns": "modl"}, "columns", "model"),
+        ({"columns": "epsilonn"}, "columns", "epsilon"),
+        ({"metric": "top11"}, "metric", "top1"),
+        ({"rows": "model"}, "columns", None),
+    ],
+)
+def test_misspelt_fields_are_named(
+    api: httpx.Client, finished: Callable[..., str], params: dict[str, str], field: str, near: str | None
+) -> None:
+    answer = api.get(TABLE, params={"jobs": finished([1], [1]), **params})
+    assert answer.status_code == 422
+    detail = answer.json()["error"]["details"][0]
+    assert (detail["loc"], detail["nearest"]) == (["query", field], near)
+
+
+def test_number_of_jobs_is_limited(api: httpx.Client, finished: Callable[..., str]) -> None:
+    ids = [finished([1], [1], tags=["many"]) for _ in range(11)]
+    answer = api.get(REPORT, params={"jobs": ",".join(ids)})
+    assert answer.status_code == 422
+    assert "allowed: 10; a table takes 200" in answer.json()["error"]["message"]
+    assert api.get(REPORT, params={"tag": "many"}).status_code == 422
+    assert api.get(REPORT, params={"tag": "many", "format": "csv"}).status_code == 200
+    assert api.get(TABLE, params={"tag": "many", "rows": "job"}).text.count("\n| 0") == 11
+
+
+def test_jobs_must_be_named(api: httpx.Client, finished: Callable[..., str]) -> None:
+    job = finished([1], [1])
+    for params in ({}, {"jobs": f"{job},{job}"}, {"jobs": job, "tag": "x"}):
+        assert api.get(REPORT, params=params).json()["error"]["type"] == "invalid_spec"
+    assert api.get(REPORT, params={"jobs": "x"}).json()["error"]["type"] == "not_found"
+    assert api.get(REPORT, params={"tag": "unused"}).json()["error"]["type"] == "no_results"

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.service.cli.main import main
+from assay.service.client import AssayClient
+
+JOB = "01jd3q0x5v8f7m2n9k4t6w1z0y"
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, dict[str, Any]]]:
+    found: list[tuple[Any, dict[str, Any]]] = []
+
+    def answer(_: AssayClient, jobs: Any, **options: Any) -> str:
+        found.append((jobs, options))
+        return "a\r\nb\n"
+
+    monkeypatch.setattr(AssayClient, "report", answer)
+    monkeypatch.setattr(AssayClient, "table", answer)
+    return found
+
+
+@pytest.mark.parametrize("ending", ["csv", "html", "md", "tex"])
+def test_ending_is_the_format(
+    calls: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], ending: str
+) -> None:
+    target = tmp_path / "new" / f"report.{ending}"
+    assert main(["report", JOB, "-o", str(target)]) == 0
+    assert target.read_bytes() == b"a\r\nb\n"
+    assert calls == [([JOB], {"tag": None, "format": ending, "adjust": "holm"})]
+    assert capsys.readouterr().out == f"{target}\n"
+
+
+def test_table_is_printed_or_written(
+    calls: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["table", "--tag", "paper", "--rows", "epsilon", "--metric", "top1"]) == 0
+    jobs, options = calls[0]
+    assert (jobs, options["tag"], options["rows"], options["columns"]) == (None, "paper", "epsilon", "model")
+    assert "a" in capsys.readouterr().out
+    assert main(["table", JOB, "--format", "latex", "-o", str(tmp_path / "t.tex")]) == 0
+    assert (tmp_path / "t.tex").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["report", JOB, "-o", "report.pdf"], "allowed: .html, .md, .tex, .csv"),
+        (["report"], "give job ids, or --tag"),
+        (["table", JOB, "--tag", "x"], "give job ids, or --tag"),
+    ],
+)
+def test_wrong_usage(
+    calls: list[Any], capsys: pytest.CaptureFixture[str], arguments: list[str], error: str
+) -> None:
+    assert main(arguments) == 2
+    assert error in capsys.readouterr().err
+    assert not calls
