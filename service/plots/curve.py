@@ -14,7 +14,16 @@ from assay.service.plots.series import (
     attacked,
     interval_text,
 )
-from assay.service.plots.theme import Spec, Values, cycled, frame, percent, shortened
+from assay.service.plots.theme import (
+    Spec,
+    Values,
+    cycled,
+    dashed_lines,
+    frame,
+    percent,
+    shortened,
+    with_lines,
+)
 
 TITLE = "Accuracy against epsilon"
 NEEDS = "an attack with an epsilon"
@@ -61,6 +70,7 @@ def _panel(rows: Sequence[Measured], *, several: bool) -> Spec:
         {"field": "interval", "type": "nominal", "title": "95 % interval"},
         {"field": "n", "type": "quantitative"},
     ]
+    order = told["shape"]["sort"]
     ends = {"y": {**y, "field": "low"}, "y2": {"field": "high"}}
     color, detail = told["color"], {"field": "attack", "type": "nominal"}
     layers: list[Spec] = [
@@ -68,10 +78,7 @@ def _panel(rows: Sequence[Measured], *, several: bool) -> Spec:
             "mark": {"type": "area", "opacity": 0.16, "line": False},
             "encoding": {"x": x, **ends, "color": color, "detail": detail},
         },
-        {
-            "mark": {"type": "line"},
-            "encoding": {"x": x, "y": y, "color": color, "strokeDash": told["strokeDash"], "detail": detail},
-        },
+        *dashed_lines(len(order), {"x": x, "y": y, "color": color, "detail": detail}),
         {
             "mark": {"type": "point", "filled": True, "size": 34, "opacity": 1},
             "encoding": {"x": x, "y": y, "color": color, "shape": told["shape"], "tooltip": tooltip},
@@ -81,7 +88,8 @@ def _panel(rows: Sequence[Measured], *, several: bool) -> Spec:
         layers.append(_published_layer(published, x, y, told))
     if direct:
         layers.append(_names_layer(points, attacks, x, y, color))
-    return {"data": {"values": points}, "layer": layers}
+    dashed = with_lines(points, told["shape"]["field"], order)
+    return {"data": {"values": dashed}, "layer": layers}
 
 
 def _axes(row: Measured) -> tuple[Spec, Spec]:

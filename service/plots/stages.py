@@ -14,7 +14,7 @@ from assay.service.plots.series import (
     setting_label,
     unattacked_accuracy,
 )
-from assay.service.plots.theme import Spec, Values, cycled, frame, percent
+from assay.service.plots.theme import Spec, Values, cycled, dashed_lines, frame, percent, with_lines
 
 TITLE = "Accuracy left after each stage"
 NEEDS = "an ensemble of attacks with more than one stage"
@@ -90,7 +90,8 @@ def _point(
 def _panel(heading: str, lines: Sequence[Values], *, several: bool) -> Spec:
     points = [point for line in lines for point in line]
     order = [p["stage"] for p in sorted({p["stage"]: p for p in points}.values(), key=lambda p: p["place"])]
-    told = cycled("job", list(dict.fromkeys(p["job"] for p in points)), title="Job", legend=several)
+    names = list(dict.fromkeys(p["job"] for p in points))
+    told = cycled("job", names, title="Job", legend=several)
     x: Spec = {
         "field": "stage",
         "type": "ordinal",
@@ -113,10 +114,7 @@ def _panel(heading: str, lines: Sequence[Values], *, several: bool) -> Spec:
         *({"field": field, "type": "quantitative"} for field in ("entered", "broken", "passes", "seconds")),
     ]
     layers: list[Spec] = [
-        {
-            "mark": {"type": "line", "interpolate": "step"},
-            "encoding": {"x": x, "y": y, "color": told["color"], "strokeDash": told["strokeDash"]},
-        },
+        *dashed_lines(len(names), {"x": x, "y": y, "color": told["color"]}, interpolate="step"),
         {
             "mark": {"type": "point", "filled": True, "size": 36, "opacity": 1},
             "encoding": {"x": x, "y": y, "color": told["color"], "shape": told["shape"], "tooltip": tooltip},
@@ -134,4 +132,9 @@ def _panel(heading: str, lines: Sequence[Values], *, several: bool) -> Spec:
         layers = [area, *layers, text]
     width = max(160, STEP * len(order))
     title = {"text": heading, "fontWeight": "normal", "fontSize": 10, "offset": 10}
-    return {"title": title, "width": width, "data": {"values": points}, "layer": layers}
+    return {
+        "title": title,
+        "width": width,
+        "data": {"values": with_lines(points, "job", names)},
+        "layer": layers,
+    }

@@ -22,6 +22,7 @@ FONT = "Liberation Sans, Arimo, Helvetica, Arial, sans-serif"
 # In pixels, of which a PDF has 72 to the inch: with axes and legend a column of 3.3 inches or little more.
 WIDTH, HEIGHT = 250, 170
 MAX_LABEL = 60
+LINE = "line"
 MAX_TITLE = 90
 
 # Yellow is missing on white, and dark blue on black: they are hard to see there.
@@ -58,7 +59,6 @@ def config(scheme: Scheme) -> Spec:
         "titleFontSize": 9,
         "titleFontWeight": "normal",
         "labelLimit": 230,
-        "symbolStrokeWidth": 1.5,
         "symbolSize": 45,
         "symbolOpacity": 1,
         "symbolBaseFillColor": ink,
@@ -147,9 +147,7 @@ def percent(value: float | None) -> str:
 
 
 def cycled(field: str, order: Sequence[str], *, title: str | None, legend: bool = True) -> dict[str, Spec]:
-    """The encodings `color`, `shape` and `strokeDash` of a field.
-
-    Channels of one field and title share a legend.
+    """The encodings `color` and `shape` of a field, which share a legend where the title is the same.
 
     Args:
         field: nominal.
@@ -159,12 +157,32 @@ def cycled(field: str, order: Sequence[str], *, title: str | None, legend: bool 
     """
     shown: Spec = {"title": title} if legend else {"legend": None}
     common: Spec = {"field": field, "type": "nominal", "sort": list(order), **shown}
-
-    def scale(values: Sequence[Any]) -> Spec:
-        return {"domain": list(order), "range": [values[place % len(values)] for place in range(len(order))]}
-
+    shapes = [SHAPES[place % len(SHAPES)] for place in range(len(order))]
     return {
         "color": {**common, "scale": {"domain": list(order)}},
-        "shape": {**common, "scale": scale(SHAPES)},
-        "strokeDash": {**common, "scale": scale(DASHES), "legend": None},
+        "shape": {**common, "scale": {"domain": list(order), "range": shapes}},
     }
+
+
+def with_lines(points: Values, field: str, order: Sequence[str]) -> Values:
+    """The points with the number of their line's dash."""
+    places = {value: place % len(DASHES) for place, value in enumerate(order)}
+    return [{**point, LINE: places[point[field]]} for point in points]
+
+
+def dashed_lines(count: int, encoding: Spec, **mark: Any) -> list[Spec]:
+    """A layer for each dash: as a channel, dashes would cut into the marks of the legend.
+
+    Args:
+        count: of the values of the field that `with_lines` was given.
+        encoding: of all of them.
+        mark: further properties of the lines.
+    """
+    return [
+        {
+            "transform": [{"filter": {"field": LINE, "equal": place}}],
+            "mark": {"type": "line", "strokeDash": dash, **mark},
+            "encoding": encoding,
+        }
+        for place, dash in enumerate(DASHES[:count])
+    ]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assay.service.plots.series import LabelledResults, labels_of
-from assay.service.plots.theme import Spec, Values, cycled, frame, percent
+from assay.service.plots.theme import Spec, Values, cycled, dashed_lines, frame, percent, with_lines
 
 TITLE = "Training"
 NEEDS = "a training job that ended after plots were introduced"
@@ -45,7 +45,7 @@ def training(jobs: Sequence[LabelledResults]) -> Spec | None:
     epochs = max(point["epoch"] for point in [*losses, *shares])
     description = f"{TITLE}: {epochs} epochs; at the end {', '.join(last)}."
     subtitle = "" if len(jobs) > 1 else jobs[0].label
-    apart = {"scale": dict.fromkeys(("color", "shape", "strokeDash"), "independent")}
+    apart = {"scale": dict.fromkeys(("color", "shape"), "independent")}
     body: Spec = {"vconcat": panels, "resolve": apart} if len(panels) > 1 else panels[0]
     return frame("training", TITLE, body, description=description, subtitle=subtitle)
 
@@ -69,7 +69,8 @@ def _points(
 
 
 def _panel(points: Values, y: Spec) -> Spec:
-    told = cycled("series", list(dict.fromkeys(point["series"] for point in points)), title=None)
+    names = list(dict.fromkeys(point["series"] for point in points))
+    told = cycled("series", names, title=None)
     tooltip = [
         {"field": "series", "type": "nominal"},
         {"field": "epoch", "type": "quantitative"},
@@ -88,9 +89,9 @@ def _panel(points: Values, y: Spec) -> Spec:
     few = len({point["epoch"] for point in points}) <= 30
     return {
         "height": 120,
-        "data": {"values": points},
+        "data": {"values": with_lines(points, "series", names)},
         "layer": [
-            {"mark": {"type": "line"}, "encoding": {**encoding, "strokeDash": told["strokeDash"]}},
+            *dashed_lines(len(names), encoding),
             {
                 "mark": {"type": "point", "filled": True, "size": 22 if few else 4, "opacity": 1},
                 "encoding": {**encoding, "shape": told["shape"], "tooltip": tooltip},
