@@ -20,9 +20,10 @@ from assay.service.metrics.classification import COLUMNS
 from assay.service.metrics.intervals import wilson
 from assay.service.metrics.table import joined
 from assay.service.metrics.tables import TABLES
+from assay.service.plots.render import RenderError
 from assay.service.store.rows import Finished, JobRow, OutcomeRow
 from assay.service.store.store import Store
-from assay.workers.jobs import merge
+from assay.workers.jobs import merge, plots
 from assay.workers.supervision.completion import finish_job, merge_and_finish
 from tests.support.jobs import add, claim, evaluate_spec, train_spec
 from tests.support.outcomes import columns, rows
@@ -242,7 +243,9 @@ def test_saving_twice_changes_nothing(store: Store, tmp_path: Path) -> None:
         states.append((store.results.of(job.id), files, store.jobs.get(job.id).state))
     assert states[0] == states[1]
     assert states[0][2] == "succeeded"
-    assert sorted(files) == ["outcomes-000-pgd.csv", "outcomes-001-pgd.csv"]
+    tables = [name for name in sorted(files) if not name.startswith("plot-")]
+    assert tables == ["outcomes-000-pgd.csv", "outcomes-001-pgd.csv"]
+    assert "plot-curve.vl.json" in files
     assert {p.name for p in chosen.folder(job.id).iterdir()} == set(files), "no half-written files"
 
 
@@ -253,6 +256,27 @@ def test_an_evaluation_is_merged_before_the_job_is_done(store: Store, tmp_path: 
     merge_and_finish(store, settings(tmp_path), held, finished)
     assert list(store.results.of(job.id)) == [1]
     assert store.jobs.get(job.id).state == "running"
+
+
+def test_a_plot_that_cannot_be_rendered_fails_no_job(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    formats = []
+
+    def render(spec: dict[str, Any], format: str) -> bytes:  # noqa: A002
+        formats.append(format)
+        if spec["usermeta"]["assay"]["kind"] == "curve":
+            raise RenderError("crashed")
+        return b"<svg/>"
+
+    monkeypatch.setattr(plots, "render", render)
+    job = measured_job(store)
+    finish_job(store, settings(tmp_path, render_plots=True), job.id)
+    assert store.jobs.get(job.id).state == "succeeded"
+    names = {one.name for one in store.artifacts.of(job.id)}
+    assert {"plot-curve.vl.json", "plot-cost.vl.json", "plot-cost.svg"} <= names
+    assert "plot-curve.svg" not in names
+    assert set(formats) == {"svg"}
 
 
 def a_claim(store: Store) -> Any:
