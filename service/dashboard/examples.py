@@ -99,6 +99,7 @@ def show_examples(
         "choice": choice,
         "filters": FILTERS if "clean_correct" in columns else ("wrong", "right"),
         "labels": _labels(columns),
+        "judged": "correct" in columns,
         "smallest": SMALLEST,
         "titles": TITLES,
         "numeric": {name for name in names if _numeric(columns[name])},

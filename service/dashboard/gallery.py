@@ -35,6 +35,8 @@ router = APIRouter(include_in_schema=False)
 
 # Of the page of a job: galleries that are tried until one can be read, and examples that are shown of it.
 TRIED, PREVIEWED = 3, 4
+# Of a text; galleries have up to 256.
+MAX_WORDS = 100
 # Small pictures are shown larger, at least so wide.
 SHOWN_WIDTH = 128
 
@@ -96,6 +98,7 @@ def show_gallery(
         "items": shown_items(gallery),
         "legend": [one for one in gallery.classes if one.colour is not None],
         "labels": _labels(store, job),
+        "max_words": MAX_WORDS,
     }
     return render(request, "gallery.html", values)
 

@@ -27,6 +27,8 @@ from assay.service.dashboard.snippets import json_body, snippets
 router = APIRouter(include_in_schema=False)
 
 MAX_FILES = 100
+# Kinds of plots in which a single job is a single point.
+OF_SEVERAL = frozenset({"tradeoff"})
 
 
 @router.get("/jobs/{job_id}", dependencies=[only("page")])
@@ -53,7 +55,7 @@ def show_job(
     files = store.artifacts.of(job.id)
     galleries = gallery_files(files)
     specs = {} if results is None else plots_with(store, settings, job, results)
-    plots = [plot_summary(job, kind, spec) for kind, spec in specs.items()]
+    plots = [plot_summary(job, kind, spec) for kind, spec in specs.items() if kind not in OF_SEVERAL]
     values = {
         "title": view.name.strip() or view.id,
         "section": "/jobs",

@@ -1,0 +1,223 @@
+"""Page of a job, without a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+
+from assay.service.contract.results import Results
+from assay.service.dashboard.job_facts import OTHERWISE, REMEDIES
+from assay.service.dashboard.result_rows import MAX_ROWS, shown_results
+from assay.service.settings import Settings
+from assay.service.store.store import Store
+from tests.service.dashboard.test_pages import NAMES, Tags, page
+
+Make = Callable[..., dict[str, Any]]
+SECTIONS = ("results", "examples", "provenance", "log", "files", "made")
+
+
+def submitted(api: httpx.Client, body: dict[str, Any]) -> str:
+    answer = api.post("/api/v1/jobs", json=body)
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["id"])
+
+
+def warning(code: str, message: str, severity: str, **evidence: Any) -> dict[str, Any]:
+    return {"code": code, "message": message, "severity": severity, "evidence": evidence}
+
+
+def metric(value: float | None) -> dict[str, Any]:
+    return {
+        "value": value,
+        "n": 4,
+        "ci_low": 0.1,
+        "ci_high": 0.9,
+        "ci_method": "wilson",
+        "higher_is_better": True,
+        "unit": "proportion",
+    }
+
+
+def evaluation(name: str = "pgd", *, metrics: int = 1, **changes: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "params": {"epsilon": "2/255", "steps": 10, "norm": None},
+        "data": {"name": "digits", "params": {}},
+        "protocol": "pixel",
+        "backend": "native",
+        "metrics": {f"metric{i}": metric(0.5) for i in range(metrics)},
+        "seconds": 1.0,
+        "forward_passes": 4,
+        "backward_passes": 0,
+    } | changes
+
+
+def results(*evaluations: dict[str, Any], warnings: Any = ()) -> Results:
+    return Results.model_validate(
+        {
+            "job": "x",
+            "complete": True,
+            "evaluations": evaluations,
+            "warnings": list(warnings),
+            "provenance": None,
+        }
+    )
+
+
+def test_a_finished_job_is_shown_with_everything(api: httpx.Client, worker: Any, evaluate_body: Make) -> None:
+    job = submitted(api, evaluate_body(name="measured", tags=["one"]))
+    worker.run(job, [1, 1, 0, 1], [1, 0, 0, 1])
+    text = page(api, f"/jobs/{job}")
+    tags = Tags(text).found
+    ids = [attributes["id"] for _, attributes in tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    links = {attributes.get("href") for tag, attributes in tags if tag == "a"}
+    for section in SECTIONS:
+        assert section in ids
+        assert f"#{section}" in links
+    # Every place that the page names is on it.
+    assert {link[1:] for link in links if link and link.startswith("#")} <= set(ids)
+    assert "75.0 %" in text
+    for path in (f"/submit?from={job}", f"/compare?jobs={job}", f"/jobs/{job}/examples/1", "/jobs?tag=one"):
+        assert path in links
+    for form in ("html", "md", "tex"):
+        assert f"/api/v1/report?jobs={job}&format={form}" in links
+    assert f'action="/jobs/{job}/cancel"' not in text
+    assert f'action="/jobs/{job}/delete"' in text
+    assert "Not complete" not in text
+
+
+def test_a_running_job_is_live_and_its_results_are_not_complete(
+    api: httpx.Client, worker: Any, evaluate_body: Make
+) -> None:
+    job = submitted(api, evaluate_body())
+    text = page(api, f"/jobs/{job}")
+    assert f'data-live="{job}" data-reload' in text
+    assert "No results yet" in text
+    worker.plan(job)
+    worker.evaluate(job, [1, 1, 0, 1])
+    text = page(api, f"/jobs/{job}")
+    assert "Not complete." in text
+    assert "1 of 2 evaluations have no result yet" in text
+    assert f'action="/jobs/{job}/cancel"' in text
+
+
+def test_a_failed_job_says_what_to_do(api: httpx.Client, worker: Any, evaluate_body: Make) -> None:
+    job = submitted(api, evaluate_body())
+    worker.fail(job)
+    text = page(api, f"/jobs/{job}")
+    assert "8 GB were not enough" in text
+    assert REMEDIES["out_of_memory"] in text
+    assert OTHERWISE not in text
+    assert f'action="/jobs/{job}/retry"' in text
+    assert "No evaluation has finished" in text
+
+
+def test_a_waiting_job_links_to_the_one_that_it_waits_for(
+    api: httpx.Client, train_body: Make, evaluate_body: Make
+) -> None:
+    source = submitted(api, train_body(name="the source"))
+    model = {"name": "tiny_vit", "params": {"width": 16}, "weights": {"job": source}}
+    job = submitted(api, evaluate_body(model=model))
+    text = page(api, f"/jobs/{job}")
+    assert "Waits for the weights of" in text
+    assert f'<a href="/jobs/{source}"><bdi>the source</bdi></a>' in text
+
+
+def test_a_training_job_has_no_evaluations_of_its_own(
+    api: httpx.Client, worker: Any, train_body: Make
+) -> None:
+    job = submitted(api, train_body())
+    worker.train(job)
+    assert "no measurements of its own" in page(api, f"/jobs/{job}")
+
+
+def test_no_name_breaks_the_page(api: httpx.Client, worker: Any, evaluate_body: Make) -> None:
+    for name in NAMES:
+        shown = name.replace("\x00", "")
+        job = submitted(api, evaluate_body(name=shown[:200], tags=[shown[:60]]))
+        worker.run(job, [1, 0], [0, 0])
+        for path in (f"/jobs/{job}", f"/jobs/{job}/examples/0"):
+            text = page(api, path)
+            assert len([tag for tag, _ in Tags(text).found if tag == "script"]) == 1
+            assert "<img src=x" not in text
+            assert ">49<" not in text
+            assert "\u202e" not in text
+            assert "\x1b" not in text
+
+
+def test_wrong_pages_and_ids_are_refused(api: httpx.Client, worker: Any, evaluate_body: Make) -> None:
+    job = submitted(api, evaluate_body())
+    worker.run(job, [1, 0], [0, 0])
+    assert "there is no page 2" in page(api, f"/jobs/{job}?page=2", 422)
+    page(api, f"/jobs/{job}?page=0", 422)
+    assert "query.pag" in page(api, f"/jobs/{job}?pag=1", 422)
+    page(api, f"/jobs/{'0' * 26}", 404)
+    page(api, "/jobs/nothing", 404)
+
+
+def test_another_tenant_sees_nothing(
+    settings: Settings, app_store: Store, serve: Any, evaluate_body: Make
+) -> None:
+    first = app_store.keys.create("one", ["submit"], tenant="one")[1]
+    other = app_store.keys.create("two", ["submit"], tenant="two")[1]
+    with serve(settings.model_copy(update={"require_keys": True}), app_store) as api:
+        body = evaluate_body()
+        mine = {"Authorization": f"Bearer {first}"}
+        job = api.post("/api/v1/jobs", json=body, headers=mine).json()["id"]
+        paths = (
+            f"/jobs/{job}",
+            f"/jobs/{job}/examples/0",
+            f"/jobs/{job}/gallery/0",
+            f"/jobs/{job}/gallery/0/0/clean.png",
+            f"/jobs/{job}/pictures/plot.svg",
+        )
+        theirs = {"Authorization": f"Bearer {other}", "Accept": "text/html"}
+        assert api.get(paths[0], headers=mine | {"Accept": "text/html"}).status_code == 200
+        for path in paths:
+            answer = api.get(path, headers=theirs)
+            assert answer.status_code == 404
+            assert f"no job {job}" in answer.text or "there is no job" in answer.text
+
+
+def test_a_warning_is_shown_once_with_its_evaluations() -> None:
+    same = warning("subset", "half of it", "note")
+    grave = warning("batch_dependent", "beware", "invalid")
+    shown = shown_results(
+        results(
+            evaluation(warnings=[same]),
+            evaluation("square", warnings=[same, grave]),
+            warnings=[warning("top5_upper_bound", "all alike", "note", evaluations=[1, 7])],
+        )
+    )
+    found = [(one.number, one.warning.code, one.places, one.everywhere) for one in shown.warnings]
+    assert found == [
+        (1, "batch_dependent", (1,), False),
+        (2, "top5_upper_bound", (1,), False),
+        (3, "subset", (0, 1), True),
+    ]
+    assert [one.number for one in shown.evaluations[1].warnings] == [1, 2, 3]
+
+
+def test_parameters_that_differ_are_beside_the_name() -> None:
+    other = evaluation(params={"epsilon": "4/255", "steps": 10, "norm": None})
+    shown = shown_results(results(evaluation(), other, evaluation("clean", params={})))
+    assert [one.label for one in shown.evaluations] == ["pgd epsilon=2/255", "pgd epsilon=4/255", "clean"]
+    assert any("steps=10" in line for line in shown.shared)
+
+
+def test_long_results_come_in_pages() -> None:
+    many = [evaluation(metrics=100) for _ in range(7)]
+    shown = shown_results(results(*many))
+    assert shown.pages == (0, 3, 6, 7)
+    assert [len(shown.page(number)) for number in (1, 2, 3)] == [3, 3, 1]
+    assert shown_results(results(evaluation(metrics=MAX_ROWS + 1))).pages == (0, 1)
+    assert shown_results(results()).pages == (0, 0)
+
+
+def test_published_numbers_stand_beside_the_measured_metric() -> None:
+    reference = {"metric": "metric0", "value": 0.842, "source": "a paper", "protocol": "paper"}
+    shown = shown_results(results(evaluation(reference=[reference]))).evaluations[0]
+    assert shown.references["metric0"][0][0] == "84.2 %"
