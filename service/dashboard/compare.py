@@ -15,6 +15,7 @@ from starlette.responses import Response
 from assay.service.api import compare as api
 from assay.service.api.deps import CatalogDep, StoreDep, find_job, only
 from assay.service.api.outcome_tables import read_result
+from assay.service.api.results import finished_results
 from assay.service.api.views import JobViews
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.results import EvaluationResult
@@ -34,6 +35,7 @@ from assay.service.dashboard.disagreements import MAX_SHOWN, disagreements
 from assay.service.dashboard.forms import see
 from assay.service.dashboard.frame import render
 from assay.service.metrics.comparison import Comparison
+from assay.service.plots.kinds import KINDS, LabelledResults
 from assay.service.reports.numbers import split_params
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
@@ -44,6 +46,8 @@ MIN_JOBS = 2
 PICKED_JOBS = 30
 ROWS_PER_PAGE = 100
 MAX_KEPT_ROWS = 20_000
+# Those that say more of several jobs together.
+PLOTS = ("curve", "stages", "tradeoff", "cost")
 NAMES = ("jobs", "adjust", "baseline", "evaluation", "metrics", "page", "choose", "search", "do")
 JobList = Annotated[str, Query(max_length=2000)]
 
@@ -55,10 +59,12 @@ class Compared:
     Attributes:
         comparison: with the first job.
         evaluations: position and text of each of the first job's.
+        plots: kind, title and description of the plots that overlay the jobs.
     """
 
     comparison: Comparison
     evaluations: list[tuple[int, str]]
+    plots: list[tuple[str, str, str]]
 
 
 class Comparisons:
@@ -79,7 +85,7 @@ class Comparisons:
             if ended and key in self._known:
                 self._known.move_to_end(key)
                 return self._known[key]
-        made = _compare(store, catalog, ids, adjust)
+        made = _compare(store, catalog, rows, adjust)
         if ended:
             with self._lock:
                 self._known[key] = made
@@ -88,16 +94,21 @@ class Comparisons:
         return made
 
 
-def _compare(store: TenantStore, catalog: Catalog, ids: Sequence[str], adjust: Adjustment) -> Compared:
-    comparison = api.compare_jobs(",".join(ids), store, catalog, adjust, "json")
+def _compare(store: TenantStore, catalog: Catalog, rows: Sequence[JobRow], adjust: Adjustment) -> Compared:
+    comparison = api.compare_jobs(",".join(row.id for row in rows), store, catalog, adjust, "json")
     assert isinstance(comparison, Comparison)
-    first = _results(store, ids[0])
+    first = _results(store, rows[0].id)
     texts, _ = split_params([(one.name, one.params) for one in first.values()])
     evaluations = [
         (position, f"{one.name} {text}".strip())
         for (position, one), text in zip(first.items(), texts, strict=True)
     ]
-    return Compared(comparison, evaluations)
+    labelled = [LabelledResults(row.name or row.id, finished_results(store, row, catalog)) for row in rows]
+    specs = {kind: KINDS[kind].build(labelled) for kind in PLOTS}
+    plots = [
+        (kind, KINDS[kind].title, spec["description"]) for kind, spec in specs.items() if spec is not None
+    ]
+    return Compared(comparison, evaluations, plots)
 
 
 def _results(store: TenantStore, job_id: str) -> dict[int, EvaluationResult]:
@@ -141,6 +152,7 @@ def compare(
             zip(letters_of(compared.comparison.jobs).values(), JobViews(store, rows).all(), strict=True)
         ),
         "choice": choice,
+        "plots": compared.plots,
         **_table(compared.comparison, choice, page),
         **_examples(store, compared, evaluation),
     }

@@ -26,6 +26,7 @@ from assay.service.metrics.leaderboard import (
     leaderboard_entries,
     ranked,
 )
+from assay.service.plots.kinds import KINDS
 from assay.service.store.leaderboard import MAX_JOBS, FinishedJobRow
 from assay.service.store.tenants import TenantStore
 
@@ -36,6 +37,8 @@ MAX_KEPT_JOBS = 3 * MAX_JOBS
 SHOWN_GROUPS = 8
 ROWS_OF_GROUPS = 20
 ROWS_OF_ONE = 200
+PLOTS = ("tradeoff", "cost")
+MAX_PLOTTED = 10
 FILTERS = ("data", "protocol", "threat", "model", "seed", "examples", "signed", "whole")
 Yes = Literal["", "yes"]
 SeedText = Annotated[str, Query(max_length=20, pattern=r"^[0-9]*$")]
@@ -91,6 +94,7 @@ class Board:
     Attributes:
         shown: the first of them.
         count: of all of them.
+        plotted: ids of the jobs in its plots; empty without attack.
         examples: what tells the group's examples from others, in an address.
         address: of the page with this group alone.
     """
@@ -98,6 +102,7 @@ class Board:
     group: LeaderboardGroup
     shown: list[RankedEntry]
     count: int
+    plotted: list[str]
     examples: str
     address: str
 
@@ -140,6 +145,7 @@ def leaderboard(
         "signed": store.leaderboards.signed(
             {row.entry.job for board in boards[:SHOWN_GROUPS] for row in board.shown}
         ),
+        "plots": [(kind, KINDS[kind].title) for kind in PLOTS],
         "cut": MAX_JOBS if cut else None,
         "jobs": len(job_ids),
     }
@@ -186,16 +192,16 @@ def _boards(entries: Iterable[LeaderboardEntry], filters: Mapping[str, str]) -> 
         groups.setdefault(entry.group, []).append(entry)
     ordered = sorted(groups, key=lambda one: (not one.norm, -len(groups[one]), one))
     most = ROWS_OF_ONE if len(ordered) == 1 else ROWS_OF_GROUPS
-    return [
-        Board(
-            group,
-            ranked(groups[group])[:most],
-            len(groups[group]),
-            _examples(group),
-            _address(group, filters),
-        )
-        for group in ordered
-    ]
+    return [_board(group, groups[group], most, filters) for group in ordered]
+
+
+def _board(
+    group: LeaderboardGroup, entries: Sequence[LeaderboardEntry], most: int, filters: Mapping[str, str]
+) -> Board:
+    rows = ranked(entries)[:most]
+    # The plots take an accuracy without attack from the same job.
+    plotted = [row.entry.job for row in rows if group.norm and row.entry.clean is not None][:MAX_PLOTTED]
+    return Board(group, rows, len(entries), plotted, _examples(group), _address(group, filters))
 
 
 def _address(group: LeaderboardGroup, filters: Mapping[str, str]) -> str:

@@ -1,0 +1,127 @@
+"""The page that ranks finished evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from assay.service.dashboard import leaderboard
+from assay.service.store.store import Store
+
+Make = Callable[..., dict[str, Any]]
+PAGE = {"Accept": "text/html"}
+
+
+@pytest.fixture
+def finished(api: httpx.Client, worker: Any, evaluate_body: Make) -> Callable[..., str]:
+    def finished(correct: list[int], **changes: Any) -> str:
+        body = evaluate_body(evaluations=[{"name": "clean"}], **changes)
+        job_id = str(api.post("/api/v1/jobs", json=body).json()["id"])
+        worker.run(job_id, correct)
+        return job_id
+
+    return finished
+
+
+def page(api: httpx.Client, path: str, status: int = 200) -> str:
+    answer = api.get(path, headers=PAGE)
+    assert answer.status_code == status, answer.text[:2000]
+    return answer.text
+
+
+def test_an_empty_leaderboard(api: httpx.Client) -> None:
+    assert "No evaluation has finished" in page(api, "/leaderboard")
+
+
+def test_jobs_are_ranked_and_other_examples_stand_apart(
+    api: httpx.Client, finished: Callable[..., str]
+) -> None:
+    worse, better = finished([1, 0, 0, 0]), finished([1, 1, 1, 0], model={"name": "other_vit"})
+    text = page(api, "/leaderboard")
+    assert text.index(better) < text.index(worse)
+    assert "2 jobs on 4 examples" in text
+    assert "not told apart" in text
+    finished([1, 1])
+    text = page(api, "/leaderboard")
+    assert "2 jobs on 4 examples" in text
+    assert "1 job on 2 examples" in text
+
+
+def test_filters_choose_and_refuse(api: httpx.Client, finished: Callable[..., str]) -> None:
+    first, second = finished([1, 0], seed=3), finished([1, 1], model={"name": "other_vit"})
+    for query, kept, gone in (
+        ("model=other_vit", second, first),
+        ("seed=3", first, second),
+        ("data=digits&protocol=pixel&threat=no+attack&seed=3", first, second),
+    ):
+        text = page(api, f"/leaderboard?{query}")
+        assert kept in text, query
+        assert gone not in text, query
+    assert "No finished evaluation matches" in page(api, "/leaderboard?signed=yes")
+    assert "No finished evaluation matches" in page(api, "/leaderboard?examples=x")
+    assert "<code>other_vit</code>" in page(api, "/leaderboard?model=other_vti", 422)
+    assert "query.modle" in page(api, "/leaderboard?modle=x", 422)
+    page(api, "/leaderboard?seed=x", 422)
+
+
+def test_signed_results_are_marked(api: httpx.Client, finished: Callable[..., str], app_store: Store) -> None:
+    first, second = finished([1, 0]), finished([1, 1])
+    assert ">signed</span>" not in page(api, "/leaderboard")
+    app_store.artifacts.add(first, "signature.json", "p", 1, "0" * 64, "application/json")
+    assert page(api, "/leaderboard").count(">signed</span>") == 1
+    text = page(api, "/leaderboard?signed=yes")
+    assert first in text
+    assert second not in text
+
+
+def test_a_job_is_read_once_and_gone_when_it_is_deleted(
+    api: httpx.Client, finished: Callable[..., str], app_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = finished([1, 0]), finished([1, 1])
+    assert first in page(api, "/leaderboard")
+    monkeypatch.setattr(app_store.leaderboards, "read", None)
+    app_store.jobs.delete(first)
+    text = page(api, "/leaderboard")
+    assert first not in text
+    assert second in text
+
+
+def test_long_tables_are_cut_and_told(
+    api: httpx.Client, finished: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaderboard, "ROWS_OF_GROUPS", 1)
+    monkeypatch.setattr(leaderboard, "SHOWN_GROUPS", 1)
+    for correct in ([1, 0], [1, 1], [1, 1, 1]):
+        finished(correct)
+    text = page(api, "/leaderboard")
+    assert "2 jobs on 2 examples" in text
+    assert "show more" in text
+    assert "Other tables" in text
+    assert "3 examples</a>: 1 jobs" in text
+
+
+def test_names_are_escaped(api: httpx.Client, finished: Callable[..., str]) -> None:
+    finished([1, 0], name="<script>alert(1)</script>\u202e" + "x" * 60)
+    text = page(api, "/leaderboard")
+    assert "<script>alert" not in text
+    assert "&lt;script&gt;" in text
+
+
+def test_a_tenant_sees_its_own(
+    api: httpx.Client,
+    finished: Callable[..., str],
+    serve: Callable[..., Any],
+    settings: Any,
+    app_store: Store,
+) -> None:
+    first = finished([1, 0])
+    key = app_store.keys.create("other", ["read"], tenant="other")[1]
+    headers = {**PAGE, "Authorization": f"Bearer {key}"}
+    assert first in page(api, "/leaderboard")
+    with serve(settings.model_copy(update={"require_keys": True}), app_store) as other:
+        text = other.get("/leaderboard", headers=headers).text
+    assert "No evaluation has finished" in text
+    assert first not in text

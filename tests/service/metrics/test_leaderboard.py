@@ -1,0 +1,174 @@
+"""Entries and ranks of leaderboards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from assay.service.contract.results import EvaluationResult, Metric, Reference, Warning
+from assay.service.contract.threat import Threat
+from assay.service.metrics.intervals import wilson
+from assay.service.metrics.leaderboard import (
+    UNATTACKED,
+    LeaderboardEntry,
+    MeasuredJob,
+    leaderboard_entries,
+    ranked,
+)
+
+THREATS = {
+    "noise": Threat(knowledge="noise"),
+    "step": Threat(knowledge="white_box", search="single_step"),
+    "ascent": Threat(knowledge="white_box", search="iterative"),
+    "round": Threat(knowledge="white_box", search="iterative", norm="L2"),
+    "many": Threat(knowledge="white_box", search="ensemble"),
+}
+DIGITS = {"name": "digits", "params": {}}
+
+
+def metric(correct: int, n: int = 100) -> Metric:
+    low, high = wilson(correct, n)
+    return Metric(value=correct / n, n=n, ci_low=low, ci_high=high, ci_method="wilson", higher_is_better=True)
+
+
+def row(name: str, correct: int, epsilon: Any = None, n: int = 100, **changes: Any) -> EvaluationResult:
+    attack = name in THREATS
+    values: dict[str, Any] = {
+        "name": name,
+        "params": {"epsilon": epsilon} if attack else {},
+        "data": DIGITS,
+        "protocol": "pixel",
+        "backend": "native",
+        "metrics": {"top1": metric(correct, n)},
+        "seconds": 2.0,
+        "forward_passes": n,
+        "backward_passes": 10 * n if attack else 0,
+    }
+    return EvaluationResult.model_validate(values | changes)
+
+
+def job(*rows: EvaluationResult, **changes: Any) -> MeasuredJob:
+    values: dict[str, Any] = {
+        "job": "j",
+        "name": "",
+        "model": "vit",
+        "seed": 0,
+        "weights_sha256": None,
+        "data_sha256": {"digits": "d" * 64},
+        "available": dict.fromkeys(range(len(rows)), 200),
+        "evaluations": dict(enumerate(rows)),
+    }
+    return MeasuredJob(**(values | changes))
+
+
+def entries(*rows: EvaluationResult, **changes: Any) -> dict[str, LeaderboardEntry]:
+    found = leaderboard_entries(job(*rows, **changes), THREATS.get)
+    assert len({one.group for one in found}) == len(found)
+    return {one.group.threat: one for one in found}
+
+
+def test_the_lowest_accuracy_of_a_threat_counts() -> None:
+    found = entries(
+        row("clean", 90), row("step", 50, "8/255"), row("ascent", 30, 8 / 255), row("ascent", 70, "2/255")
+    )
+    assert set(found) == {UNATTACKED, "Linf 8/255", "Linf 2/255"}
+    one = found["Linf 8/255"]
+    assert (one.metric.value, one.attack, one.attacks) == (0.3, "ascent", ("step", "ascent"))
+    assert one.clean is not None
+    assert one.clean.value == 0.9
+    assert (one.passes, one.seconds) == (2200, 4.0)
+    assert not one.ensemble
+    assert found[UNATTACKED].metric.value == 0.9
+
+
+def test_an_ensemble_is_named_among_equals() -> None:
+    found = entries(row("ascent", 10, "8/255"), row("many", 10, "8/255"))
+    assert (found["Linf 8/255"].attack, found["Linf 8/255"].ensemble) == ("many", True)
+    assert found["Linf 8/255"].clean is None
+
+
+def test_noise_and_rows_without_accuracy_or_epsilon_have_no_entry() -> None:
+    unknown = row("clean", 50, params={"epsilon": 0.1})
+    without = row("clean", 50).model_copy(update={"metrics": {}})
+    corrupted = row("clean", 50, breakdown=[{"corruption": "fog", "severity": 1, "metrics": {}}])
+    assert entries(row("noise", 80, "8/255"), row("ascent", 10), unknown, without, corrupted) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "epsilon", "label"),
+    [
+        ("ascent", "8/255", "Linf 8/255"),
+        ("ascent", 0.1, "Linf 0.1"),
+        ("ascent", 0.0, "Linf 0"),
+        ("ascent", 0.5 / 255, "Linf 0.001961"),
+        ("round", 0.5, "L2 0.5"),
+    ],
+)
+def test_threats_are_named_by_norm_and_epsilon(name: str, epsilon: Any, label: str) -> None:
+    assert set(entries(row(name, 10, epsilon))) == {label}
+
+
+def test_other_examples_and_protocols_are_other_groups() -> None:
+    rows = [row("ascent", 10, "8/255")]
+    same = leaderboard_entries(job(*rows), THREATS.get)[0].group
+    others = [
+        job(row("ascent", 10, "8/255", n=50)),
+        job(row("ascent", 10, "8/255", protocol="paper")),
+        job(*rows, data_sha256={"digits": "e" * 64}),
+        job(row("ascent", 10, "8/255", data={"name": "digits", "params": {"folder": "x"}})),
+    ]
+    for other in others:
+        assert leaderboard_entries(other, THREATS.get)[0].group != same
+    assert leaderboard_entries(job(*rows, model="other", seed=3), THREATS.get)[0].group == same
+    assert not same.whole
+    assert leaderboard_entries(job(*rows, available={0: 100}), THREATS.get)[0].group.whole
+
+
+def test_an_unattacked_row_with_fewer_parameters_is_the_clean_one() -> None:
+    noisy = row("clean", 20, params={"rate": 0.1})
+    assert entries(noisy, row("clean", 90))[UNATTACKED].metric.value == 0.9
+
+
+def test_parameters_and_published_numbers() -> None:
+    size = Metric(value=5.0, n=3, ci_low=5.0, ci_high=5.0, ci_method="exact", higher_is_better=False)
+    counted = row("efficiency", 0).model_copy(update={"metrics": {"parameters": size}})
+    told = [
+        Reference(metric=name, value=0.2, source="a paper", protocol="paper") for name in ("top1", "top5")
+    ]
+    found = entries(row("clean", 90, reference=told), row("ascent", 10, "8/255"), counted)
+    assert found["Linf 8/255"].parameters == 5.0
+    assert [one.metric for one in found["Linf 8/255"].clean_references] == ["top1"]
+    assert found["Linf 8/255"].references == ()
+
+
+def board(*correct: int, **changes: Any) -> list[LeaderboardEntry]:
+    return [
+        leaderboard_entries(job(row("ascent", one, "8/255", **changes), job=f"j{index}"), THREATS.get)[0]
+        for index, one in enumerate(correct)
+    ]
+
+
+def test_ranks_are_shared_by_equals_and_overlap_is_marked() -> None:
+    found = ranked(board(10, 50, 52, 50))
+    assert [(one.entry.job, one.rank, one.distinct) for one in found] == [
+        ("j2", 1, False),
+        ("j1", 2, False),
+        ("j3", 2, False),
+        ("j0", 4, True),
+    ]
+
+
+def test_an_invalid_number_has_no_rank() -> None:
+    wrong = Warning(code="leaks_future", message="m", severity="invalid")
+    fine, invalid = board(10)[0], board(90, warnings=[wrong])[0]
+    found = ranked([invalid, fine])
+    assert [(one.rank, one.entry.invalid) for one in found] == [(1, False), (None, True)]
+    assert ranked([invalid])[0].rank is None
+    assert ranked([]) == []
+
+
+def test_warnings_across_the_job_are_told_of_attacked_rows_alone() -> None:
+    found = entries(row("clean", 95), row("step", 10, "8/255"), row("ascent", 60, "8/255"))
+    codes = {threat: [str(one.code) for one in entry.warnings] for threat, entry in found.items()}
+    assert codes == {UNATTACKED: [], "Linf 8/255": ["single_step_stronger_than_iterative"]}
