@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,9 +32,12 @@ from assay.service.plots.kinds import KINDS
 from assay.service.store.leaderboard import MAX_JOBS, FinishedJobRow
 from assay.service.store.tenants import TenantStore
 
+logger = logging.getLogger(__name__)
 router = APIRouter(include_in_schema=False)
 
-READ_AT_ONCE = 100
+READ_NOW = 40
+# Between the pieces of the thread that reads the others: pages are served meanwhile.
+PAUSE_SECONDS = 0.02
 MAX_KEPT_JOBS = 3 * MAX_JOBS
 SHOWN_GROUPS = 8
 ROWS_OF_GROUPS = 20
@@ -45,27 +50,60 @@ SeedText = Annotated[str, Query(max_length=20, pattern=r"^[0-9]*$")]
 
 
 class LeaderboardCache:
-    """Entries of finished jobs, which do not change; of the jobs that were asked for last."""
+    """Entries of finished jobs, which do not change; of the jobs that were asked for last.
+
+    A page waits for `READ_NOW` jobs at most: a thread reads the others.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: OrderedDict[str, list[LeaderboardEntry]] = OrderedDict()
+        self._reader: threading.Thread | None = None
 
-    def of(self, store: TenantStore, catalog: Catalog, job_ids: Sequence[str]) -> list[LeaderboardEntry]:
-        """The entries of jobs that the caller sees."""
+    def of(
+        self, store: TenantStore, catalog: Catalog, job_ids: Sequence[str]
+    ) -> tuple[list[LeaderboardEntry], int]:
+        """The entries of jobs that the caller sees, and the number of jobs that are not read yet."""
         with self._lock:
             missing = [job_id for job_id in job_ids if job_id not in self._known]
-            for start in range(0, len(missing), READ_AT_ONCE):
-                piece = missing[start : start + READ_AT_ONCE]
-                rows = {row.id: row for row in store.leaderboards.read(piece)}
-                for job_id in piece:
-                    self._known[job_id] = _entries(rows.get(job_id), catalog)
-            for job_id in job_ids:
+        self._read(store, catalog, missing[:READ_NOW])
+        if later := missing[READ_NOW:]:
+            self._start(store, catalog, later)
+        with self._lock:
+            known = [job_id for job_id in job_ids if job_id in self._known]
+            for job_id in known:
                 self._known.move_to_end(job_id)
-            found = [entry for job_id in job_ids for entry in self._known[job_id]]
+            return [entry for job_id in known for entry in self._known[job_id]], len(job_ids) - len(known)
+
+    def wait(self) -> None:
+        """Returns when the thread has read its jobs."""
+        if (reader := self._reader) is not None:
+            reader.join()
+
+    def _start(self, store: TenantStore, catalog: Catalog, job_ids: Sequence[str]) -> None:
+        with self._lock:
+            if self._reader is None or not self._reader.is_alive():
+                self._reader = threading.Thread(
+                    target=self._read_all, args=(store, catalog, job_ids), daemon=True
+                )
+                self._reader.start()
+
+    def _read_all(self, store: TenantStore, catalog: Catalog, job_ids: Sequence[str]) -> None:
+        try:
+            for start in range(0, len(job_ids), READ_NOW):
+                self._read(store, catalog, job_ids[start : start + READ_NOW])
+                time.sleep(PAUSE_SECONDS)
+        except Exception:
+            # The next page tries again, and tells what is wrong.
+            logger.exception("the leaderboard's jobs could not be read")
+
+    def _read(self, store: TenantStore, catalog: Catalog, job_ids: Sequence[str]) -> None:
+        rows = {row.id: row for row in store.leaderboards.read(job_ids)} if job_ids else {}
+        found = {job_id: _entries(rows.get(job_id), catalog) for job_id in job_ids}
+        with self._lock:
+            self._known |= found
             while len(self._known) > MAX_KEPT_JOBS:
                 self._known.popitem(last=False)
-        return found
 
 
 def _entries(row: FinishedJobRow | None, catalog: Catalog) -> list[LeaderboardEntry]:
@@ -126,11 +164,12 @@ def leaderboard(
     filters |= {"examples": examples, "signed": signed, "whole": whole}
     job_ids, cut = store.leaderboards.newest()
     cache: LeaderboardCache = request.app.state.leaderboard
-    entries = cache.of(store, catalog, job_ids)
+    entries, unread = cache.of(store, catalog, job_ids)
     options = _options(entries)
     for name in ("data", "protocol", "threat", "model"):
         check_choice(name, filters[name], options[name])
-    found = [entry for entry in entries if _matches(entry, filters)]
+    fitting = {group: _fits(group, filters) for group in {entry.group for entry in entries}}
+    found = [entry for entry in entries if fitting[entry.group] and _matches(entry, filters)]
     if signed:
         known = store.leaderboards.signed({entry.job for entry in found})
         found = [entry for entry in found if entry.job in known]
@@ -147,7 +186,8 @@ def leaderboard(
         ),
         "plots": [(kind, KINDS[kind].title) for kind in PLOTS],
         "cut": MAX_JOBS if cut else None,
-        "jobs": len(job_ids),
+        "unread": unread,
+        "address": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
     }
     return render(request, "leaderboard.html", values)
 
@@ -166,19 +206,20 @@ def _options(entries: Iterable[LeaderboardEntry]) -> dict[str, list[str]]:
     }
 
 
-def _matches(entry: LeaderboardEntry, filters: Mapping[str, str]) -> bool:
-    group = entry.group
+def _fits(group: LeaderboardGroup, filters: Mapping[str, str]) -> bool:
     wanted = {
         "data": group.data,
         "protocol": group.protocol,
         "threat": group.threat,
-        "model": entry.model,
-        "seed": str(entry.seed),
         "examples": _examples(group),
     }
     if any(filters[name] and filters[name] != value for name, value in wanted.items()):
         return False
     return group.whole or not filters["whole"]
+
+
+def _matches(entry: LeaderboardEntry, filters: Mapping[str, str]) -> bool:
+    return filters["model"] in ("", entry.model) and filters["seed"] in ("", str(entry.seed))
 
 
 def _examples(group: LeaderboardGroup) -> str:
@@ -198,7 +239,7 @@ def _boards(entries: Iterable[LeaderboardEntry], filters: Mapping[str, str]) -> 
 def _board(
     group: LeaderboardGroup, entries: Sequence[LeaderboardEntry], most: int, filters: Mapping[str, str]
 ) -> Board:
-    rows = ranked(entries)[:most]
+    rows = ranked(entries, most)
     # The plots take an accuracy without attack from the same job.
     plotted = [row.entry.job for row in rows if group.norm and row.entry.clean is not None][:MAX_PLOTTED]
     return Board(group, rows, len(entries), plotted, _examples(group), _address(group, filters))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from assay.service.contract.corruption_cells import content_label
@@ -115,7 +116,7 @@ class LeaderboardEntry:
     clean_references: tuple[Reference, ...]
     warnings: tuple[Warning, ...]
 
-    @property
+    @cached_property
     def invalid(self) -> bool:
         """Whether a warning says that the number is not what its name says."""
         return any(warning.severity == SEVERITIES[0] for warning in self.warnings)
@@ -165,20 +166,21 @@ def leaderboard_entries(job: MeasuredJob, threat_of: ThreatOf) -> list[Leaderboa
     return entries
 
 
-def ranked(entries: Iterable[LeaderboardEntry]) -> list[RankedEntry]:
-    """The entries of one group, the highest accuracy first; equal ones share a rank, invalid ones last."""
-    ordered = sorted(entries, key=lambda one: (one.invalid, -_value(one.metric), one.model, one.job))
-    valid = [one for one in ordered if not one.invalid]
-    values = [_value(one.metric) for one in valid]
-    first = valid[0].metric if valid else None
-    return [
-        RankedEntry(
-            None if one.invalid else values.index(_value(one.metric)) + 1,
-            first is None or not _overlap(first, one.metric),
-            one,
-        )
-        for one in ordered
-    ]
+def ranked(entries: Iterable[LeaderboardEntry], most: int | None = None) -> list[RankedEntry]:
+    """The entries of one group, the highest accuracy first; equal ones share a rank, invalid ones last.
+
+    Args:
+        entries: of one group.
+        most: so many of the first; None for all.
+    """
+    ordered = sorted(entries, key=lambda one: (one.invalid, -_value(one.metric), one.model, one.job))[:most]
+    first = ordered[0].metric if ordered else None
+    found: list[RankedEntry] = []
+    for place, one in enumerate(ordered, start=1):
+        equal = found[-1] if found and found[-1].entry.metric.value == one.metric.value else None
+        rank = None if one.invalid else equal.rank if equal is not None else place
+        found.append(RankedEntry(rank, first is None or not _overlap(first, one.metric), one))
+    return found
 
 
 def _accuracy_name(one: EvaluationResult) -> str | None:

@@ -89,6 +89,22 @@ def test_a_job_is_read_once_and_gone_when_it_is_deleted(
     assert second in text
 
 
+def test_a_page_waits_for_few_jobs_and_a_thread_reads_the_others(
+    api: httpx.Client, transport: Any, finished: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaderboard, "READ_NOW", 1)
+    for _ in range(3):
+        finished([1, 0])
+    text = page(api, "/leaderboard?seed=0")
+    assert "2 evaluations are being read" in text
+    assert '<a href="/leaderboard?seed=0">load' in text
+    assert "1 job on 2 examples" in text
+    transport.app.state.leaderboard.wait()
+    text = page(api, "/leaderboard")
+    assert "being read" not in text
+    assert "3 jobs on 2 examples" in text
+
+
 def test_long_tables_are_cut_and_told(
     api: httpx.Client, finished: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
