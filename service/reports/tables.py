@@ -29,7 +29,7 @@ TELL_APART = ("data", "protocol", "metric", "seed", "name", "job")
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """A number of a table.
 
     Attributes:
@@ -54,7 +54,7 @@ class Table:
     """
 
     header: list[str]
-    rows: list[tuple[str, list[Cell | None]]]
+    rows: list[tuple[str, list[TableCell | None]]]
     notes: list[str] = field(default_factory=list)
 
 
@@ -154,9 +154,9 @@ def _labels(rows: Sequence[TidyRow], labels: Mapping[str, Label], by: tuple[str,
     return lambda row: ", ".join(label(row) for label in used)
 
 
-def _cell(row: TidyRow, best: Collection[tuple[str, str]]) -> Cell:
+def _cell(row: TidyRow, best: Collection[tuple[str, str]]) -> TableCell:
     metric = row.metric
-    return Cell(number(metric.value, metric.unit), interval_text(metric), (row.job, row.key) in best)
+    return TableCell(number(metric.value, metric.unit), interval_text(metric), (row.job, row.key) in best)
 
 
 def interval_text(metric: Metric) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from assay.service.contract.checkpoints import OWN_LAYOUT, PROGRAM_LAYOUT
 from assay.service.contract.events import EventData, EventType
@@ -72,6 +72,16 @@ class JobRow:
     paced_from: float = 0.0
     tenant: str | None = None
     study_id: str | None = None
+
+
+class JobFilters(TypedDict, total=False):
+    """What listed jobs have: `search` is a part of the name, or the id; None filters nothing."""
+
+    state: str | None
+    kind: str | None
+    model: str | None
+    tag: str | None
+    search: str | None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 from assay.service.contract.errors import NotFound
 from assay.service.contract.events import EventType
@@ -28,6 +28,7 @@ from assay.service.store.rows import (
     ArtifactRow,
     CheckpointRow,
     EventRow,
+    JobFilters,
     JobRow,
     OutcomeRow,
     ProgressSnapshot,
@@ -155,27 +156,10 @@ class TenantJobs(_Part):
         return source
 
     def page(
-        self,
-        *,
-        state: str | None = None,
-        kind: str | None = None,
-        model: str | None = None,
-        tag: str | None = None,
-        search: str | None = None,
-        limit: int = 50,
-        cursor: str | None = None,
+        self, *, limit: int = 50, cursor: str | None = None, **filters: Unpack[JobFilters]
     ) -> tuple[list[JobRow], str | None]:
         """Lists jobs, newest first."""
-        return self._store.jobs.page(
-            state=state,
-            kind=kind,
-            model=model,
-            tag=tag,
-            search=search,
-            limit=limit,
-            cursor=cursor,
-            tenant=self._filter,
-        )
+        return self._store.jobs.page(**filters, limit=limit, cursor=cursor, tenant=self._filter)
 
     def counts(self) -> dict[str, int]:
         """Number of jobs by state."""

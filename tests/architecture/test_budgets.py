@@ -26,7 +26,6 @@ SMALL = {
     "attacks/words/search/levenshtein.py": "a distance of its own, with nothing of the recipes in it",
     "attacks/words/search/stop_words.py": "word lists of two publications, no code",
     "attacks/words/search/synonyms.py": "an attack may not be in workers/, where its user is",
-    "service/api/routes.py": "the list of the routes, so that app.py does not import each of them",
     "service/metrics/analyses/tables.py": "the list of these, so that metrics/tables.py imports one",
     "workers/training/segmentation_loss.py": "the learner serves every task; this is the loss of one",
 }

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from assay.service.reports.numbers import printable
-from assay.service.reports.tables import Cell, Table
+from assay.service.reports.tables import TableCell, Table
 
 SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -75,7 +75,7 @@ def tabular(header: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequenc
     return "\n".join(lines) + "\n"
 
 
-def _cell(cell: Cell | None) -> str:
+def _cell(cell: TableCell | None) -> str:
     if cell is None:
         return "--"
     value = escape_latex(cell.value).replace(r" \%", r"\,\%")

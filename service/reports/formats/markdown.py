@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from assay.service.contract.markdown_text import escape_markdown
 from assay.service.reports.numbers import printable
-from assay.service.reports.tables import MISSING, Cell, Table
+from assay.service.reports.tables import MISSING, TableCell, Table
 
 
 def markdown_table(table: Table) -> str:
@@ -35,7 +35,7 @@ def _notes(texts: Sequence[str]) -> list[str]:
     return [f"- {_text(text)}" for text in texts]
 
 
-def _cell(cell: Cell | None) -> str:
+def _cell(cell: TableCell | None) -> str:
     if cell is None:
         return MISSING
     value = f"**{_text(cell.value)}**" if cell.bold else _text(cell.value)

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from assay.service.reports.formats.latex import escape_latex, latex_table
-from assay.service.reports.tables import Cell, Table
+from assay.service.reports.tables import TableCell, Table
 
 HOSTILE = '\\ { } $ & # ^ _ ~ % < > | " ` [x] é ß \u03b5 \u2013 \U0001f600 \u0645 \x1b'
 TABLE = Table(
     ["attack", HOSTILE, "second"],
     [
-        ("[1] clean", [Cell("97.5 %", "95.3, 98.7", bold=True), None]),
-        (HOSTILE, [Cell("-", "too few examples"), Cell("28460", "")]),
-        ("\\input{/etc/passwd}", [None, Cell("12.5", "12, 13")]),
+        ("[1] clean", [TableCell("97.5 %", "95.3, 98.7", bold=True), None]),
+        (HOSTILE, [TableCell("-", "too few examples"), TableCell("28460", "")]),
+        ("\\input{/etc/passwd}", [None, TableCell("12.5", "12, 13")]),
     ],
     ["n: 360", HOSTILE],
 )
