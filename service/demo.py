@@ -3,8 +3,8 @@
 Starts the embedded service on a free port and posts a study: symmetric attention and RPC-Attention, trained
 with three seeds each, and attacked. Prints the study's table (means and standard deviations over seeds,
 differences with their intervals and adjusted p-values), what it shows and what it cannot show, and what the
-pursuit of RPC-Attention does inside the trained models; writes the results and a plot of accuracy against
-epsilon.
+pursuit of RPC-Attention does inside the trained models; writes the results, a report of all runs and a plot
+of accuracy against epsilon, and names the pages that show them.
 """
 
 from __future__ import annotations
@@ -81,7 +81,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 1
         results = client.study_results(study.id)
         inside = [client.results(job).evaluations[0] for job in checks]
-    return finish(options.output, results, inside, time.monotonic() - begun)
+        attacked = [run.evaluate for arm in study.runs for run in arm.runs]
+        (options.output / "report.html").write_text(client.report(attacked), encoding="utf-8")
+    status = finish(options.output, results, inside, attacked)
+    say(f"Took {time.monotonic() - begun:.0f} s.")
+    return status
 
 
 @contextlib.contextmanager
@@ -182,8 +186,10 @@ def follow(client: AssayClient, study: StudyStatus, checks: Sequence[str]) -> di
         time.sleep(1.0)
 
 
-def finish(folder: Path, results: StudyResults, inside: Sequence[EvaluationResult], seconds: float) -> int:
-    """Print the table and what follows from it, write the files, say where they are."""
+def finish(
+    folder: Path, results: StudyResults, inside: Sequence[EvaluationResult], attacked: Sequence[str]
+) -> int:
+    """Print the table and what follows from it, write the files, say where they and the pages are."""
     say("")
     say(output.table(study_tables.header(results), list(study_tables.rows(results))))
     for line in [*study_tables.lines(results), verdict(results), pursuit_text(inside)]:
@@ -199,9 +205,10 @@ def finish(folder: Path, results: StudyResults, inside: Sequence[EvaluationResul
     say(f"\nResults JSON  {folder / 'results.json'}")
     say(f"Study as CSV  {folder / 'study.csv'}")
     say(f"Plot          {plot}")
-    say(f"Open the service on this study:  .venv/bin/assay serve --state {folder / 'state'}")
-    say("and then http://127.0.0.1:8000/docs or  .venv/bin/assay studies")
-    say(f"Took {seconds:.0f} s.")
+    say(f"Report        {folder / 'report.html'}")
+    say(f"\nThe pages of this study, once this runs:  .venv/bin/assay serve --state {folder / 'state'}")
+    say(f"Study       http://127.0.0.1:8000/studies/{results.study}")
+    say(f"Comparison  http://127.0.0.1:8000/compare?jobs={','.join(attacked)}")
     clean = next(cell for cell in results.cells if cell.evaluation == "clean")
     low = [arm.arm for arm in clean.arms if (arm.mean or 0.0) < PASSING_ACCURACY]
     for label in low:

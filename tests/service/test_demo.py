@@ -127,7 +127,7 @@ def test_the_files_are_written_and_a_low_accuracy_fails_the_demo(
     accuracy: float, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = results(0.3, 0.2, accuracy=accuracy)
-    assert demo.finish(tmp_path, found, [looked((0, 1, 0.0), (0, 2, 0.05))], 12.0) == code
+    assert demo.finish(tmp_path, found, [looked((0, 1, 0.0), (0, 2, 0.05))], ["a", "b"]) == code
     written = json.loads((tmp_path / "results.json").read_text())
     assert StudyResults.model_validate(written["study"]) == found
     assert written["pursuit"][0]["name"] == "pursuit_check"
@@ -136,4 +136,6 @@ def test_the_files_are_written_and_a_low_accuracy_fails_the_demo(
     said = capsys.readouterr().out
     assert "pgd 1/255" in said
     assert "shown: no difference" in said
+    assert "http://127.0.0.1:8000/compare?jobs=a,b\n" in said
+    assert "http://127.0.0.1:8000/studies/x\n" in said
     assert ("mean clean accuracy is below 95%" in said) == bool(code)
