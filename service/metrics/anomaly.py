@@ -6,14 +6,16 @@ examples of one score pass together. This is what the released evaluation of Ima
 scikit-learn (`average_precision_score`). The score is the negative of the confidence, and anomalies are the
 positives.
 
+The interval is that of `jackknife.py`, with anomalies and others left out one at a time. Bootstraps cover
+less often (`docs/statistics.md`): copies of an anomaly pass together, which raises a resample's precision.
+
 Plain Python, since results are merged by processes that hold no tensors. Legend: P anomalies and N others,
-n = P + N; a level is one of the G different scores of anomalies; R resamples.
+n = P + N; a level is one of the G different scores of anomalies.
 """
 
 from __future__ import annotations
 
 import math
-import random
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,15 +24,14 @@ from operator import itemgetter
 from typing import Any, ClassVar
 
 from assay.service.contract.results import Metric
-from assay.service.metrics.estimates import bootstrapped, percentiles, resamples, undefined
-from assay.service.metrics.intervals import MIN_EXAMPLES
+from assay.service.metrics.estimates import measured, undefined
+from assay.service.metrics.intervals import MIN_EXAMPLES, TOO_FEW, Bounds
+from assay.service.metrics.jackknife import jackknife_variance, logit_bounds
 from assay.service.metrics.paired import Pair, PairedMetrics, Rows
 from assay.service.metrics.paired_estimates import PairedEstimates, Statistic
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
 COLUMNS = ("anomaly", "confidence")
-# A resample draws n examples; beyond this many draws R shrinks.
-DRAWS = 10_000_000
 
 
 class Anomaly(OutcomeTable):
@@ -61,10 +62,9 @@ def anomaly_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
         columns: `anomaly`, booleans, and `confidence`, in [0, 1] or None where it is not known, each (n,).
 
     Returns:
-        `aupr`: average precision of the anomalies, in [0, 1], with a percentile bootstrap 95 % interval;
-        anomalies and others are drawn apart, so that their numbers stay. The value of an uninformative score
-        is the share of the anomalies. None where a confidence is unknown, or without anomalies or without
-        others.
+        `aupr`: average precision of the anomalies, in [0, 1], with a 95 % interval for this share of
+        anomalies. The value of an uninformative score is the share of the anomalies. None where a confidence
+        is unknown, or without anomalies or without others.
 
     Raises:
         ValueError: a column is missing or empty, or lengths differ.
@@ -78,8 +78,8 @@ def anomaly_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
     if None in confidence or not 0 < sum(map(bool, anomaly)) < n:
         return {"aupr": undefined(n)}
     levels = _levels(anomaly, confidence)
-    low, high = percentiles(_resampled(*levels)) if n >= MIN_EXAMPLES else (0.0, 0.0)
-    return {"aupr": bootstrapped(average_precision(*levels), (low, high) if low < high else None, n)}
+    bounds = average_precision_bounds(*levels) if n >= MIN_EXAMPLES else TOO_FEW
+    return {"aupr": measured(average_precision(*levels), bounds, n)}
 
 
 def _scored(rows: Rows) -> list[tuple[bool, float] | None]:
@@ -116,6 +116,52 @@ def average_precision(positives: Sequence[int], negatives: Sequence[int]) -> flo
     return math.fsum(precisions) / len(positives)
 
 
+def average_precision_bounds(
+    positives: Sequence[int], negatives: Sequence[int], confidence: float = 0.95
+) -> Bounds:
+    """The interval of the average precision.
+
+    Args:
+        positives: as for `average_precision`.
+        negatives: likewise.
+        confidence: coverage, in (0, 1).
+
+    Returns:
+        `TOO_FEW` of fewer than two anomalies or two others, `NO_SPREAD` where the average precision is 1, or
+        changes with no example.
+    """
+    if min(len(positives), len(negatives)) < 2:
+        return TOO_FEW
+    value = average_precision(positives, negatives)
+    return logit_bounds(value, list(map(jackknife_variance, _left_out(positives, negatives))), confidence)
+
+
+def _left_out(positives: Sequence[int], negatives: Sequence[int]) -> tuple[list[float], list[float]]:
+    """The average precisions without each anomaly, and without each other example."""
+    passing, false = Counter(positives), Counter(negatives)
+    levels = sorted(passing)
+    sizes = [passing[level] for level in levels]
+    passed = list(
+        zip(sizes, accumulate(sizes), _cumulated(false, levels), strict=True),
+    )
+    # Sums of precisions before a level, and from it on with one anomaly or one other example less.
+    before = list(accumulate((size * hits / (hits + misses) for size, hits, misses in passed), initial=0.0))
+    fewer_hits = [(hits - 1) / max(hits - 1 + misses, 1) for _, hits, misses in passed]
+    fewer_misses = [hits / max(hits + misses - 1, 1) for _, hits, misses in passed]
+    after_hit, after_miss = (
+        list(accumulate((size * one for size, one in zip(sizes[::-1], part[::-1], strict=True)), initial=0.0))
+        for part in (fewer_hits, fewer_misses)
+    )
+    count = len(positives)
+    anomalies = [
+        (before[place] + (size - 1) * fewer_hits[place] + after_hit[-2 - place]) / (count - 1)
+        for place, size in enumerate(sizes)
+        for _ in range(size)
+    ]
+    places = (bisect_left(levels, level) for level in negatives)
+    return anomalies, [(before[place] + after_miss[-1 - place]) / count for place in places]
+
+
 def _cumulated(counts: Counter[int], levels: Sequence[int]) -> Iterator[int]:
     """Cumulative counts up to each of the ascending levels."""
     passed = 0
@@ -136,13 +182,3 @@ def _levels(anomaly: Sequence[Any], confidence: Sequence[float]) -> tuple[list[i
     for positive, value in pairs:
         sides[0 if positive else 1].append(bisect_left(thresholds, value))
     return sorted(sides[0]), sorted(sides[1])
-
-
-def _resampled(positives: Sequence[int], negatives: Sequence[int]) -> list[float]:
-    draws, n = random.Random("metric/aupr"), len(positives) + len(negatives)
-    return [
-        average_precision(
-            draws.choices(positives, k=len(positives)), draws.choices(negatives, k=len(negatives))
-        )
-        for _ in range(resamples(n, DRAWS))
-    ]

@@ -1,8 +1,8 @@
 """Metrics with 95 % intervals, as in the results.
 
-Intervals are those of `intervals.py` and `score_intervals.py`; `docs/statistics.md` says which metric has
-which. R, the number of resamples, is at most 2000; it shrinks for many examples, so that a merge takes
-seconds.
+Intervals are those of `intervals.py`, `score_intervals.py` and `jackknife.py`; `docs/statistics.md` says
+which metric has which. R, the number of resamples, is at most 2000; it shrinks for many examples, so that a
+merge takes seconds.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from assay.service.metrics.intervals import (
     median_bounds,
     wilson,
 )
+from assay.service.metrics.jackknife import jackknife_variance, logit_bounds
 from assay.service.metrics.score_intervals import effective_wilson
 
 MAX_RESAMPLES = 2000
@@ -103,6 +104,24 @@ def accelerated(
     bounds = TOO_FEW
     if value is not None and n >= MIN_EXAMPLES and left_out:
         bounds = bca_bounds(value, known, left_out)
+    return measured(value, bounds, n, higher_is_better=higher_is_better)
+
+
+def jackknifed(
+    value: float | None, left_out: Sequence[float | None], n: int, *, higher_is_better: bool = True
+) -> Metric:
+    """A share that is no mean with its interval of `jackknife.py`, from `MIN_EXAMPLES` examples on.
+
+    Args:
+        value: Of all examples, in [0, 1].
+        left_out: As the `jackknife` of `accelerated`.
+        n: Examples.
+        higher_is_better: Whether more is better.
+    """
+    known = [one for one in left_out if one is not None]
+    bounds = TOO_FEW
+    if value is not None and n >= MIN_EXAMPLES and len(known) > 1:
+        bounds = logit_bounds(value, [jackknife_variance(known)])
     return measured(value, bounds, n, higher_is_better=higher_is_better)
 
 

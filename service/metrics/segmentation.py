@@ -4,18 +4,17 @@ Long et al., "Fully convolutional networks for semantic segmentation", CVPR 2015
 over all images before anything is divided. Pure functions: the same columns give the same bits, for any order
 of the shards. Plain Python, since results are merged by processes that hold no tensors.
 
-Legend: n images, K classes, R resamples.
+Legend: n images, K classes.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
 from assay.service.contract.results import Metric
-from assay.service.metrics.estimates import accelerated, groups, resamples
+from assay.service.metrics.estimates import groups, jackknifed
 from assay.service.metrics.paired import Difference, Pair, PairedMetrics, Reported, Rows, agrees
 from assay.service.metrics.pixel_counts import (
     Counts,
@@ -64,7 +63,7 @@ def segmentation_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metr
         predictions are left out.
         `mean_accuracy`: mean over the classes that occur of the share of their pixels that is right.
         `pixel_accuracy`: share of all pixels that is right.
-        Fractions, with BCa bootstrap 95 % intervals over images; `n` counts images. The value is None
+        Fractions, with jackknife 95 % intervals over images; `n` counts images. The value is None
         when no pixel has a class.
 
     Raises:
@@ -74,13 +73,12 @@ def segmentation_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metr
     classes = len(images[0][0])
     packed, n = list(map(_packed, images)), len(images)
     sums = sum(packed)
-    sampled = [ratios(_unpacked(one, classes)) for one in _resampled(packed)]
     left_out = [
         ratios(_unpacked(sums - sum(packed[place] for place in out), classes))
         for out in (groups(n) if n > 1 else [])
     ]
     return {
-        name: accelerated(value, [one[name] for one in sampled], [one[name] for one in left_out], n)
+        name: jackknifed(value, [one[name] for one in left_out], n)
         for name, value in ratios(_unpacked(sums, classes)).items()
     }
 
@@ -92,13 +90,6 @@ def _packed(image: Counts) -> int:
 def _unpacked(number: int, classes: int) -> Counts:
     digits = unpack(number, 3 * classes, BYTES)
     return digits[:classes], digits[classes : 2 * classes], digits[2 * classes :]
-
-
-def _resampled(packed: Sequence[int]) -> Iterator[int]:
-    """The sums over n images drawn with replacement, R times."""
-    draws, n = random.Random("metric/segmentation"), len(packed)
-    for _ in range(resamples(n)):
-        yield sum(draws.choices(packed, k=n))
 
 
 class PairedPixels:

@@ -7,13 +7,8 @@ import random
 import pytest
 from sklearn.metrics import average_precision_score
 
-from assay.service.metrics import estimates
 from assay.service.metrics.anomaly import anomaly_metrics
-
-
-@pytest.fixture(autouse=True)
-def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimates, "MAX_RESAMPLES", 300)
+from assay.service.metrics.jackknife import jackknife_variance, logit_bounds
 
 
 def scores(n: int, digits: int, seed: int = 0) -> tuple[list[bool], list[float]]:
@@ -30,7 +25,11 @@ def test_equals_scikit_learns(n: int, digits: int) -> None:
     metric = anomaly_metrics({"anomaly": anomaly, "confidence": confidence})["aupr"]
     expected = average_precision_score(anomaly, [-value for value in confidence])
     assert metric.value == pytest.approx(expected, abs=1e-14)
-    assert (metric.n, metric.ci_method, metric.higher_is_better) == (n, "bootstrap", True)
+    assert (metric.n, metric.higher_is_better) == (n, True)
+    if sum(anomaly) < 2:
+        assert (metric.ci_low, metric.ci_high, metric.ci_method) == (None, None, "too_few")
+        return
+    assert metric.ci_method == "t"
     assert metric.ci_low is not None
     assert metric.ci_high is not None
     assert 0 < metric.ci_low <= metric.ci_high <= 1
@@ -56,7 +55,7 @@ def test_no_order_of_rows_matters() -> None:
 
 
 def test_interval_covers_and_shrinks() -> None:
-    """Anomalies and others are drawn apart: half the width for four times as many."""
+    """A quarter of the width for sixteen times as many."""
     widths = []
     for n in (400, 6400):
         anomaly, confidence = scores(n, 12)
@@ -69,9 +68,26 @@ def test_interval_covers_and_shrinks() -> None:
     assert 0.15 < widths[1] / widths[0] < 0.4
 
 
-def test_the_interval_is_that_of_the_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("digits", [1, 12])
+def test_the_interval_leaves_out_each_example(digits: int) -> None:
+    anomaly, confidence = scores(40, digits, seed=4)
+    values: dict[bool, list[float]] = {True: [], False: []}
+    for place, one in enumerate(anomaly):
+        rest = [[*column[:place], *column[place + 1 :]] for column in (anomaly, confidence)]
+        values[one].append(average_precision_score(rest[0], [-value for value in rest[1]]))
+    metric = anomaly_metrics({"anomaly": anomaly, "confidence": confidence})["aupr"]
+    assert metric.value is not None
+    low, high, _ = logit_bounds(metric.value, list(map(jackknife_variance, values.values())))
+    assert (metric.ci_low, metric.ci_high) == (pytest.approx(low), pytest.approx(high))
+
+
+def test_perfect_scores_have_no_interval() -> None:
+    metric = anomaly_metrics({"anomaly": [1] * 5 + [0] * 15, "confidence": [0.1] * 5 + [0.9] * 15})["aupr"]
+    assert (metric.value, metric.ci_low, metric.ci_high, metric.ci_method) == (1, None, None, "no_spread")
+
+
+def test_the_interval_is_that_of_the_standard_error() -> None:
     """Anomalies of one confidence pass at once, with that share of the others which is less confident."""
-    monkeypatch.setattr(estimates, "MAX_RESAMPLES", 2000)
     anomalies, others, below = 100, 800, 400
     confidence = [0.5] * anomalies + [0.1] * below + [0.9] * (others - below)
     metric = anomaly_metrics({"anomaly": [1] * anomalies + [0] * others, "confidence": confidence})["aupr"]
