@@ -18,7 +18,7 @@ import operator
 import random
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -150,11 +150,42 @@ def mean_bounds(values: Sequence[float], *, seed: int | str, confidence: float =
     if spread <= SAME * max(map(abs, ordered)):
         return NO_SPREAD
     if MIN_EXAMPLES <= n <= MAX_STUDENTISED:
-        low, high = _studentised(around, random.Random(f"assay/bootstrap/{seed}"), confidence)
+        low, high = _ends(_mean_scores(around, random.Random(f"assay/bootstrap/{seed}")), confidence)
         if math.isfinite(low) and math.isfinite(high):
             return Bounds(mean - high * spread, mean - low * spread, "studentised")
     half = quantile(1 - confidence, n - 1) * spread / math.sqrt(n - 1)
     return Bounds(mean - half, mean + half, "t")
+
+
+def ratio_bounds(
+    pairs: Sequence[tuple[float, float]], *, seed: int | str, confidence: float = 0.95
+) -> Bounds:
+    """Interval of a ratio of sums, sum a / sum b, without known limits.
+
+    From `MIN_EXAMPLES` to `MAX_STUDENTISED` pairs the studentised bootstrap, R = 1000: every resample has a
+    ratio and a standard error of its own, by the squares of a - ratio b. Of other numbers, as `mean_bounds`
+    of the linearised ratio. The pairs in any order and the seed give the same bits.
+
+    Args:
+        pairs: (a, b) of each example; b at least 0, and above 0 for some.
+        seed: key of the draws.
+        confidence: coverage, in (0, 1).
+
+    Raises:
+        ValueError: no b is above 0, a number is not finite, or the confidence is out of range.
+    """
+    n, whole = len(pairs), math.fsum(b for _, b in pairs)
+    if not whole > 0:
+        raise ValueError(f"a ratio needs a denominator above 0; got {whole} of {n} pairs")
+    ratio = math.fsum(a for a, _ in pairs) / whole
+    rows = sorted((a - ratio * b, b) for a, b in pairs)
+    terms = _finite([ratio + rest * n / whole for rest, _ in rows])
+    error = math.sqrt(math.fsum(rest * rest for rest, _ in rows)) / whole
+    if MIN_EXAMPLES <= n <= MAX_STUDENTISED and math.sqrt(n) * error > SAME * max(map(abs, terms)):
+        low, high = _ends(_ratio_scores(rows, random.Random(f"assay/bootstrap/{seed}")), confidence)
+        if math.isfinite(low) and math.isfinite(high):
+            return Bounds(ratio - high * error, ratio - low * error, "studentised")
+    return mean_bounds(terms, seed=seed, confidence=confidence)
 
 
 def bca_bounds(
@@ -231,22 +262,38 @@ def _acceleration(jackknife: Sequence[float]) -> float:
     return math.fsum(one**3 for one in less) / (6 * squares**1.5) if squares > 0 else 0.0
 
 
-def _studentised(around: Sequence[float], rng: random.Random, confidence: float) -> tuple[float, float]:
-    """Quantiles of (mean of a resample) / (its standard deviation), of values around their mean."""
+def _mean_scores(around: Sequence[float], rng: random.Random) -> Iterator[float]:
+    """(Mean of a resample) / (its standard deviation), of values around their mean."""
     n, draw = len(around), _drawer(around, rng)
-    scores = []
     for _ in range(STUDENTISED_RESAMPLES):
         total, squares = draw()
         mean = total / n
         variance = squares / n - mean * mean
         if variance > SAME * squares / n:
-            scores.append(mean / math.sqrt(variance))
+            yield mean / math.sqrt(variance)
         else:
-            scores.append(math.copysign(math.inf, mean))
-    scores.sort()
-    # Infinite scores have no mean, so these quantiles are not interpolated.
-    outside = (1 - confidence) / 2 * (len(scores) - 1)
-    return scores[math.floor(outside)], scores[len(scores) - 1 - math.floor(outside)]
+            yield math.copysign(math.inf, mean)
+
+
+def _ratio_scores(rows: Sequence[tuple[float, float]], rng: random.Random) -> Iterator[float]:
+    """(Ratio of a resample - ratio) / (its standard error), from (a - ratio b, b) of each example."""
+    rests, sizes = zip(*rows, strict=True)
+    products = ((rests, rests), (rests, sizes), (sizes, sizes))
+    columns = (rests, sizes, *(tuple(map(operator.mul, *pair)) for pair in products))
+    places = range(len(rows))
+    for _ in range(STUDENTISED_RESAMPLES):
+        drawn = operator.itemgetter(*rng.choices(places, k=len(rows)))
+        rest, size, square, cross, size_square = (math.fsum(drawn(column)) for column in columns)
+        shift = rest / size if size else 0.0
+        squares = square - 2 * shift * cross + shift * shift * size_square
+        yield rest / math.sqrt(squares) if squares > SAME * square else math.copysign(math.inf, rest)
+
+
+def _ends(scores: Iterable[float], confidence: float) -> tuple[float, float]:
+    """Quantiles of studentised values. Infinite ones have no mean, so these are not interpolated."""
+    ordered = sorted(scores)
+    outside = math.floor((1 - confidence) / 2 * (len(ordered) - 1))
+    return ordered[outside], ordered[len(ordered) - 1 - outside]
 
 
 def _drawer(values: Sequence[float], rng: random.Random) -> Callable[[], tuple[float, float]]:

@@ -1,8 +1,8 @@
 """Perplexity from losses of documents, and the paired difference of two language models.
 
 Perplexity is exp(sum of -log p over all words / number of words), a smooth function of two means over
-documents: intervals and tests are of each document's influence (`paired_estimates.py`), intervals of one
-model on the logarithmic scale.
+documents. The interval of one model is that of the mean loss, a ratio of sums; tests and intervals of two
+models are of each document's influence (`paired_estimates.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from assay.service.contract.records import FutureLeak
 from assay.service.contract.results import Metric, Warning
 from assay.service.metrics.estimates import measured
-from assay.service.metrics.intervals import NO_BOUNDS, Bounds, mean_bounds
+from assay.service.metrics.intervals import NO_BOUNDS, Bounds, ratio_bounds
 from assay.service.metrics.paired import Pair, PairedMetrics, Rows
 from assay.service.metrics.paired_estimates import Estimator, Linear, PairedEstimates, ratio_of
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
@@ -124,8 +124,7 @@ def perplexity_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric
 
 def _bounds(documents: Sequence[Document]) -> Bounds:
     """The interval of the mean loss, as perplexities."""
-    loss = ratio_of(documents)
-    bounds = mean_bounds(loss.terms, seed="metric/perplexity") if loss else NO_BOUNDS
+    bounds = ratio_bounds(documents, seed="metric/perplexity")
     if bounds.low is None or bounds.high is None:
         return bounds
     # The upper end may be too large where the perplexity is not.

@@ -21,6 +21,7 @@ from assay.service.metrics.intervals import (
     difference_from,
     mean_bounds,
     median_bounds,
+    ratio_bounds,
     wilson,
 )
 from assay.service.metrics.paired_tests import mcnemar, sign_flip
@@ -105,6 +106,37 @@ def test_the_studentised_interval_reaches_further_on_the_side_of_the_tail() -> N
     mean = math.fsum(values) / 50
     low, high, _ = of_mean(values)
     assert high - mean > 1.3 * (mean - low)
+
+
+@pytest.mark.parametrize("n", [5, 60, 501])
+def test_a_ratio_to_ones_is_a_mean(n: int) -> None:
+    values = [math.sqrt(number * 7919 % 101) for number in range(n)]
+    low, high, method = ratio_bounds([(value, 1) for value in values], seed=1)
+    expected = mean_bounds(values, seed=1)
+    assert method == expected.method
+    assert (low, high) == (pytest.approx(expected.low), pytest.approx(expected.high))
+
+
+def test_a_ratio_resamples_its_denominator_too() -> None:
+    """Few large denominators: wider than the interval of the linearised ratio, for any scale and order."""
+    pairs = [
+        (4.0 * size + (number * 7919 % 7 - 3) * size, size) for number, size in enumerate([1] * 45 + [40] * 5)
+    ]
+    low, high, method = ratio_bounds(pairs, seed=1)
+    assert ratio_bounds(pairs[::-1], seed=1) == (low, high, method) == (low, high, "studentised")
+    total, whole = (sum(column) for column in zip(*pairs, strict=True))
+    ratio = total / whole
+    linear = mean_bounds([ratio + (a - ratio * b) * len(pairs) / whole for a, b in pairs], seed=1)
+    assert None not in (low, high, linear.low, linear.high)
+    assert low < linear.low < ratio < linear.high < high  # type: ignore[operator]
+    scaled = ratio_bounds([(10 * a, b) for a, b in pairs], seed=1)
+    assert (scaled.low, scaled.high) == (pytest.approx(10 * low), pytest.approx(10 * high))  # type: ignore[operator]
+
+
+def test_a_ratio_without_spread_or_denominator_has_no_interval() -> None:
+    assert ratio_bounds([(2.0 * size, size) for size in range(1, 30)], seed=0).method == "no_spread"
+    with pytest.raises(ValueError, match="a denominator above 0; got 0"):
+        ratio_bounds([(1.0, 0)] * 20, seed=0)
 
 
 def test_one_value_or_equal_values_have_no_interval() -> None:
