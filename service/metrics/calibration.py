@@ -10,9 +10,13 @@ Deviations from the released code: examples of one confidence share an AURRA (th
 where the code takes the order that its sort happens to leave. The released RMS error leaves out the last bin,
 that of the most confident examples; so does this one by default.
 
-An error is a sum of distances: noise adds to it, and a resample is noisier than the sample. Its interval is
-the percentile interval less the bias that the resamples show (Efron and Tibshirani 1993, section 10.2), at
-least 0; the plain one may not hold the value.
+An error is a norm of the gaps g between confidence and accuracy, one per bin: noise adds to it, most where
+there is no gap, and a resample is noisier than the sample. With m the true gaps and e the noise, |m| is |g|
+less |m + e| - |m|. The lower end is |g| less the 97.5 % quantile of this over resamples, whose e is their
+gaps less g; m is g without the gaps that may be noise, those of at most sqrt(log n) standard errors (as
+Andrews and Soares 2010, "Inference for Parameters Defined by Moment Inequalities ...", select moments). The
+upper end is the percentile less the bias that the resamples show (Efron and Tibshirani 1993, section 10.2),
+at least |g|.
 
 Plain Python, since results are merged by processes that hold no tensors. Legend: n examples, M bins, R
 resamples.
@@ -24,13 +28,15 @@ import math
 import random
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import accumulate, count, groupby
-from operator import itemgetter, truediv
-from typing import Any, ClassVar, Literal
+from operator import add, itemgetter, sub, truediv
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from assay.service.contract.results import Metric, Warning
 from assay.service.metrics.classification import Classification
 from assay.service.metrics.estimates import (
+    Interval,
     accelerated,
     bootstrapped,
     groups,
@@ -48,6 +54,21 @@ DRAWS = 4_000_000
 
 # Confidences in ascending order, and whether each answer is right.
 Ordered = tuple[Sequence[float], Sequence[int]]
+
+
+class Bin(NamedTuple):
+    """Ordered examples from `start` to `end`; their gap is confidences less right answers, times `weight`."""
+
+    start: int
+    end: int
+    weight: float
+
+
+class Error(NamedTuple):
+    """A calibration error: bins of ordered examples, and the norm of the bins' gaps."""
+
+    bins: Callable[[Ordered], list[Bin]]
+    norm: Callable[[Sequence[float]], float]
 
 
 class Calibration(Classification):
@@ -77,8 +98,10 @@ class Calibration(Classification):
 
     def paired(self, pair: Pair) -> PairedMetrics:
         """McNemar's test of the accuracies, a bootstrap over examples for the others."""
-        measures = _measures(tied=True, **pair.params)
-        statistics = {name: Statistic(_answers, _of(measure)) for name, measure in measures.items()}
+        measures = {name: partial(_value, error) for name, error in _errors(**pair.params).items()}
+        statistics = {
+            name: Statistic(_answers, _of(one)) for name, one in {**measures, "aurra": aurra}.items()
+        }
         return FirstOf(super().paired(pair), PairedEstimates(pair, statistics))
 
 
@@ -128,35 +151,32 @@ def calibration_metrics(
             f"calibration needs columns of one length; got {n} confidences, {len(correct)} correct"
         )
     tied = len(set(confidence)) < n
-    measures = _measures(ece_bins=ece_bins, rms_bin_size=rms_bin_size, rms_bins=rms_bins, tied=tied)
+    errors = _errors(ece_bins=ece_bins, rms_bin_size=rms_bin_size, rms_bins=rms_bins)
     if None in confidence:
-        return {name: undefined(n, higher_is_better=name == "aurra") for name in measures}
+        return {name: undefined(n, higher_is_better=name == "aurra") for name in (*errors, "aurra")}
     ordered = _ordered(zip(confidence, map(int, correct), strict=True))
-    sampled: dict[str, list[float | None]] = {name: [] for name in measures}
+    sampled: dict[str, list[list[float]]] = {name: [] for name in errors}
+    areas: list[float | None] = []
     for resample in _resampled(ordered):
-        for name, measure in measures.items():
-            sampled[name].append(measure(resample))
-    left_out = [measures["aurra"](_without(ordered, out)) for out in (groups(n) if n > 1 else [])]
+        for name, error in errors.items():
+            sampled[name].append(_gaps(resample, error.bins(resample)))
+        areas.append(aurra(resample, tied=tied))
+    left_out = [aurra(_without(ordered, out), tied=tied) for out in (groups(n) if n > 1 else [])]
     return {
-        name: accelerated(measure(ordered), sampled[name], left_out, n)
-        if name == "aurra"
-        else _distance(measure(ordered), sampled[name], n)
-        for name, measure in measures.items()
+        **{name: _distance(error, ordered, sampled[name]) for name, error in errors.items()},
+        "aurra": accelerated(aurra(ordered, tied=tied), areas, left_out, n),
     }
 
 
-def _measures(
-    *,
-    ece_bins: int = 15,
-    rms_bin_size: int = 100,
-    rms_bins: Literal["released", "all"] = "released",
-    tied: bool,
-) -> dict[str, Callable[[Ordered], float | None]]:
-    """The metrics as functions of ordered examples."""
+def _errors(
+    *, ece_bins: int = 15, rms_bin_size: int = 100, rms_bins: Literal["released", "all"] = "released"
+) -> dict[str, Error]:
+    """The errors by metric."""
     return {
-        "ece": lambda ordered: ece(ordered, ece_bins),
-        "rms_calibration_error": lambda ordered: rms_error(ordered, rms_bin_size, last=rms_bins == "all"),
-        "aurra": lambda ordered: aurra(ordered, tied=tied),
+        "ece": Error(lambda ordered: _equal_widths(ordered, ece_bins), absolute_norm),
+        "rms_calibration_error": Error(
+            lambda ordered: _equal_sizes(ordered, rms_bin_size, last=rms_bins == "all"), root_norm
+        ),
     }
 
 
@@ -185,33 +205,41 @@ def _of(measure: Callable[[Ordered], float | None]) -> Callable[[Sequence[tuple[
     return lambda answers: measure(_ordered(answers))
 
 
-def ece(ordered: Ordered, bins: int) -> float:
-    """The mean distance of confidence and accuracy over bins of equal width, weighted by their examples."""
+def absolute_norm(gaps: Sequence[float]) -> float:
+    """The sum of their sizes."""
+    return math.fsum(map(abs, gaps))
+
+
+def root_norm(gaps: Sequence[float]) -> float:
+    """The root of the sum of their squares."""
+    return math.sqrt(math.fsum(gap * gap for gap in gaps))
+
+
+def _equal_widths(ordered: Ordered, bins: int) -> list[Bin]:
+    """Of the ECE, the mean distance of confidence and accuracy over bins, weighted by their examples."""
     confidence, _ = ordered
     n = len(confidence)
     ends = [bisect_right(confidence, edge / bins) for edge in range(1, bins)] + [n]
-    starts = [0, *ends[:-1]]
-    gaps = (_gap(ordered, start, end) for start, end in zip(starts, ends, strict=True))
-    return math.fsum(map(abs, gaps)) / n
+    return [Bin(start, end, 1 / n) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
-def rms_error(ordered: Ordered, size: int, *, last: bool) -> float | None:
-    """The root of the mean squared distance of confidence and accuracy over bins of `size` examples."""
+def _equal_sizes(ordered: Ordered, size: int, *, last: bool) -> list[Bin]:
+    """Of the RMS error, the root of the mean squared distance over bins of `size` examples."""
     n = len(ordered[0])
     starts = [size * number for number in range(max(1, n // size))]
-    ends = [*starts[1:], n]
-    if not last:
-        starts, ends = starts[:-1], ends[:-1]
-    if not starts:
-        return None
-    bins = zip(starts, ends, strict=True)
-    return math.sqrt(math.fsum(_gap(ordered, a, b) ** 2 / (b - a) for a, b in bins) / n)
+    bins = [Bin(a, b, 1 / math.sqrt(n * (b - a))) for a, b in zip(starts, [*starts[1:], n], strict=True)]
+    return bins if last else bins[:-1]
 
 
-def _gap(ordered: Ordered, start: int, end: int) -> float:
-    """Confidence less accuracy of the examples of a bin, times their number."""
+def _value(error: Error, ordered: Ordered) -> float | None:
+    """The error; None where no bin is counted."""
+    gaps = _gaps(ordered, error.bins(ordered))
+    return error.norm(gaps) if gaps else None
+
+
+def _gaps(ordered: Ordered, bins: Iterable[Bin]) -> list[float]:
     confidence, correct = ordered
-    return math.fsum(confidence[start:end]) - sum(correct[start:end])
+    return [(math.fsum(confidence[a:b]) - sum(correct[a:b])) * weight for a, b, weight in bins]
 
 
 def aurra(ordered: Ordered, *, tied: bool = True) -> float:
@@ -245,13 +273,45 @@ def _resampled(ordered: Ordered) -> Iterator[Ordered]:
         yield [confidence[place] for place in drawn], [correct[place] for place in drawn]
 
 
-def _distance(value: float | None, sampled: Sequence[float | None], n: int) -> Metric:
-    """A calibration error, with the percentile interval less the bias of its resamples."""
-    known = [one for one in sampled if one is not None]
+def _distance(error: Error, ordered: Ordered, sampled: Sequence[Sequence[float]]) -> Metric:
+    """A calibration error with its interval, from the gaps of resamples."""
+    confidence, n, bins = ordered[0], len(ordered[0]), error.bins(ordered)
     interval = None
-    if value is not None and n >= MIN_EXAMPLES and known:
-        low, high = percentiles(known)
-        bias = math.fsum(known) / len(known) - value
-        if low < high:
-            interval = (max(0.0, low - bias), high - bias)
-    return bootstrapped(value, interval, n, higher_is_better=False)
+    if n >= MIN_EXAMPLES and bins:
+        noise = [
+            weight * math.sqrt(math.fsum(one * (1 - one) for one in confidence[a:b])) for a, b, weight in bins
+        ]
+        interval = error_interval(error.norm, _gaps(ordered, bins), noise, sampled, n)
+    return bootstrapped(_value(error, ordered), interval, n, higher_is_better=False)
+
+
+def error_interval(
+    norm: Callable[[Sequence[float]], float],
+    gaps: Sequence[float],
+    noise: Sequence[float],
+    sampled: Sequence[Sequence[float]],
+    n: int,
+) -> Interval | None:
+    """The 95 % interval of a calibration error; None where resamples do not differ.
+
+    Args:
+        norm: of gaps.
+        gaps: of each bin, (M,).
+        noise: standard errors of the gaps of a calibrated model with these confidences, (M,): those of the
+            resamples are too small in bins of few examples, and 0 where all are right.
+        sampled: gaps of each resample, (R, M), R at least 2.
+        n: examples.
+    """
+    norms = list(map(norm, sampled))
+    value, (low, high) = norm(gaps), percentiles(norms)
+    if low >= high:
+        return None
+    moved = [list(map(sub, one, gaps)) for one in sampled]
+    spreads = (
+        math.sqrt(math.fsum(e * e for e in column) / len(moved)) for column in zip(*moved, strict=True)
+    )
+    limits = (math.sqrt(math.log(n)) * max(pair) for pair in zip(noise, spreads, strict=True))
+    sure = [gap if abs(gap) > limit else 0.0 for gap, limit in zip(gaps, limits, strict=True)]
+    _, excess = percentiles([norm(list(map(add, sure, one))) - norm(sure) for one in moved])
+    bias = math.fsum(norms) / len(norms) - value
+    return max(0.0, min(value, value - excess)), max(value, high - bias)

@@ -133,6 +133,33 @@ def test_intervals_are_those_of_the_standard_error(monkeypatch: pytest.MonkeyPat
         assert found[name].ci_high == pytest.approx(value + half, abs=0.1 * half), name
 
 
+@pytest.mark.parametrize("n", [60, 1000])
+def test_the_interval_of_a_calibrated_model_begins_at_0(n: int) -> None:
+    draws = random.Random(n)
+    confidence = [draws.random() for _ in range(n)]
+    columns = {"confidence": confidence, "correct": [draws.random() < one for one in confidence]}
+    for name, metric in calibration_metrics(columns, rms_bin_size=20).items():
+        if name != "aurra":
+            assert metric.ci_low == 0
+            assert metric.value is not None
+            assert metric.ci_high is not None
+            assert metric.value <= metric.ci_high < 0.5
+
+
+def test_the_interval_of_an_error_excludes_0_where_gaps_are_sure() -> None:
+    """Half of the bins too sure, half of them not sure enough: gaps that the mean would hide."""
+    draws = random.Random(5)
+    confidence = [draws.random() for _ in range(1500)]
+    right = [one + (0.2 if one < 0.5 else -0.2) for one in confidence]
+    columns = {"confidence": confidence, "correct": [draws.random() < one for one in right]}
+    for name in ("ece", "rms_calibration_error"):
+        metric = calibration_metrics(columns)[name]
+        assert metric.value is not None
+        assert metric.ci_low is not None
+        assert metric.ci_high is not None
+        assert 0.1 < metric.ci_low < metric.value < metric.ci_high < 0.26
+
+
 def test_the_interval_of_an_error_holds_it_where_noise_is_all_there_is() -> None:
     draws = random.Random(3)
     confidence = [draws.random() for _ in range(3000)]
