@@ -20,25 +20,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from assay.service.metrics import estimates, intervals
-from assay.service.metrics.anomaly import anomaly_metrics
-from assay.service.metrics.calibration import calibration_metrics
+from assay.service.metrics import intervals
 from assay.service.metrics.corruption import corruption_metrics
 from assay.service.metrics.intervals import mean_bounds, median_bounds, wilson
 from assay.service.metrics.paired import Pair
 from assay.service.metrics.paired_tests import mcnemar, sign_flip
-from assay.service.metrics.perplexity import perplexity_metrics
-from assay.service.metrics.regression import Regression
 from assay.service.metrics.score_intervals import effective_wilson, paired_score, tango
-from assay.service.metrics.segmentation import segmentation_metrics
-from assay.service.metrics.table import Context
 from assay.service.metrics.tables import TABLES
+from benchmarks.coverage_replays import resampled, studentised
+from benchmarks.coverage_together import CHECKED, METRICS, null_differences, same, simulated, truth
 
 SIZES = (50, 355, 1000)
 Z = stats.norm.ppf(0.975)
-# What takes long has fewer draws: bootstraps shown beside the chosen interval, and metrics of all examples
-# together, these with fewer resamples than the product's 2,000 too.
-SLOW_DRAWS, SLOW_RESAMPLES = 400, 400
+# Bootstraps shown beside the chosen interval take long: they have fewer draws.
+SLOW_DRAWS = 400
 Row = tuple[Any, ...]
 Ends = tuple[float | None, float | None]
 
@@ -206,12 +201,23 @@ def unbounded(name: str, n: int, draws: int) -> Row:
     samples = draw(rng, (draws, n))
     half = stats.t.ppf(0.975, n - 1) * samples.std(1, ddof=1) / math.sqrt(n)
     student = float((abs(samples.mean(1) - mean) <= half).mean())
-    places = rng.integers(0, n, (400, n))
-    ends = [np.quantile(row[places].mean(1), [0.025, 0.975]) for row in samples[:SLOW_DRAWS]]
-    percentiles = covered([(low, high) for low, high in ends], mean)[0]
-    found = covered([mean_bounds(row.tolist(), seed=0)[:2] for row in samples], mean)[0]
+    counts = resampled("percentiles", (n,), 1000).counts
+    low, high = np.quantile(samples @ counts.T / n, [0.025, 0.975], axis=1)
+    percentiles = float(((low <= mean) & (mean <= high)).mean())
+    found = covered(chosen(samples), mean)[0]
     median = covered([median_bounds(row.tolist())[:2] for row in samples], middle)[0]
     return tuple(map(percent, (found, student, percentiles, median)))
+
+
+def chosen(samples: Any) -> list[Ends]:
+    """The ends of `mean_bounds`; the studentised ones are replayed."""
+    n = samples.shape[1]
+    if not intervals.MIN_EXAMPLES <= n <= intervals.MAX_STUDENTISED:
+        return [mean_bounds(row.tolist(), seed=0)[:2] for row in samples]
+    ends = list(zip(*studentised("0", samples, intervals.STUDENTISED_RESAMPLES), strict=True))
+    for place in range(CHECKED):
+        same(ends[place], mean_bounds(samples[place].tolist(), seed=0)[:2])
+    return ends
 
 
 def unbounded_means() -> Iterator[Cell]:
@@ -224,77 +230,41 @@ def unbounded_means() -> Iterator[Cell]:
 # Metrics of all examples together ---------------------------------------------------------------------------
 
 
-def documents(rng: np.random.Generator, n: int) -> dict[str, list[Any]]:
-    """Documents of very different lengths, with losses of their own."""
-    tokens = rng.geometric(1 / 200, n) + 20
-    return {"nll": (tokens * rng.gamma(16, 0.25, n)).tolist(), "tokens": tokens.tolist()}
-
-
-def scored(rng: np.random.Generator, n: int) -> dict[str, list[Any]]:
-    """A fifth are anomalies, with a confidence lower by one standard deviation."""
-    anomaly = rng.permutation(np.arange(n) < n // 5)
-    confidence = stats.norm.cdf(rng.normal(size=n) - anomaly)
-    return {"anomaly": anomaly.tolist(), "confidence": confidence.tolist()}
-
-
-def answered(rng: np.random.Generator, n: int) -> dict[str, list[Any]]:
-    """Overconfident by a tenth."""
-    confidence = rng.beta(4, 1, n)
-    return {
-        "confidence": confidence.tolist(),
-        "correct": (rng.random(n) < confidence - 0.1).astype(int).tolist(),
-    }
-
-
-def segmented(rng: np.random.Generator, n: int) -> dict[str, list[Any]]:
-    """Four classes in 400 pixels, the last one in a fifth of the images; images differ in difficulty."""
-    weights = rng.dirichlet([4, 2, 1, 0.5], n) * np.where(rng.random((n, 4)) < [1, 1, 1, 0.2], 1, 0)
-    target = np.stack([rng.multinomial(400, w / w.sum()) for w in weights])
-    found = rng.binomial(target, rng.beta(6, 2, (n, 1)) * [1, 0.95, 0.9, 0.6])
-    wrong = np.stack([rng.multinomial(k, [0.4, 0.3, 0.2, 0.1]) for k in (target - found).sum(1)])
-    parts = {"intersection": found, "target": target, "predicted": found + wrong}
-    return {name: part.tolist() for name, part in parts.items()}
-
-
-def errors(rng: np.random.Generator, n: int) -> dict[str, list[Any]]:
-    """Squared errors of normal errors."""
-    return {"squared_error": (rng.normal(size=n) ** 2).tolist()}
-
-
-def of_regression(columns: dict[str, list[Any]]) -> dict[str, Any]:
-    """RMSE and MAE."""
-    return Regression().summarise(columns, Context()).metrics
-
-
-TOGETHER: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-    "perplexity": (documents, perplexity_metrics),
-    "rmse": (errors, of_regression),
-    "aupr": (scored, anomaly_metrics),
-    "aurra": (answered, calibration_metrics),
-    "ece": (answered, calibration_metrics),
-    "miou": (segmented, segmentation_metrics),
-    "pixel_accuracy": (segmented, segmentation_metrics),
-}
-TRUTH_SIZE = 200_000
-
-
-def together(name: str, n: int, draws: int) -> Row:
-    """The metric's interval; the truth is the metric of 200,000 examples, of the RMSE 1."""
-    make, measure = TOGETHER[name]
-    estimates.MAX_RESAMPLES = estimates.MIN_RESAMPLES = 2
-    truth = measure(make(np.random.default_rng(0), TRUTH_SIZE))[name].value if name != "rmse" else 1.0
-    estimates.MAX_RESAMPLES = estimates.MIN_RESAMPLES = SLOW_RESAMPLES
-    rng = np.random.default_rng([n, len(name)])
-    found = [measure(make(rng, n))[name] for _ in range(min(draws, SLOW_DRAWS))]
-    held, none = covered([(one.ci_low, one.ci_high) for one in found], truth)
-    return min(draws, SLOW_DRAWS), found[0].ci_method, percent(held), percent(none)
+def together(name: str, kind: str, n: int, draws: int) -> Row:
+    """The metric's interval over two independent sets of samples."""
+    shares, missing = [], 0.0
+    excess = 0.0 if kind == "calibrated" else 0.1
+    for seed in (0, 1):
+        found = [one[name] for one in simulated(kind, n, draws, seed)]
+        held, none = covered([(one.ci_low, one.ci_high) for one in found], truth(name, n, excess))
+        shares.append(held)
+        missing += none / 2
+    return found[0].ci_method, *map(percent, (*shares, missing))
 
 
 def metrics_together() -> Iterator[Cell]:
-    """Metrics that are no means over examples."""
-    for name in TOGETHER:
-        for n in (50, 355):
-            yield Cell((name, n), partial(together, name, n))
+    """Metrics that are no means over examples; a single bin has no RMS calibration error."""
+    for name, kind in METRICS:
+        for n in SIZES:
+            if name != "rms_calibration_error" or n > 199:
+                yield Cell((name, kind, n), partial(together, name, kind, n))
+
+
+def paired_bootstrap(name: str, kind: str, n: int, draws: int) -> Row:
+    """The interval of the difference of two models that are alike, and the share of p at most 0.05."""
+    found = null_differences(name, kind, n, draws)
+    held, none = covered([(one.low, one.high) for one in found], 0.0)
+    alarms = sum(one.p_value <= 0.05 for one in found) / draws
+    return tuple(map(percent, (held, none, alarms)))
+
+
+def paired_together() -> Iterator[Cell]:
+    """Differences of metrics that are no means over examples."""
+    for name, kind in METRICS:
+        if kind in ("anomalies", "overconfident", "images"):
+            for n in SIZES:
+                if name != "rms_calibration_error" or n > 199:
+                    yield Cell((name, n), partial(paired_bootstrap, name, kind, n))
 
 
 # Tests ------------------------------------------------------------------------------------------------------
@@ -378,7 +348,8 @@ SECTIONS: dict[str, tuple[Callable[[], Iterator[Cell]], str]] = {
     "paired_proportion": (paired_proportions, "n, p, difference, Tango, Tango exact, Newcombe 10"),
     "paired_shares": (paired_shares, "n, p, difference, effective Tango, studentised or t, without one"),
     "mean": (unbounded_means, "values, n, mean, Student's t, percentiles, median"),
-    "together": (metrics_together, "metric, n, draws, method, coverage, without one"),
+    "together": (metrics_together, "metric, samples, n, method, coverage, on other draws, without one"),
+    "paired_together": (paired_together, "metric, n, coverage of 0, without one, p at most 0.05"),
     "tests": (tests, "n, p, McNemar, sign flip, linearised"),
     "speed": (speed, "n, seconds to merge, seconds to compare"),
 }
