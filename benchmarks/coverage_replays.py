@@ -18,21 +18,20 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from assay.service.contract.results import Metric
 from assay.service.metrics import calibration, estimates, intervals, pixel_counts
 from assay.service.metrics.intervals import PairedDifference, difference_from
 from assay.service.metrics.perplexity import perplexity_metrics
 
-Floats = NDArray[np.float64]
+Floats = Any
 Columns = Mapping[str, Any]
 
 
 class Draw(NamedTuple):
     """Examples drawn of n: their places in ascending order, (R, size), and the times of each, (R, n)."""
 
-    places: NDArray[np.int64]
+    places: Any
     counts: Floats
 
 
@@ -40,11 +39,11 @@ def uniforms(key: str, count: int) -> Floats:
     """The first numbers of `random.Random(key)`, in [0, 1)."""
     state = random.Random(key).getstate()[1]
     generator = np.random.RandomState()
-    generator.set_state(("MT19937", np.array(state[:-1], dtype=np.uint32), state[-1]))
+    generator.set_state(("MT19937", np.array(state[:-1], dtype=np.uint32), state[-1], 0, 0.0))
     return generator.random_sample(count)
 
 
-def counted(places: NDArray[np.int64], n: int) -> Draw:
+def counted(places: Any, n: int) -> Draw:
     """Places with their counts."""
     rows = np.arange(len(places))[:, None] * n
     counts = np.bincount((places + rows).ravel(), minlength=len(places) * n).reshape(-1, n)
@@ -75,7 +74,7 @@ Measures = Callable[[Columns, Draw], dict[str, Floats]]
 BIN = 100
 
 
-def ranked(columns: Columns, draw: Draw) -> NDArray[np.int64]:
+def ranked(columns: Columns, draw: Draw) -> Any:
     """The drawn places in ascending order of confidence."""
     if (np.diff(columns["confidence"]) > 0).all():
         return draw.places

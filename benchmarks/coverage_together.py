@@ -216,7 +216,8 @@ def alike(kind: str, rng: Rng, n: int) -> tuple[Columns, Columns]:
 
 def replayed(metric: str, sides: Sequence[Columns], n: int) -> dict[str, PairedDifference]:
     """The difference as the product's comparison has it; the metrics of pixels together."""
-    key, sizes = f"assay/bootstrap/compare/coverage/{metric}", (n,)
+    key = f"assay/bootstrap/compare/coverage/{metric}"
+    sizes: tuple[int, ...] = (n // 5, n - n // 5) if metric == "aupr" else (n,)
     count = estimates.resamples(n, paired_estimates.DRAWS)
     measure = {
         "ece": replays.measure_ece,
@@ -224,8 +225,6 @@ def replayed(metric: str, sides: Sequence[Columns], n: int) -> dict[str, PairedD
         "aurra": replays.measure_areas,
         "aupr": replays.average_precisions,
     }.get(metric, replays.pixel_ratios)
-    if metric == "aupr":
-        sizes = (n // 5, n - n // 5)
     if measure is replays.pixel_ratios:
         # Images are sorted, then drawn with one key for the three metrics.
         key, count = "assay/bootstrap/compare/coverage", estimates.MAX_RESAMPLES

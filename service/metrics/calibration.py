@@ -98,10 +98,11 @@ class Calibration(Classification):
 
     def paired(self, pair: Pair) -> PairedMetrics:
         """McNemar's test of the accuracies, a bootstrap over examples for the others."""
-        measures = {name: partial(_value, error) for name, error in _errors(**pair.params).items()}
-        statistics = {
-            name: Statistic(_answers, _of(one)) for name, one in {**measures, "aurra": aurra}.items()
+        measures: dict[str, Callable[[Ordered], float | None]] = {
+            name: partial(_value, error) for name, error in _errors(**pair.params).items()
         }
+        measures["aurra"] = aurra
+        statistics = {name: Statistic(_answers, _of(measure)) for name, measure in measures.items()}
         return FirstOf(super().paired(pair), PairedEstimates(pair, statistics))
 
 
