@@ -31,7 +31,7 @@ NEEDS = "an attack with an epsilon"
 MAX_DIRECT = 4
 # The least distance of two such names, as a share of the axis.
 NAME_GAP = 0.075
-NORMS = {"Linf": "L∞", "L2": "L₂", "L1": "L₁", "L0": "L₀"}
+NORMS = {"Linf": "L∞", "L2": "L2", "L1": "L1", "L0": "L0"}
 
 
 def curve(jobs: Sequence[LabelledResults]) -> Spec | None:

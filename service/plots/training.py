@@ -81,7 +81,7 @@ def _panel(points: Values, y: Spec) -> Spec:
             "field": "epoch",
             "type": "quantitative",
             "title": "Epoch",
-            "axis": {"grid": False, "tickMinStep": 1},
+            "axis": {"grid": False, "tickMinStep": 1, "format": "d"},
         },
         "y": {"field": "value", "type": "quantitative", **y},
         "color": told["color"],

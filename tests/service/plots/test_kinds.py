@@ -89,7 +89,7 @@ def test_norms_have_panels_of_their_own(job: LabelledResults) -> None:
     spec = plots_of([only(job.results, *rows, other)])["curve"]
     assert [panel["layer"][0]["encoding"]["x"]["title"] for panel in spec["vconcat"]] == [
         "ε in 1/255 (L∞)",
-        "ε (L₂)",
+        "ε (L2)",
     ]
 
 
