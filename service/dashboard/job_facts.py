@@ -82,5 +82,5 @@ def _line(event: EventRow) -> str:
         return str(data.get("message", ""))
     error = data.get("error") or {}
     parts = (data.get("state"), data.get("message"), error.get("message"))
-    words = ": ".join(str(part) for part in parts if part)
+    words = ": ".join(dict.fromkeys(str(part) for part in parts if part))
     return words if event.type == "state" else f"ended: {words}"
