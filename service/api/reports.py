@@ -89,12 +89,13 @@ def get_report(
     if format == "csv":
         return _file(tidy_csv(numbers), format, "report")
     sides = _sides(store, catalog, rows)
-    best, notes = _best(rows, sides, adjust)
+    comparison = _comparison(rows, sides, adjust)
+    best, notes = _best(rows, sides, comparison)
     drawn, missing = _figures(store, catalog, settings, rows, jobs) if format == "html" else ([], [])
     report = page.Report(
         jobs=jobs,
         table=pivot(numbers, by=("attack", "name" if len(jobs) > 1 else "model"), best=best),
-        comparison=_comparison(rows, sides, adjust),
+        comparison=comparison,
         figures=drawn,
         notes=[*notes, *missing],
     )
@@ -129,7 +130,8 @@ def get_table(
     found, jobs = _jobs(store, catalog, choice, MAX_TABLE_JOBS)
     numbers = tidy_rows(jobs)
     few = len(found) <= MAX_JOBS and format != "csv"
-    best, notes = _best(found, _sides(store, catalog, found), adjust) if few else (set(), [])
+    sides = _sides(store, catalog, found) if few else []
+    best, notes = _best(found, sides, _comparison(found, sides, adjust))
     table = pivot(numbers, by=(rows, columns), metric=metric, best=best)
     table.notes.extend(notes)
     writers = {"md": markdown_table, "latex": latex_table, "csv": table_csv, "html": page.html_table}
@@ -215,19 +217,24 @@ def _comparison(rows: list[JobRow], sides: list[JobResults], adjust: Adjustment)
 
 
 def _best(
-    rows: list[JobRow], sides: list[JobResults], adjust: Adjustment
+    rows: list[JobRow], sides: list[JobResults], comparison: Comparison | None
 ) -> tuple[set[tuple[str, str]], list[str]]:
-    """The significantly best numbers of two or more jobs, and what bold means here."""
-    if len(sides) < 2:
+    """The significantly best numbers of two or more jobs, and what bold means here.
+
+    The comparison has the pairs with the first job; the others are compared here.
+    """
+    if comparison is None:
         return set(), []
     if row_count(rows) * (len(sides) - 1) > MAX_COMPARED_ROWS:
         return set(), ["no number is bold: there are too many examples to compare all pairs of jobs"]
-    pairs = [row for place in range(len(sides) - 1) for row in compare(sides[place:], adjust).rows]
+    adjust = comparison.adjust
+    others = [row for place in range(1, len(sides) - 1) for row in compare(sides[place:], adjust).rows]
+    pairs = [*comparison.rows, *others]
     best = significantly_best(pairs, [side.job for side in sides], adjust)
     tests = sum(row.test is not None for row in pairs)
     return best, [
-        f"bold: better than all others, each adjusted p <= 0.05 ({adjust.replace('_', '-')}, {tests} paired"
-        " tests of all pairs)"
+        f"bold: better than all others, each adjusted p at most 0.05 ({adjust.replace('_', '-')}, {tests}"
+        " paired tests of all pairs)"
     ]
 
 

@@ -10,14 +10,14 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from assay.service.contract.results import Metric, Unit, Warning
+from assay.service.contract.results import EvaluationResult, Warning
 from assay.service.contract.warning_codes import SEVERITIES
 from assay.service.metrics.comparison import Comparison
 from assay.service.reports.comparisons import comparison_lines, warning_lines
 from assay.service.reports.figures import Figure
 from assay.service.reports.formats.latex import escape_latex, latex_table, latex_texts
 from assay.service.reports.formats.markdown import markdown_list, markdown_table, markdown_texts
-from assay.service.reports.numbers import metric_cells, number, params_text, printable
+from assay.service.reports.numbers import metric_cells, number, params_text, printable, split_params
 from assay.service.reports.tables import Table
 from assay.service.reports.tidy import ReportedJob
 
@@ -65,7 +65,7 @@ def html(report: Report) -> str:
             warnings=_warnings(report),
             comparison=_comparison(report),
             header=RESULTS_HEADER,
-            jobs=[(job, results_rows(job), provenance_lines(job)) for job in report.jobs],
+            jobs=[(job, *results_rows(job), provenance_lines(job)) for job in report.jobs],
         )
     )
 
@@ -84,7 +84,7 @@ def markdown(report: Report) -> str:
         legend, header, rows, notes = found
         parts += ["## Comparison", markdown_texts(header, rows, [*legend, *notes])]
     for job in report.jobs:
-        parts += [f"## {_heading(job.label)}", markdown_texts(RESULTS_HEADER, results_rows(job), [])]
+        parts += [f"## {_heading(job.label)}", markdown_texts(RESULTS_HEADER, *results_rows(job))]
         parts.append(markdown_list([f"{name}: {text}" for name, text in provenance_lines(job)]))
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
@@ -107,23 +107,30 @@ def latex(report: Report) -> str:
     return "\n".join(parts) + "\n"
 
 
-def results_rows(job: ReportedJob) -> list[Cells]:
-    """Each metric of a job's evaluations with its interval, examples and published numbers."""
-    return [
-        (
-            part.name,
-            params_text({name: value for name, value in part.params.items() if value is not None}),
-            name,
-            *metric_cells(metric),
-            "; ".join(
-                f"{_published(one.value, metric)} ({one.source}, protocol {one.protocol})"
-                for one in part.reference
-                if one.metric == name
-            ),
-        )
-        for part in job.results.evaluations
+def results_rows(job: ReportedJob) -> tuple[list[Cells], list[str]]:
+    """Each metric with its interval, examples and published numbers; and the parameters that rows share."""
+    parts = job.results.evaluations
+    shown, shared = split_params([(part.name, _set(part.params)) for part in parts])
+    rows = [
+        (part.name, params, name, *metric_cells(metric), _references(part, name))
+        for part, params in zip(parts, shown, strict=True)
         for name, metric in part.metrics.items()
     ]
+    return rows, shared
+
+
+def _set(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in params.items() if value is not None}
+
+
+def _references(part: EvaluationResult, name: str) -> str:
+    """The published numbers for a metric."""
+    unit = part.metrics[name].unit
+    return "; ".join(
+        f"{number(one.value, unit)} ({one.source}, protocol {one.protocol})"
+        for one in part.reference
+        if one.metric == name
+    )
 
 
 def provenance_lines(job: ReportedJob) -> list[tuple[str, str]]:
@@ -139,11 +146,6 @@ def provenance_lines(job: ReportedJob) -> list[tuple[str, str]]:
 
 def _fact(value: Any) -> str:
     return printable(params_text(value) if isinstance(value, Mapping) else str(value))
-
-
-def _published(value: float, metric: Metric) -> str:
-    unit: Unit | None = metric.unit
-    return number(value, unit)
 
 
 def _heading(text: str) -> str:
