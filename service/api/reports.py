@@ -22,9 +22,7 @@ from assay.service.plots.kinds import LabelledResults, plots_of
 from assay.service.reports import page
 from assay.service.reports.best import significantly_best
 from assay.service.reports.figures import Figure, figures
-from assay.service.reports.formats.csv_text import table_csv, tidy_csv
-from assay.service.reports.formats.latex import latex_table
-from assay.service.reports.formats.markdown import markdown_table
+from assay.service.reports.formats.csv_text import tidy_csv
 from assay.service.reports.tables import pivot
 from assay.service.reports.tidy import ReportedJob, tidy_rows
 from assay.service.settings import Settings
@@ -134,8 +132,7 @@ def get_table(
     best, notes = _best(found, sides, _comparison(found, sides, adjust))
     table = pivot(numbers, by=(rows, columns), metric=metric, best=best)
     table.notes.extend(notes)
-    writers = {"md": markdown_table, "latex": latex_table, "csv": table_csv, "html": page.html_table}
-    return _file(writers[format](table), format, "table")
+    return _file(page.table_text(table, format), format, "table")
 
 
 def _jobs(

@@ -15,6 +15,7 @@ from assay.service.contract.warning_codes import SEVERITIES
 from assay.service.metrics.comparison import Comparison
 from assay.service.reports.comparisons import comparison_lines, warning_lines
 from assay.service.reports.figures import Figure
+from assay.service.reports.formats.csv_text import table_csv
 from assay.service.reports.formats.latex import escape_latex, latex_table, latex_texts
 from assay.service.reports.formats.markdown import markdown_list, markdown_table, markdown_texts
 from assay.service.reports.numbers import metric_cells, number, params_text, printable, split_params
@@ -73,6 +74,12 @@ def html(report: Report) -> str:
 def html_table(table: Table) -> str:
     """A table as HTML, for another page."""
     return _environment().get_template("table.html").render(table=table)
+
+
+def table_text(table: Table, format: str) -> str:  # noqa: A002 (the contract's name)
+    """A table as "md", "latex", "csv" or "html"."""
+    writers = {"md": markdown_table, "latex": latex_table, "csv": table_csv, "html": html_table}
+    return writers[format](table)
 
 
 def markdown(report: Report) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from assay.service.reports.numbers import printable
-from assay.service.reports.tables import TableCell, Table
+from assay.service.reports.tables import Table, TableCell
 
 SPECIAL = {
     "\\": r"\textbackslash{}",

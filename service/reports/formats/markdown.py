@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from assay.service.contract.markdown_text import escape_markdown
 from assay.service.reports.numbers import printable
-from assay.service.reports.tables import MISSING, TableCell, Table
+from assay.service.reports.tables import MISSING, Table, TableCell
 
 
 def markdown_table(table: Table) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from assay.service.reports.formats.latex import escape_latex, latex_table
-from assay.service.reports.tables import TableCell, Table
+from assay.service.reports.tables import Table, TableCell
 
 HOSTILE = '\\ { } $ & # ^ _ ~ % < > | " ` [x] é ß \u03b5 \u2013 \U0001f600 \u0645 \x1b'
 TABLE = Table(
