@@ -55,7 +55,7 @@ class Component(BaseModel):
         parameters: JSON Schema of the parameters, called `schema` in JSON.
         tasks: Its tasks; empty when any will do.
         paper: Citation of the source.
-        formula: Its definition in formulas or pseudocode, as plain text in lines; null where its code has none.
+        formula: Its definition in formulas, as lines of plain text; null where its code has none.
         passes: Model passes per example, for attacks and evaluations.
         protocols: Those that an attack supports; in a job with another one it runs under the first.
         threat: Threat model of an attack; null for everything else.

@@ -14,6 +14,7 @@ from typing import Any
 from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import EVALUATIONS, Component
 from assay.service.contract.errors import InvalidSpec, NotFound
+from assay.service.dashboard.spec_form import reduced
 from assay.service.submission.validate import validate
 
 Params = Mapping[str, Any]
@@ -223,7 +224,7 @@ def example_of(catalog: Catalog, component: Component) -> SpecBody:
             validate(catalog, body)
         except InvalidSpec:
             continue
-        return body
+        return reduced(catalog, body)
     raise NotFound(
         f"there is no example of the {component.kind} {component.name!r}: choose its parts yourself"
     )

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import Component
-from assay.service.catalog.schema_text import choices, describe
+from assay.service.catalog.schema_text import Schema, choices, describe
 from assay.service.contract.errors import ErrorDetail
+from assay.service.dashboard.field_texts import ABSENT, from_text, same, to_text
 
-Schema = Mapping[str, Any]
 Texts = Mapping[str, str]
 
 # The default in the list of a field with so many names or fewer is a choice; more names are typed.
@@ -27,8 +26,7 @@ MAX_CHOICES = 60
 # References inside references that are drawn; deeper ones are edited as JSON.
 MAX_DEPTH = 4
 SHOWN = ".shown"
-INTEGER = re.compile(r"[+-]?\d{1,30}", re.ASCII)
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
+PIXEL_STEPS = 255
 
 
 @dataclass(frozen=True)
@@ -66,9 +64,13 @@ class FormField:
     chosen: str = ""
 
     @property
-    def count_set(self) -> int:
-        """How many of this field and the nested ones differ from the default."""
-        return bool(self.value) + sum(one.count_set for one in self.nested)
+    def placeholder(self) -> str:
+        """The default, in an empty field; empty where there is nothing to see."""
+        return {"null": "none", "[]": ""}.get(self.default, self.default)
+
+    def is_set(self) -> bool:
+        """Whether this field or a nested one differs from the default."""
+        return bool(self.value) or any(one.is_set() for one in self.nested)
 
 
 def fields_of(
@@ -128,13 +130,12 @@ def without_defaults(catalog: Catalog, schema: Schema, values: Mapping[str, Any]
     kept: dict[str, Any] = {}
     for name, value in values.items():
         part = resolved(schema["properties"].get(name, {}), schema)
-        kind = kind_of(part)
-        if kind is not None and isinstance(value, str):
-            value = {"name": value}
-        if kind is not None and isinstance(value, Mapping):
-            value = _reference_without_defaults(catalog, kind, value)
-        if not is_default(part, value):
-            kept[name] = value
+        kind, left = kind_of(part), value
+        if kind is not None and isinstance(value, str | Mapping):
+            reference = {"name": value} if isinstance(value, str) else value
+            left = _reference_without_defaults(catalog, kind, reference)
+        if not is_default(part, left):
+            kept[name] = left
     return kept
 
 
@@ -165,6 +166,27 @@ def texts_of(fields: Iterable[FormField]) -> dict[str, str]:
         if field.control == "reference":
             texts |= {field.name + SHOWN: field.chosen, **texts_of(field.nested)}
     return texts
+
+
+def parted(
+    fields: Sequence[FormField], errors: Collection[str], first: bool = False
+) -> tuple[list[FormField], list[FormField]]:
+    """The fields to show at once, which are set, required or wrong, and the others.
+
+    Args:
+        fields: Of a component.
+        errors: Names of fields with an error.
+        first: Whether the first field is always shown.
+    """
+    shown = [
+        field
+        for index, field in enumerate(fields)
+        if (first and not index)
+        or field.required
+        or field.is_set()
+        or any(name == field.name or name.startswith(f"{field.name}.") for name in errors)
+    ]
+    return shown, [field for field in fields if field not in shown]
 
 
 def changed_components(texts: Texts) -> list[str]:
@@ -223,88 +245,6 @@ def kind_of(part: Schema) -> str | None:
     return None
 
 
-class _Absent:
-    """Stands for an empty field."""
-
-
-ABSENT = _Absent()
-
-
-def from_text(part: Schema, text: str) -> Any:
-    """The value that a text means under a schema; a text that means none stays, for the validation.
-
-    Returns:
-        ABSENT for an empty text.
-    """
-    text = text.strip()
-    if not text:
-        return ABSENT
-    branches = part.get("anyOf", [part])
-    for allowed in choices(part):
-        if text == to_text(allowed):
-            return allowed
-    for branch in branches:
-        value = _typed(branch, text)
-        if value is not ABSENT:
-            return value
-    return text
-
-
-def to_text(value: Any) -> str:
-    """A value as the text of its field; `from_text` reads it back."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list):
-        texts = [to_text(item) for item in value]
-        plain = all(text and text == text.strip() and "," not in text for text in texts)
-        return ", ".join(texts) if plain and texts and texts[0][0] != "[" else json.dumps(value)
-    return json.dumps(value)
-
-
-def same(first: object, second: object) -> bool:
-    """Whether two values of JSON are equal; 1.0 is 1, true is not."""
-    return json.dumps(_uniform(first), sort_keys=True) == json.dumps(_uniform(second), sort_keys=True)
-
-
-def _uniform(value: object) -> object:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, list):
-        return [_uniform(one) for one in value]
-    return {key: _uniform(one) for key, one in value.items()} if isinstance(value, Mapping) else value
-
-
-def _typed(branch: Schema, text: str) -> Any:
-    """The text as a value of one type, ABSENT where it is none."""
-    kind = branch.get("type")
-    if kind == "null" and text.lower() in ("null", "none"):
-        return None
-    if kind == "boolean" and text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    if kind == "integer" and INTEGER.fullmatch(text):
-        return int(text)
-    if (kind == "number" or branch.get("fraction")) and NUMBER.fullmatch(text):
-        number = int(text) if INTEGER.fullmatch(text) else float(text)
-        return number if math.isfinite(number) else ABSENT
-    if kind == "array":
-        return _list(branch, text)
-    return text if kind == "string" or (branch.get("fraction") and "/" in text) else ABSENT
-
-
-def _list(branch: Schema, text: str) -> Any:
-    if text.startswith("["):
-        try:
-            listed = json.loads(text)
-        except (ValueError, RecursionError):
-            return ABSENT
-        return listed if isinstance(listed, list) else ABSENT
-    items = branch.get("items", {})
-    values = [from_text(items, one) for one in text.removesuffix(",").split(",")]
-    if any(isinstance(value, str) for value in values) and items.get("type") in ("integer", "number"):
-        return ABSENT
-    return ["" if value is ABSENT else value for value in values]
-
-
 def _field(part: Schema, place: str, label: str, value: str) -> FormField:
     """A field without a reference."""
     branches = part.get("anyOf", [part])
@@ -315,7 +255,7 @@ def _field(part: Schema, place: str, label: str, value: str) -> FormField:
         listed, closed = ["true", "false"], True
     if closed and "null" in types and "null" not in listed:
         listed.append("null")
-    default = to_text(part["default"]) if "default" in part else ""
+    default = _default_text(part)
     control = "select" if closed and len(listed) <= MAX_CHOICES else "text"
     bounds: tuple[tuple[str, str], ...] = ()
     if control == "text" and types in ({"integer"}, {"number"}):
@@ -333,6 +273,16 @@ def _field(part: Schema, place: str, label: str, value: str) -> FormField:
         choices=tuple(listed[:MAX_CHOICES] if control == "text" else listed),
         bounds=bounds,
     )
+
+
+def _default_text(part: Schema) -> str:
+    """The default as text, that of a radius in steps of pixels: "8/255"."""
+    default = part.get("default", "")
+    if isinstance(default, float) and any(one.get("fraction") for one in part.get("anyOf", [part])):
+        steps = default * PIXEL_STEPS
+        if steps >= 1 and math.isclose(steps, round(steps), rel_tol=1e-9):
+            return f"{round(steps)}/{PIXEL_STEPS}"
+    return to_text(default)
 
 
 def _reference(

@@ -9,6 +9,7 @@ from typing import Any
 
 from assay.service.contract.results import Job, Metric, Warning
 from assay.service.contract.warning_codes import SEVERITIES
+from assay.service.dashboard.form_fields import parted
 from assay.service.reports.numbers import metric_cells, number, params_text
 
 MAX_SHORT = 60
@@ -105,6 +106,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "name_of": name_of,
     "number": number,
     "parameters": parameters,
+    "parted": parted,
     "pretty": pretty,
     "short": short,
     "shown": shown,

@@ -14,15 +14,15 @@ from typing import Any
 
 from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import EVALUATIONS, Component
+from assay.service.catalog.schema_text import Schema
 from assay.service.contract.specs import EvaluateSpec, ExecutionSpec, TrainSpec
+from assay.service.dashboard.field_texts import same
 from assay.service.dashboard.form_fields import (
     FormField,
-    Schema,
     Texts,
     fields_of,
     kind_of,
     read_fields,
-    same,
     texts_of,
     with_values,
     without_defaults,
@@ -41,7 +41,7 @@ HELP = {
     "tags": "words to find the job by, separated by commas.",
     "seed": "of everything random; the same seed gives the same numbers.",
     "limit": "how many examples; empty for all. Every job and model gets the same ones.",
-    "protocol": "pixel: attacks see pixels in [0, 1]. paper: as published code that attacks normalised images.",
+    "protocol": "pixel: attacks see pixels in [0, 1]. paper: normalised images, as in published code.",
     "timeout_seconds": "seconds after which the job ends; empty for ten times its estimate.",
     "device": "class of the device.",
     "dtype": "of the arithmetic.",
@@ -96,11 +96,6 @@ class EvaluationRow:
     component: Component | None
     params: tuple[FormField, ...]
     data: tuple[FormField, ...]
-
-    @property
-    def count_set(self) -> int:
-        """How many parameters differ from their defaults."""
-        return sum(field.count_set for field in (*self.params, *self.data))
 
 
 @dataclass(frozen=True)
@@ -176,7 +171,7 @@ def read_spec(catalog: Catalog, texts: Texts, trained: Mapping[str, Any] | None 
         params = read_fields(catalog, parameters, texts, "model.params.", 1)
         spec["model"] = {"name": trained["name"], **({"params": params} if params else {})}
     if weights := read_fields(catalog, _weights_of(kind), texts, "model.weights."):
-        spec["model"] = {**spec.get("model", {}), "weights": weights}
+        spec["model"] = {**(spec.get("model") or {}), "weights": weights}
     if execution := read_fields(catalog, _execution(), texts, "execution."):
         spec["execution"] = execution
     if kind == "evaluate":
@@ -247,7 +242,9 @@ def has_form(catalog: Catalog, spec: Mapping[str, Any], trained: Mapping[str, An
         texts = form_of(catalog, spec, trained).texts()
     except (TypeError, ValueError, AttributeError, KeyError):  # values of another shape than their schema's
         return False
-    if len(texts) > MAX_TEXTS or any("\n" in text or "\r" in text for text in texts.values()):
+    if len(texts) > MAX_TEXTS or not all(isinstance(text, str) for text in texts.values()):
+        return False
+    if any("\n" in text or "\r" in text for text in texts.values()):
         return False
     return same(read_spec(catalog, texts, trained), spec)
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
+from assay.service.api import jobs as api
 from assay.service.api.deps import (
     CatalogDep,
     DispatcherDep,
@@ -27,13 +28,12 @@ from assay.service.api.deps import (
     job_finder,
     only,
 )
-from assay.service.api.jobs import DryRun
-from assay.service.api.jobs import submit as submit_job
 from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import EVALUATIONS, Component
 from assay.service.contract.errors import AssayError, ErrorDetail, IdempotencyMismatch, InvalidSpec
 from assay.service.contract.problems import Problems, nearest
 from assay.service.contract.results import Warning
+from assay.service.contract.stored_specs import TrainJobSpec
 from assay.service.contract.strict_json import parse_json
 from assay.service.dashboard import spec_form
 from assay.service.dashboard.example_specs import PRESETS, example_of
@@ -52,6 +52,8 @@ SpecBody = dict[str, Any]
 STARTS = ("from", "weights", "example", "preset")
 MAX_SUGGESTIONS = 50
 MAX_SHOWN_PROBLEMS = 50
+# Fields of the page beside those of the spec.
+OWN_FIELDS = ("action", "add", "idempotency_key", "shown_kind")
 KEY = re.compile(r"[0-9a-f]{32}", re.ASCII)
 ROW_ACTION = re.compile(r"(remove|copy)\.(\d{1,3})", re.ASCII)
 NEW: Mapping[str, Any] = {"kind": "evaluate", "evaluations": []}
@@ -70,7 +72,7 @@ class Submission:
 
     def send(self, body: object, *, key: str | None = None, dry_run: bool = False) -> Response:
         """The answer of `POST /api/v1/jobs`."""
-        return submit_job(
+        return api.submit(
             body, self.store, self.catalog, self.settings, self.dispatcher, self.has_package, key, dry_run
         )
 
@@ -107,7 +109,7 @@ class PageState:
     key: str = field(default_factory=lambda: secrets.token_hex(16))
     notice: str = ""
     error: AssayError | None = None
-    checked: DryRun | None = None
+    checked: api.DryRun | None = None
     status: int = 200
 
 
@@ -152,6 +154,7 @@ def send_form(request: Request, form: FormDep, service: SubmissionDep) -> Respon
     pending = _act(service, form, action, state)
     if action == "submit" and not pending:
         try:
+            _check_names(service, form, state)
             answer = service.send(state.spec, key=state.key)
         except AssayError as error:
             if error.status >= 500:
@@ -169,6 +172,9 @@ def _begun(service: Submission, start: str, value: str) -> SpecBody:
         return dict(find_job(service.store, value).spec)
     if start == "weights":
         trained = find_job(service.store, value).spec
+        if trained["kind"] != "train":
+            message = "must be the id of a training job"
+            raise InvalidSpec(message, [ErrorDetail(loc=["query", "weights"], message=message, given=value)])
         model = {"name": trained["model"]["name"], "weights": {"job": value}}
         return {**NEW, "model": model, "data": trained["data"], "evaluations": [_first(service, trained)]}
     if start == "example":
@@ -184,7 +190,7 @@ def _begun(service: Submission, start: str, value: str) -> SpecBody:
     raise InvalidSpec(message, problems.details)
 
 
-def _first(service: Submission, trained: Mapping[str, Any]) -> SpecBody:
+def _first(service: Submission, trained: TrainJobSpec) -> SpecBody:
     """The evaluation that comes first for a data set: the one that attacks nothing, or any that fits."""
     tasks = set(service.catalog.find("data", trained["data"]["name"]).tasks)
     fitting = [one for one in service.catalog.list("evaluation") if tasks & set(one.tasks)]
@@ -197,7 +203,8 @@ def _read(service: Submission, form: Mapping[str, str]) -> PageState:
     given = form.get("idempotency_key", "")
     key = given if KEY.fullmatch(given) else secrets.token_hex(16)
     if "json" not in form:
-        trained = _trained(service, form.get("model.weights.job", ""), form.get("model.weights.part", ""))
+        job, part = form.get("model.weights.job", ""), form.get("model.weights.part", "")
+        trained = _trained(service, job, part.strip())
         return PageState(spec_form.read_spec(service.catalog, form, trained), key=key)
     state = PageState(dict(NEW), text=form["json"], key=key)
     try:
@@ -234,6 +241,18 @@ def _act(service: Submission, form: Mapping[str, str], action: str, state: PageS
     return bool(pending)
 
 
+def _check_names(service: Submission, form: Mapping[str, str], state: PageState) -> None:
+    """Refuses fields that the form does not have: their values would be lost."""
+    trained = _trained_of(service, state.spec)
+    if state.text is not None or not spec_form.has_form(service.catalog, state.spec, trained):
+        return
+    known = {*spec_form.form_of(service.catalog, state.spec, trained).texts(), *OWN_FIELDS}
+    problems = Problems()
+    for name in sorted(set(form) - known):
+        problems.add((name,), "unknown field", given=form[name], nearest=nearest(name, known))
+    problems.raise_if_any()
+
+
 def _check(service: Submission, state: PageState, *, silent: bool = False) -> None:
     """Validates and estimates; `silent` shows no errors, as of a form that is not filled in yet."""
     try:
@@ -243,7 +262,7 @@ def _check(service: Submission, state: PageState, *, silent: bool = False) -> No
             raise
         state.error = None if silent else error
         return
-    state.checked = DryRun.model_validate_json(bytes(answer.body))
+    state.checked = api.DryRun.model_validate_json(bytes(answer.body))
 
 
 def _refuse(state: PageState, error: AssayError) -> None:
@@ -257,17 +276,25 @@ def _refuse(state: PageState, error: AssayError) -> None:
 def _trained(service: Submission, job_id: str, part: str = "") -> dict[str, Any] | None:
     """The model of a training job as the defaults of one that takes its weights; None for no such job."""
     row = job_finder(service.store)(job_id.strip()) if job_id and not part else None
-    if row is None or row.spec["model"]["name"] not in service.catalog.names("model"):
+    if row is None or row.spec["kind"] != "train":
+        return None
+    if row.spec["model"]["name"] not in service.catalog.names("model"):
         return None
     return spec_form.defaults_of_training(service.catalog, row.spec["model"])
+
+
+def _trained_of(service: Submission, spec: Mapping[str, Any]) -> dict[str, Any] | None:
+    model = spec.get("model")
+    weights = model.get("weights") if isinstance(model, Mapping) else None
+    if not isinstance(weights, Mapping):
+        return None
+    return _trained(service, str(weights.get("job") or ""), str(weights.get("part") or ""))
 
 
 def _page(request: Request, service: Submission, state: PageState) -> Response:
     catalog, spec = service.catalog, state.spec
     form = None
-    weights = spec["model"].get("weights") if isinstance(spec.get("model"), Mapping) else None
-    stated = weights if isinstance(weights, Mapping) else {}
-    trained = _trained(service, str(stated.get("job") or ""), str(stated.get("part") or ""))
+    trained = _trained_of(service, spec)
     try:
         spec = spec_form.reduced(catalog, spec, trained)
     except (ValueError, TypeError, AttributeError):

@@ -30,7 +30,7 @@ function replace(fresh, selector) {
 async function check() {
   try {
     const fresh = await send("check");
-    replace(fresh, "#cost, #snippets, .field-error");
+    replace(fresh, "#cost, #snippets, .field-error, #problems.panel");
     for (const control of form.querySelectorAll("[aria-describedby]")) {
       const one = fresh.getElementById(control.id);
       if (one?.hasAttribute("aria-invalid")) control.setAttribute("aria-invalid", "true");
