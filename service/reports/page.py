@@ -118,7 +118,7 @@ def results_rows(job: ReportedJob) -> tuple[list[Cells], list[str]]:
     """Each metric with its interval, examples and published numbers; and the parameters that rows share."""
     parts = job.results.evaluations
     shown, shared = split_params([(part.name, _set(part.params)) for part in parts])
-    rows = [
+    rows: list[Cells] = [
         (part.name, params, name, *metric_cells(metric), _references(part, name))
         for part, params in zip(parts, shown, strict=True)
         for name, metric in part.metrics.items()
