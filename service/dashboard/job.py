@@ -9,7 +9,6 @@ from starlette.responses import Response
 
 from assay.service.api.caller import CallerDep
 from assay.service.api.deps import CatalogDep, JobDep, LiveDep, SettingsDep, StoreDep, only
-from assay.service.api.plots import plot_summary, plots_with
 from assay.service.api.results import finished_results
 from assay.service.api.views import artifact_view, job_view, up_to_date
 from assay.service.contract.errors import NoResults
@@ -20,6 +19,7 @@ from assay.service.dashboard.frame import render
 from assay.service.dashboard.gallery import preview_of
 from assay.service.dashboard.gallery_files import gallery_files
 from assay.service.dashboard.job_facts import log_lines, missing_evaluations, remedy_of, sources_of
+from assay.service.dashboard.job_plots import plots_of_job
 from assay.service.dashboard.pictures import own_pictures
 from assay.service.dashboard.result_rows import shown_results
 from assay.service.dashboard.snippets import json_body, snippets
@@ -27,8 +27,6 @@ from assay.service.dashboard.snippets import json_body, snippets
 router = APIRouter(include_in_schema=False)
 
 MAX_FILES = 100
-# Kinds of plots in which a single job is a single point.
-OF_SEVERAL = frozenset({"tradeoff"})
 
 
 @router.get("/jobs/{job_id}", dependencies=[only("page")])
@@ -54,8 +52,7 @@ def show_job(
         raise refused("page", f"there is no page {page}", page, f"1 to {pages}")
     files = store.artifacts.of(job.id)
     galleries = gallery_files(files)
-    specs = {} if results is None else plots_with(store, settings, job, results)
-    plots = [plot_summary(job, kind, spec) for kind, spec in specs.items() if kind not in OF_SEVERAL]
+    plots = [] if results is None else plots_of_job(store, settings, job, results, len(files))
     values = {
         "title": view.name.strip() or view.id,
         "section": "/jobs",

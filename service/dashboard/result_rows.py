@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from assay.service.contract.results import (
@@ -62,9 +63,7 @@ class ShownEvaluation:
         index: Position in the results.
         params: Its parameters that differ from others of its name, as text.
         references: Published numbers by metric, each with its value as text.
-        warnings: Numbers of its warnings.
-        columns: Metrics of the breakdown.
-        parts: Its rows.
+        warnings: Its own, the gravest first.
     """
 
     index: int
@@ -72,8 +71,24 @@ class ShownEvaluation:
     params: str
     references: dict[str, list[tuple[str, Reference]]]
     warnings: tuple[NumberedWarning, ...]
-    columns: tuple[str, ...]
-    parts: tuple[ShownPart, ...]
+
+    # Of the evaluations of a page alone: those of all take longer than the rest of the page.
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """Metrics of the breakdown."""
+        return tuple(dict.fromkeys(name for part in self.result.breakdown for name in part.metrics))
+
+    @cached_property
+    def parts(self) -> tuple[ShownPart, ...]:
+        """Rows of the breakdown."""
+        return tuple(
+            ShownPart(
+                part.label or "all",
+                tuple(part.metrics.get(name) for name in self.columns),
+                part if isinstance(part, StageBreakdown) else None,
+            )
+            for part in self.result.breakdown
+        )
 
     @property
     def anchor(self) -> str:
@@ -174,16 +189,7 @@ def _shown(
         measured = result.metrics.get(reference.metric)
         text = number(reference.value, None if measured is None else measured.unit)
         references.setdefault(reference.metric, []).append((text, reference))
-    columns = tuple(dict.fromkeys(name for part in result.breakdown for name in part.metrics))
-    parts = tuple(
-        ShownPart(
-            part.label or "all",
-            tuple(part.metrics.get(name) for name in columns),
-            part if isinstance(part, StageBreakdown) else None,
-        )
-        for part in result.breakdown
-    )
-    return ShownEvaluation(index, result, params, references, tuple(warnings), columns, parts)
+    return ShownEvaluation(index, result, params, references, tuple(warnings))
 
 
 def _pages(evaluations: Sequence[EvaluationResult]) -> tuple[int, ...]:
