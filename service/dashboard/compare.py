@@ -34,6 +34,7 @@ from assay.service.dashboard.comparison_view import (
 from assay.service.dashboard.disagreements import MAX_SHOWN, disagreements
 from assay.service.dashboard.forms import see
 from assay.service.dashboard.frame import render
+from assay.service.dashboard.pending import Pending
 from assay.service.metrics.comparison import Comparison
 from assay.service.plots.kinds import KINDS, LabelledResults
 from assay.service.reports.numbers import split_params
@@ -73,11 +74,12 @@ class Comparisons:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: OrderedDict[tuple[str, ...], Compared] = OrderedDict()
+        self._pending: Pending[Compared] = Pending()
 
     def of(
         self, store: TenantStore, catalog: Catalog, rows: Sequence[JobRow], adjust: Adjustment
-    ) -> Compared:
-        """The comparison with the first job; the caller sees them all."""
+    ) -> Compared | None:
+        """The comparison with the first job, or None while it is made; the caller sees all of the jobs."""
         ids = [row.id for row in rows]
         key = (adjust, *ids)
         ended = all(row.state is JobState.SUCCEEDED for row in rows)
@@ -85,8 +87,8 @@ class Comparisons:
             if ended and key in self._known:
                 self._known.move_to_end(key)
                 return self._known[key]
-        made = _compare(store, catalog, rows, adjust)
-        if ended:
+        made = self._pending.of(key, lambda: _compare(store, catalog, rows, adjust))
+        if made is not None and ended:
             with self._lock:
                 self._known[key] = made
                 while sum(len(one.comparison.rows) for one in self._known.values()) > MAX_KEPT_ROWS:
@@ -145,6 +147,14 @@ def compare(
     choice = {"jobs": ",".join(ids), "adjust": adjust, "baseline": rows[0].id, "metrics": metrics}
     comparisons: Comparisons = request.app.state.comparisons
     compared = comparisons.of(store, catalog, rows, adjust)
+    if compared is None:
+        waiting = {
+            "title": "Comparison",
+            "section": "/compare",
+            "address": _address(choice),
+            "count": len(rows),
+        }
+        return render(request, "compare_pending.html", waiting)
     values = {
         "title": "Comparison",
         "section": "/compare",

@@ -32,6 +32,7 @@ from assay.service.dashboard.comparison_view import ADJUSTED, LEVEL, p_text, ver
 from assay.service.dashboard.forms import FormDep, see
 from assay.service.dashboard.frame import render
 from assay.service.dashboard.live import MAX_JOBS
+from assay.service.dashboard.pending import Pending
 from assay.service.metrics.study_tables import TESTS, label, lines
 from assay.service.reports.numbers import number
 from assay.service.store.rows import StudyRow
@@ -52,9 +53,14 @@ class StudyTables:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: OrderedDict[str, tuple[object, float, StudyResults]] = OrderedDict()
+        self._pending: Pending[StudyResults] = Pending()
 
     def of(self, store: TenantStore, study: StudyRow) -> StudyResults | None:
-        """The results of a study that the caller sees; None without any."""
+        """The results of a study that the caller sees; None while they are made.
+
+        Raises:
+            NoResults: no evaluation has finished.
+        """
         states = sorted((job_id, str(state)) for job_id, state in study.states.items())
         with self._lock:
             before, at, known = self._known.get(study.id, (None, 0.0, None))
@@ -62,9 +68,8 @@ class StudyTables:
         fresh = not _open_jobs(study) or time.monotonic() - at < FRESH_SECONDS
         if known is not None and before == states and fresh:
             return known
-        try:
-            found = results_of(store, study)
-        except NoResults:
+        found = self._pending.of((study.id, *states), lambda: results_of(store, study))
+        if found is None:
             return None
         with self._lock:
             self._known[study.id] = (states, time.monotonic(), found)
@@ -93,12 +98,18 @@ def show(request: Request, study: StudyDep, store: StoreDep) -> Response:
     """A study: its table, its runs, and what can be done with it."""
     tables: StudyTables = request.app.state.study_tables
     view = api.study_view(study)
-    results = tables.of(store, study)
+    results, pending = None, False
+    try:
+        results = tables.of(store, study)
+        pending = results is None
+    except NoResults:
+        pass
     values = {
         "title": view.name or view.id,
         "section": "/studies",
         "study": view,
         "results": results,
+        "pending": pending,
         "open": _open_jobs(study)[:MAX_JOBS],
         "tables": [] if results is None else _tables(results),
         "lines": [] if results is None else [one for one in lines(results) if not one.startswith("warning ")],
