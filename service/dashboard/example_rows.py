@@ -25,7 +25,7 @@ Columns = Mapping[str, Sequence[Any]]
 
 
 @dataclass(frozen=True)
-class Choice:
+class ExampleChoice:
     """Which examples are shown, and in which order.
 
     Attributes:
@@ -63,7 +63,7 @@ def shown_columns(columns: Columns) -> list[str]:
     return [*known, *others][:MAX_COLUMNS]
 
 
-def chosen_rows(columns: Columns, choice: Choice, stages: Sequence[str] = ()) -> list[int]:
+def chosen_rows(columns: Columns, choice: ExampleChoice, stages: Sequence[str] = ()) -> list[int]:
     """Positions of the examples that match, in order.
 
     Args:
@@ -91,7 +91,7 @@ def _sortable(value: Any) -> bool:
     return value is not None and value == value  # NaN is not itself
 
 
-def _kept(columns: Columns, choice: Choice) -> list[int]:
+def _kept(columns: Columns, choice: ExampleChoice) -> list[int]:
     rows: Sequence[int] = range(len(columns["id"]))
     if choice.only:
         rows = [row for row in rows if outcome_of(columns, row) == choice.only]

@@ -19,7 +19,7 @@ from assay.service.dashboard.example_rows import (
     DESCENDING,
     FILTERS,
     SMALLEST,
-    Choice,
+    ExampleChoice,
     chosen_rows,
     joined_columns,
     outcome_of,
@@ -187,16 +187,16 @@ def _labels(columns: dict[str, list[Any]]) -> list[Any]:
     return sorted(found) if len(found) <= 1000 else []
 
 
-def _choice(names: list[str], sort: str, order: str, only: str, label: str) -> Choice:
+def _choice(names: list[str], sort: str, order: str, only: str, label: str) -> ExampleChoice:
     check_choice("sort", sort, names)
     check_choice("order", order, ORDERS)
     check_choice("only", only, (*FILTERS, "right"))
     column = sort or ("broken_by" if "broken_by" in names else "id")
     descending = order == "descending" if order else column in DESCENDING
-    return Choice(sort=column, descending=descending, only=only, label=label or None)
+    return ExampleChoice(sort=column, descending=descending, only=only, label=label or None)
 
 
-def _orders(path: str, base: dict[str, str], choice: Choice, names: list[str]) -> dict[str, str]:
+def _orders(path: str, base: dict[str, str], choice: ExampleChoice, names: list[str]) -> dict[str, str]:
     """Address that sorts by each column; by the present one in the other order."""
     found = {}
     for name in names:

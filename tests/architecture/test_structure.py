@@ -17,13 +17,12 @@ PACKAGES = ["service", "workers", "models", "attacks"]
 COMPONENT_FOLDERS = [package.removeprefix("assay.").replace(".", "/") for package in walk.PACKAGES.values()]
 # Users import it from here: `import assay.models.timm_names` tells timm of the models.
 NO_COMPONENTS = {"models/timm_names.py"}
-# Examples of requests, the demo, and shapes of marks.
+# Examples of requests, and the demo.
 MAY_NAME_COMPONENTS = {
     "service/api/catalog.py",
     "service/api/openapi.py",
     "service/dashboard/example_specs.py",
     "service/demo.py",
-    "service/plots/theme.py",
 }
 MAX_IMPORTS = 20
 
