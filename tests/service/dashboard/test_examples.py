@@ -11,7 +11,7 @@ import pytest
 from assay.service.dashboard import examples
 from assay.service.dashboard.example_rows import (
     MAX_COLUMNS,
-    Choice,
+    ExampleChoice,
     chosen_rows,
     joined_columns,
     outcome_of,
@@ -101,7 +101,7 @@ def test_an_evaluation_without_results_is_a_404(api: httpx.Client, job: str) -> 
 
 
 def rows(**choice: Any) -> str:
-    found = chosen_rows(COLUMNS, Choice(**choice), ["apgd_ce", "square"])
+    found = chosen_rows(COLUMNS, ExampleChoice(**choice), ["apgd_ce", "square"])
     return "".join(COLUMNS["id"][row] for row in found)
 
 
