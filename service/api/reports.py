@@ -95,8 +95,9 @@ def get_report(
         table=pivot(numbers, by=("attack", "name" if len(jobs) > 1 else "model"), best=best),
         comparison=comparison,
         figures=drawn,
-        notes=[*notes, *missing],
+        notes=missing,
     )
+    report.table.notes.extend(notes)
     write = {"html": page.html, "md": page.markdown, "tex": page.latex}[format]
     return _file(write(report), format, "report")
 
