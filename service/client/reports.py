@@ -8,6 +8,8 @@ from assay.service.client.transport import API, Connection
 from assay.service.contract.studies import Adjustment
 
 JobIds = str | Sequence[str]
+# Comparing ten jobs of many examples takes minutes.
+SECONDS = 900.0
 
 
 class ReportCalls(Connection):
@@ -34,7 +36,7 @@ class ReportCalls(Connection):
             NoResults: a job has none yet.
         """
         params = {**_choice(jobs, tag), "format": format, "adjust": adjust}
-        return self._call("GET", f"{API}/report", params=params).text
+        return self._call("GET", f"{API}/report", params=params, timeout=SECONDS).text
 
     def table(
         self,
@@ -66,7 +68,7 @@ class ReportCalls(Connection):
         chosen = {} if metric is None else {"metric": metric}
         params = {**_choice(jobs, tag), "rows": rows, "columns": columns, **chosen}
         params |= {"format": format, "adjust": adjust}
-        return self._call("GET", f"{API}/table", params=params).text
+        return self._call("GET", f"{API}/table", params=params, timeout=SECONDS).text
 
 
 def _choice(jobs: JobIds | None, tag: str | None) -> dict[str, str]:

@@ -184,7 +184,13 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | str | bytes | None = None,
         file: BinaryIO | None = None,
+        timeout: float | None = None,
     ) -> httpx.Response:
+        """Sends a call; `timeout` is in seconds, None for that of the connection.
+
+        Raises:
+            AssayError: the error in the answer, or `Unreachable`.
+        """
         content: dict[str, Any] = {}
         sent = dict(headers or {})
         if file is not None:
@@ -197,7 +203,10 @@ class Connection:
             _check_numbers(body)
             content = {"json": body}
         with reaching(self.url):
-            response = self._http.request(method, path, params=params, headers=sent, **content)
+            waited = self._http.timeout if timeout is None else httpx.Timeout(timeout)
+            response = self._http.request(
+                method, path, params=params, headers=sent, timeout=waited, **content
+            )
         if response.is_error:
             raise error_of(response)
         return response

@@ -32,7 +32,7 @@ from assay.workers import catalog
 from assay.workers.jobs import artifacts
 from assay.workers.jobs.final_evaluation import final_evaluation
 from assay.workers.jobs.galleries import remove_parts, write_gallery
-from assay.workers.jobs.plots import save_plots
+from assay.workers.jobs.plots import render_plots, save_plots
 from assay.workers.jobs.warnings import Row, of_evaluation
 from assay.workers.published.analyses import analysis_references
 from assay.workers.published.corruptions import baseline_errors
@@ -74,8 +74,14 @@ def save_evaluation(store: Store, folder: Path, job_id: str, evaluation: int) ->
     _save_one(store, folder, store.jobs.get(job_id), evaluation, store.results.outcomes(job_id, evaluation))
 
 
-def save_job(store: Store, folder: Path, job_id: str, *, render_plots: bool = False) -> None:
+def save_job(store: Store, folder: Path, job_id: str, *, svg: bool = False) -> None:
     """Merge the evaluations without a result, plot them, and end the job; its shards are all done.
+
+    Args:
+        store: has the job.
+        folder: of its files.
+        job_id: the job.
+        svg: whether plots are rendered too, once the job has ended.
 
     Raises:
         NotFound: the job has been deleted.
@@ -92,8 +98,9 @@ def save_job(store: Store, folder: Path, job_id: str, *, render_plots: bool = Fa
         tallies[index] = tally_shards([row.columns for row in rows])
         # With millions of examples, load the columns of one evaluation at a time.
         measured += [replace(row, columns={}) for row in rows]
-    save_plots(store, folder, job, tallies, svg=render_plots)
-    store.jobs.succeed(job_id, provenance(job, measured))
+    plots = save_plots(store, folder, job, tallies)
+    if store.jobs.succeed(job_id, provenance(job, measured)) and svg:
+        render_plots(store, folder, job_id, plots)
 
 
 def evaluations(job: JobRow) -> list[EvaluationItem]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from assay.service.contract.records import ArtifactDescription
+from assay.service.contract.errors import NotFound
 from assay.service.contract.results import EvaluationResult, Results
-from assay.service.plots.kinds import LabelledResults, plots_of
+from assay.service.plots.kinds import LabelledResults, Spec, plots_of
 from assay.service.plots.render import RenderError, render
 from assay.service.store.rows import JobRow
 from assay.service.store.store import Store
@@ -21,16 +22,15 @@ TRAINING_LOG = "training_log.jsonl"  # as workers/training/training_log.py names
 
 
 def save_plots(
-    store: Store, folder: Path, job: JobRow, tallies: Mapping[int, Mapping[str, Any]], *, svg: bool
-) -> None:
-    """Store the plots that the job's results allow.
+    store: Store, folder: Path, job: JobRow, tallies: Mapping[int, Mapping[str, Any]]
+) -> dict[str, Spec]:
+    """Store the plots that the job's results allow, as data; returns their specs by kind.
 
     Args:
         store: has the results.
         folder: of the job's files.
         job: whose evaluations are all merged.
         tallies: counts of the examples, by evaluation.
-        svg: whether they are rendered too; one that cannot be is logged, and left out.
 
     Raises:
         NotFound: the job has been deleted.
@@ -44,21 +44,28 @@ def save_plots(
         provenance=None,
     )
     labelled = LabelledResults(job.name or job.id, results, tallies, _training_records(folder))
-    for kind, spec in plots_of([labelled]).items():
-        written = [artifacts.write_text(folder / f"plot-{kind}.vl.json", json.dumps(spec))]
-        if svg:
-            written += _rendered(folder / f"plot-{kind}.svg", spec)
-        for one in written:
-            store.artifacts.add(job.id, **one)
+    plots = plots_of([labelled])
+    for kind, spec in plots.items():
+        store.artifacts.add(job.id, **artifacts.write_text(folder / f"plot-{kind}.vl.json", json.dumps(spec)))
+    return plots
 
 
-def _rendered(path: Path, spec: dict[str, Any]) -> list[ArtifactDescription]:
-    try:
-        content = render(spec, "svg")
-    except (RenderError, OSError) as error:
-        log.warning("%s: not rendered, the service renders it when it is asked for: %s", path, error)
-        return []
-    return [artifacts.write(path, content)]
+def render_plots(store: Store, folder: Path, job_id: str, plots: Mapping[str, Spec]) -> None:
+    """Store plots as SVG; called once the job has ended, which does not wait for pictures.
+
+    One that cannot be rendered or stored is logged: the service renders it when it is asked for.
+    """
+    for kind, spec in plots.items():
+        path = folder / f"plot-{kind}.svg"
+        try:
+            store.artifacts.add(job_id, **artifacts.write(path, render(spec, "svg")))
+        except NotFound:  # the job was deleted meanwhile, with its folder
+            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+            return
+        except (RenderError, OSError) as error:
+            log.warning("%s: not rendered: %s", path, error)
 
 
 def _training_records(folder: Path) -> list[dict[str, Any]]:

@@ -37,7 +37,7 @@ def _save(store: Store, settings: WorkerSettings, job_id: str, evaluation: int |
     folder = settings.folder(job_id)
     try:
         if evaluation is None:
-            merge.save_job(store, folder, job_id, render_plots=settings.render_plots)
+            merge.save_job(store, folder, job_id, svg=settings.render_plots)
         else:
             merge.save_evaluation(store, folder, job_id, evaluation)
     except DATABASE_UNAVAILABLE as error:

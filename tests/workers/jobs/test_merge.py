@@ -323,3 +323,22 @@ def test_a_training_brings_its_own_plan_and_files(store: Store, tmp_path: Path) 
     assert store.results.of(job_id)[0]["name"] == "clean"
     names = {a.name for a in store.artifacts.of(job_id) if not a.name.startswith("plot-")}
     assert names == {"weights.safetensors", "outcomes-000-clean.csv"}
+
+
+def test_a_job_deleted_while_its_plots_are_drawn_leaves_no_files(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = measured_job(store)
+    seen = []
+
+    def render(spec: dict[str, Any], format: str) -> bytes:  # noqa: A002
+        seen.append(store.jobs.get(job.id).state)
+        store.jobs.delete(job.id)
+        for file in (tmp_path / "artifacts" / job.id).iterdir():
+            file.unlink()
+        return b"<svg/>"
+
+    monkeypatch.setattr(plots, "render", render)
+    finish_job(store, settings(tmp_path, render_plots=True), job.id)
+    assert seen == ["succeeded"], "a job ends before its pictures are drawn"
+    assert not (tmp_path / "artifacts" / job.id).exists()
