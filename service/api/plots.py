@@ -85,7 +85,7 @@ def get_plot(
     scheme: Scheme = "light",
 ) -> Response:
     """The plot as an image or as its specification; the same as long as the results are the same."""
-    _check_kind(kind)
+    check_kind(kind)
     spec = job_plots(store, catalog, settings, job).get(kind)
     if spec is None:
         raise NoResults(f"job {job.id} has no plot {kind!r}; it needs {KINDS[kind].needs}")
@@ -111,15 +111,24 @@ def plot_jobs(
     scheme: Scheme = "light",
 ) -> Response:
     """The results of the jobs overlaid, or side by side, under the names of the jobs."""
-    _check_kind(kind)
-    rows = [find_job(store, job_id) for job_id in _split(jobs)]
-    if len(rows) == 1:
-        spec = job_plots(store, catalog, settings, rows[0]).get(kind)
-    else:
-        spec = KINDS[kind].build([_labelled(store, catalog, row) for row in rows])
+    check_kind(kind)
+    spec = spec_of(store, catalog, settings, kind, [find_job(store, job_id) for job_id in split_jobs(jobs)])
     if spec is None:
         raise NoResults(f"these jobs have no plot {kind!r}; it needs {KINDS[kind].needs}")
     return _answer(request, settings, spec, format, scheme, f"assay-{kind}")
+
+
+def spec_of(
+    store: TenantStore, catalog: Catalog, settings: Settings, kind: str, jobs: list[JobRow]
+) -> Spec | None:
+    """A plot of one or several jobs that the caller sees; None where their results lack what it needs.
+
+    Raises:
+        NoResults: no evaluation of a job has finished.
+    """
+    if len(jobs) == 1:
+        return job_plots(store, catalog, settings, jobs[0]).get(kind)
+    return KINDS[kind].build([_labelled(store, catalog, job) for job in jobs])
 
 
 def job_plots(store: TenantStore, catalog: Catalog, settings: Settings, job: JobRow) -> dict[str, Spec]:
@@ -167,7 +176,8 @@ def plot_summary(job: JobRow, kind: str, spec: Spec) -> PlotSummary:
     )
 
 
-def _check_kind(kind: str) -> None:
+def check_kind(kind: str) -> None:
+    """Raises NotFound, with the nearest name, for an unknown kind of plots."""
     if kind not in KINDS:
         near = nearest(kind, KINDS)
         hint = f"; did you mean {near!r}?" if near else ""
@@ -178,7 +188,12 @@ def _check_kind(kind: str) -> None:
         raise NotFound(message, [detail])
 
 
-def _split(jobs: str) -> list[str]:
+def split_jobs(jobs: str) -> list[str]:
+    """The ids in a list with commas.
+
+    Raises:
+        InvalidSpec: there are none, too many, or one twice.
+    """
     ids = [job_id.strip() for job_id in jobs.split(",")]
     if not 1 <= len(ids) <= MAX_JOBS or len(set(ids)) != len(ids):
         message = f"give 1 to {MAX_JOBS} different job ids, separated by commas"

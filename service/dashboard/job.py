@@ -68,7 +68,7 @@ def show_job(
         "missing": missing_evaluations(job, results),
         "plots": plots,
         "formats": get_args(PlotFormat),
-        "pictures": own_pictures(files, [plot.kind for plot in plots]),
+        "pictures": own_pictures(files),
         "galleries": galleries,
         "preview": preview_of(settings, galleries),
         "log": log_lines(store, job),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Sequence
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -10,6 +10,7 @@ from starlette.responses import Response
 from assay.service.api.artifacts import artifact_file
 from assay.service.api.deps import JobDep, SettingsDep, StoreDep, only, unchanged
 from assay.service.contract.errors import NotFound
+from assay.service.plots.kinds import KINDS
 from assay.service.store.rows import ArtifactRow
 
 router = APIRouter(include_in_schema=False)
@@ -48,9 +49,9 @@ def is_picture(row: ArtifactRow) -> bool:
     return row.media_type == SVG and row.size <= MAX_BYTES and row.expired_at is None
 
 
-def own_pictures(files: Iterable[ArtifactRow], kinds: Collection[str]) -> list[ArtifactRow]:
-    """The pictures of a job beside its plots of these kinds, which are rendered anew in light and dark."""
-    drawn = {f"plot-{kind}.svg" for kind in kinds}
-    if "training" in kinds:
+def own_pictures(files: Sequence[ArtifactRow]) -> list[ArtifactRow]:
+    """The pictures of a job beside its plots of known kinds, which pages have in light and dark."""
+    drawn = {f"plot-{kind}.svg" for kind in KINDS}
+    if any(row.name == "plot-training.vl.json" for row in files):
         drawn.add(TRAINING_CURVES)
     return [row for row in files if is_picture(row) and row.name not in drawn]

@@ -21,6 +21,7 @@ from assay.service.dashboard import (
     live,
     overview,
     pictures,
+    plots,
     studies,
     submit,
 )
@@ -42,6 +43,7 @@ PAGES = (
     compare,
     studies,
     leaderboard,
+    plots,
     submit,
     catalog,
 )

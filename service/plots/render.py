@@ -62,7 +62,10 @@ class Renderer:
         Raises:
             RenderError: the process refused the spec, crashed, or took too long.
         """
-        request = json.dumps({"spec": spec, "format": format}).encode()
+        return self._answered({"spec": spec, "format": format})
+
+    def _answered(self, asked: dict[str, object]) -> bytes:
+        request = json.dumps(asked).encode()
         if len(request) > MAX_SPEC_BYTES:
             raise RenderError(f"the spec has {len(request)} bytes; allowed: {MAX_SPEC_BYTES}")
         deadline = time.monotonic() + self._max_seconds
@@ -79,6 +82,10 @@ class Renderer:
                 return self._exchange(request, deadline)
         finally:
             self._lock.release()
+
+    def bundle(self) -> bytes:
+        """The scripts that draw specs in a browser, as `bundle`."""
+        return self._answered({"spec": {}, "format": "bundle"})
 
     def close(self) -> None:
         """Ends the process."""
@@ -170,14 +177,36 @@ def render(
     return content
 
 
+def bundle(cache: Path) -> tuple[Path, str]:
+    """The scripts of Vega, Vega-Lite and Vega-Embed, from the package that renders.
+
+    Args:
+        cache: a folder in which they are kept, and looked for.
+
+    Returns:
+        The file, which sets `vegaEmbed` of the page's window, and its version.
+
+    Raises:
+        RenderError: the process crashed, or took too long.
+    """
+    version = _version() or "0"
+    path = cache / f"vega-{version}.js"
+    if not path.is_file():
+        _keep(path, _RENDERER.bundle())
+    return path, version
+
+
 def digest(spec: Spec, format: str, scheme: Scheme) -> str:  # noqa: A002 (the contract's name)
     """The name of a rendered plot: equal for equal input and an equal version of what renders it."""
-    try:
-        version = importlib.metadata.version("vl-convert-python")
-    except importlib.metadata.PackageNotFoundError:
-        version = ""
-    parts = json.dumps([VERSION, version, themed(spec, scheme), format], sort_keys=True)
+    parts = json.dumps([VERSION, _version(), themed(spec, scheme), format], sort_keys=True)
     return hashlib.sha256(parts.encode()).hexdigest()
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("vl-convert-python")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def _keep(path: Path, content: bytes) -> None:

@@ -6,7 +6,8 @@ standard error. A spec that names an address or a file is refused, and the list 
 empty. Its memory and its processor time are limited; it ends with its parent, and when it has been idle for
 a minute.
 
-A request is 4 bytes of length (big-endian) and JSON {"spec", "format"}; an answer is a byte, 0 for a rendered
+A request is 4 bytes of length (big-endian) and JSON {"spec", "format"}; the format "bundle" is the scripts
+that draw specs in a browser, and needs no spec. An answer is a byte, 0 for a rendered
 plot and 1 for a message, 4 bytes of length, and the content.
 """
 
@@ -83,6 +84,9 @@ def _refuse_addresses(part: Any) -> None:
 def _rendered(spec: dict[str, Any], format: str) -> bytes:  # noqa: A002 (the contract's name)
     import vl_convert
 
+    if format == "bundle":
+        scripts: str = vl_convert.javascript_bundle(None)  # type: ignore[arg-type]  # None is the default
+        return scripts.encode()
     if format == "svg":
         return str(vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])).encode()
     if format == "png":

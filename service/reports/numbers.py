@@ -7,6 +7,7 @@ numbers.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ IN_PERCENT: frozenset[Unit | None] = frozenset({"proportion", "ratio"})
 # Units of whole numbers; a mean of them below `SHOWN_WHOLE` has four digits.
 WHOLE: frozenset[Unit | None] = frozenset({"count", "bytes"})
 SHOWN_WHOLE = 1000
+RADIUS, PIXEL_STEPS = "epsilon", 255
 # Shown in place of an interval, by its method.
 WITHOUT = {"too_few": "too few examples", "no_spread": "no spread"}
 
@@ -80,6 +82,15 @@ def number(value: float | None, unit: Unit | None, *, sign: bool = False) -> str
 
 
 def params_text(params: Mapping[str, Any]) -> str:
-    """Parameters as `epsilon=2/255 steps=20`."""
-    texts = (value if isinstance(value, str) else json.dumps(value) for value in params.values())
-    return " ".join(f"{name}={text}" for name, text in zip(params, texts, strict=True))
+    """Parameters as `epsilon=2/255 steps=20`; a radius of whole steps of 8-bit pixels as their fraction."""
+    return " ".join(f"{name}={_param_text(name, value)}" for name, value in params.items())
+
+
+def _param_text(name: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if name == RADIUS and isinstance(value, float) and 0 < value < 1:
+        steps = value * PIXEL_STEPS
+        if math.isclose(steps, round(steps), rel_tol=1e-9):
+            return f"{round(steps)}/{PIXEL_STEPS}"
+    return json.dumps(value)

@@ -59,3 +59,14 @@ def test_rows_show_what_tells_them_apart() -> None:
     apart = ["", "epsilon=2/255 steps=20", "epsilon=4/255 steps=40", "epsilon=4/255", "norm=L2", "draws=1"]
     assert shown == apart
     assert shared == ["clean: data=digits", "pgd: norm=Linf", "fgsm: targeted=false"]
+
+
+def test_a_radius_of_whole_steps_of_pixels_is_their_fraction() -> None:
+    assert (
+        numbers.params_text({"epsilon": 1 / 255, "step_size": 1 / 255})
+        == f"epsilon=1/255 step_size={1 / 255}"
+    )
+    assert numbers.params_text({"epsilon": 0.03}) == "epsilon=0.03"
+    assert numbers.params_text({"epsilon": "0.5/255"}) == "epsilon=0.5/255"
+    assert numbers.params_text({"epsilon": 1.0}) == "epsilon=1.0"
+    assert numbers.params_text({"epsilon": None}) == "epsilon=null"

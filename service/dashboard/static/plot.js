@@ -1,0 +1,29 @@
+// Draws the plot of the page with Vega in place of its picture; expressions are interpreted, never compiled.
+
+const place = document.getElementById("plot");
+const tip = document.getElementById("tip");
+
+function show(handler, event, item, value) {
+  const parts = value && typeof value === "object" ? Object.entries(value) : [];
+  tip.hidden = parts.length === 0;
+  tip.textContent = parts.map(([name, part]) => `${name}: ${part}`).join("   ");
+}
+
+async function draw() {
+  const scheme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  const answer = await fetch(`${place.dataset.spec}&scheme=${scheme}`);
+  if (!answer.ok || !window.vegaEmbed) return;
+  const spec = await answer.json();
+  // A single view is drawn as wide as the page; several side by side keep their size.
+  if (spec.layer || spec.mark) Object.assign(spec, { width: Math.min(820, place.clientWidth - 220), height: 420 });
+  const drawn = document.createElement("div");
+  await window.vegaEmbed(drawn, spec, {
+    actions: false, ast: true, defaultStyle: false, mode: "vega-lite", renderer: "canvas", tooltip: show,
+  });
+  const picture = place.querySelector("img");
+  drawn.setAttribute("role", "img");
+  drawn.setAttribute("aria-label", picture.alt);
+  place.replaceChildren(drawn);
+}
+
+draw();
