@@ -21,6 +21,22 @@ from assay.service.submission.validate import validate
 MODELS = ["symvit", "rpc_symvit", "vit", "rpc_symvit_base"]
 RARE_MODEL = "rare_vit"
 CHUNK = 2_000
+PLAN: dict[str, Any] = {
+    "device": "cpu",
+    "batch_size": 64,
+    "data_sha256": {"digits": "x" * 64},
+    "evaluations": [{"n": 300, "available": 355}] * 12,
+}
+PROVENANCE: dict[str, Any] = {
+    "spec": {},
+    "seed": 0,
+    "code": {"commit": "x" * 40},
+    "packages": {"torch": "2.10", "note": "x" * 500},
+    "device": {"type": "cpu"},
+    "weights_sha256": None,
+    "data_sha256": {},
+    "times": {},
+}
 SPACING = 30.0  # seconds between submissions
 
 
@@ -74,12 +90,13 @@ def _job(number: int, job_id: str, at: float, spec: UserSpec) -> dict[str, Any]:
     state, model = state_of(number), _model(number)
     ended = state not in ("queued", "running")
     return {
-        "id": job_id, "kind": "train" if number % 5 == 0 else "evaluate", "model": model, "priority": 5,
+        "id": job_id, "name": spec["name"], "kind": "train" if number % 5 == 0 else "evaluate",
+        "model": model, "priority": 5,
         "state": state, "attempt": 1, "created_at": at,
         "spec": {**spec, "model": {**spec["model"], "name": model}, "tags": _names(number)},
         "started_at": None if state == "queued" else at + 1, "finished_at": at + 600 if ended else None,
-        "deadline": None, "provenance": {"packages": {"torch": "2.10"}, "note": "x" * 600} if ended else None,
-        "plan": None if state == "queued" else {"device": "cpu", "batch_size": 64, "data_sha256": {}},
+        "deadline": None, "provenance": PROVENANCE if ended else None,
+        "plan": None if state == "queued" else PLAN,
         "message": "", "error": {"type": "told_to", "message": "as told"} if state == "failed" else None,
         "progress_done": 900 if ended else 0, "progress_total": 900, "progress_unit": "examples",
         "cost_done": 1.0, "cost_total": 1.0, "last_event": 7, "progress_event_at": at,

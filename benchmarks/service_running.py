@@ -46,11 +46,14 @@ class Running(NamedTuple):
 
 
 @contextlib.contextmanager
-def service(database_url: str) -> Iterator[Running]:
-    """The API of the distributed mode on a database with tables, with keys and Redis; no workers."""
+def service(database_url: str, **others: str) -> Iterator[Running]:
+    """The API of the distributed mode on a database with tables, with keys and Redis; no workers.
+
+    `others` are further ASSAY_ variables without their prefix.
+    """
     with PrivateRedis() as redis, open_store(database_url) as store:
         key = store.keys.create("benchmark", ["admin"])[1]
-        settings = {"MODE": "distributed", "REDIS_URL": redis.url, "DATABASE_URL": database_url}
+        settings = {"MODE": "distributed", "REDIS_URL": redis.url, "DATABASE_URL": database_url, **others}
         with _process("assay.service.server", settings) as (url, pid):
             yield Running(url, pid, {"Authorization": f"Bearer {key}"})
 

@@ -12,10 +12,8 @@ from assay.service.api.caller import ActorDep, CallerDep
 from assay.service.api.deps import CatalogDep, SettingsDep, StoreDep, SystemStoreDep, only
 from assay.service.api.health import Readiness, readyz
 from assay.service.api.login_page import login_response
-from assay.service.api.results import finished_results
+from assay.service.api.outcome_tables import read_result
 from assay.service.api.views import JobViews
-from assay.service.catalog.catalog import Catalog
-from assay.service.contract.errors import NoResults
 from assay.service.contract.states import JobState
 from assay.service.dashboard.forms import FormDep, see
 from assay.service.dashboard.frame import render
@@ -24,7 +22,7 @@ from assay.service.store.tenants import TenantStore
 
 router = APIRouter(include_in_schema=False)
 
-SHOWN_JOBS = 10
+SHOWN_JOBS, SHOWN_EVALUATIONS = 10, 3
 # States whose jobs workers hold.
 BUSY = (JobState.RUNNING, JobState.STARTING, JobState.CANCELING)
 
@@ -51,8 +49,7 @@ def overview(
         "running": JobViews(store, running).all(),
         "queued": JobViews(store, queued).all(),
         "recent": [
-            (job, _headline(store, row, catalog))
-            for job, row in zip(JobViews(store, ended).all(), ended, strict=True)
+            (job, _headline(store, row)) for job, row in zip(JobViews(store, ended).all(), ended, strict=True)
         ],
         "ready": ready,
         "problems": fleet_problems(ready, waiting=counts.get("queued", 0) + counts.get("starting", 0)),
@@ -61,15 +58,12 @@ def overview(
     return render(request, "overview.html", values)
 
 
-def _headline(store: TenantStore, row: JobRow, catalog: Catalog) -> list[tuple[str, Any]]:
+def _headline(store: TenantStore, row: JobRow) -> list[tuple[str, Any]]:
     """The first metric of the first evaluations: what a list shows of a job's results."""
-    try:
-        results = finished_results(store, row, catalog)
-    except NoResults:
-        return []
+    stored = store.results.of(row.id)
+    found = [read_result(stored[index]) for index in sorted(stored)[:SHOWN_EVALUATIONS]]
     shown = [
-        (part.name, part.params.get("epsilon"), next(iter(part.metrics.items()), None))
-        for part in results.evaluations[:3]
+        (part.name, part.params.get("epsilon"), next(iter(part.metrics.items()), None)) for part in found
     ]
     return [
         (f"{name} {epsilon}" if epsilon is not None else name, first[1])
