@@ -18,6 +18,7 @@ ROUTES = {
     "get_quota", "list_tenants", "get_tenant", "set_tenant",
     "submit_study", "list_studies", "get_study", "get_study_results", "extend_study", "cancel_study",
     "retry_study", "delete_study",
+    "list_plots", "get_plot", "plot_jobs", "get_report", "get_table",
 }  # fmt: skip
 
 
@@ -106,7 +107,8 @@ def test_every_route_refuses_unknown_query_parameters(api: httpx.Client, documen
         filters = {"state", "kind", "model", "tag", "search", "limit", "cursor"}
         stated = {"name", "normalization", "positions"}
         audit = {"after", "before", "tenant", "action", "key"}
-        assert known <= filters | stated | audit | {"adjust", "dry_run", "format", "jobs"}
+        drawn = {"scheme", "rows", "columns", "metric"}
+        assert known <= filters | stated | audit | drawn | {"adjust", "dry_run", "format", "jobs"}
 
 
 def test_events_are_declared_as_a_stream(document: dict[str, Any]) -> None:
