@@ -178,7 +178,7 @@ def follow(client: AssayClient, study: StudyStatus, checks: Sequence[str]) -> di
     jobs |= {f"look into {ROBUST}, seed {seed}": job for seed, job in enumerate(checks)}
     bars = Bars(list(jobs))
     while True:
-        now = {label: client.job(job_id) for label, job_id in jobs.items()}
+        now: dict[str, Job] = {label: client.job(job_id) for label, job_id in jobs.items()}
         bars.draw(now)
         if all(job.state.terminal for job in now.values()):
             bars.close()

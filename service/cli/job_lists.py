@@ -281,7 +281,7 @@ def _followed(client: AssayClient, jobs: Mapping[str, Job]) -> dict[str, Job]:
         now.update({label: job for label, one in now.items() if one.id == job.id})
         bars.draw(now)
 
-    ended = {name: client.wait(job.id, callback=draw) for name, job in jobs.items()}
+    ended: dict[str, Job] = {name: client.wait(job.id, callback=draw) for name, job in jobs.items()}
     bars.close()
     return ended
 

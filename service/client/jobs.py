@@ -18,6 +18,8 @@ from assay.service.client.administration import AdministrationCalls
 from assay.service.client.artifacts import ArtifactCalls
 from assay.service.client.checkpoints import CheckpointCalls
 from assay.service.client.events import followed
+from assay.service.client.frames import FrameCalls
+from assay.service.client.notebook_tables import JobView
 from assay.service.client.plots import PlotCalls
 from assay.service.client.reports import ReportCalls
 from assay.service.client.result_views import ResultsView
@@ -26,10 +28,12 @@ from assay.service.client.transport import API, BadAnswer, parsed, part
 from assay.service.contract import errors
 from assay.service.contract.events import Event
 from assay.service.contract.limits import QuotaStatus, Tenant
-from assay.service.contract.results import Job, Page
+from assay.service.contract.results import Page
 
 
-class AssayClient(StudyCalls, CheckpointCalls, ArtifactCalls, PlotCalls, ReportCalls, AdministrationCalls):
+class AssayClient(
+    StudyCalls, CheckpointCalls, ArtifactCalls, PlotCalls, ReportCalls, FrameCalls, AdministrationCalls
+):
     """Client of one service. Close it, or use it in a `with` block.
 
     Args:
@@ -47,7 +51,7 @@ class AssayClient(StudyCalls, CheckpointCalls, ArtifactCalls, PlotCalls, ReportC
             return False
         return True
 
-    def submit(self, spec: Mapping[str, Any] | str | bytes, *, idempotency_key: str | None = None) -> Job:
+    def submit(self, spec: Mapping[str, Any] | str | bytes, *, idempotency_key: str | None = None) -> JobView:
         """Posts a job.
 
         A broken connection is retried under an idempotency key, so that the job cannot be posted twice.
@@ -60,13 +64,13 @@ class AssayClient(StudyCalls, CheckpointCalls, ArtifactCalls, PlotCalls, ReportC
             InvalidSpec: with a detail per wrong field.
             MalformedJson: the text is not strict JSON.
         """
-        return parsed(Job, self._submitted(f"{API}/jobs", spec, idempotency_key))
+        return parsed(JobView, self._submitted(f"{API}/jobs", spec, idempotency_key))
 
     def dry_run(self, spec: Mapping[str, Any] | str | bytes) -> dict[str, Any]:
         """Validates a spec, stores nothing: `{"spec" with all defaults, "estimate", "warnings"}`."""
         return self._json("POST", f"{API}/jobs", params={"dry_run": "true"}, body=spec)
 
-    def job(self, job_id: str) -> Job:
+    def job(self, job_id: str) -> JobView:
         """The job in its present state."""
         return self._job("GET", f"/jobs/{part(job_id)}")
 
@@ -79,7 +83,7 @@ class AssayClient(StudyCalls, CheckpointCalls, ArtifactCalls, PlotCalls, ReportC
         tag: str | None = None,
         search: str | None = None,
         page_size: int = 50,
-    ) -> Iterator[Job]:
+    ) -> Iterator[JobView]:
         """All jobs that match the filters, newest first; pages are fetched on demand.
 
         `search` is a part of the name, in any case, or the id.
@@ -87,16 +91,16 @@ class AssayClient(StudyCalls, CheckpointCalls, ArtifactCalls, PlotCalls, ReportC
         filters = {"state": state, "kind": kind, "model": model, "tag": tag, "search": search}
         params = {name: value for name, value in filters.items() if value is not None}
         params["limit"] = str(page_size)
-        return self._pages(Job, f"{API}/jobs", params)
+        return self._pages(JobView, f"{API}/jobs", params)
 
     def wait(
         self,
         job_id: str,
         *,
-        callback: Callable[[Job], None] | None = None,
+        callback: Callable[[JobView], None] | None = None,
         poll_seconds: float = 0.5,
         timeout_seconds: float | None = None,
-    ) -> Job:
+    ) -> JobView:
         """Polls until the job has ended, in any final state.
 
         Args:
@@ -146,11 +150,11 @@ class AssayClient(StudyCalls, CheckpointCalls, ArtifactCalls, PlotCalls, ReportC
         """The results so far as CSV, one row per metric."""
         return self._call("GET", f"{API}/jobs/{part(job_id)}/results", params={"format": "csv"}).text
 
-    def cancel(self, job_id: str) -> Job:
+    def cancel(self, job_id: str) -> JobView:
         """Cancels the job; a running one stops soon after."""
         return self._job("POST", f"/jobs/{part(job_id)}/cancel")
 
-    def retry(self, job_id: str) -> Job:
+    def retry(self, job_id: str) -> JobView:
         """Queues a failed, canceled or timed-out job again."""
         return self._job("POST", f"/jobs/{part(job_id)}/retry")
 
@@ -205,5 +209,5 @@ class AssayClient(StudyCalls, CheckpointCalls, ArtifactCalls, PlotCalls, ReportC
         """
         return parsed(Tenant, self._json("PUT", f"{API}/tenants/{part(name)}", body=settings))
 
-    def _job(self, method: str, path: str, **options: Any) -> Job:
-        return parsed(Job, self._json(method, API + path, **options))
+    def _job(self, method: str, path: str, **options: Any) -> JobView:
+        return parsed(JobView, self._json(method, API + path, **options))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from assay.service.client.notebook_tables import StudyResultsView
 from assay.service.client.transport import API, Connection, parsed, part
 from assay.service.contract.studies import StudyDryRun, StudyStatus, StudySummary
-from assay.service.contract.study_results import StudyResults
 
 STUDIES = f"{API}/studies"
 
@@ -70,9 +70,9 @@ class StudyCalls(Connection):
             timeout_seconds=timeout_seconds,
         )
 
-    def study_results(self, study_id: str) -> StudyResults:
+    def study_results(self, study_id: str) -> StudyResultsView:
         """The results so far. Raises NoResults before the first evaluation has finished."""
-        return parsed(StudyResults, self._json("GET", f"{STUDIES}/{part(study_id)}/results"))
+        return parsed(StudyResultsView, self._json("GET", f"{STUDIES}/{part(study_id)}/results"))
 
     def study_table(self, study_id: str, format: Literal["csv", "markdown"] = "markdown") -> str:  # noqa: A002
         """The results so far as text: a Markdown table of the tested metrics, or all as CSV."""

@@ -24,11 +24,17 @@ def tidy_csv(rows: Sequence[TidyRow]) -> str:
 
     A parameter named like a fixed column has `param_` before its name.
     """
-    params = list(dict.fromkeys(name for row in rows for name in row.params))
-    header = [*COLUMNS, *(f"param_{name}" if name in COLUMNS else name for name in params)]
+    params = parameter_columns(rows)
+    header = [*COLUMNS, *params.values()]
     return _text(
         [header, *([*_fixed(row), *(_value(row.params.get(name)) for name in params)] for row in rows)]
     )
+
+
+def parameter_columns(rows: Sequence[TidyRow]) -> dict[str, str]:
+    """The column of each parameter, in the order in which they appear."""
+    params = dict.fromkeys(name for row in rows for name in row.params)
+    return {name: f"param_{name}" if name in COLUMNS else name for name in params}
 
 
 def table_csv(table: Table) -> str:

@@ -1,0 +1,125 @@
+"""Results as pandas data frames: one row a number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from assay.service.client.transport import API, Connection, parsed, part
+from assay.service.contract.errors import NoResults, NotFound
+from assay.service.contract.results import Job, Results
+from assay.service.contract.studies import StudyStatus
+from assay.service.reports.formats.csv_text import COLUMNS, compact, parameter_columns
+from assay.service.reports.tidy import ReportedJob, TidyRow, tidy_rows
+
+if TYPE_CHECKING:
+    from pandas import DataFrame  # type: ignore[import-untyped]
+
+Reported = str | Job | StudyStatus
+# Types of the fixed columns; all others hold texts.
+TYPES = {"seed": "Int64", "value": "float64", "ci_low": "float64", "ci_high": "float64", "n": "Int64"}
+
+
+class FrameCalls(Connection):
+    """Results of several jobs in one data frame."""
+
+    def frame(self, jobs: Reported | Iterable[Reported]) -> DataFrame:
+        """The results so far as a tidy data frame: one row a number.
+
+        Columns: `job`, `name`, `model`, `weights_sha256`, `seed`, `data`, `attack`, `protocol`, `metric`,
+        `part`, `unit`, `value`, `ci_low`, `ci_high`, `ci_method`, `n`, then one for each parameter. Numbers
+        without a unit or interval, and parameters that an evaluation does not have, are missing values.
+        Proportions are in [0, 1]. A parameter keeps its text ("8/255"); a column of plain numbers is numeric.
+        A parameter named like another column has `param_` before its name.
+
+        Args:
+            jobs: id of a job or study, `Job`, `StudyStatus`, or several of them. A study gives its
+                evaluation jobs. Each job appears once.
+
+        Raises:
+            ImportError: pandas is not installed.
+            NotFound: no job and no study has the id.
+            NoResults: a job named by its id has no results yet, or none of all jobs has any. A `Job` and a
+                job of a study without results are left out.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise ImportError('a frame needs pandas: pip install "assay-robustness[frame]"') from error
+        several = [jobs] if isinstance(jobs, str | Job | StudyStatus) else jobs
+        found = {job.id: job for one in several for job in self._reported(one)}
+        rows = tidy_rows(list(found.values()))
+        if not rows:
+            raise NoResults("none of these jobs has results yet")
+        names = parameter_columns(rows)
+        frame = pandas.DataFrame([_fixed(row) for row in rows], columns=list(COLUMNS))
+        frame = frame.astype({name: TYPES.get(name, "string") for name in COLUMNS})
+        for name, column in names.items():
+            values = [_parameter(row.params.get(name)) for row in rows]
+            frame[column] = pandas.array(values, dtype=_type(values))
+        return frame
+
+    def _reported(self, one: Reported) -> Iterator[ReportedJob]:
+        if isinstance(one, StudyStatus):
+            yield from self._of_study(one)
+        elif isinstance(one, Job):
+            yield from self._if_finished(one)
+        else:
+            try:
+                job = parsed(Job, self._json("GET", f"{API}/jobs/{part(one)}"))
+            except NotFound:
+                yield from self._of_study(self._study(one))
+            else:
+                yield self._with_results(job)
+
+    def _of_study(self, study: StudyStatus) -> Iterator[ReportedJob]:
+        for arm in study.runs:
+            for run in arm.runs:
+                if run.evaluate_state == "deleted":
+                    continue
+                yield from self._if_finished(
+                    parsed(Job, self._json("GET", f"{API}/jobs/{part(run.evaluate)}"))
+                )
+
+    def _study(self, study_id: str) -> StudyStatus:
+        try:
+            return parsed(StudyStatus, self._json("GET", f"{API}/studies/{part(study_id)}"))
+        except NotFound as error:
+            raise NotFound(f"there is no job and no study {study_id!r}") from error
+
+    def _if_finished(self, job: Job) -> Iterator[ReportedJob]:
+        try:
+            yield self._with_results(job)
+        except NoResults:
+            return
+
+    def _with_results(self, job: Job) -> ReportedJob:
+        results = parsed(Results, self._json("GET", f"{API}/jobs/{part(job.id)}/results"))
+        return ReportedJob(job.id, job.name, job.spec, results)
+
+
+def _fixed(row: TidyRow) -> tuple[Any, ...]:
+    """The values of `COLUMNS`."""
+    metric = row.metric
+    return (
+        *(row.job, row.name, row.model, row.weights_sha256, row.seed, row.data),
+        *(row.attack, row.protocol, row.metric_name, row.part),
+        *(metric.unit, metric.value, metric.ci_low, metric.ci_high, metric.ci_method, metric.n),
+    )
+
+
+def _parameter(value: Any) -> Any:
+    """A scalar as it is, lists and mappings as JSON."""
+    return value if value is None or isinstance(value, str | bool | int | float) else compact(value)
+
+
+def _type(values: list[Any]) -> str:
+    """The pandas type that holds all values, missing ones included; mixed values stay as they are."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {int}:
+        return "Int64" if all(value is None or abs(value) < 2**63 for value in values) else "object"
+    if kinds and kinds <= {int, float}:
+        return "Float64"
+    if kinds == {bool}:
+        return "boolean"
+    return "string" if kinds == {str} else "object"
