@@ -60,7 +60,7 @@ class StudyResultsView(StudyResults):
         values = {value.arm: value for value in cell.arms}
         differences = {found.arm: found for found in cell.comparisons}
         epsilon = {"epsilon": cell.params["epsilon"]} if cell.params.get("epsilon") else cell.params
-        texts = [f"{cell.evaluation} {params_text(epsilon)}", cell.metric]
+        texts = [f"{cell.evaluation} {params_text(epsilon)}".strip(), cell.metric]
         texts += [_mean(values.get(arm), cell) for arm in self.arms]
         for arm in others:
             texts += _difference(differences.get(arm), cell)

@@ -49,7 +49,7 @@ def test_one_row_a_number_with_its_parameters(client: AssayClient, finished: Cal
     assert list(frame.columns) == [*COLUMNS, "epsilon", "steps"]
     assert list(frame["job"]) == [first.id] * 2 + [second.id] * 2
     assert list(frame["value"]) == [0.75, 0.25, 1.0, 0.0]
-    assert list(frame["name"])[0] == "=1+1"
+    assert frame["name"][0] == "=1+1"
     assert list(frame["seed"]) == [0, 0, 2**63 - 1, 2**63 - 1]
     attacked = frame[frame["epsilon"] == "2/255"]
     assert list(attacked["attack"]) == ["pgd", "pgd"]
