@@ -7,6 +7,7 @@ from typing import Any
 
 from assay.service.contract.markdown_text import escape_markdown
 from assay.service.contract.results import EvaluationResult, Metric, Results
+from assay.service.contract.warning_codes import SEVERITIES, SEVERITY, WarningCode
 from assay.service.reports.comparisons import comparison_lines
 from assay.service.reports.numbers import IN_PERCENT, WITHOUT, number, printable, split_params
 
@@ -93,12 +94,14 @@ def _notes(results: Mapping[str, Results]) -> list[str]:
     methods = [metric.ci_method for part in parts for metric in part.metrics.values()]
     kinds = dict.fromkeys(method for method in methods if method not in WITHOUT)
     lines = [f"95 % intervals: {', '.join(kinds)}"]
-    warned: dict[str, dict[str, None]] = {}
+    warned: dict[WarningCode, dict[str, None]] = {}
     for name, found in results.items():
         for warning in (*found.warnings, *(one for part in found.evaluations for one in part.warnings)):
             warned.setdefault(warning.code, {})[printable(name)] = None
-    for code, names in warned.items():
-        lines.append(f"warning {code}: {'every job' if len(names) == len(results) else '; '.join(names)}")
+    for code, names in sorted(warned.items(), key=lambda item: SEVERITIES.index(SEVERITY[item[0]])):
+        lines.append(
+            f"{SEVERITY[code]} {code}: {'every job' if len(names) == len(results) else '; '.join(names)}"
+        )
     used = [found.provenance for found in results.values() if found.provenance is not None]
     machines = dict.fromkeys(
         f"{one.device.get('name')}, torch {one.packages.get('torch')}, {one.device.get('dtype')}"

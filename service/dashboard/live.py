@@ -44,15 +44,21 @@ class LiveStates:
         self._lock = threading.Lock()
         self._known: dict[str, tuple[float, State | None]] = {}
 
-    def of(self, store: TenantStore, job_ids: Sequence[str]) -> list[State]:
-        """States of those jobs that are still there; the caller sees them all."""
-        with self._lock:
-            return [state for job_id in job_ids if (state := self._one(store, job_id)) is not None]
+    def of(self, store: TenantStore, job_ids: Sequence[str], *, anew: bool = False) -> list[State]:
+        """States of those jobs that are still there.
 
-    def _one(self, store: TenantStore, job_id: str) -> State | None:
+        Args:
+            store: of a caller who sees them all.
+            job_ids: the jobs.
+            anew: ask for those that are remembered, too.
+        """
+        with self._lock:
+            return [state for job_id in job_ids if (state := self._one(store, job_id, anew)) is not None]
+
+    def _one(self, store: TenantStore, job_id: str, anew: bool) -> State | None:
         now = time.monotonic()
         at, state = self._known.get(job_id, (0.0, None))
-        if now - at >= FRESH_SECONDS or job_id not in self._known:
+        if anew or now - at >= FRESH_SECONDS or job_id not in self._known:
             self._known = {
                 key: value for key, value in self._known.items() if now - value[0] < 10 * FRESH_SECONDS
             }
@@ -105,13 +111,16 @@ async def _stream(
     yield f"retry: {RETRY_MILLISECONDS}\n\n"
     told: dict[str, State] = {}
     sent = looked = time.monotonic()
+    # A page that was loaded after its job was retried must not hear that it has ended.
+    anew = True
     while True:
         try:
             if time.monotonic() - looked >= CHECK_SECONDS:
                 looked = time.monotonic()
                 if not await run_in_threadpool(allowed):
                     return
-            found = await run_in_threadpool(states.of, store, ids)
+            found = await run_in_threadpool(states.of, store, ids, anew=anew)
+            anew = False
         except (DBAPIError, PoolTimeout):
             found = []  # the database is away
         changed = [state for state in found if told.get(state["id"]) != state]

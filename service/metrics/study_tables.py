@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from assay.service.contract.markdown_text import escape_markdown
 from assay.service.contract.results import Unit
 from assay.service.contract.study_results import ArmValue, StudyCell, StudyComparison, StudyResults
+from assay.service.contract.warning_codes import SEVERITIES, SEVERITY
 
+# Evaluations that a line of warnings names.
+MAX_PLACES = 3
 CSV_COLUMNS = (
     "evaluation", "params", "data", "protocol", "metric", "unit", "arm", "seeds", "n", "mean", "sd",
     "baseline", "compares", "difference", "ci_low", "ci_high", "ci_method", "test", "p_value",
@@ -106,19 +109,22 @@ def lines(results: StudyResults) -> list[str]:
     said += _powers(results)
     said += _warnings(results)
     said += [f"missing: {one.arm}, seed {one.seed} ({one.state})" for one in results.missing]
-    return [*said, *(f"warning {one.code}: {one.message}" for one in results.warnings)]
+    return [*said, *(f"{one.severity} {one.code}: {one.message}" for one in results.warnings)]
 
 
 def _warnings(results: StudyResults) -> list[str]:
-    """A line for each warning that evaluations of runs have, with their number."""
+    """A line for each warning that evaluations of runs have, with their number; the gravest first."""
     places: dict[str, dict[str, int]] = {}
     for cell in results.cells:
         for code, count in cell.warnings.items():
             places.setdefault(code, {})[label(cell)] = count
-    return [
-        f"warning {code}: {', '.join(f'{name} (runs: {count})' for name, count in found.items())}"
-        for code, found in places.items()
-    ]
+    severity = {str(code): grave for code, grave in SEVERITY.items()}
+    lines = []
+    for code in sorted(places, key=lambda code: SEVERITIES.index(severity[code])):
+        named = [f"{name} (runs: {count})" for name, count in places[code].items()]
+        more = [f"and {len(named) - MAX_PLACES} more"] if len(named) > MAX_PLACES else []
+        lines.append(f"{severity[code]} {code}: {', '.join([*named[:MAX_PLACES], *more])}")
+    return lines
 
 
 def _powers(results: StudyResults) -> list[str]:

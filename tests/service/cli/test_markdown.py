@@ -54,7 +54,7 @@ def test_names_of_jobs_and_folders_are_no_markup() -> None:
     named = results(row("clean", {"top1": metric(0.9)}, data="some", folder="<b>_x_</b>"))
     text = markdown({"*a*|<i>b</i>": named, "c": both(0.5)})
     assert "| \\*a\\*\\|&lt;i&gt;b&lt;/i&gt; |" in text
-    assert "- warning subset: \\*a\\*\\|&lt;i&gt;b&lt;/i&gt;" in text
+    assert "- note subset: \\*a\\*\\|&lt;i&gt;b&lt;/i&gt;" in text
     assert "folder=&lt;b&gt;\\_x\\_&lt;/b&gt;" in text
     assert "<" not in text
 
@@ -73,8 +73,8 @@ def test_jobs_with_other_columns_have_a_table_of_their_own() -> None:
     assert second.splitlines()[0] == "| job | clean data=some: miou, % | n |"
     assert second.splitlines()[2] == "| b | 40.0 [35.0, 45.0] | 200 |"
     assert "- 95 % intervals: wilson, bootstrap" in notes
-    assert "- warning subset: b" in notes
-    assert "- warning subset: every job" in markdown({"b": maps})
+    assert "- note subset: b" in notes
+    assert "- note subset: every job" in markdown({"b": maps})
 
 
 def test_an_exact_count_is_whole_and_alone() -> None:

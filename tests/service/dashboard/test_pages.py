@@ -13,8 +13,10 @@ import pytest
 from assay.service.api.health import Readiness
 from assay.service.contract.warning_codes import SEVERITIES
 from assay.service.dashboard.formats import duration, short, size
+from assay.service.dashboard.live import LiveStates
 from assay.service.dashboard.overview import fleet_problems
 from assay.service.store.store import Store
+from assay.service.store.tenants import TenantStore, View
 
 Make = Callable[..., dict[str, Any]]
 PAGE = {"Accept": "text/html"}
@@ -188,3 +190,15 @@ def test_values_are_written_as_people_read_them() -> None:
     ]
     assert short("a\nb\x1b" + "c" * 100, 5) == "a b …"
     assert SEVERITIES[0] == "invalid"
+
+
+def test_a_job_that_was_retried_is_not_told_to_have_ended(
+    api: httpx.Client, transport: Any, train_body: Make, app_store: Store
+) -> None:
+    job_id = api.post("/api/v1/jobs", json=train_body()).json()["id"]
+    api.post(f"/api/v1/jobs/{job_id}/cancel")
+    states, store = LiveStates(), TenantStore(app_store, View(None, everything=True))
+    assert states.of(store, [job_id])[0]["state"] == "canceled"
+    api.post(f"/api/v1/jobs/{job_id}/retry")
+    assert states.of(store, [job_id])[0]["state"] == "canceled", "the premise: it is remembered for a second"
+    assert states.of(store, [job_id], anew=True)[0]["state"] == "queued"

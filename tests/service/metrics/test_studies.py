@@ -247,7 +247,7 @@ def test_warnings_of_runs_are_counted() -> None:
         object.__setattr__(run, "results", {0: result})
     results = study_results(plan(3), arms)
     assert results.cells[0].warnings == {"zero_gradient": 2}
-    assert "warning zero_gradient: cell 0 (runs: 2)" in lines(results)
+    assert "caution zero_gradient: cell 0 (runs: 2)" in lines(results)
 
 
 def test_power_is_told_in_words_once_for_the_best_and_the_worst_cell() -> None:

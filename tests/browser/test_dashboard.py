@@ -1,0 +1,236 @@
+"""The dashboard in a real browser: by mouse, by keyboard, on a phone, in the dark, without JavaScript."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import DIGITS, SHAPE, Open, Site
+
+pytestmark = pytest.mark.slow
+
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+CONTROLS = "a[href], button, input:not([type=hidden]), select, textarea, summary"
+USABLE = "(one) => one.checkVisibility() && !one.disabled && one.tabIndex >= 0"
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(2)>',
+    "\u202egnihtemos\u202c",
+    "🙂" * 60,
+    "w" * 200,
+    "{{ 7 * 7 }} \x1b[31m",
+)
+
+
+def pages(site: Site) -> list[str]:
+    first, second = site.measured
+    return [
+        "/",
+        "/jobs",
+        f"/jobs/{first}",
+        f"/jobs/{site.trained}",
+        f"/jobs/{first}/gallery/1",
+        f"/jobs/{first}/examples/1",
+        "/compare",
+        f"/compare?jobs={first},{second}",
+        f"/plots/curve?jobs={first},{second}",
+        "/leaderboard",
+        "/studies",
+        "/submit",
+        f"/submit?from={first}",
+        "/catalog",
+        "/catalog/attack/pgd",
+        "/workers",
+    ]
+
+
+def violations(page: Page) -> list[str]:
+    found = Axe().run(page, options={"runOnly": {"type": "tag", "values": RULES}}).response["violations"]
+    return [f"{one['id']}: {node['html'][:150]}" for one in found for node in one["nodes"]]
+
+
+def overflows(page: Page) -> bool:
+    return bool(page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"))
+
+
+@pytest.mark.parametrize(("size", "dark"), [("desktop", False), ("phone", True)])
+def test_no_page_has_a_violation_or_is_wider_than_its_window(
+    open_page: Open, site: Site, size: str, dark: bool
+) -> None:
+    page = open_page("/", size=size, dark=dark)
+    for path in pages(site):
+        page.goto(path)
+        assert violations(page) == [], path
+        assert not overflows(page), path
+    page.context.clear_cookies()
+
+
+def test_a_wrong_key_opens_nothing(open_page: Open) -> None:
+    page = open_page("/login", tenant=None)
+    assert violations(page) == []
+    page.get_by_label("API key").fill("assay_wrong")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_text("This key does not work")).to_be_visible()
+
+
+def test_a_job_from_the_form_to_its_end(open_page: Open, site: Site) -> None:
+    page = open_page(f"/submit?weights={site.trained}")
+    page.locator("[name='name']").fill("from the form")
+    page.locator("[name='limit']").fill("40")
+    page.get_by_role("button", name="Submit", exact=True).click()
+    page.wait_for_url(re.compile(r"/jobs/[0-9a-z]{26}$"))
+    # Nothing is loaded by hand: the state comes by events, and the results with the end.
+    expect(page.locator(".state").first).to_have_text("succeeded", timeout=60_000)
+    expect(page.locator("#results")).to_be_visible(timeout=30_000)
+    page.get_by_text("Delete…").click()
+    page.get_by_role("button", name="Delete", exact=False).last.click()
+    page.wait_for_url(f"{site.url}/jobs")
+    expect(page.get_by_text("from the form")).to_have_count(0)
+
+
+def test_two_jobs_are_chosen_compared_and_reported(open_page: Open, site: Site) -> None:
+    page = open_page("/jobs?tag=pictured")
+    for box in page.get_by_role("checkbox").all():
+        box.check()
+    page.get_by_role("button", name="Compare the chosen").click()
+    page.wait_for_url(re.compile(r"/compare\?jobs="))
+    for _ in range(20):
+        if not page.get_by_text("load the page again").count():
+            break
+        page.wait_for_timeout(1000)
+        page.reload()
+    expect(page.get_by_text("Weights, not methods")).to_be_visible()
+    expect(page.get_by_role("columnheader", name="p (McNemar)")).to_be_visible()
+    address = page.get_by_role("link", name="Report as HTML").get_attribute("href")
+    report = page.request.get(f"{site.url}{address}")
+    assert report.ok
+    assert "first look" in report.text()
+    assert not re.search(r"<script|https?://(?!www\.w3\.org)", report.text().split("<body", 1)[1][:200])
+
+
+def test_a_gallery_has_pictures_that_load(open_page: Open, site: Site) -> None:
+    page = open_page(f"/jobs/{site.measured[0]}/gallery/1")
+    page.evaluate("document.querySelectorAll('img').forEach((one) => { one.loading = 'eager'; })")
+    page.wait_for_load_state("networkidle")
+    widths = page.evaluate("[...document.querySelectorAll('main img')].map((one) => one.naturalWidth)")
+    assert len(widths) >= 3
+    assert all(width > 0 for width in widths)
+
+
+def test_a_plot_is_drawn_by_vega_under_the_strict_policy(open_page: Open, site: Site) -> None:
+    page = open_page(f"/plots/curve?jobs={','.join(site.measured)}")
+    expect(page.locator("#plot canvas")).to_be_visible(timeout=30_000)
+
+
+def test_cancel_and_retry(open_page: Open, site: Site) -> None:
+    recipe = {"name": "small_vit", "params": {"epochs": 2000}}
+    spec = {"kind": "train", "name": "long", "model": {"name": "symvit", "params": SHAPE}, "data": DIGITS}
+    job = site.clients["a"].submit({**spec, "recipe": recipe}).id
+    page = open_page(f"/jobs/{job}")
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator(".state").first).to_have_text("canceled", timeout=30_000)
+    page.reload()
+    page.get_by_role("button", name="Retry").click()
+    expect(page.locator(".state").first).to_have_text(re.compile("queued|starting|running"))
+    site.clients["a"].cancel(job)
+    site.clients["a"].wait(job, timeout_seconds=60)
+
+
+def test_everything_works_without_javascript(open_page: Open, site: Site) -> None:
+    page = open_page(f"/submit?weights={site.trained}", scripts=False)
+    page.locator("[name='name']").fill("without scripts")
+    page.get_by_role("button", name="Submit", exact=True).click()
+    page.wait_for_url(re.compile(r"/jobs/[0-9a-z]{26}$"))
+    job = page.url.rpartition("/")[2]
+    if page.get_by_role("button", name="Cancel").count():
+        page.get_by_role("button", name="Cancel").click()
+    assert site.clients["a"].wait(job, timeout_seconds=60).state.terminal
+    page.goto(f"/compare?jobs={','.join(site.measured)}")
+    expect(page.get_by_role("heading", name="Comparison of 2 jobs")).to_be_visible()
+    page.goto("/jobs")
+    page.get_by_label("Search").fill("second")
+    page.get_by_role("button", name="Filter").click()
+    expect(page.get_by_role("link", name="second look")).to_be_visible()
+    expect(page.get_by_role("link", name="first look")).to_have_count(0)
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_label("API key")).to_be_visible()
+
+
+@pytest.mark.parametrize("path", ["/jobs", "/submit"])
+def test_the_keyboard_reaches_everything_and_shows_where_it_is(open_page: Open, path: str) -> None:
+    page = open_page(path)
+    wanted = page.evaluate(f"[...document.querySelectorAll('{CONTROLS}')].filter({USABLE}).length")
+    seen: list[Any] = []
+    for _ in range(3 * wanted):
+        page.keyboard.press("Tab")
+        at = page.evaluate(
+            """() => { const one = document.activeElement; if (one === document.body) return null;
+            one.dataset.seen = one.dataset.seen || '1';
+            return { text: (one.textContent || one.name || '').trim().slice(0, 40),
+                     outline: getComputedStyle(one).outlineStyle }; }"""
+        )
+        if at is None:
+            break
+        seen.append(at)
+    assert seen[0]["text"] == "Skip to the content"
+    assert all(one["outline"] != "none" for one in seen)
+    missed = page.evaluate(
+        f"[...document.querySelectorAll('{CONTROLS}')].filter({USABLE})"
+        ".filter((one) => !one.dataset.seen).map((one) => one.outerHTML.slice(0, 120))"
+    )
+    assert missed == []
+
+
+def test_enter_submits_a_search(open_page: Open) -> None:
+    page = open_page("/jobs")
+    page.get_by_label("Search").fill("first look")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("search=first"))
+    expect(page.get_by_role("link", name="first look")).to_be_visible()
+
+
+def test_names_of_any_kind_break_no_page(open_page: Open, site: Site) -> None:
+    client = site.clients["b"]
+    model = {"name": "symvit", "params": SHAPE}
+    spec = {
+        "kind": "evaluate",
+        "model": model,
+        "data": DIGITS,
+        "evaluations": [{"name": "clean"}],
+        "limit": 20,
+    }
+    made = [client.submit({**spec, "name": name, "tags": [name[:60]]}).id for name in HOSTILE]
+    for job in made:
+        client.wait(job, timeout_seconds=60)
+    page = open_page("/", tenant="b", size="phone")
+    both = ",".join(made[:2])
+    for path in ("/", "/jobs", *(f"/jobs/{job}" for job in made), f"/compare?jobs={both}", "/leaderboard"):
+        page.goto(path)
+        assert not overflows(page), path
+        assert page.evaluate("document.querySelectorAll('script:not([src]), img[src=x]').length") == 0
+
+
+def test_a_tenant_sees_nothing_of_another(open_page: Open, site: Site) -> None:
+    page = open_page("/", tenant="b")
+    for path in ("/", "/jobs", "/jobs?search=look", "/leaderboard", "/studies", "/compare", "/submit"):
+        page.goto(path)
+        text = page.content()
+        for hidden in ("first look", "second look", site.trained, *site.measured):
+            assert hidden not in text, (path, hidden)
+    job = site.measured[0]
+    for path in (
+        f"/jobs/{job}",
+        f"/jobs/{job}/gallery/1",
+        f"/jobs/{job}/examples/1",
+        f"/compare?jobs={','.join(site.measured)}",
+        f"/plots/curve?jobs={job}",
+        f"/submit?from={job}",
+        f"/live?jobs={job}",
+        f"/api/v1/report?jobs={job}",
+        f"/api/v1/jobs/{job}/plots/curve",
+    ):
+        assert page.request.get(f"{site.url}{path}").status == 404, path
