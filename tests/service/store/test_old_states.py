@@ -11,6 +11,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -169,8 +170,10 @@ def test_old_outcomes_merge_to_the_same_results(
     # Since then top5 is left out where a model has five classes or fewer.
     gone = ".metrics.top5 is only in the old answer"
     found = changed_answers(old_state, serve, tmp_path, merged=True)
-    assert [line for line in found if not line.endswith(gone)] == []
-    assert len(found) == 4
+    # And two messages are more exact: why a calibration error has no value, and of what seconds are.
+    said = re.compile(r"message: .(rms_calibration_error has no|seconds and memory are those)")
+    assert [line for line in found if not line.endswith(gone) and not said.search(line)] == []
+    assert sum(line.endswith(gone) for line in found) == 4
 
 
 def test_old_outcomes_have_the_columns_of_their_tables_and_every_metric_a_unit(
