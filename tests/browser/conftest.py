@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Response, sync_playwright
 
 from assay.service.client import AssayClient
 from assay.service.store.store import open_store
@@ -18,7 +18,16 @@ from tests.e2e.running import RunningService
 
 DIGITS = {"name": "digits"}
 SHAPE = {"image_size": 16, "patch_size": 4, "depth": 1, "width": 24, "heads": 2}
+MODEL = {"name": "symvit", "params": SHAPE}
 INSTALL = "apt-get install chromium"
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(2)>',
+    "\u202egnihtemos\u202c",
+    "🙂" * 60,
+    "w" * 200,
+    "{{ 7 * 7 }} \x1b[31m",
+)
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
 Open = Callable[..., Page]
 
@@ -32,6 +41,9 @@ class Site:
         keys: Texts of keys with the scope `submit`, by tenant.
         trained: Id of a training job of the tenant `a`.
         measured: Ids of two evaluations of it.
+        canceled: Id of a long training of the same tenant that never ran.
+        study: Id of a study of the same tenant; it may not have ended.
+        hostile: Ids of jobs of the tenant `b` with the names HOSTILE; they may not have ended.
         clients: Clients by tenant.
     """
 
@@ -39,6 +51,9 @@ class Site:
     keys: dict[str, str]
     trained: str
     measured: list[str]
+    canceled: str
+    study: str
+    hostile: list[str]
     clients: dict[str, AssayClient]
 
 
@@ -49,22 +64,52 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         keys = {name: store.keys.create(f"key of {name}", ["submit"], tenant=name)[1] for name in ("a", "b")}
     service = RunningService(state, ASSAY_REQUIRE_KEYS="true", ASSAY_WORKERS="1")
     service.key = keys["a"]
-    service.start()
-    try:
+    with ExitStack() as stack:
+        service.start()
+        stack.callback(service.close)
         url = service.client.url
-        clients = {name: AssayClient(url, key) for name, key in keys.items()}
+        clients = {name: stack.enter_context(AssayClient(url, key)) for name, key in keys.items()}
         trained, measured = jobs(clients["a"])
-        yield Site(url, keys, trained, measured, clients)
-    finally:
-        service.close()
+        canceled = clients["a"].submit(training("long", epochs=2000)).id
+        clients["a"].cancel(canceled)
+        hostile = [clients["b"].submit(evaluation(name)).id for name in HOSTILE]
+        study = clients["a"].submit_study(small_study()).id
+        yield Site(url, keys, trained, measured, canceled, study, hostile, clients)
+
+
+def training(name: str, epochs: int) -> dict[str, Any]:
+    """Spec of a training; an epoch takes less than a second."""
+    recipe = {"name": "small_vit", "params": {"epochs": epochs}}
+    return {"kind": "train", "name": name, "model": MODEL, "data": DIGITS, "recipe": recipe}
+
+
+def evaluation(name: str) -> dict[str, Any]:
+    """Spec of the shortest evaluation, of random weights."""
+    clean = [{"name": "clean"}]
+    spec = {"kind": "evaluate", "name": name, "model": MODEL, "data": DIGITS, "evaluations": clean}
+    return {**spec, "limit": 20, "tags": [name[:60]]}
+
+
+def small_study() -> dict[str, Any]:
+    """Spec of a study of two trainings and two evaluations."""
+    return {
+        "kind": "study",
+        "name": "two rates",
+        "arms": [
+            {"name": "slow", "model": MODEL},
+            {"name": "fast", "model": MODEL, "recipe": {"name": "small_vit", "params": {"epochs": 1}}},
+        ],
+        "data": DIGITS,
+        "recipe": {"name": "small_vit", "params": {"epochs": 2}},
+        "seeds": 1,
+        "limit": 20,
+        "evaluations": [{"name": "clean"}],
+    }
 
 
 def jobs(client: AssayClient) -> tuple[str, list[str]]:
-    recipe = {"name": "small_vit", "params": {"epochs": 2}}
-    model = {"name": "symvit", "params": SHAPE}
-    trained = client.submit(
-        {"kind": "train", "name": "training", "model": model, "data": DIGITS, "recipe": recipe}
-    ).id
+    """A training, and two evaluations of it, which have ended."""
+    trained = client.submit(training("training", epochs=2)).id
     spec: dict[str, Any] = {
         "kind": "evaluate",
         "limit": 40,
@@ -94,7 +139,10 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(browser: Browser, site: Site) -> Iterator[Open]:
-    """Opens a page as a tenant, logged in; fails the test for errors in the console and foreign requests."""
+    """Opens a page as a tenant, logged in.
+
+    Errors in the console, dialogs, requests to other hosts and parts of pages that do not load fail the test.
+    """
     contexts: list[BrowserContext] = []
     wrong: list[str] = []
 
@@ -119,12 +167,13 @@ def open_page(browser: Browser, site: Site) -> Iterator[Open]:
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("request", lambda request: wrong.extend([request.url] * (not own(request.url, site.url))))
         page.on("dialog", lambda dialog: wrong.append(dialog.message))
+        page.on("response", lambda got: wrong.extend([f"{got.status} {got.url}"] * is_lost(got)))
+        page.on("console", lambda said: wrong.extend([said.text] * is_defect(said)))
         if tenant is not None:
             page.goto("/login")
             page.get_by_label("API key").fill(site.keys[tenant])
             page.get_by_role("button", name="Log in").click()
             page.wait_for_url(f"{site.url}/")
-        page.on("console", lambda said: wrong.extend([said.text] * is_defect(said)))
         page.goto(path)
         return page
 
@@ -135,14 +184,15 @@ def open_page(browser: Browser, site: Site) -> Iterator[Open]:
 
 
 def is_defect(said: ConsoleMessage) -> bool:
-    """Whether it is an error, other than that of a page that needs a login."""
-    return said.type == "error" and "status of 401" not in said.text
+    """Whether it is an error, other than of the network, which `is_lost` judges."""
+    return said.type == "error" and not said.text.startswith("Failed to load resource")
+
+
+def is_lost(got: Response) -> bool:
+    """Whether it is the error of a part of a page; pages that are errors, like the login, may be wanted."""
+    return got.status >= 400 and got.request.resource_type != "document"
 
 
 def own(address: str, url: str) -> bool:
-    return address.startswith((url, "data:", "blob:"))
-
-
-@pytest.fixture
-def downloads(tmp_path: Path) -> Path:
-    return tmp_path
+    """Whether it is an address of the service, or of a file that the test saved."""
+    return address.startswith((f"{url}/", "data:", "blob:", "file:"))
