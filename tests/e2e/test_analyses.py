@@ -46,7 +46,7 @@ def test_the_pursuit_of_a_model_is_checked_and_an_idle_one_is_warned_of(
     labels = [part.label for part in pursuit.breakdown]
     assert labels[:5] == [*(f"layer 0/iteration {number}" for number in (1, 2, 3, 4)), "layer 0"]
     assert {"adversarial", "no_sparse/adversarial", "dual_sign_plus/noise"} <= {*labels}
-    (plot,) = [one for one in client.artifacts(jobs[0]) if one.name.startswith("plot-")]
+    (plot,) = [one for one in client.artifacts(jobs[0]) if one.name.startswith("plot-0")]
     ElementTree.fromstring(client.download(jobs[0], plot.name, tmp_path).read_text())
     compared = {(row["evaluation"], row["metric"]): row for row in client.compare(jobs)["rows"]}
     assert compared["pursuit_check", "top1"]["test"]["p_value"] == 1
@@ -84,7 +84,8 @@ def test_analyses_stand_beside_an_attack(shared: RunningService, trained: str, t
     assert 0 < spectrum.metrics["explained_by_largest"].value <= 1
     assert 0 < distance.metrics["head_distance"].value < 2**0.5
 
-    plots = [a for a in client.artifacts(jobs[0]) if a.name.startswith("plot-")]
+    # Those of the analyses, by their place; plots of the whole job have kinds for names.
+    plots = [a for a in client.artifacts(jobs[0]) if a.name.startswith("plot-0")]
     names = ["projection_loss", "eigenvector_check", "efficiency", "attention_spectrum", "head_distance"]
     assert [plot.name for plot in plots] == [f"plot-{n:03d}-{name}.svg" for n, name in enumerate(names, 1)]
     for plot in plots:

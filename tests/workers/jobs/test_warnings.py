@@ -85,7 +85,7 @@ def test_an_empty_sparse_part_is_told_once_with_its_share() -> None:
     (warning,) = of_evaluation(FACTS, [{"inactive_pursuit": found}] * 2, PGD)  # type: ignore[arg-type,list-item]
     assert "at most 0.055 % of it is not 0" in warning.message
     assert "the first 16 images" in warning.message
-    text = replace(PGD, name="perplexity", attack=False)
+    text = replace(PGD, name="perplexity", attack=False, noun="windows")
     (warning,) = of_evaluation(FACTS, [{"inactive_pursuit": found}], text)  # type: ignore[arg-type,list-item]
     assert "the first 16 windows" in warning.message
 
