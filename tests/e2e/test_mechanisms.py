@@ -70,7 +70,7 @@ def test_instability_and_spectral_error(shared: RunningService, tmp_path: Any) -
             assert metric.value is not None
             assert metric.ci_low <= metric.value <= metric.ci_high
     assert len(error.breakdown) == SHAPE["depth"]
-    plots = [one.name for one in client.artifacts(job) if one.name.startswith("plot-")]
+    plots = [one.name for one in client.artifacts(job) if one.name.startswith("plot-0")]
     assert [name.split("-", 2)[2] for name in plots] == ["instability.svg", "spectral_error.svg"]
     for name in plots:
         ElementTree.fromstring(client.download(job, name, tmp_path).read_text())
