@@ -158,6 +158,8 @@ def test_what_is_accepted_can_be_built_and_answers(model: str) -> None:
     if task in ("series", "series_regression"):  # of which some have 48 or 64 steps
         longest = facts["longest"]
         draws = [draw | {"length": rng.choice((longest, longest + 2, longest + 5))} for draw in draws]
+    if task == "control":  # whose episodes have up to 1000 steps
+        draws = [draw | {"timesteps": rng.choice((1000, 1024))} for draw in draws]
     kept = [params for params in (accepted(model, draw, task) for draw in draws) if params is not None]
     for params in kept:
         try:
