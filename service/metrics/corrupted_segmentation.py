@@ -45,10 +45,12 @@ class CorruptedSegmentation(Segmentation):
     undefined: ClassVar[Reasons] = dict.fromkeys(units, NO_PIXEL)
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
-        """Accuracies and mIoU of the uncorrupted images, then those under the corruptions."""
-        clean = super().summarise(rows, context).metrics
+        """Accuracies and mIoU under the corruptions, then those of the uncorrupted images.
+
+        The first metric is what tables of one number show, and what a study tests by default.
+        """
         metrics, breakdown = corrupted_segmentation_metrics(rows, cells_of(context.params))
-        return Summary(clean | metrics, breakdown)
+        return Summary(metrics | super().summarise(rows, context).metrics, breakdown)
 
     def paired(self, pair: Pair) -> PairedMetrics:
         """A bootstrap over images, all corruptions of an image together."""

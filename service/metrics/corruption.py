@@ -30,13 +30,15 @@ class CorruptedClassification(Classification):
 
     name = "corrupted_classification"
     columns = (*Classification.columns, Column("corrupted"))
-    units: ClassVar[Units] = {**Classification.units, **UNITS}
+    units: ClassVar[Units] = {**UNITS, **Classification.units}
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
-        """Accuracies, then those under the corruptions."""
-        clean = super().summarise(rows, context).metrics
+        """Accuracies under the corruptions, then those of the uncorrupted images.
+
+        The first metric is what tables of one number show, and what a study tests by default.
+        """
         metrics, breakdown = _summarised(rows, context)
-        return Summary(clean | metrics, breakdown)
+        return Summary(metrics | super().summarise(rows, context).metrics, breakdown)
 
     def paired(self, pair: Pair) -> PairedMetrics:
         """McNemar's test of the accuracy on uncorrupted images, sign flips of those under corruptions."""
