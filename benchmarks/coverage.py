@@ -250,11 +250,11 @@ def metrics_together() -> Iterator[Cell]:
                 yield Cell((name, kind, n), partial(together, name, kind, n))
 
 
-def paired_bootstrap(name: str, kind: str, n: int, draws: int) -> Row:
+def paired_jackknife(name: str, kind: str, n: int, draws: int) -> Row:
     """The interval of the difference of two models that are alike, and the share of p at most 0.05."""
     found = null_differences(name, kind, n, draws)
     held, none = covered([(one.low, one.high) for one in found], 0.0)
-    alarms = sum(one.p_value <= 0.05 for one in found) / draws
+    alarms = sum(one.p_value is not None and one.p_value <= 0.05 for one in found) / draws
     return tuple(map(percent, (held, none, alarms)))
 
 
@@ -264,7 +264,7 @@ def paired_together() -> Iterator[Cell]:
         if kind in ("anomalies", "overconfident", "images"):
             for n in SIZES:
                 if name != "rms_calibration_error" or n > 199:
-                    yield Cell((name, n), partial(paired_bootstrap, name, kind, n))
+                    yield Cell((name, n), partial(paired_jackknife, name, kind, n))
 
 
 # Tests ------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -21,7 +21,6 @@ import numpy as np
 
 from assay.service.contract.results import Metric
 from assay.service.metrics import calibration, estimates, intervals, pixel_counts
-from assay.service.metrics.intervals import PairedDifference, difference_from
 from assay.service.metrics.perplexity import perplexity_metrics
 
 Floats = Any
@@ -233,29 +232,6 @@ def distance(
     high = float(np.quantile(norms, 0.975) - norms.mean()) + value
     ends = (max(0.0, min(value, value - excess)), max(value, high))
     return estimates.bootstrapped(value, ends, n, higher_is_better=False)
-
-
-def paired(
-    measures: Measures, sides: Sequence[Columns], key: str, sizes: tuple[int, ...], count: int
-) -> dict[str, PairedDifference]:
-    """Differences of two models, second less first, as `paired_estimates` and `pixel_counts` resample them.
-
-    Args:
-        measures: The metrics.
-        sides: Rows of both, of the same examples, those of a stratum one after the other.
-        key: Of the draws.
-        sizes: Of the strata.
-        count: R.
-    """
-    n = sum(sizes)
-    draws = (everything(n), resampled(key, sizes, count), *left_out(n))
-    first, second = ([measures(side, draw) for draw in draws] for side in sides)
-    found = {}
-    for name in first[0]:
-        less = [b[name] - a[name] for a, b in zip(first, second, strict=True)]
-        outs = np.concatenate(less[2:]).tolist()
-        found[name] = difference_from(float(less[0][0]), sorted(less[1].tolist()), outs, n)
-    return found
 
 
 # Studentised intervals of many samples ----------------------------------------------------------------------

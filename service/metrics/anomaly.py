@@ -50,7 +50,7 @@ class Anomaly(OutcomeTable):
         return Summary(anomaly_metrics(rows))
 
     def paired(self, pair: Pair) -> PairedMetrics:
-        """A bootstrap over examples; anomalies and others are drawn apart."""
+        """A jackknife over examples; anomalies and others are two samples."""
         aupr = Statistic(_scored, _precision, stratum=itemgetter(0))
         return PairedEstimates(pair, {"aupr": aupr})
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 import random
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, count, groupby
 from operator import add, itemgetter, sub, truediv
@@ -46,7 +46,7 @@ from assay.service.metrics.estimates import (
 )
 from assay.service.metrics.intervals import MIN_EXAMPLES
 from assay.service.metrics.paired import Pair, PairedMetrics, Rows
-from assay.service.metrics.paired_estimates import FirstOf, PairedEstimates, Statistic
+from assay.service.metrics.paired_estimates import FirstOf, Groups, PairedEstimates, Statistic
 from assay.service.metrics.table import Column, Context, Reasons, Summary, Units
 
 # A resample draws and sorts n examples; beyond this many draws R shrinks.
@@ -65,10 +65,17 @@ class Bin(NamedTuple):
 
 
 class Error(NamedTuple):
-    """A calibration error: bins of ordered examples, and the norm of the bins' gaps."""
+    """A calibration error.
+
+    Attributes:
+        bins: Those of ordered examples.
+        norm: From the gaps of the bins the error.
+        weight: The weight of a bin, from n and its examples.
+    """
 
     bins: Callable[[Ordered], list[Bin]]
     norm: Callable[[Sequence[float]], float]
+    weight: Callable[[int, int], float]
 
 
 class Calibration(Classification):
@@ -97,12 +104,12 @@ class Calibration(Classification):
         return Summary(measured, warnings=_unknown(measured, known, rows))
 
     def paired(self, pair: Pair) -> PairedMetrics:
-        """McNemar's test of the accuracies, a bootstrap over examples for the others."""
-        measures: dict[str, Callable[[Ordered], float | None]] = {
-            name: partial(_value, error) for name, error in _errors(**pair.params).items()
+        """McNemar's test of the accuracies, a jackknife over examples for the others."""
+        statistics = {
+            name: Statistic(_answers, _of(partial(_value, error)), left_out=partial(_left_out, error))
+            for name, error in _errors(**pair.params).items()
         }
-        measures["aurra"] = aurra
-        statistics = {name: Statistic(_answers, _of(measure)) for name, measure in measures.items()}
+        statistics["aurra"] = Statistic(_answers, _of(aurra))
         return FirstOf(super().paired(pair), PairedEstimates(pair, statistics))
 
 
@@ -174,9 +181,11 @@ def _errors(
 ) -> dict[str, Error]:
     """The errors by metric."""
     return {
-        "ece": Error(lambda ordered: _equal_widths(ordered, ece_bins), absolute_norm),
+        "ece": Error(lambda ordered: _equal_widths(ordered, ece_bins), absolute_norm, _share_of_all),
         "rms_calibration_error": Error(
-            lambda ordered: _equal_sizes(ordered, rms_bin_size, last=rms_bins == "all"), root_norm
+            lambda ordered: _equal_sizes(ordered, rms_bin_size, last=rms_bins == "all"),
+            root_norm,
+            _root_of_share,
         ),
     }
 
@@ -187,7 +196,7 @@ def _ordered(answers: Iterable[tuple[float, int]]) -> Ordered:
     return [row[0] for row in rows], [row[1] for row in rows]
 
 
-def _without(ordered: Ordered, out: range) -> Ordered:
+def _without(ordered: Ordered, out: Container[int]) -> Ordered:
     confidence, correct = ordered
     kept = [place for place in range(len(correct)) if place not in out]
     return [confidence[place] for place in kept], [correct[place] for place in kept]
@@ -221,21 +230,61 @@ def _equal_widths(ordered: Ordered, bins: int) -> list[Bin]:
     confidence, _ = ordered
     n = len(confidence)
     ends = [bisect_right(confidence, edge / bins) for edge in range(1, bins)] + [n]
-    return [Bin(start, end, 1 / n) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    pairs = zip([0, *ends[:-1]], ends, strict=True)
+    return [Bin(start, end, _share_of_all(n, end - start)) for start, end in pairs]
 
 
 def _equal_sizes(ordered: Ordered, size: int, *, last: bool) -> list[Bin]:
     """Of the RMS error, the root of the mean squared distance over bins of `size` examples."""
     n = len(ordered[0])
     starts = [size * number for number in range(max(1, n // size))]
-    bins = [Bin(a, b, 1 / math.sqrt(n * (b - a))) for a, b in zip(starts, [*starts[1:], n], strict=True)]
+    bins = [Bin(a, b, _root_of_share(n, b - a)) for a, b in zip(starts, [*starts[1:], n], strict=True)]
     return bins if last else bins[:-1]
+
+
+def _share_of_all(n: int, size: int) -> float:
+    """Of the mean gap of a bin, times its share of the examples: size / n / size."""
+    del size
+    return 1 / n
+
+
+def _root_of_share(n: int, size: int) -> float:
+    """Of the mean gap of a bin, times the root of its share of the examples."""
+    return 1 / math.sqrt(n * size) if size else 0.0
 
 
 def _value(error: Error, ordered: Ordered) -> float | None:
     """The error; None where no bin is counted."""
     gaps = _gaps(ordered, error.bins(ordered))
     return error.norm(gaps) if gaps else None
+
+
+def _left_out(error: Error, answers: Sequence[tuple[float, int]], outs: Groups) -> list[float | None]:
+    """The error without each group of answers, with the edges of all answers' bins.
+
+    Bins of equal size would have other members, and their number would jump.
+    """
+    n = len(answers)
+    order = sorted(range(n), key=lambda place: answers[place][0])
+    bins = error.bins(_ordered(answers))
+    if not bins:
+        return [None] * len(outs)
+    bin_of = {place: number for number, (a, b, _) in enumerate(bins) for place in order[a:b]}
+    excess = [confidence - right for confidence, right in answers]
+    sums = [math.fsum(excess[place] for place in order[a:b]) for a, b, _ in bins]
+    found: list[float | None] = []
+    for out in outs:
+        less, fewer = [0.0] * len(bins), [0] * len(bins)
+        for place in out & bin_of.keys():
+            less[bin_of[place]] += excess[place]
+            fewer[bin_of[place]] += 1
+        sizes = [b - a - count for (a, b, _), count in zip(bins, fewer, strict=True)]
+        gaps = [
+            (whole - part) * error.weight(n - len(out), size)
+            for whole, part, size in zip(sums, less, sizes, strict=True)
+        ]
+        found.append(error.norm(gaps))
+    return found
 
 
 def _gaps(ordered: Ordered, bins: Iterable[Bin]) -> list[float]:

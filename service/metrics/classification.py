@@ -15,7 +15,14 @@ from assay.service.contract.records import Evidence
 from assay.service.contract.results import Metric, StageBreakdown
 from assay.service.metrics.estimates import mean, median, proportion
 from assay.service.metrics.paired import Pair, PairedMetrics, PairedShares, Rows
-from assay.service.metrics.paired_estimates import Estimator, FirstOf, PairedEstimates, Statistic, ratio_of
+from assay.service.metrics.paired_estimates import (
+    AnyEstimator,
+    Estimator,
+    FirstOf,
+    Median,
+    PairedEstimates,
+    ratio_of,
+)
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
 # Metric to outcome column: the share of its true entries.
@@ -76,8 +83,8 @@ class Attack(Classification):
     def paired(self, pair: Pair) -> PairedMetrics:
         """As of unattacked examples; the success rate and the queries are linearised, norms resampled."""
         everything = pair.protocol == "paper"
-        medians = {metric: Statistic(_norms(name), _median_of) for metric, name in MEDIANS.items()}
-        estimators: dict[str, Estimator | Statistic] = {
+        medians = {metric: Median(_norms(name), _median_of) for metric, name in MEDIANS.items()}
+        estimators: dict[str, AnyEstimator] = {
             "attack_success_rate": Estimator(_broken, ratio_of),
             "queries": Estimator(lambda rows: _queries(rows, everything=everything), ratio_of),
             **medians,

@@ -5,55 +5,34 @@ the predicted classes are written: "0=812/900 3=0/12" says that 900 pixels were 
 them correctly, and 12 wrongly as class 3. Cells are in the order of `stored_cells.cells_of`, with ";" between
 them. The label map is the same in every cell: its pixels per class are kept once.
 
-Metrics are those of `pixel_counts.py` in each cell, from sums over all images, and then a mean over cells.
-Efron and Tibshirani 1993, "An Introduction to the Bootstrap", chapter 13: images are drawn, and a draw has
-all cells of an image, so that the 75 answers to one image do not count as 75 images.
+Metrics are those of `pixel_counts.py` in each cell, from sums over all images, and then a mean over cells. An
+image is left out of all its cells at once, so that the 75 answers to one image do not count as 75 images.
 
-Legend: n images, K classes, R resamples.
+Legend: n images, K classes.
 """
 
 from __future__ import annotations
 
 import math
-import random
 from array import array
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from assay.service.metrics.estimates import groups, resamples
-from assay.service.metrics.pixel_counts import Counts, pack, ratios, unpack
+from assay.service.metrics.pixel_counts import Counts, Ratios, pack, ratios, unpack
 
 # The column of outcomes, and the classes of a cell in it: (class, found, predicted).
 COLUMN = "corrupted_pixels"
 Classes = Sequence[tuple[int, int, int]]
-Ratios = dict[str, float | None]
 
-# A resample adds n images of 2 K counts in each cell, and dividing the sums takes as long as so many images.
-DIVISIONS = 150
-# Beyond this many additions, about 15 seconds, R shrinks.
-ADDITIONS = 15_000_000_000
 # The largest sum that four bytes hold.
 FOUR_BYTES = 2**32 - 1
 
 
-class Draw(NamedTuple):
-    """A resample as its difference from the full set: a quarter fewer additions than one per image.
-
-    Attributes:
-        again: Positions of images, once for each time after its first.
-        missing: Positions of those that were not drawn.
-    """
-
-    again: Sequence[int]
-    missing: Sequence[int]
-
-
 class Cell(NamedTuple):
-    """Metrics of one cell: over all images, and in each resample."""
+    """Metrics of one cell: over all images, and without each group."""
 
     whole: Ratios
-    sampled: list[Ratios]
+    left_out: list[Ratios]
 
 
 def write(cells: Iterable[Classes]) -> str:
@@ -104,21 +83,20 @@ class CellCounts:
         most = self.n * max(map(sum, targets))
         self._size = 4 if most <= FOUR_BYTES else 8
 
-    def resamples(self, models: int = 1) -> int:
-        """R for so many models: 2000, reduced to no less than 200 where that would take long."""
-        additions = models * (self.n + DIVISIONS) * self.cells * 2 * self.classes
-        return resamples(additions, ADDITIONS)
+    def ratios(self, groups: Sequence[Collection[int]] = ()) -> Iterator[Cell]:
+        """The metrics of each cell, in order. One cell is held at a time, as integers of 2 K digits.
 
-    def ratios(self, draws: Sequence[Draw] = ()) -> Iterator[Cell]:
-        """The metrics of each cell, in order. One cell is held at a time, as integers of 2 K digits."""
+        Args:
+            groups: Positions of images to leave out, a group at a time.
+        """
         there = [
             unpack(part, self.classes, self._size)
-            for part in _sums([pack(row, self._size) for row in self._targets], draws)
+            for part in _sums([pack(row, self._size) for row in self._targets], groups)
         ]
         for cell in range(self.cells):
-            sums = _sums([self._packed(image[cell]) for image in self._cells], draws)
-            whole, *sampled = map(self._ratios, sums, there)
-            yield Cell(whole, sampled)
+            sums = _sums([self._packed(image[cell]) for image in self._cells], groups)
+            whole, *left_out = map(self._ratios, sums, there)
+            yield Cell(whole, left_out)
 
     def _packed(self, cell: str) -> int:
         """Found and predicted of each class as one integer."""
@@ -135,29 +113,12 @@ class CellCounts:
         return ratios(sums)
 
 
-def left_out(n: int) -> list[Draw]:
-    """All images but one group, for each group."""
-    return [Draw((), out) for out in groups(n)]
-
-
-def draw(n: int, resamples: int, seed: str) -> list[Draw]:
-    """Draws resamples of n images with replacement."""
-    chance = random.Random(f"assay/bootstrap/{seed}")
-    images = range(n)
-    drawn = []
-    for _ in range(resamples):
-        times = Counter(chance.choices(images, k=n))
-        again = sorted((times - Counter(dict.fromkeys(times, 1))).elements())
-        drawn.append(Draw(array("I", again), array("I", sorted(set(images) - times.keys()))))
-    return drawn
-
-
-def _sums(packed: Sequence[int], draws: Iterable[Draw]) -> Iterator[int]:
-    """The sum over all images, then over each resample."""
+def _sums(packed: Sequence[int], groups: Iterable[Collection[int]]) -> Iterator[int]:
+    """The sum over all images, then without each group."""
     whole, image = sum(packed), packed.__getitem__
     yield whole
-    for drawn in draws:
-        yield whole + sum(map(image, drawn.again)) - sum(map(image, drawn.missing))
+    for out in groups:
+        yield whole - sum(map(image, out))
 
 
 def mean_ratios(parts: Sequence[Mapping[str, float | None]]) -> Ratios:

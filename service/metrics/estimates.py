@@ -8,7 +8,9 @@ merge takes seconds.
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
+from functools import lru_cache
 from statistics import quantiles
 
 from assay.service.contract.results import Metric
@@ -47,9 +49,17 @@ def resamples(cost: int, budget: int = DRAWS, *, at_least: int = MIN_RESAMPLES) 
     return min(MAX_RESAMPLES, max(at_least, budget // cost))
 
 
-def groups(n: int) -> list[range]:
-    """The places of n examples in at most `GROUPS` groups, of sizes that differ by at most 1."""
-    return [range(first, n, GROUPS) for first in range(min(n, GROUPS))]
+@lru_cache(maxsize=8)
+def groups(n: int) -> tuple[frozenset[int], ...]:
+    """The places of n examples in at most `GROUPS` groups, of sizes that differ by at most 1.
+
+    Up to `GROUPS` examples each is a group. More are dealt out in a fixed random order: ids are often sorted
+    by class, or go round the classes, and groups of like examples would show another spread.
+    """
+    places = list(range(n))
+    if n > GROUPS:
+        random.Random(f"assay/groups/{n}").shuffle(places)
+    return tuple(frozenset(places[first::GROUPS]) for first in range(min(n, GROUPS)))
 
 
 def measured(value: float | None, bounds: Bounds, n: int, *, higher_is_better: bool = True) -> Metric:

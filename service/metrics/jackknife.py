@@ -1,8 +1,9 @@
-"""Intervals of shares that are no means, from their values without each example.
+"""Intervals of shares that are no means, and tests of their differences, from values without each example.
 
 The jackknife's variance (Efron 1982, "The Jackknife, the Bootstrap and Other Resampling Plans", chapter 3; of
-two samples Arvesen 1969, "Jackknifing U-Statistics") with Student's t on the logit scale, where a share has
-no limits. The degrees of freedom of several samples are Satterthwaite's, as in Welch 1947.
+two samples Arvesen 1969, "Jackknifing U-Statistics") with Student's t: of a share on the logit scale, where
+it has no limits, of the paired difference of two shares on their own. The degrees of freedom of several
+samples are Satterthwaite's, as in Welch 1947.
 
 Legend: n examples, or groups of equal size, of one sample.
 """
@@ -13,8 +14,11 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from assay.service.metrics.intervals import NO_SPREAD, Bounds
-from assay.service.metrics.student_t import quantile
+from assay.service.metrics.intervals import MIN_EXAMPLES, NO_SPREAD, TOO_FEW, Bounds
+from assay.service.metrics.student_t import quantile, two_sided_p
+
+# A standard error below this is rounding.
+ROUNDING = 1e-12
 
 
 class Variance(NamedTuple):
@@ -47,15 +51,57 @@ def logit_bounds(value: float, variances: Sequence[Variance], confidence: float 
     Returns:
         Ends in [0, 1], or `NO_SPREAD` where the value is 0 or 1, or no example changes it.
     """
-    variance = math.fsum(one.value for one in variances)
-    error = math.sqrt(variance)
-    if not 0 < value < 1 or error <= 1e-12:
+    error, df = _error(variances)
+    if not 0 < value < 1 or error <= ROUNDING:
         return NO_SPREAD
-    df = variance**2 / math.fsum(one.value**2 / one.df for one in variances)
     centre = math.log(value / (1 - value))
     half = quantile(1 - confidence, df) * error / (value * (1 - value))
     low, high = (_inverse_logit(centre + side * half) for side in (-1, 1))
     return Bounds(low, high, "t")
+
+
+class TestedDifference(NamedTuple):
+    """A difference with its interval, the two-sided p of "no difference" and the degrees of freedom of both.
+
+    The p is None where there is a difference without an interval: it would mean nothing.
+    """
+
+    value: float
+    bounds: Bounds
+    p_value: float | None
+    df: float
+
+
+def student_difference(
+    value: float, variances: Sequence[Variance], n: int, confidence: float = 0.95
+) -> TestedDifference:
+    """Student's interval and test of a paired difference of two shares.
+
+    Args:
+        value: the difference, in [-1, 1].
+        variances: of the difference, due to each sample, at least one.
+        n: examples.
+        confidence: coverage, in (0, 1).
+
+    Returns:
+        Ends in [-1, 1]; `TOO_FEW` of fewer than `MIN_EXAMPLES`, `NO_SPREAD` where no example changes the
+        difference.
+    """
+    error, df = _error(variances)
+    bounds = TOO_FEW if n < MIN_EXAMPLES else NO_SPREAD
+    if n >= MIN_EXAMPLES and error > ROUNDING:
+        half = quantile(1 - confidence, df) * error
+        bounds = Bounds(max(-1.0, value - half), min(1.0, value + half), "t")
+        return TestedDifference(value, bounds, two_sided_p(value / error, df), df)
+    return TestedDifference(value, bounds, None if value else 1.0, df)
+
+
+def _error(variances: Sequence[Variance]) -> tuple[float, float]:
+    """The standard error and its degrees of freedom."""
+    variance = math.fsum(one.value for one in variances)
+    if variance == 0 or len(variances) == 1:
+        return math.sqrt(variance), float(sum(one.df for one in variances))
+    return math.sqrt(variance), variance**2 / math.fsum(one.value**2 / one.df for one in variances)
 
 
 def _inverse_logit(x: float) -> float:

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 
 from assay.service.contract.results import Answer, EvaluationResult, IntervalMethod
 from assay.service.metrics.intervals import PairedDifference
+from assay.service.metrics.jackknife import TestedDifference
 from assay.service.metrics.paired_tests import mcnemar
 from assay.service.metrics.score_intervals import tango
 
@@ -74,8 +75,18 @@ class LinearisedTest(_Test):
     moved: int
 
 
+class JackknifeTest(_Test):
+    """Student's t with the jackknife's variance over the n common examples or images.
+
+    For metrics that are no mean over examples, medians apart. `df` are its degrees of freedom.
+    """
+
+    name: Literal["jackknife_t"] = "jackknife_t"
+    df: float
+
+
 class PairedBootstrap(_Test):
-    """A bootstrap test over the n common images, for metrics that are no mean over examples.
+    """A bootstrap test over the n common examples, for medians.
 
     `p_value` is the achieved significance level of "no difference", from so many resamples.
     """
@@ -84,7 +95,7 @@ class PairedBootstrap(_Test):
     resamples: int
 
 
-AnyPairedTest = PairedTest | SignFlipTest | LinearisedTest | PairedBootstrap
+AnyPairedTest = PairedTest | SignFlipTest | LinearisedTest | JackknifeTest | PairedBootstrap
 
 
 @dataclass(frozen=True)
@@ -92,7 +103,7 @@ class Difference:
     """The second job's metric minus the first one's over the common examples, with its 95 % interval.
 
     The ends are None where the method says that the examples are too few or do not differ. `test` is None
-    where it is a bootstrap of so few, whose p would mean nothing.
+    where the metric is no mean and the examples are so few, or do not differ: its p would mean nothing.
     """
 
     value: float
@@ -147,6 +158,13 @@ class Pair:
         """A column of the first (0) or the second job (1) over the common examples."""
         column, rows = self.columns[side][name], self.rows[side]
         return [column[rows[example]] for example in self.ids]
+
+    def jackknife(self, found: TestedDifference) -> Difference:
+        """A difference with its jackknife test, where it has one."""
+        test = None
+        if found.p_value is not None:
+            test = JackknifeTest(p_value=found.p_value, n=len(self.ids), df=found.df)
+        return Difference(found.value, found.bounds.low, found.bounds.high, test, found.bounds.method)
 
     def bootstrap(self, found: PairedDifference, resamples: int) -> Difference:
         """A difference with its bootstrap test; without one where there is a difference but no interval."""

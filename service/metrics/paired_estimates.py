@@ -3,23 +3,25 @@
 A metric t is linear where t = (1/n) sum x_i; smooth metrics are so but for terms of order 1/n: t_i = t + L_i,
 L_i the influence of example i (the infinitesimal jackknife: Efron 1982, "The Jackknife, the Bootstrap and
 Other Resampling Plans", section 6.3). The paired difference of two models then has one number per example,
-d_i = t_i of the second less t_i of the first, whose mean is the difference itself. Other metrics are
-resampled: examples are drawn, and each draw has both models' outcomes of an example.
+d_i = t_i of the second less t_i of the first, whose mean is the difference itself. Other shares have the
+jackknife's variance (`jackknife.py`): the difference without each example, or each group of examples. Medians
+are resampled: examples are drawn, and each draw has both models' outcomes of an example.
 
-Legend: n common examples, R resamples.
+Legend: n common examples, R resamples, G groups.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from assay.service.metrics.distributions import normal_p
 from assay.service.metrics.estimates import groups, resamples
 from assay.service.metrics.intervals import Bounds, difference_from, mean_bounds
+from assay.service.metrics.jackknife import Variance, jackknife_variance, student_difference
 from assay.service.metrics.paired import (
     AnyPairedTest,
     Difference,
@@ -39,6 +41,9 @@ DRAWS = 1_000_000
 
 Examples = Sequence[Any] | None
 """What a metric is computed from, one entry per example; None where it does not follow from the rows."""
+
+Groups = Sequence[frozenset[int]]
+"""Places of the examples to leave out, one group at a time."""
 
 
 class Linear(NamedTuple):
@@ -66,24 +71,42 @@ class Estimator:
 
 @dataclass(frozen=True)
 class Statistic:
-    """A metric of all examples together that is no smooth function of means.
+    """A share of all examples together that is no mean, such as an area under a curve.
 
     Attributes:
         examples: As for `Estimator`.
         value: From the numbers of some examples, in the order of their ids; None where it has no value.
-        stratum: From the numbers of an example, the part of the examples in which it is drawn, so that the
-            size of each part stays; None to draw from all.
+        stratum: From the numbers of an example, the sample that it belongs to, whose size is given; None for
+            one sample.
+        left_out: The values without each group; by default `value` of the others.
     """
 
     examples: Callable[[Rows], Examples]
     value: Callable[[Sequence[Any]], float | None]
     stratum: Callable[[Any], Any] | None = None
+    left_out: Callable[[Sequence[Any], Groups], Sequence[float | None]] | None = None
+
+
+@dataclass(frozen=True)
+class Median:
+    """A median over examples: the jackknife's variance says nothing of it.
+
+    Attributes:
+        examples: As for `Estimator`.
+        value: From the numbers of some examples the median; None where it has no value.
+    """
+
+    examples: Callable[[Rows], Examples]
+    value: Callable[[Sequence[Any]], float | None]
+
+
+AnyEstimator = Estimator | Statistic | Median
 
 
 class PairedEstimates:
     """Differences of metrics by their estimators."""
 
-    def __init__(self, pair: Pair, estimators: Mapping[str, Estimator | Statistic]) -> None:
+    def __init__(self, pair: Pair, estimators: Mapping[str, AnyEstimator]) -> None:
         self._pair = pair
         self._estimators = estimators
 
@@ -102,6 +125,8 @@ class PairedEstimates:
                 return None
             common.append([every[rows[one]] for one in pair.ids])
         if isinstance(estimator, Statistic):
+            return _jackknifed(pair, estimator, common)
+        if isinstance(estimator, Median):
             return _resampled(pair, metric, estimator, common)
         return _linear(pair, metric, estimator, common)
 
@@ -139,8 +164,8 @@ def root_of(squares: Sequence[float]) -> Linear:
     return Linear(value, [value + (one - square) / (2 * value) if value else 0.0 for one in squares])
 
 
-def _value(estimator: Estimator | Statistic, examples: Sequence[Any]) -> float | None:
-    if isinstance(estimator, Statistic):
+def _value(estimator: AnyEstimator, examples: Sequence[Any]) -> float | None:
+    if not isinstance(estimator, Estimator):
         return estimator.value(examples)
     found = (estimator.linear or mean_of)(examples)
     return None if found is None else found.value
@@ -167,31 +192,50 @@ def _linear(pair: Pair, metric: str, estimator: Estimator, common: Sequence[list
     return Difference(second.value - first.value, bounds.low, bounds.high, test, bounds.method)
 
 
-def _resampled(
-    pair: Pair, metric: str, statistic: Statistic, common: Sequence[list[Any]]
-) -> Difference | None:
+def _jackknifed(pair: Pair, statistic: Statistic, common: Sequence[list[Any]]) -> Difference | None:
+    first, second = map(statistic.value, common)
+    if first is None or second is None:
+        return None
+    strata: dict[Any, list[int]] = {}
+    for place, one in enumerate(common[0]):
+        strata.setdefault(statistic.stratum and statistic.stratum(one), []).append(place)
+    variances: list[Variance] = []
+    for places in strata.values():
+        outs = [frozenset(places[row] for row in group) for group in groups(len(places))]
+        sides = [(statistic.left_out or _left_out(statistic.value))(side, outs) for side in common]
+        known = [b - a for a, b in zip(*sides, strict=True) if a is not None and b is not None]
+        if len(known) < 2:
+            # One example of a sample says nothing of its variance.
+            return pair.jackknife(student_difference(second - first, [], 0))
+        variances.append(jackknife_variance(known))
+    return pair.jackknife(student_difference(second - first, variances, len(pair.ids)))
+
+
+def _left_out(
+    value: Callable[[Sequence[Any]], float | None],
+) -> Callable[[Sequence[Any], Groups], list[float | None]]:
+    def without(examples: Sequence[Any], outs: Groups) -> list[float | None]:
+        kept = ([one for place, one in enumerate(examples) if place not in out] for out in outs)
+        return [value(some) if some else None for some in kept]
+
+    return without
+
+
+def _resampled(pair: Pair, metric: str, median: Median, common: Sequence[list[Any]]) -> Difference | None:
     n = len(pair.ids)
     draws = random.Random(f"assay/bootstrap/{pair.seed}/{metric}")
 
-    def difference(places: Sequence[int]) -> float | None:
-        first, second = (statistic.value([side[place] for place in places]) for side in common)
+    def difference(places: Iterable[int]) -> float | None:
+        chosen = list(places)
+        first, second = (median.value([side[place] for place in chosen]) for side in common)
         return None if first is None or second is None else second - first
 
     whole, count = difference(range(n)), resamples(n, DRAWS)
     if whole is None:
         return None
-    strata: dict[Any, list[int]] = {}
-    for place, one in enumerate(common[0]):
-        strata.setdefault(statistic.stratum and statistic.stratum(one), []).append(place)
-    parts = sorted(strata.values())
-
-    def draw() -> list[int]:
-        """Places in ascending order: copies of an example stay together."""
-        return sorted(place for part in parts for place in draws.choices(part, k=len(part)))
-
-    drawn = (difference(draw()) for _ in range(count))
+    drawn = (difference(draws.choices(range(n), k=n)) for _ in range(count))
     sampled = sorted(one for one in drawn if one is not None)
-    left_out = (difference([place for place in range(n) if place not in out]) for out in groups(n) if n > 1)
+    left_out = (difference(place for place in range(n) if place not in out) for out in groups(n) if n > 1)
     jackknife = [one for one in left_out if one is not None]
     if not sampled or not jackknife:
         return None

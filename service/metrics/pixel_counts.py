@@ -1,37 +1,32 @@
 """Metrics of summed pixel counts, and paired differences of two models, in pure Python.
 
 Long et al., "Fully convolutional networks for semantic segmentation", CVPR 2015, section 5: counts are added
-over all images before anything is divided. The intervals and tests of differences are those of
-`intervals.difference_from`: images are drawn, and each draw has both models' counts of an image.
+over all images before anything is divided. Intervals and tests of differences are those of `jackknife.py`:
+both models' counts of an image are left out together.
 
-Legend: n images, K classes, R resamples.
+Legend: n images, K classes, G groups of images to leave out, at most 100.
 """
 
 from __future__ import annotations
 
-import random
 import sys
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from assay.service.metrics.estimates import groups, resamples
-from assay.service.metrics.intervals import PairedDifference, difference_from
+from assay.service.metrics.estimates import groups
+from assay.service.metrics.jackknife import TestedDifference, jackknife_variance, student_difference
 
 COUNTS = ("intersection", "target", "predicted")
-MIN_RESAMPLES = 500
-# A resample adds n images of many counts each; beyond this many additions R shrinks.
-ADDITIONS = 1_500_000_000
+# A count, and every sum of counts, fits into so many bytes.
+BYTES = 8
 
 Counts = tuple[Sequence[int], Sequence[int], Sequence[int]]
 """Pixels of each class that were found, that there are, and that were predicted, (K,) each."""
 
 
-class PixelDifference(NamedTuple):
-    """Second less first of one metric, and the number of resamples behind the interval."""
-
-    difference: PairedDifference
-    resamples: int
+Ratios = dict[str, float | None]
+"""`miou`, `mean_accuracy` and `pixel_accuracy`; None where no pixel has a class."""
 
 
 def images_of(columns: Mapping[str, Sequence[Any]]) -> list[Counts]:
@@ -69,14 +64,14 @@ def unpack(number: int, digits: int, size: int) -> array[int]:
 _CODES = {4: "I", 8: "Q"}
 
 
-def ratios(sums: Counts) -> dict[str, float | None]:
+def ratios(sums: Counts) -> Ratios:
     """`miou`, `mean_accuracy` and `pixel_accuracy` of summed counts; None where no pixel has a class."""
     found, there, predicted = sums
     union = [t + p - i for i, t, p in zip(found, there, predicted, strict=True)]
     return _ratios(found, union, there)
 
 
-def _ratios(found: Sequence[int], union: Sequence[int], there: Sequence[int]) -> dict[str, float | None]:
+def _ratios(found: Sequence[int], union: Sequence[int], there: Sequence[int]) -> Ratios:
     return {
         "miou": _mean_ratio(found, union),
         "mean_accuracy": _mean_ratio(found, there),
@@ -98,18 +93,36 @@ def total(images: Sequence[Counts]) -> Counts:
     return found, there, predicted
 
 
-def paired_differences(
-    first: Sequence[Counts], second: Sequence[Counts], *, seed: int | str
-) -> dict[str, PixelDifference]:
+def left_out_ratios(images: Sequence[Counts]) -> tuple[Ratios, list[Ratios]]:
+    """The ratios of all images, and those without each group of `groups(n)`.
+
+    The groups depend on the order of the images. Cost: n additions of integers with a digit for each count.
+    """
+    classes, n = len(images[0][0]), len(images)
+    packed = list(map(_packed, images))
+    sums = sum(packed)
+    outs = groups(n) if n > 1 else []
+    left_out = [_unpacked(sums - sum(packed[place] for place in out), classes) for out in outs]
+    return ratios(_unpacked(sums, classes)), list(map(ratios, left_out))
+
+
+def _packed(image: Counts) -> int:
+    return pack([count for part in image for count in part], BYTES)
+
+
+def _unpacked(number: int, classes: int) -> Counts:
+    digits = unpack(number, 3 * classes, BYTES)
+    return digits[:classes], digits[classes : 2 * classes], digits[2 * classes :]
+
+
+def paired_differences(first: Sequence[Counts], second: Sequence[Counts]) -> dict[str, TestedDifference]:
     """Differences of two models by metric, second minus first, with intervals.
 
-    The same images in any order and the same seed give the same bits. Cost: R n additions of integers with a
-    digit for each count; R is at most 2000 and shrinks to no less than 500 where that would take long.
+    The same images in any order give the same bits.
 
     Args:
         first: One model's counts of each image.
         second: The other's, of the same images in the same order.
-        seed: Key of the draws.
 
     Returns:
         Metrics that are defined for both; differences are of fractions.
@@ -120,79 +133,28 @@ def paired_differences(
     if len(first) != len(second) or not first:
         raise ValueError(f"there must be as many images of both models: got {len(first)} and {len(second)}")
     pairs = sorted(zip(map(_plain, first), map(_plain, second), strict=True))
-    whole = _differences(total([one for one, _ in pairs]), total([other for _, other in pairs]))
-    sampled, left_out = _resampled(pairs, random.Random(f"assay/bootstrap/{seed}"))
-    return differences_of(whole, sampled, left_out, len(pairs))
+    measured, other = (left_out_ratios([pair[side] for pair in pairs]) for side in (0, 1))
+    return differences_of(measured, other, len(pairs))
 
 
 def differences_of(
-    whole: Mapping[str, float | None],
-    sampled: Sequence[Mapping[str, float | None]],
-    left_out: Sequence[Mapping[str, float | None]],
-    n: int,
-) -> dict[str, PixelDifference]:
-    """The differences by metric, from those of all n images, of each resample, and without each group."""
+    first: tuple[Ratios, Sequence[Ratios]], second: tuple[Ratios, Sequence[Ratios]], n: int
+) -> dict[str, TestedDifference]:
+    """The differences by metric, from the ratios of all n images, and those without each group, of both."""
+    (whole, others), (second_whole, second_others) = first, second
     found = {}
     for name, value in whole.items():
-        values = sorted(other for one in sampled if (other := one[name]) is not None)
-        jackknife = [other for one in left_out if (other := one[name]) is not None]
-        if value is None or not values or not jackknife:
+        other = second_whole[name]
+        if value is None or other is None:
             continue
-        found[name] = PixelDifference(difference_from(value, values, jackknife, n), len(values))
+        pairs = ((a[name], b[name]) for a, b in zip(others, second_others, strict=True))
+        known = [b - a for a, b in pairs if a is not None and b is not None]
+        few = len(known) < 2
+        variances = [] if few else [jackknife_variance(known)]
+        found[name] = student_difference(other - value, variances, 0 if few else n)
     return found
 
 
 def _plain(counts: Counts) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     found, there, predicted = map(tuple, counts)
     return found, there, predicted
-
-
-def _differences(first: Counts, second: Counts) -> dict[str, float | None]:
-    return _less(ratios(second), ratios(first))
-
-
-def _less(some: Mapping[str, float | None], others: Mapping[str, float | None]) -> dict[str, float | None]:
-    pairs = {name: (value, others[name]) for name, value in some.items()}
-    return {name: None if a is None or b is None else a - b for name, (a, b) in pairs.items()}
-
-
-def _resampled(
-    pairs: Sequence[tuple[Any, Any]], draws: random.Random
-) -> tuple[list[dict[str, float | None]], list[dict[str, float | None]]]:
-    """The differences over n images drawn with replacement, R times, and without each group of them."""
-    classes = _occurring(pairs)
-    # For two models on the same label maps, the target pixels need to be added only once.
-    alike = all(first[1] == second[1] for first, second in pairs)
-    rows = [_digits(pair, classes, alike) for pair in pairs]
-    n, k, digits = len(rows), len(classes), len(rows[0])
-    size = 4 if n * max(map(max, rows)) < 2**32 else 8
-    packed = [pack(row, size) for row in rows]
-
-    def difference(number: int) -> dict[str, float | None]:
-        sums = unpack(number, digits, size)
-        parts = [sums[start : start + k] for start in range(0, digits, k)]
-        first, second = (_ratios(*three) for three in ((*parts[:2], parts[4]), (*parts[2:4], parts[-1])))
-        return _less(second, first)
-
-    count, whole = resamples(n * digits, ADDITIONS, at_least=MIN_RESAMPLES), sum(packed)
-    sampled = [difference(sum(draws.choices(packed, k=n))) for _ in range(count)]
-    left_out = [difference(whole - sum(packed[place] for place in out)) for out in groups(n)]
-    return sampled, left_out
-
-
-def _occurring(pairs: Sequence[tuple[Any, Any]]) -> list[int]:
-    """The classes of any target or predicted pixel; others do not affect any ratio."""
-    sums = [total([pair[side] for pair in pairs]) for side in (0, 1)]
-    wanted = range(len(sums[0][0]))
-    return [c for c in wanted if any(side[1][c] or side[2][c] for side in sums)] or [0]
-
-
-def _digits(pair: tuple[Any, Any], classes: Sequence[int], alike: bool) -> list[int]:
-    """Intersections and unions of both models, then targets: of both, or once if they are equal."""
-    digits: list[int] = []
-    for found, there, predicted in pair:
-        digits += [found[c] for c in classes]
-        digits += [there[c] + predicted[c] - found[c] for c in classes]
-    for _, there, _ in pair[:1] if alike else pair:
-        digits += [there[c] for c in classes]
-    return digits

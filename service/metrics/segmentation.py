@@ -14,24 +14,21 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from assay.service.contract.results import Metric
-from assay.service.metrics.estimates import groups, jackknifed
+from assay.service.metrics.estimates import jackknifed
+from assay.service.metrics.jackknife import TestedDifference
 from assay.service.metrics.paired import Difference, Pair, PairedMetrics, Reported, Rows, agrees
 from assay.service.metrics.pixel_counts import (
     Counts,
-    PixelDifference,
     images_of,
-    pack,
+    left_out_ratios,
     paired_differences,
     ratios,
     total,
-    unpack,
 )
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
 UNITS: Units = dict.fromkeys(("miou", "mean_accuracy", "pixel_accuracy"), "proportion")
 NO_PIXEL = "no pixel has a class"
-# A count, and every sum of counts, fits into so many bytes.
-BYTES = 8
 
 
 class Segmentation(OutcomeTable):
@@ -48,7 +45,7 @@ class Segmentation(OutcomeTable):
         return Summary(segmentation_metrics(rows))
 
     def paired(self, pair: Pair) -> PairedMetrics:
-        """A bootstrap over images."""
+        """A jackknife over images."""
         return PairedPixels(pair)
 
 
@@ -70,26 +67,10 @@ def segmentation_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metr
         ValueError: a column is missing, empty, or of another shape.
     """
     images = images_of(columns)
-    classes = len(images[0][0])
-    packed, n = list(map(_packed, images)), len(images)
-    sums = sum(packed)
-    left_out = [
-        ratios(_unpacked(sums - sum(packed[place] for place in out), classes))
-        for out in (groups(n) if n > 1 else [])
-    ]
+    whole, left_out = left_out_ratios(images)
     return {
-        name: jackknifed(value, [one[name] for one in left_out], n)
-        for name, value in ratios(_unpacked(sums, classes)).items()
+        name: jackknifed(value, [one[name] for one in left_out], len(images)) for name, value in whole.items()
     }
-
-
-def _packed(image: Counts) -> int:
-    return pack([count for part in image for count in part], BYTES)
-
-
-def _unpacked(number: int, classes: int) -> Counts:
-    digits = unpack(number, 3 * classes, BYTES)
-    return digits[:classes], digits[classes : 2 * classes], digits[2 * classes :]
 
 
 class PairedPixels:
@@ -104,7 +85,7 @@ class PairedPixels:
             if not agrees(whole.get(metric), value):
                 return None
         found = self._differences.get(metric)
-        return None if found is None else self._pair.bootstrap(found.difference, found.resamples)
+        return None if found is None else self._pair.jackknife(found)
 
     @cached_property
     def _images(self) -> list[list[Counts]]:
@@ -115,9 +96,9 @@ class PairedPixels:
         return [ratios(total(images)) for images in self._images]
 
     @cached_property
-    def _differences(self) -> dict[str, PixelDifference]:
+    def _differences(self) -> dict[str, TestedDifference]:
         first, second = (
             [images[rows[example]] for example in self._pair.ids]
             for images, rows in zip(self._images, self._pair.rows, strict=True)
         )
-        return paired_differences(first, second, seed=self._pair.seed)
+        return paired_differences(first, second)

@@ -14,7 +14,7 @@ again the best choice is made for each image alone. Exact. (The paper does not r
   no image changes. So the value is never above that of a single loss. The paper goes through the images in a
   random order; here in that of their ids, and of several candidates the one that lowers mIoU most is taken.
 
-Intervals are bootstrap intervals over images in which every image keeps its candidate: they cover the error
+Intervals are jackknife intervals over images in which every image keeps its candidate: they cover the error
 of sampling images, not the choice that another sample would lead to.
 
 Plain Python and integers: the same columns give the same bits. Legend: n images, K classes.
@@ -52,7 +52,7 @@ class AttackedSegmentation(Segmentation):
         return Summary(found.metrics, candidate_breakdown(context.evidence, found.alone))
 
     def paired(self, pair: Pair) -> PairedMetrics:
-        """A bootstrap over images; every image keeps the candidate that is the metric's worst case."""
+        """A jackknife over images; every image keeps the candidate that is the metric's worst case."""
         return PairedWorstCases(pair)
 
 
@@ -106,7 +106,7 @@ def worst_case(columns: Mapping[str, Sequence[Any]]) -> WorstCase:
     known: dict[tuple[int, ...], dict[str, Metric]] = {}
 
     def shown(choice: Sequence[int]) -> dict[str, Metric]:
-        """The metrics of one choice; bootstrapping them takes long, and two may be alike."""
+        """The metrics of one choice; their intervals take long, and two may be alike."""
         if (key := tuple(choice)) not in known:
             counts = [image[place] for image, place in zip(images, choice, strict=True)]
             known[key] = segmentation_metrics(dict(zip(COUNTS, zip(*counts, strict=True), strict=True)))

@@ -13,6 +13,7 @@ TESTS = {
     "mcnemar": "McNemar",
     "sign_flip": "sign flip",
     "linearised": "linearised",
+    "jackknife_t": "jackknife t",
     "paired_bootstrap": "paired bootstrap",
 }
 ADJUSTMENTS = {"holm": "HOLM", "benjamini_hochberg": "BENJAMINI-HOCHBERG"}

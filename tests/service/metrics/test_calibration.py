@@ -8,9 +8,11 @@ from itertools import permutations
 from typing import Any
 
 import pytest
+from scipy import stats
 
 from assay.service.metrics import estimates
 from assay.service.metrics.calibration import Calibration, aurra, calibration_metrics
+from assay.service.metrics.paired import Pair
 from assay.service.metrics.table import Context
 
 
@@ -178,6 +180,44 @@ def test_resamples_without_ties_take_the_short_way_to_the_same_number() -> None:
     twice = [row for row in ordered for _ in range(2)]
     both = ([row[0] for row in twice], [int(row[1]) for row in twice])
     assert aurra(both, tied=False) == pytest.approx(aurra(both, tied=True))
+
+
+def test_the_difference_of_ece_has_the_variance_of_all_examples_but_one() -> None:
+    n = 40
+    ids = [f"{place:03d}" for place in range(n)]
+    sides = [{"id": ids, **answers(n, seed=seed)} for seed in (1, 2)]
+
+    def difference(rows: list[int]) -> float:
+        first, second = (
+            slow_ece([side["confidence"][row] for row in rows], [side["correct"][row] for row in rows], 15)
+            for side in sides
+        )
+        return second - first
+
+    values = tuple(calibration_metrics(side)["ece"].value for side in sides)
+    found = Calibration().paired(Pair("x", *sides)).difference("ece", values)  # type: ignore[arg-type]
+    assert found is not None
+    assert found.test is not None
+    without = [difference([row for row in range(n) if row != out]) for out in range(n)]
+    mean = math.fsum(without) / n
+    error = math.sqrt((n - 1) / n * math.fsum((one - mean) ** 2 for one in without))
+    assert found.value == pytest.approx(difference(list(range(n))))
+    assert found.high == pytest.approx(found.value + float(stats.t.ppf(0.975, n - 1)) * error)
+    assert found.test.p_value == pytest.approx(2 * float(stats.t.sf(abs(found.value) / error, n - 1)))
+
+
+def test_bins_of_equal_size_keep_their_edges_without_an_example() -> None:
+    # 200 examples have one counted bin, 199 none.
+    ids = [f"{place:03d}" for place in range(200)]
+    sides = [{"id": ids, **answers(200, seed=seed)} for seed in (1, 2)]
+    values = tuple(calibration_metrics(side)["rms_calibration_error"].value for side in sides)
+    paired = Calibration().paired(Pair("x", *sides))
+    found = paired.difference("rms_calibration_error", values)  # type: ignore[arg-type]
+    assert found is not None
+    assert found.method == "t"
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < found.value < found.high < found.value + 0.2
 
 
 def test_one_unknown_confidence_leaves_no_value() -> None:

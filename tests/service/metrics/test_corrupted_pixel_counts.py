@@ -8,23 +8,15 @@ import pytest
 
 from assay.service.metrics.corrupted_pixel_counts import (
     CellCounts,
-    Draw,
-    draw,
     mean_ratios,
     read,
     write,
 )
-from assay.service.metrics.estimates import MAX_RESAMPLES, MIN_RESAMPLES
 from assay.service.metrics.pixel_counts import ratios, total
 from tests.support.cell_counts import dense, image
 
 IMAGES = [image(seed) for seed in range(12)]
 COUNTS = CellCounts([target for target, _ in IMAGES], [write(cells) for _, cells in IMAGES])
-
-
-def resample(drawn: Draw) -> list[int]:
-    """The images of a resample, each as often as it is drawn."""
-    return [image for image in range(len(IMAGES)) if image not in drawn.missing] + list(drawn.again)
 
 
 def test_what_is_written_is_read_and_only_predicted_classes_are() -> None:
@@ -38,18 +30,15 @@ def test_each_cell_has_the_ratios_of_sums_over_all_images() -> None:
     for number, cell in enumerate(COUNTS.ratios()):
         images = [dense(cells[number], target) for target, cells in IMAGES]
         assert cell.whole == ratios(total(images))
-        assert cell.sampled == []
+        assert cell.left_out == []
 
 
-def test_a_resample_has_all_cells_of_the_images_that_were_drawn() -> None:
-    draws = draw(len(IMAGES), 5, "a key")
-    assert draw(len(IMAGES), 5, "a key") == draws
-    assert draw(len(IMAGES), 1, "another") != draws[:1]
-    resamples = [resample(one) for one in draws]
-    assert {len(one) for one in resamples} == {len(IMAGES)}
-    for number, cell in enumerate(COUNTS.ratios(draws)):
-        for found, drawn in zip(cell.sampled, resamples, strict=True):
-            images = [dense(IMAGES[row][1][number], IMAGES[row][0]) for row in drawn]
+def test_an_image_is_left_out_of_all_cells() -> None:
+    groups = [range(0, 12, 5), [3], [4, 11]]
+    for number, cell in enumerate(COUNTS.ratios(groups)):
+        for found, out in zip(cell.left_out, groups, strict=True):
+            rows = [row for row in range(len(IMAGES)) if row not in out]
+            images = [dense(IMAGES[row][1][number], IMAGES[row][0]) for row in rows]
             assert found == ratios(total(images))
 
 
@@ -58,8 +47,8 @@ def test_sums_beyond_four_bytes_are_exact() -> None:
     counts = CellCounts(
         [[large, 1], [large, 0], [large, 0]], [f"0={large}/{large} 1=1/1"] + [f"0={large}/{large}"] * 2
     )
-    (cell,) = counts.ratios([Draw(again=[1], missing=[2])])
-    assert cell.whole == cell.sampled[0] == {"miou": 1.0, "mean_accuracy": 1.0, "pixel_accuracy": 1.0}
+    (cell,) = counts.ratios([[2]])
+    assert cell.whole == cell.left_out[0] == {"miou": 1.0, "mean_accuracy": 1.0, "pixel_accuracy": 1.0}
 
 
 def test_means_are_over_cells_and_undefined_where_one_is() -> None:
@@ -69,13 +58,6 @@ def test_means_are_over_cells_and_undefined_where_one_is() -> None:
     assert mean_ratios([{"miou": 0.5}, {"miou": None}]) == {"miou": None}
     (nothing,) = CellCounts([[0, 0]], [""]).ratios()
     assert set(nothing.whole.values()) == {None}
-
-
-def test_resamples_shrink_with_the_size_of_the_set() -> None:
-    assert COUNTS.resamples() == MAX_RESAMPLES
-    large = CellCounts([[1] * 150] * 2000, [";" * 74] * 2000)
-    assert MIN_RESAMPLES < large.resamples() < 400
-    assert large.resamples(models=2) == MIN_RESAMPLES
 
 
 @pytest.mark.parametrize("cell", ["0=1", "0=1/2 3", "0=3/2", "-1=0/1", "0=-1/2", "0=a/2"])

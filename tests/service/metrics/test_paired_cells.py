@@ -11,7 +11,7 @@ import pytest
 from assay.service.contract.results import EvaluationResult, Metric, data_label
 from assay.service.metrics.comparison import JobResults, compare
 from assay.service.metrics.corrupted_pixel_counts import CellCounts, mean_ratios, write
-from assay.service.metrics.paired import PairedBootstrap
+from assay.service.metrics.paired import JackknifeTest
 from assay.service.metrics.tables import TABLES
 from tests.support.cell_counts import image
 
@@ -64,8 +64,8 @@ def test_differences_are_those_of_the_means_with_intervals_and_a_test() -> None:
     for row, name in zip(rows, NAMES, strict=True):
         difference = means(0.7, range(30))[name] - means(0.5, range(30))[name]
         assert row.difference == pytest.approx(difference, abs=1e-15)
-        assert isinstance(row.test, PairedBootstrap)
-        assert (row.test.n, row.test.resamples) == (30, 2000)
+        assert isinstance(row.test, JackknifeTest)
+        assert (row.test.n, row.test.df, row.ci_method) == (30, 29, "t")
         assert row.ci_low is not None
         assert row.ci_high is not None
         assert 0 < row.ci_low < difference < row.ci_high

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,15 +98,16 @@ def corrupted(worse: bool) -> Rows:
     return classified(worse) | {"corrupted": flags(worse, 75)}
 
 
-def counts(share: float) -> Rows:
-    found = [[round(60 * share + 20 * rank), round(20 * share + 10 * (1 - rank))] for rank in RANKS]
+def counts(share: float, ranks: Sequence[float] = RANKS) -> Rows:
+    """Pixels of images; other ranks, or the difference of two models would be the same in every image."""
+    found = [[round(60 * share + 20 * rank), round(20 * share + 10 * (1 - rank))] for rank in ranks]
     target = [[100, 40]] * N
     predicted = [[one + 15, other + 25] for one, other in found]
     return {"intersection": found, "target": target, "predicted": predicted}
 
 
 def segmented(worse: bool) -> Rows:
-    return common(**counts(0.3 if worse else 0.9))
+    return common(**(counts(0.3, OTHER) if worse else counts(0.9)))
 
 
 def corrupted_pixels(worse: bool) -> Rows:
@@ -119,7 +120,7 @@ def corrupted_pixels(worse: bool) -> Rows:
 def attacked_pixels(worse: bool) -> Rows:
     rows = common(worst=[0] * N, **counts(0.9))
     for name, share in (("clean", 0.9), ("ce", 0.3 if worse else 0.7), ("js", 0.35 if worse else 0.75)):
-        part = counts(share)
+        part = counts(share, OTHER if worse else RANKS)
         rows |= {f"{name}_intersection": part["intersection"], f"{name}_predicted": part["predicted"]}
     return rows
 

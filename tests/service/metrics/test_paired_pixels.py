@@ -1,4 +1,4 @@
-"""Comparisons of segmentation jobs: paired by image, tested by the bootstrap."""
+"""Comparisons of segmentation jobs: paired by image, tested by the jackknife."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from assay.service.contract.results import EvaluationResult, Metric, data_label
 from assay.service.metrics.comparison import JobResults, compare
-from assay.service.metrics.paired import PairedBootstrap
+from assay.service.metrics.paired import JackknifeTest
 from assay.service.metrics.pixel_counts import paired_differences, ratios, total
 from assay.service.metrics.tables import TABLES
 
@@ -65,14 +65,15 @@ def test_every_metric_has_a_paired_difference() -> None:
     rows = list(range(20))
     comparison = compare([job("a", 0.7, rows), job("b", 0.8, rows[::-1])])
     first, second = ([image(row, right) for row in rows] for right in (0.7, 0.8))
-    expected = paired_differences(first, second, seed="compare/sliding_window")
+    expected = paired_differences(first, second)
     assert [row.metric for row in comparison.rows] == list(NAMES)
     for row in comparison.rows:
-        wanted = expected[row.metric].difference
-        assert (row.difference, row.ci_low, row.ci_high) == wanted[:3]
+        wanted = expected[row.metric]
+        assert (row.difference, row.ci_low, row.ci_high) == (wanted.value, *wanted.bounds[:2])
         assert row.difference == pytest.approx(row.values[1].value - row.values[0].value)  # type: ignore[operator]
-        assert isinstance(row.test, PairedBootstrap)
-        assert (row.test.name, row.test.n, row.test.resamples) == ("paired_bootstrap", 20, 2000)
+        assert isinstance(row.test, JackknifeTest)
+        assert (row.test.name, row.test.n, row.test.df) == ("jackknife_t", 20, 19)
+        assert wanted.p_value is not None
         assert row.test.p_value == wanted.p_value < 0.01
     assert comparison.warnings == []
 
@@ -82,10 +83,9 @@ def test_only_common_images_are_compared() -> None:
     expected = paired_differences(
         [image(row, 0.7) for row in (3, 4)],
         [image(row, 0.8) for row in (3, 4)],
-        seed="compare/sliding_window",
     )
     for row in comparison.rows:
-        assert row.difference == expected[row.metric].difference.difference
+        assert row.difference == expected[row.metric].value
         assert (row.ci_method, row.test) == ("too_few", None), "two images are too few for a test"
     assert [warning.code for warning in comparison.warnings] == ["partial_overlap"]
     apart = compare([job("a", 0.7, [0, 1]), job("b", 0.8, [2, 3])])

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
+from assay.service.metrics.intervals import NO_SPREAD
 from assay.service.metrics.pixel_counts import Counts, pack, paired_differences, ratios, total, unpack
 
 K = 6
@@ -42,23 +44,35 @@ def test_digits_of_a_sum_are_the_sums_of_the_digits() -> None:
         assert unpack(sum(pack(row, size) for row in rows), 3, size).tolist() == [6, 2**30 + 2**31, 7]
 
 
-def test_differences_and_intervals_are_those_of_a_plain_bootstrap() -> None:
+def test_differences_and_intervals_are_near_those_of_a_plain_bootstrap() -> None:
     first, second = counts(40, 1, 0.5), counts(40, 2, 0.6)
-    found = paired_differences(first, second, seed="x")
+    found = paired_differences(first, second)
     draws = np.random.default_rng(3)
     samples = [draws.integers(0, 40, 40) for _ in range(2000)]
-    for name, (difference, resamples) in found.items():
-        assert resamples == 2000
+    for name, one in found.items():
         whole = by_numpy(second, slice(None))[name] - by_numpy(first, slice(None))[name]
-        assert difference.difference == pytest.approx(whole, abs=1e-12)
+        assert one.value == pytest.approx(whole, abs=1e-12)
         sampled = [by_numpy(second, rows)[name] - by_numpy(first, rows)[name] for rows in samples]
         width = np.quantile(sampled, 0.975) - np.quantile(sampled, 0.025)
-        # The accelerated interval is near that of the percentiles, for a difference this smooth.
-        assert difference.low == pytest.approx(np.quantile(sampled, 0.025), abs=0.15 * width)
-        assert difference.high == pytest.approx(np.quantile(sampled, 0.975), abs=0.15 * width)
-        assert difference.method == "bca"
-        assert 1e-11 < difference.p_value < 2 / 2001  # none of the resamples is below 0
+        # For a difference this smooth; Student's t is a little wider than percentiles.
+        assert one.bounds.low == pytest.approx(np.quantile(sampled, 0.025), abs=0.15 * width)
+        assert one.bounds.high == pytest.approx(np.quantile(sampled, 0.975), abs=0.15 * width)
+        assert (one.bounds.method, one.df) == ("t", 39)
+        assert one.p_value is not None
+        assert one.p_value < 0.001
     assert found.keys() == {"miou", "mean_accuracy", "pixel_accuracy"}
+
+
+def test_the_variance_is_that_of_all_images_but_one() -> None:
+    first, second = counts(12, 1, 0.5), counts(12, 2, 0.6)
+    pairs = sorted(zip(first, second, strict=True))
+    for name, one in paired_differences(first, second).items():
+        kept = [np.delete(np.arange(12), image) for image in range(12)]
+        models = [[pair[side] for pair in pairs] for side in (0, 1)]
+        without = [by_numpy(models[1], rows)[name] - by_numpy(models[0], rows)[name] for rows in kept]
+        error = float(np.sqrt(11 / 12 * ((without - np.mean(without)) ** 2).sum()))
+        assert one.bounds.high == pytest.approx(one.value + float(stats.t.ppf(0.975, 11)) * error, abs=1e-9)
+        assert one.p_value == pytest.approx(2 * float(stats.t.sf(abs(one.value) / error, 11)), abs=1e-9)
 
 
 def test_pairing_sees_what_single_intervals_do_not() -> None:
@@ -68,43 +82,33 @@ def test_pairing_sees_what_single_intervals_do_not() -> None:
         ([f[0] + 1, *f[1:]], t, [p[0] + 1, *p[1:]]) if f[0] < t[0] and at % 3 else (f, t, p)
         for at, (f, t, p) in enumerate(first)
     ]
-    better = paired_differences(first, second, seed="x")["pixel_accuracy"].difference
-    assert better.low is not None
-    assert better.high is not None
-    assert 0 < better.low <= better.difference <= better.high < 0.01
-    same = paired_differences(first, first, seed="x")["miou"].difference
-    assert same == (0.0, None, None, "no_spread", 1.0)
+    better = paired_differences(first, second)["pixel_accuracy"]
+    assert better.bounds.low is not None
+    assert better.bounds.high is not None
+    assert 0 < better.bounds.low <= better.value <= better.bounds.high < 0.01
+    same = paired_differences(first, first)["miou"]
+    assert (same.value, same.bounds, same.p_value) == (0.0, NO_SPREAD, 1.0)
 
 
 def test_other_label_maps_large_counts_and_the_order_of_images() -> None:
     first = counts(30, 1, 0.5)
     other = [tuple([1000 * c for c in part] for part in image) for image in counts(30, 2, 0.7)]
-    found = paired_differences(first, other, seed="x")["miou"].difference  # type: ignore[arg-type]
+    found = paired_differences(first, other)["miou"]  # type: ignore[arg-type]
     expected = by_numpy(other, slice(None))["miou"] - by_numpy(first, slice(None))["miou"]  # type: ignore[arg-type]
-    assert found.difference == pytest.approx(expected, abs=1e-12)
+    assert found.value == pytest.approx(expected, abs=1e-12)
     huge = [tuple([2**36 * c for c in part] for part in image) for image in first]
-    assert paired_differences(huge, other, seed="x") == paired_differences(first, other, seed="x")  # type: ignore[arg-type]
+    assert paired_differences(huge, other) == paired_differences(first, other)  # type: ignore[arg-type]
     order = list(range(30))
     random.Random(0).shuffle(order)
-    shuffled = paired_differences([first[i] for i in order], [other[i] for i in order], seed="x")  # type: ignore[arg-type]
-    assert shuffled == paired_differences(first, other, seed="x")  # type: ignore[arg-type]
-    assert shuffled != paired_differences(first, other, seed="y")  # type: ignore[arg-type]
+    shuffled = paired_differences([first[i] for i in order], [other[i] for i in order])  # type: ignore[arg-type]
+    assert shuffled == paired_differences(first, other)  # type: ignore[arg-type]
 
 
 def test_images_without_any_class() -> None:
     nothing: list[Counts] = [([0] * K, [0] * K, [0] * K)] * 3
-    assert paired_differences(nothing, nothing, seed="x") == {}
+    assert paired_differences(nothing, nothing) == {}
     assert ratios(total(nothing)) == {"miou": None, "mean_accuracy": None, "pixel_accuracy": None}
     with pytest.raises(ValueError, match="as many images"):
-        paired_differences([], [], seed="x")
+        paired_differences([], [])
     with pytest.raises(ValueError, match="got 3 and 2"):
-        paired_differences(nothing, nothing[:2], seed="x")
-
-
-def test_many_images_of_many_classes_have_fewer_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("assay.service.metrics.pixel_counts.ADDITIONS", 40 * 4 * 5 * 700)
-    found = paired_differences(counts(40, 1, 0.5), counts(40, 2, 0.6), seed="x")
-    assert {one.resamples for one in found.values()} == {700}
-    monkeypatch.setattr("assay.service.metrics.pixel_counts.ADDITIONS", 1)
-    found = paired_differences(counts(40, 1, 0.5), counts(40, 2, 0.6), seed="x")
-    assert {one.resamples for one in found.values()} == {500}
+        paired_differences(nothing, nothing[:2])
