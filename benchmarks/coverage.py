@@ -267,6 +267,32 @@ def paired_together() -> Iterator[Cell]:
                     yield Cell((name, n), partial(paired_jackknife, name, kind, n))
 
 
+def paired_median(n: int, share: float, correlation: float, draws: int) -> Row:
+    """The difference of two medians that are alike, each of a share of the examples."""
+    rng, found = np.random.default_rng([n, int(100 * share), int(100 * correlation), 6]), []
+    ids = [f"{place:06d}" for place in range(n)]
+    for _ in range(draws):
+        shared, *own = rng.normal(size=(3, n))
+        values = (np.exp(math.sqrt(correlation) * shared + math.sqrt(1 - correlation) * one) for one in own)
+        broken = rng.random((2, n)) < share
+        sides = (
+            {one: value for one, value, counts in zip(ids, side.tolist(), row, strict=True) if counts}
+            for side, row in zip(values, broken, strict=True)
+        )
+        found.append(intervals.median_difference(*sides))
+    held, none = covered([(one.bounds.low, one.bounds.high) for one in found], 0.0)
+    alarms = sum(one.p_value is not None and one.p_value <= 0.05 for one in found) / draws
+    return tuple(map(percent, (held, none, alarms)))
+
+
+def paired_medians() -> Iterator[Cell]:
+    """Log-normal norms of the examples that two attacks broke."""
+    for n in SIZES:
+        for share in (1.0, 0.5):
+            for correlation in (0.0, 0.5, 0.9):
+                yield Cell((n, share, correlation), partial(paired_median, n, share, correlation))
+
+
 # Tests ------------------------------------------------------------------------------------------------------
 
 
@@ -350,6 +376,7 @@ SECTIONS: dict[str, tuple[Callable[[], Iterator[Cell]], str]] = {
     "mean": (unbounded_means, "values, n, mean, Student's t, percentiles, median"),
     "together": (metrics_together, "metric, samples, n, method, coverage, on other draws, without one"),
     "paired_together": (paired_together, "metric, n, coverage of 0, without one, p at most 0.05"),
+    "paired_medians": (paired_medians, "n, broken, correlation, coverage of 0, without one, p at most 0.05"),
     "tests": (tests, "n, p, McNemar, sign flip, linearised"),
     "speed": (speed, "n, seconds to merge, seconds to compare"),
 }

@@ -61,7 +61,7 @@ def resampled(key: str, sizes: tuple[int, ...], count: int) -> Draw:
 @cache
 def left_out(n: int) -> tuple[Draw, ...]:
     """All examples but one group, of groups of equal size."""
-    kept = [np.delete(np.arange(n), out) for out in estimates.groups(n)]
+    kept = [np.delete(np.arange(n), sorted(out)) for out in estimates.groups(n)]
     return tuple(
         counted(np.stack([row for row in kept if len(row) == size]), n) for size in {len(row) for row in kept}
     )

@@ -65,6 +65,7 @@ IntervalMethod = Literal[
     "bca",
     "bootstrap",
     "order_statistics",
+    "price_bonett",
     "tango",
     "tango_effective",
     "exact",
@@ -80,6 +81,7 @@ IntervalMethod = Literal[
   examples.
 - bootstrap: percentiles of a bootstrap; all means and medians of earlier versions.
 - order_statistics: of a median, between two of the values.
+- price_bonett: of the difference of two medians.
 - tango, tango_effective: score intervals of paired differences; in comparisons only.
 - exact: a count, without error.
 - too_few, no_spread: no interval; the examples are too few for one, or do not differ.

@@ -6,7 +6,6 @@ Pure functions: the same columns give the same bits, for any order of the shards
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from itertools import compress
 from typing import Any, ClassVar
@@ -81,9 +80,9 @@ class Attack(Classification):
         return Summary(_telling(metrics, context), stage_breakdown(context.evidence, len(rows["id"])))
 
     def paired(self, pair: Pair) -> PairedMetrics:
-        """As of unattacked examples; the success rate and the queries are linearised, norms resampled."""
+        """As of unattacked examples; the success rate and the queries are linearised."""
         everything = pair.protocol == "paper"
-        medians = {metric: Median(_norms(name), _median_of) for metric, name in MEDIANS.items()}
+        medians = {metric: Median(_norms(name)) for metric, name in MEDIANS.items()}
         estimators: dict[str, AnyEstimator] = {
             "attack_success_rate": Estimator(_broken, ratio_of),
             "queries": Estimator(lambda rows: _queries(rows, everything=everything), ratio_of),
@@ -187,11 +186,6 @@ def _norms(name: str) -> Callable[[Rows], list[tuple[int, float]] | None]:
         return [(part[0], norm) for part, norm in zip(broken, column, strict=True)]
 
     return norms
-
-
-def _median_of(examples: Sequence[tuple[int, float]]) -> float | None:
-    norms = [norm for broken, norm in examples if broken]
-    return statistics.median(norms) if norms else None
 
 
 def stage_breakdown(evidence: Sequence[Evidence], n: int) -> list[StageBreakdown]:

@@ -5,8 +5,9 @@ Sources:
         the score interval (also Newcombe 1998, method 3).
     Efron 1987, "Better Bootstrap Confidence Intervals" (BCa); DiCiccio and Efron 1996, "Bootstrap Confidence
         Intervals" (the studentised one, too).
-    Efron and Tibshirani 1993, "An Introduction to the Bootstrap", chapter 16 (achieved significance level).
     Hettmansperger and Sheather 1986, "Confidence intervals based on interpolated order statistics".
+    Bonett and Price 2020, "Interval estimation for linear functions of medians in within-subjects and mixed
+        designs"; Price and Bonett 2001, "Estimating the variance of the sample median".
 
 Legend: n examples, R resamples. No result depends on the order of the given values.
 """
@@ -18,8 +19,8 @@ import operator
 import random
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from statistics import NormalDist
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from statistics import NormalDist, median
 from typing import NamedTuple
 
 from assay.service.contract.results import IntervalMethod
@@ -55,16 +56,6 @@ class Bounds(NamedTuple):
 NO_BOUNDS = Bounds(None, None, "none")
 TOO_FEW = Bounds(None, None, "too_few")
 NO_SPREAD = Bounds(None, None, "no_spread")
-
-
-class PairedDifference(NamedTuple):
-    """Mean of a - b over the same examples, its interval, and the two-sided p of "no difference"."""
-
-    difference: float
-    low: float | None
-    high: float | None
-    method: IntervalMethod
-    p_value: float
 
 
 def wilson(successes: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
@@ -108,11 +99,12 @@ def median_bounds(values: Sequence[float], confidence: float = 0.95) -> Bounds:
         ValueError: a value is not finite, or the confidence is out of range.
     """
     ordered, outside = _finite(values), (1 - checked_confidence(confidence)) / 2
-    n, k, below = len(ordered), 0, 0.5 ** len(ordered)
-    if below > outside:
+    n = len(ordered)
+    if 0.5**n > outside:
         return TOO_FEW
-    # `below` is P[Binomial(n, 1/2) <= k], `term` its last part.
-    term = below
+    # `below` is P[Binomial(n, 1/2) <= k], `term` its last part. What is below ten standard deviations is 0.
+    k = max(0, math.floor(n / 2 - 5 * math.sqrt(n)))
+    term = below = _coins(n, k)
     while True:
         k += 1
         term *= (n - k + 1) / k
@@ -126,6 +118,73 @@ def median_bounds(values: Sequence[float], confidence: float = 0.95) -> Bounds:
     low = ordered[k - 1] + part * (ordered[min(k, n - 1)] - ordered[k - 1])
     high = ordered[n - k] - part * (ordered[n - k] - ordered[max(n - k - 1, 0)])
     return Bounds(low, high, "order_statistics") if low < high else NO_SPREAD
+
+
+def _coins(n: int, k: int) -> float:
+    """P[Binomial(n, 1/2) = k]; 0.5 ** n alone is 0 from n = 1075 on."""
+    return math.exp(math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) - n * math.log(2))
+
+
+def median_error(values: Sequence[float]) -> float:
+    """The standard error of a median (Price and Bonett 2001).
+
+    The distance of the order statistics c and n + 1 - c, c near (n + 1) / 2 - sqrt(n), divided by that of the
+    normal quantiles of their binomial coverage.
+
+    Raises:
+        ValueError: there is no value, or one is not finite.
+    """
+    ordered, n = _finite(values), len(values)
+    c = max(1, math.floor((n + 1) / 2 - math.sqrt(n) + 0.5))
+    outside = math.fsum(_coins(n, k) for k in range(c))
+    return (ordered[n - c] - ordered[c - 1]) / (2 * NormalDist().inv_cdf(1 - outside))
+
+
+class MedianDifference(NamedTuple):
+    """The difference of two medians with its interval; p is None where it would mean nothing."""
+
+    value: float
+    bounds: Bounds
+    p_value: float | None
+
+
+def median_difference(
+    first: Mapping[str, float], second: Mapping[str, float], confidence: float = 0.95
+) -> MedianDifference:
+    """The difference of two medians of partly the same examples, second less first.
+
+    After Bonett and Price 2020, who have the same examples in both and count those below both medians. Here
+    the covariance of the medians is se1 se2 (C - D) / sqrt(n1 n2), of C examples on the same side of both
+    medians and D on different sides.
+
+    Args:
+        first: the values of its examples, by id.
+        second: likewise; the ids may differ.
+        confidence: coverage, in (0, 1).
+
+    Returns:
+        `TOO_FEW` where either has fewer than `MIN_EXAMPLES`, `NO_SPREAD` where values around the medians are
+        the same.
+
+    Raises:
+        ValueError: either is empty, a value is not finite, or the confidence is out of range.
+    """
+    sides = [(median(side.values()), median_error(list(side.values()))) for side in (first, second)]
+    (before, error), (after, other) = sides
+    value, fewest = after - before, min(len(first), len(second))
+    signs = (_sign(first[one] - before) * _sign(second[one] - after) for one in first.keys() & second.keys())
+    shared = sum(signs) / math.sqrt(len(first) * len(second))
+    variance = error**2 + other**2 - 2 * shared * error * other
+    if fewest < MIN_EXAMPLES or not variance > (SAME * max(abs(before), abs(after))) ** 2:
+        bounds = TOO_FEW if fewest < MIN_EXAMPLES else NO_SPREAD
+        return MedianDifference(value, bounds, None if value else 1.0)
+    score = value / math.sqrt(variance)
+    half = normal_quantile(confidence) * math.sqrt(variance)
+    return MedianDifference(value, Bounds(value - half, value + half, "price_bonett"), normal_p(score))
+
+
+def _sign(x: float) -> int:
+    return (x > 0) - (x < 0)
 
 
 def mean_bounds(values: Sequence[float], *, seed: int | str, confidence: float = 0.95) -> Bounds:
@@ -214,35 +273,6 @@ def bca_bounds(
         shifted = bias + (bias + one) / max(1 - acceleration * (bias + one), 0.1)
         ends.append(_quantile(sampled, normal.cdf(shifted)))
     return Bounds(ends[0], ends[1], "bca") if ends[0] < ends[1] else NO_SPREAD
-
-
-def difference_from(
-    value: float, sampled: Sequence[float], jackknife: Sequence[float], n: int, confidence: float = 0.95
-) -> PairedDifference:
-    """A difference with the BCa interval and the p of its resamples.
-
-    p is the achieved significance level, twice the share of resamples on the other side of 0. Where there is
-    none, it is at most the p of the normal distribution for t / sqrt(1 + t^2 / n), t the difference divided
-    by the resamples' standard deviation: else the number of resamples would limit p, adjusted for many tests.
-    For a mean this is sum d / sqrt(sum d^2), as in `paired_tests.sign_flip`.
-
-    Args:
-        value: the difference over all examples.
-        sampled: as for `bca_bounds`.
-        jackknife: as for `bca_bounds`.
-        n: examples; from fewer than `MIN_EXAMPLES` the interval is `TOO_FEW`.
-        confidence: coverage of the interval, in (0, 1).
-    """
-    bounds = bca_bounds(value, sampled, jackknife, confidence) if n >= MIN_EXAMPLES else TOO_FEW
-    count = len(sampled)
-    fewest = min(bisect_right(sampled, 0.0), count - bisect_left(sampled, 0.0))
-    p_value = min(1.0, 2 * (fewest + 1) / (count + 1))
-    mean = math.fsum(sampled) / count
-    spread = math.sqrt(math.fsum((one - mean) ** 2 for one in sampled) / count)
-    if fewest == 0 and spread > 0:
-        score = value / spread
-        p_value = min(p_value, normal_p(score / math.sqrt(1 + score**2 / n)))
-    return PairedDifference(value, *bounds, p_value)
 
 
 def _finite(values: Sequence[float]) -> list[float]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from assay.service.contract.results import Answer, EvaluationResult, IntervalMethod
-from assay.service.metrics.intervals import PairedDifference
+from assay.service.metrics.intervals import MedianDifference
 from assay.service.metrics.jackknife import TestedDifference
 from assay.service.metrics.paired_tests import mcnemar
 from assay.service.metrics.score_intervals import tango
@@ -85,17 +85,17 @@ class JackknifeTest(_Test):
     df: float
 
 
-class PairedBootstrap(_Test):
-    """A bootstrap test over the n common examples, for medians.
+class MedianTest(_Test):
+    """The normal test of the difference of two medians, Bonett and Price 2020.
 
-    `p_value` is the achieved significance level of "no difference", from so many resamples.
+    `counted` are the examples of either median, of the n common ones: those that the attack broke.
     """
 
-    name: Literal["paired_bootstrap"] = "paired_bootstrap"
-    resamples: int
+    name: Literal["price_bonett"] = "price_bonett"
+    counted: tuple[int, int]
 
 
-AnyPairedTest = PairedTest | SignFlipTest | LinearisedTest | JackknifeTest | PairedBootstrap
+AnyPairedTest = PairedTest | SignFlipTest | LinearisedTest | JackknifeTest | MedianTest
 
 
 @dataclass(frozen=True)
@@ -110,14 +110,14 @@ class Difference:
     low: float | None
     high: float | None
     test: AnyPairedTest | None
-    method: IntervalMethod = "bootstrap"
+    method: IntervalMethod
 
 
 class Pair:
     """The rows of two jobs, and their common examples.
 
     Attributes:
-        evaluation: Its name, a part of the draws' keys.
+        evaluation: Its name, a part of the keys of draws.
         columns: Those of both jobs, in any order of the examples.
         results: The rows of results of both, where known: for their parameters and protocol.
         rows: Of both jobs, the row of each example.
@@ -151,7 +151,7 @@ class Pair:
 
     @property
     def seed(self) -> str:
-        """Key of the draws of a bootstrap over whole examples."""
+        """Key of draws."""
         return f"compare/{self.evaluation}"
 
     def common(self, side: int, name: str) -> list[Any]:
@@ -166,12 +166,12 @@ class Pair:
             test = JackknifeTest(p_value=found.p_value, n=len(self.ids), df=found.df)
         return Difference(found.value, found.bounds.low, found.bounds.high, test, found.bounds.method)
 
-    def bootstrap(self, found: PairedDifference, resamples: int) -> Difference:
-        """A difference with its bootstrap test; without one where there is a difference but no interval."""
-        test = PairedBootstrap(p_value=found.p_value, n=len(self.ids), resamples=resamples)
-        if found.low is None and found.difference:
-            return Difference(found.difference, None, None, None, found.method)
-        return Difference(found.difference, found.low, found.high, test, found.method)
+    def medians(self, found: MedianDifference, counted: tuple[int, int]) -> Difference:
+        """A difference of medians of so many of the common examples, with its test, where it has one."""
+        test = None
+        if found.p_value is not None:
+            test = MedianTest(p_value=found.p_value, n=len(self.ids), counted=counted)
+        return Difference(found.value, found.bounds.low, found.bounds.high, test, found.bounds.method)
 
 
 def agrees(found: float | None, reported: float | None) -> bool:

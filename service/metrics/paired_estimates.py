@@ -5,22 +5,22 @@ L_i the influence of example i (the infinitesimal jackknife: Efron 1982, "The Ja
 Other Resampling Plans", section 6.3). The paired difference of two models then has one number per example,
 d_i = t_i of the second less t_i of the first, whose mean is the difference itself. Other shares have the
 jackknife's variance (`jackknife.py`): the difference without each example, or each group of examples. Medians
-are resampled: examples are drawn, and each draw has both models' outcomes of an example.
+have the standard errors of their order statistics (`intervals.median_difference`).
 
-Legend: n common examples, R resamples, G groups.
+Legend: n common examples.
 """
 
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from assay.service.metrics.distributions import normal_p
-from assay.service.metrics.estimates import groups, resamples
-from assay.service.metrics.intervals import Bounds, difference_from, mean_bounds
+from assay.service.metrics.estimates import groups
+from assay.service.metrics.intervals import Bounds, mean_bounds, median_difference
 from assay.service.metrics.jackknife import Variance, jackknife_variance, student_difference
 from assay.service.metrics.paired import (
     AnyPairedTest,
@@ -35,9 +35,6 @@ from assay.service.metrics.paired import (
 )
 from assay.service.metrics.paired_tests import sign_flip
 from assay.service.metrics.score_intervals import paired_score
-
-# Resamples are drawn and measured for both jobs; beyond this many examples R shrinks.
-DRAWS = 1_000_000
 
 Examples = Sequence[Any] | None
 """What a metric is computed from, one entry per example; None where it does not follow from the rows."""
@@ -89,15 +86,19 @@ class Statistic:
 
 @dataclass(frozen=True)
 class Median:
-    """A median over examples: the jackknife's variance says nothing of it.
+    """A median over some of the examples: the jackknife's variance says nothing of it.
 
     Attributes:
-        examples: As for `Estimator`.
-        value: From the numbers of some examples the median; None where it has no value.
+        examples: From the rows, of each example whether it counts, 0 or 1, and its value.
     """
 
-    examples: Callable[[Rows], Examples]
-    value: Callable[[Sequence[Any]], float | None]
+    examples: Callable[[Rows], Sequence[tuple[int, float]] | None]
+
+    @staticmethod
+    def value(examples: Sequence[tuple[int, float]]) -> float | None:
+        """The median; None where no example counts."""
+        counted = [value for counts, value in examples if counts]
+        return statistics.median(counted) if counted else None
 
 
 AnyEstimator = Estimator | Statistic | Median
@@ -127,7 +128,7 @@ class PairedEstimates:
         if isinstance(estimator, Statistic):
             return _jackknifed(pair, estimator, common)
         if isinstance(estimator, Median):
-            return _resampled(pair, metric, estimator, common)
+            return _medians(pair, common)
         return _linear(pair, metric, estimator, common)
 
 
@@ -221,22 +222,10 @@ def _left_out(
     return without
 
 
-def _resampled(pair: Pair, metric: str, median: Median, common: Sequence[list[Any]]) -> Difference | None:
-    n = len(pair.ids)
-    draws = random.Random(f"assay/bootstrap/{pair.seed}/{metric}")
-
-    def difference(places: Iterable[int]) -> float | None:
-        chosen = list(places)
-        first, second = (median.value([side[place] for place in chosen]) for side in common)
-        return None if first is None or second is None else second - first
-
-    whole, count = difference(range(n)), resamples(n, DRAWS)
-    if whole is None:
+def _medians(pair: Pair, common: Sequence[list[tuple[int, float]]]) -> Difference | None:
+    first, second = (
+        {one: value for one, (counts, value) in zip(pair.ids, side, strict=True) if counts} for side in common
+    )
+    if not first or not second:
         return None
-    drawn = (difference(draws.choices(range(n), k=n)) for _ in range(count))
-    sampled = sorted(one for one in drawn if one is not None)
-    left_out = (difference(place for place in range(n) if place not in out) for out in groups(n) if n > 1)
-    jackknife = [one for one in left_out if one is not None]
-    if not sampled or not jackknife:
-        return None
-    return pair.bootstrap(difference_from(whole, sampled, jackknife, n), len(sampled))
+    return pair.medians(median_difference(first, second), (len(first), len(second)))

@@ -14,7 +14,7 @@ TESTS = {
     "sign_flip": "sign flip",
     "linearised": "linearised",
     "jackknife_t": "jackknife t",
-    "paired_bootstrap": "paired bootstrap",
+    "price_bonett": "Price-Bonett",
 }
 ADJUSTMENTS = {"holm": "HOLM", "benjamini_hochberg": "BENJAMINI-HOCHBERG"}
 

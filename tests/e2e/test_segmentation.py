@@ -130,5 +130,5 @@ def test_a_segmenter_on_a_trained_backbone_and_whole_images_by_windows(shared: R
     names = ["miou", "mean_accuracy", "pixel_accuracy"]
     assert [row["metric"] for row in rows] == [*names, *names, *(f"corrupted_{name}" for name in names)]
     for row in rows:
-        assert (row["test"]["name"], row["test"]["n"]) == ("paired_bootstrap", 60)
+        assert (row["test"]["name"], row["test"]["n"]) == ("jackknife_t", 60)
         assert row["ci_low"] <= row["difference"] <= row["ci_high"]

@@ -114,7 +114,7 @@ def test_comparisons_have_p_values() -> None:
         "test": {"name": "mcnemar", "p_value": 0.03125, "adjusted_p_value": 0.0625},
     }
     untested = {**row, "metric": "perplexity", "unit": "number", "ci_low": None, "ci_high": None}
-    untested |= {"test": {"name": "paired_bootstrap", "p_value": 0.5}}
+    untested |= {"test": {"name": "price_bonett", "p_value": 0.5}}
     of_an_older_service = {key: value for key, value in row.items() if key != "unit"} | {"test": None}
     warning = {"code": "not_common", "message": "only one", "evidence": {}}
     rows = [row, untested, of_an_older_service]
@@ -127,7 +127,7 @@ def test_comparisons_have_p_values() -> None:
         "0.0312", "0.0625", "McNemar",
     ]  # fmt: skip
     assert re.split(r" {2,}", lines[2])[-3:] == [
-        "P (MCNEMAR, PAIRED BOOTSTRAP)", "ADJUSTED P (HOLM, 2 TESTS)", "TEST",
+        "P (MCNEMAR, PRICE-BONETT)", "ADJUSTED P (HOLM, 2 TESTS)", "TEST",
     ]  # fmt: skip
     assert re.split(r" {2,}", lines[4])[4:6] == ["0.5", "0.75"]
     assert re.split(r" {2,}", lines[4])[-4:] == ["-", "0.5", "-", "paired bootstrap"]

@@ -18,9 +18,10 @@ from assay.service.metrics import intervals
 from assay.service.metrics.distributions import binomial_draw
 from assay.service.metrics.intervals import (
     bca_bounds,
-    difference_from,
     mean_bounds,
     median_bounds,
+    median_difference,
+    median_error,
     ratio_bounds,
     wilson,
 )
@@ -217,17 +218,74 @@ def test_the_interval_of_a_median_covers_it(n: int) -> None:
     assert hits / 2000 == pytest.approx(0.95, abs=0.02)
 
 
-def test_differences_from_resamples() -> None:
-    rng = random.Random(3)
-    jackknife = [rng.gauss(0, 1) for _ in range(50)]
-    none = difference_from(0.1, sorted(rng.gauss(0.1, 1) for _ in range(999)), jackknife, 50)
-    assert 0.5 < none.p_value <= 1
-    clear = difference_from(9.0, sorted(rng.gauss(9, 1) for _ in range(999)), jackknife, 50)
-    assert clear.p_value == pytest.approx(math.erfc(9 / math.sqrt(1 + 81 / 50) / math.sqrt(2)), rel=0.5)
-    assert clear.low is not None
-    assert 6 < clear.low < 9
-    assert difference_from(9.0, [9.0, 9.5], jackknife, 9).method == "too_few"
-    assert difference_from(0.0, [0.0] * 99, jackknife, 50) == (0.0, None, None, "no_spread", 1.0)
+@pytest.mark.parametrize("n", [6, 100, 101, 1074, 1075, 5000, 60_000])
+def test_the_interval_of_a_median_has_the_ranks_of_the_binomial(n: int) -> None:
+    low, high, method = median_bounds([float(value) for value in range(1, n + 1)])
+    assert method == "order_statistics"
+    assert low is not None
+    assert high is not None
+    rank = int(stats.binom.ppf(0.025, n, 0.5))
+    assert rank <= low <= rank + 1
+    assert high == pytest.approx(n + 1 - low)
+
+
+def test_the_error_of_a_median_is_that_of_the_published_example() -> None:
+    # The manual of the R package statpsych, ci.median.ps.
+    first = [21, 4, 9, 12, 35, 18, 10, 22, 24, 1, 6, 8, 13, 16, 19]
+    second = [67, 28, 30, 28, 52, 40, 25, 37, 44, 10, 14, 20, 28, 40, 51]
+    assert median_error(first) == pytest.approx(3.085608, abs=1e-6)
+    assert median_error(second) == pytest.approx(4.509735, abs=1e-6)
+
+
+def test_the_difference_of_medians_counts_signs() -> None:
+    # Of the signs around 13 and 30, 13 agree and none differ; a median itself has none.
+    first = dict(enumerate([21, 4, 9, 12, 35, 18, 10, 22, 24, 1, 6, 8, 13, 16, 19]))
+    second = dict(enumerate([67, 28, 30, 28, 52, 40, 25, 37, 44, 10, 14, 20, 28, 40, 51]))
+    ids = {str(place): place for place in range(15)}
+    sides = [{one: float(side[place]) for one, place in ids.items()} for side in (first, second)]
+    found = median_difference(*sides)
+    errors = [median_error(list(side.values())) for side in sides]
+    error = math.sqrt(errors[0] ** 2 + errors[1] ** 2 - 2 * 13 / 15 * errors[0] * errors[1])
+    assert found.value == 17
+    assert found.bounds == (
+        pytest.approx(17 - 1.959964 * error),
+        pytest.approx(17 + 1.959964 * error),
+        "price_bonett",
+    )
+    assert found.p_value == pytest.approx(2 * float(stats.norm.sf(17 / error)))
+    apart = {f"other {one}": value for one, value in sides[1].items()}
+    error = math.hypot(*errors)
+    assert median_difference(sides[0], apart).bounds.high == pytest.approx(17 + 1.959964 * error)
+
+
+@pytest.mark.parametrize(
+    ("second", "method", "p"),
+    [(range(9), "too_few", None), ([1.0] * 12, "no_spread", 1.0), ([2.0] * 12, "no_spread", None)],
+)
+def test_medians_without_an_interval(second: list[float], method: str, p: float | None) -> None:
+    ids = [str(place) for place in range(12)]
+    other = dict(zip(ids, second, strict=False))
+    found = median_difference(dict.fromkeys(ids, 1.0), other)
+    assert (found.bounds, found.p_value) == ((None, None, method), p)
+
+
+def test_differences_of_medians_cover_and_are_seldom_significant() -> None:
+    rng = random.Random(4)
+    held = alarms = 0
+    for _ in range(1000):
+        shared = [rng.gauss(0, 1) for _ in range(60)]
+        sides = [
+            {str(k): math.exp(one + rng.gauss(0, 1)) for k, one in enumerate(shared) if rng.random() < 0.7}
+            for _ in "ab"
+        ]
+        found = median_difference(*sides)
+        assert found.bounds.low is not None
+        assert found.bounds.high is not None
+        assert found.p_value is not None
+        held += found.bounds.low <= 0 <= found.bounds.high
+        alarms += found.p_value <= 0.05
+    assert held / 1000 == pytest.approx(0.955, abs=0.02)
+    assert alarms == 1000 - held
 
 
 def test_sign_flips_equal_mcnemar_and_count_every_pattern() -> None:
