@@ -275,11 +275,11 @@ def paired_median(n: int, share: float, correlation: float, draws: int) -> Row:
         shared, *own = rng.normal(size=(3, n))
         values = (np.exp(math.sqrt(correlation) * shared + math.sqrt(1 - correlation) * one) for one in own)
         broken = rng.random((2, n)) < share
-        sides = (
+        first, second = (
             {one: value for one, value, counts in zip(ids, side.tolist(), row, strict=True) if counts}
             for side, row in zip(values, broken, strict=True)
         )
-        found.append(intervals.median_difference(*sides))
+        found.append(intervals.median_difference(first, second))
     held, none = covered([(one.bounds.low, one.bounds.high) for one in found], 0.0)
     alarms = sum(one.p_value is not None and one.p_value <= 0.05 for one in found) / draws
     return tuple(map(percent, (held, none, alarms)))
