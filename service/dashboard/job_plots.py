@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-
 from assay.service.api.plots import plot_summary, plots_with
 from assay.service.contract.plots import PlotSummary
 from assay.service.contract.results import Results
+from assay.service.kept import Kept
 from assay.service.settings import Settings
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
@@ -18,8 +16,7 @@ OF_SEVERAL = frozenset({"tradeoff"})
 # What the plots of a job depend on: its id, attempt, end, name, and the numbers of its results and files.
 Key = tuple[str, int, float | None, str, int, int]
 
-_kept: OrderedDict[Key, list[PlotSummary]] = OrderedDict()
-_lock = threading.Lock()
+_kept: Kept[Key, list[PlotSummary]] = Kept(MAX_KEPT)
 
 
 def plots_of_job(
@@ -35,14 +32,9 @@ def plots_of_job(
         files: Number of the job's files.
     """
     key = (job.id, job.attempt, job.finished_at, job.name, len(results.evaluations), files)
-    with _lock:
-        if key in _kept:
-            _kept.move_to_end(key)
-            return _kept[key]
-    specs = plots_with(store, settings, job, results)
-    found = [plot_summary(job, kind, spec) for kind, spec in specs.items() if kind not in OF_SEVERAL]
-    with _lock:
-        _kept[key] = found
-        while len(_kept) > MAX_KEPT:
-            _kept.popitem(last=False)
-    return found
+
+    def make() -> list[PlotSummary]:
+        specs = plots_with(store, settings, job, results)
+        return [plot_summary(job, kind, spec) for kind, spec in specs.items() if kind not in OF_SEVERAL]
+
+    return _kept.of(key, make)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Hashable
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import func, select
 
 from assay.service.contract.records import JobProvenance, ResultJson
 from assay.service.contract.stored_specs import ComponentReference
+from assay.service.kept import Kept
 from assay.service.store.clock import now
 from assay.service.store.columns import unpack, upsert
 from assay.service.store.database import Database
@@ -23,11 +26,20 @@ from assay.service.submission.limits import BACKWARD_COST
 PACED_JOBS = 5
 
 
+# Numbers of what `ResultRows.kept` counts: some 100 MB.
+MAX_KEPT_ROWS = 20_000
+
+
 class ResultRows:
-    """Outcomes and results. Every method is one short transaction."""
+    """Outcomes and results. Every method is one short transaction.
+
+    Attributes:
+        kept: Results of ended jobs as callers have read them, with their number of rows.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.kept: Kept[Hashable, tuple[int, Any]] = Kept(MAX_KEPT_ROWS, itemgetter(0))
 
     def outcomes(self, job_id: str, evaluation: int | None) -> list[OutcomeRow]:
         """The outcomes of one evaluation, or of all (None), by evaluation and shard number.

@@ -8,9 +8,9 @@ race.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack, cast
 
 from assay.service.contract.errors import NotFound
 from assay.service.contract.events import EventType
@@ -40,6 +40,8 @@ from assay.service.store.studies import unknown_study
 from assay.service.store.transactions.dependencies import missing_dependency
 from assay.service.store.workers import Workers
 from assay.service.submission.dependencies import Dependency, dependencies_of
+
+Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True)
@@ -262,6 +264,11 @@ class TenantResults(_Part):
         """The merged results of a job by evaluation."""
         self._check(job_id)
         return self._store.results.of(job_id)
+
+    def kept(self, job_id: str, key: Hashable, make: Callable[[], tuple[int, Kind]]) -> Kind:
+        """What was made of the results of a job, with its number of rows; made if it is not in memory."""
+        self._check(job_id)
+        return cast("Kind", self._store.results.kept.of((job_id, key), make)[1])
 
     def outcomes(self, job_id: str, evaluation: int | None) -> list[OutcomeRow]:
         """The outcomes of one evaluation, or of all."""

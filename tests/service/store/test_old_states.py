@@ -124,6 +124,9 @@ def lasting(answer: Any, *, merged: bool) -> Any:
         kept = [
             one for one in answer if not (isinstance(one, dict) and one.get("code") == "top5_upper_bound")
         ]
+        if merged and kept and all(isinstance(one, dict) and "metric" in one for one in kept):
+            # Rows under corruptions begin with other metrics now.
+            kept.sort(key=lambda one: json.dumps([one.get("evaluation"), one.get("params"), one["metric"]]))
         return [lasting(one, merged=merged) for one in kept]
     if not isinstance(answer, dict):
         return answer

@@ -1,0 +1,44 @@
+"""A bounded memory of what is costly to make and does not change."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class Kept(Generic[Key, Value]):
+    """Values by key, the least recently used ones dropped; safe with several threads.
+
+    Two threads may both make a value that is not kept yet: making it holds no lock.
+
+    Args:
+        most: Largest sum of the sizes.
+        size: Of a value; by default each counts 1. A value larger than `most` is not kept.
+    """
+
+    def __init__(self, most: int, size: Callable[[Value], int] = lambda _: 1) -> None:
+        self._most = most
+        self._size = size
+        self._lock = threading.Lock()
+        self._values: OrderedDict[Key, Value] = OrderedDict()
+        self._sum = 0
+
+    def of(self, key: Key, make: Callable[[], Value]) -> Value:
+        """The value, made if it is not kept."""
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+                return self._values[key]
+        value = make()
+        with self._lock:
+            if key not in self._values and self._size(value) <= self._most:
+                self._values[key] = value
+                self._sum += self._size(value)
+                while self._sum > self._most:
+                    self._sum -= self._size(self._values.popitem(last=False)[1])
+        return value
