@@ -28,7 +28,7 @@ from assay.service.metrics.estimates import measured, undefined
 from assay.service.metrics.intervals import MIN_EXAMPLES, TOO_FEW, Bounds
 from assay.service.metrics.jackknife import jackknife_variance, logit_bounds
 from assay.service.metrics.paired import Pair, PairedMetrics, Rows
-from assay.service.metrics.paired_estimates import PairedEstimates, Statistic
+from assay.service.metrics.paired_estimates import Groups, PairedEstimates, Statistic
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
 COLUMNS = ("anomaly", "confidence")
@@ -51,7 +51,7 @@ class Anomaly(OutcomeTable):
 
     def paired(self, pair: Pair) -> PairedMetrics:
         """A jackknife over examples; anomalies and others are two samples."""
-        aupr = Statistic(_scored, _precision, stratum=itemgetter(0))
+        aupr = Statistic(_scored, _precision, stratum=itemgetter(0), left_out=_precisions_without)
         return PairedEstimates(pair, {"aupr": aupr})
 
 
@@ -92,6 +92,28 @@ def _precision(examples: Sequence[tuple[bool, float]]) -> float | None:
     if not 0 < sum(one for one, _ in examples) < len(examples):
         return None
     return average_precision(*_levels(*zip(*examples, strict=True)))
+
+
+def _precisions_without(examples: Sequence[tuple[bool, float]], outs: Groups) -> list[float | None]:
+    """The average precisions without each group, from counts by level that lack its examples."""
+    thresholds = sorted({confidence for anomaly, confidence in examples if anomaly})
+    levels = [bisect_left(thresholds, confidence) for _, confidence in examples]
+    counts = ([0] * (len(thresholds) + 1), [0] * (len(thresholds) + 1))
+    for (anomaly, _), level in zip(examples, levels, strict=True):
+        counts[anomaly][level] += 1
+    found: list[float | None] = []
+    for out in outs:
+        false, true = map(list, counts)
+        for place in out:
+            (true if examples[place][0] else false)[levels[place]] -= 1
+        anomalies = sum(true)
+        if not 0 < anomalies < len(examples) - len(out):
+            found.append(None)
+            continue
+        rows = zip(true, accumulate(true), accumulate(false), strict=True)
+        parts = (size * hits / (hits + misses) for size, hits, misses in rows if size)
+        found.append(math.fsum(parts) / anomalies)
+    return found
 
 
 def average_precision(positives: Sequence[int], negatives: Sequence[int]) -> float:

@@ -7,8 +7,9 @@ import random
 import pytest
 from sklearn.metrics import average_precision_score
 
-from assay.service.metrics.anomaly import anomaly_metrics
-from assay.service.metrics.jackknife import jackknife_variance, logit_bounds
+from assay.service.metrics.anomaly import Anomaly, anomaly_metrics
+from assay.service.metrics.jackknife import jackknife_variance, logit_bounds, student_difference
+from assay.service.metrics.paired import Pair
 
 
 def scores(n: int, digits: int, seed: int = 0) -> tuple[list[bool], list[float]]:
@@ -111,3 +112,33 @@ def test_columns_must_fit() -> None:
         anomaly_metrics({"anomaly": [1, 0], "confidence": [0.1]})
     with pytest.raises(ValueError, match="got 0 confidences"):
         anomaly_metrics({"anomaly": [1, 0]})
+
+
+@pytest.mark.parametrize("digits", [1, 12])
+def test_a_paired_difference_has_the_variances_of_both_samples(digits: int) -> None:
+    n = 60
+    ids = [f"{place:03d}" for place in range(n)]
+    anomaly, first = scores(n, digits)
+    second = scores(n, digits, seed=1)[1]
+    sides = [{"id": ids, "anomaly": anomaly, "confidence": one} for one in (first, second)]
+
+    def difference(rows: list[int]) -> float:
+        chosen = [anomaly[row] for row in rows]
+        values = [average_precision_score(chosen, [-side[row] for row in rows]) for side in (first, second)]
+        return float(values[1] - values[0])
+
+    values = tuple(anomaly_metrics(side)["aupr"].value for side in sides)
+    found = Anomaly().paired(Pair("x", *sides)).difference("aupr", values)  # type: ignore[arg-type]
+    variances = []
+    for wanted in (True, False):
+        outs = [row for row in range(n) if anomaly[row] == wanted]
+        variances.append(jackknife_variance([difference([r for r in range(n) if r != out]) for out in outs]))
+    expected = student_difference(difference(list(range(n))), variances, n)
+    assert found is not None
+    assert found.test is not None
+    assert found.value == pytest.approx(expected.value)
+    assert (found.low, found.high) == (
+        pytest.approx(expected.bounds.low),
+        pytest.approx(expected.bounds.high),
+    )
+    assert found.test.p_value == pytest.approx(expected.p_value)
