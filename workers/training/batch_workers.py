@@ -6,9 +6,11 @@ process that makes it, the point of resumption and the batch size.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -220,7 +222,7 @@ def _ahead(making: _Making, tasks: Iterable[Task], workers: int) -> Iterator[Chu
         collate_fn=_unchanged,  # type: ignore[arg-type]  # of single items: they are chunks already
         # Copies of this process, which share the data set's memory. A fresh process would need it pickled.
         multiprocessing_context="fork",
-        worker_init_fn=_begin,
+        worker_init_fn=partial(_begin, parent=os.getpid()),
         generator=torch.Generator(),  # leaves the global generator alone
     )
     with warnings.catch_warnings():
@@ -230,9 +232,9 @@ def _ahead(making: _Making, tasks: Iterable[Task], workers: int) -> Iterator[Chu
     yield from iterator
 
 
-def _begin(number: int) -> None:
+def _begin(number: int, parent: int) -> None:
     del number
-    die_with_parent()
+    die_with_parent(parent)
 
 
 def _unchanged(chunk: Chunk | Failed) -> Chunk | Failed:

@@ -175,6 +175,15 @@ def test_workers_die_with_the_process_that_they_work_for() -> None:
         time.sleep(0.02)
 
 
+def test_a_worker_that_begins_after_its_process_has_died_ends() -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    command = f"from assay.workers.training.batch_workers import _begin; _begin(0, {gone.pid}); print('here')"
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
+    late = subprocess.run([sys.executable, "-c", command], env=environment, capture_output=True, check=True)
+    assert late.stdout == b""
+
+
 @pytest.mark.parametrize(
     ("cores", "threads", "workers"), [(1, 1, 0), (2, 1, 0), (3, 1, 2), (8, 4, 4), (64, 1, 16), (4, 8, 0)]
 )
