@@ -270,12 +270,14 @@ def _speed(store: TenantStore, settings: Settings, model: ComponentReference, de
 
 
 def device_warnings(store: TenantStore, execution: Execution) -> list[dict[str, Any]]:
-    """Warning that a job would wait, because no worker has as many devices as it asks for."""
-    devices = execution.get("devices", 1)
-    if devices == 1 or store.workers.online(execution["device"], devices=devices) > 0:
+    """Warning that a job would wait, because no worker has the devices that it asks for."""
+    device, devices = execution["device"], execution.get("devices", 1)
+    if (devices == 1 and device == "auto") or store.workers.online(device, devices=devices) > 0:
         return []
-    message = f"no worker that is online has {devices} devices: the job would wait for one (ASSAY_DEVICES)"
-    return [{"code": "no_worker_with_devices", "message": message, "evidence": {"devices": devices}}]
+    wanted = f"{devices} devices" if devices > 1 else f"the device {device!r}"
+    message = f"no worker that is online has {wanted}: the job would wait for one (ASSAY_DEVICES)"
+    evidence = {"device": device, "devices": devices}
+    return [{"code": "no_worker_with_devices", "message": message, "evidence": evidence}]
 
 
 def canonical_sha256(body: Any) -> str:

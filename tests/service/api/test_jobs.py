@@ -129,18 +129,18 @@ def test_a_dry_run_stores_nothing(api: httpx.Client, evaluate_body: Make, bell: 
     assert bell.rung == []
 
 
-def test_a_dry_run_warns_where_no_worker_has_so_many_devices(
+def test_a_dry_run_warns_where_no_worker_has_such_devices(
     api: httpx.Client, app_store: Store, train_body: Make
 ) -> None:
-    def codes(devices: int) -> list[str]:
-        body = train_body(execution={"devices": devices})
+    def codes(devices: int, device: str = "auto") -> list[str]:
+        body = train_body(execution={"device": device, "devices": devices})
         answer = api.post(JOBS, params={"dry_run": "true"}, json=body).json()
         return [warning["code"] for warning in answer["warnings"]]
 
     assert codes(2) == ["no_worker_with_devices"]
     app_store.workers.beat("one", "box", ["cpu"], 1, devices=2)
-    assert codes(2) == codes(1) == []
-    assert codes(3) == ["no_worker_with_devices"]
+    assert codes(2) == codes(1) == codes(1, "cpu") == []
+    assert codes(3) == codes(1, "cuda") == ["no_worker_with_devices"]
 
 
 def test_only_workers_with_as_many_devices_count(
