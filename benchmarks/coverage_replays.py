@@ -212,7 +212,7 @@ def calibrated(columns: Columns) -> dict[str, Metric]:
         found["rms_calibration_error"] = distance(size_gaps, root, rows, noise, draw)
     outs = np.concatenate([areas(rows, one) for one in left_out(n)]).tolist()
     value = float(areas(rows, everything(n))[0])
-    return found | {"aurra": estimates.accelerated(value, areas(rows, draw).tolist(), outs, n)}
+    return found | {"aurra": estimates.jackknifed(value, outs, n)}
 
 
 def distance(

@@ -77,9 +77,9 @@ IntervalMethod = Literal[
 
 - wilson: Wilson's score interval of a proportion of independent examples.
 - wilson_effective: the same with an effective number of examples, for means of values in a known range.
-- studentised, t, bca: the studentised bootstrap, Student's t, and the accelerated bootstrap (BCa), over
-  examples.
-- bootstrap: percentiles of a bootstrap; all means and medians of earlier versions.
+- studentised, t: the studentised bootstrap, and Student's t, over examples.
+- bootstrap: percentiles of a bootstrap, for calibration errors; all means and medians of earlier versions.
+- bca: the accelerated bootstrap (BCa), of earlier versions.
 - order_statistics: of a median, between two of the values.
 - price_bonett: of the difference of two medians.
 - tango, tango_effective: score intervals of paired differences; in comparisons only.

@@ -37,9 +37,9 @@ from assay.service.contract.results import Metric, Warning
 from assay.service.metrics.classification import Classification
 from assay.service.metrics.estimates import (
     Interval,
-    accelerated,
     bootstrapped,
     groups,
+    jackknifed,
     percentiles,
     resamples,
     undefined,
@@ -146,8 +146,9 @@ def calibration_metrics(
         rms_bins: "released" leaves out the last bin, "all" counts it.
 
     Returns:
-        `ece`, `rms_calibration_error`, `aurra`: fractions with bootstrap 95 % intervals over examples. None
-        where a confidence is not known, and the RMS error where no bin is counted.
+        `ece`, `rms_calibration_error`, `aurra`: fractions with 95 % intervals over examples by the bootstrap,
+        that of `aurra` by the jackknife. None where a confidence is not known, and the RMS error where no bin
+        is counted.
 
     Raises:
         ValueError: a column is missing or empty, or lengths differ.
@@ -164,15 +165,13 @@ def calibration_metrics(
         return {name: undefined(n, higher_is_better=name == "aurra") for name in (*errors, "aurra")}
     ordered = _ordered(zip(confidence, map(int, correct), strict=True))
     sampled: dict[str, list[list[float]]] = {name: [] for name in errors}
-    areas: list[float | None] = []
     for resample in _resampled(ordered):
         for name, error in errors.items():
             sampled[name].append(_gaps(resample, error.bins(resample)))
-        areas.append(aurra(resample, tied=tied))
-    left_out = [aurra(_without(ordered, out), tied=tied) for out in (groups(n) if n > 1 else [])]
+    left_out = [aurra(_without(ordered, out), tied=tied) for out in (groups(n) if n > 1 else ())]
     return {
         **{name: _distance(error, ordered, sampled[name]) for name, error in errors.items()},
-        "aurra": accelerated(aurra(ordered, tied=tied), areas, left_out, n),
+        "aurra": jackknifed(aurra(ordered, tied=tied), left_out, n),
     }
 
 
@@ -295,7 +294,7 @@ def _gaps(ordered: Ordered, bins: Iterable[Bin]) -> list[float]:
 def aurra(ordered: Ordered, *, tied: bool = True) -> float:
     """The mean over k of the accuracy among the k most confident examples.
 
-    `tied` is false where examples of one confidence are all right or all wrong, as copies of one example are.
+    `tied` is false where no two examples have one confidence.
     """
     hits: Sequence[float] = ordered[1][::-1]
     if tied:

@@ -20,7 +20,6 @@ from assay.service.metrics.intervals import (
     NO_SPREAD,
     TOO_FEW,
     Bounds,
-    bca_bounds,
     mean_bounds,
     median_bounds,
     wilson,
@@ -32,7 +31,7 @@ MAX_RESAMPLES = 2000
 MIN_RESAMPLES = 200
 # A bootstrap draws n values R times; beyond this many draws R shrinks.
 DRAWS = 20_000_000
-# Groups of examples that are left out, one at a time, for the acceleration of a bootstrap interval.
+# Groups of examples that the jackknife leaves out, one at a time.
 GROUPS = 100
 
 Interval = tuple[float, float]
@@ -92,31 +91,6 @@ def undefined(n: int, *, higher_is_better: bool = True) -> Metric:
     return measured(None, NO_BOUNDS, n, higher_is_better=higher_is_better)
 
 
-def accelerated(
-    value: float | None,
-    sampled: Sequence[float | None],
-    jackknife: Sequence[float | None],
-    n: int,
-    *,
-    higher_is_better: bool = True,
-) -> Metric:
-    """A metric with its BCa interval, from `MIN_EXAMPLES` examples on.
-
-    Args:
-        value: Of all examples.
-        sampled: Of each resample, in any order; those without a value count not.
-        jackknife: Of all examples but one group of `groups(n)`, for each group.
-        n: Examples.
-        higher_is_better: Whether more is better.
-    """
-    known = sorted(one for one in sampled if one is not None)
-    left_out = [one for one in jackknife if one is not None]
-    bounds = TOO_FEW
-    if value is not None and n >= MIN_EXAMPLES and left_out:
-        bounds = bca_bounds(value, known, left_out)
-    return measured(value, bounds, n, higher_is_better=higher_is_better)
-
-
 def jackknifed(
     value: float | None, left_out: Sequence[float | None], n: int, *, higher_is_better: bool = True
 ) -> Metric:
@@ -124,7 +98,7 @@ def jackknifed(
 
     Args:
         value: Of all examples, in [0, 1].
-        left_out: As the `jackknife` of `accelerated`.
+        left_out: Of all examples but one group of `groups(n)`, for each group; None where it has no value.
         n: Examples.
         higher_is_better: Whether more is better.
     """

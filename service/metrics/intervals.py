@@ -3,8 +3,7 @@
 Sources:
     Wilson 1927, "Probable inference, the law of succession, and statistical inference", eq. for
         the score interval (also Newcombe 1998, method 3).
-    Efron 1987, "Better Bootstrap Confidence Intervals" (BCa); DiCiccio and Efron 1996, "Bootstrap Confidence
-        Intervals" (the studentised one, too).
+    DiCiccio and Efron 1996, "Bootstrap Confidence Intervals" (the studentised one).
     Hettmansperger and Sheather 1986, "Confidence intervals based on interpolated order statistics".
     Bonett and Price 2020, "Interval estimation for linear functions of medians in within-subjects and mixed
         designs"; Price and Bonett 2001, "Estimating the variance of the sample median".
@@ -17,7 +16,6 @@ from __future__ import annotations
 import math
 import operator
 import random
-from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import NormalDist, median
@@ -247,34 +245,6 @@ def ratio_bounds(
     return mean_bounds(terms, seed=seed, confidence=confidence)
 
 
-def bca_bounds(
-    value: float, sampled: Sequence[float], jackknife: Sequence[float], confidence: float = 0.95
-) -> Bounds:
-    """The bias-corrected and accelerated interval (Efron 1987, "Better Bootstrap Confidence Intervals").
-
-    Args:
-        value: the statistic of all examples.
-        sampled: that of each resample, in ascending order, at least one.
-        jackknife: that of all but one example, or of all but one group of examples of equal size, for each.
-        confidence: coverage, in (0, 1).
-
-    Returns:
-        `NO_SPREAD` where resamples do not differ.
-    """
-    if not sampled or sampled[0] == sampled[-1]:
-        return NO_SPREAD
-    z, normal = normal_quantile(confidence), NormalDist()
-    size = len(sampled)
-    share = (bisect_left(sampled, value) + bisect_right(sampled, value)) / (2 * size)
-    bias = normal.inv_cdf(min(max(share, 0.5 / size), 1 - 0.5 / size))
-    acceleration = _acceleration(jackknife)
-    ends = []
-    for one in (-z, z):
-        shifted = bias + (bias + one) / max(1 - acceleration * (bias + one), 0.1)
-        ends.append(_quantile(sampled, normal.cdf(shifted)))
-    return Bounds(ends[0], ends[1], "bca") if ends[0] < ends[1] else NO_SPREAD
-
-
 def _finite(values: Sequence[float]) -> list[float]:
     """The values in ascending order."""
     if not values:
@@ -282,14 +252,6 @@ def _finite(values: Sequence[float]) -> list[float]:
     if not all(map(math.isfinite, values)):
         raise ValueError("an interval needs finite values")
     return sorted(map(float, values))
-
-
-def _acceleration(jackknife: Sequence[float]) -> float:
-    """A sixth of the skewness of the influences."""
-    mean = math.fsum(jackknife) / len(jackknife)
-    less = [mean - one for one in jackknife]
-    squares = math.fsum(one**2 for one in less)
-    return math.fsum(one**3 for one in less) / (6 * squares**1.5) if squares > 0 else 0.0
 
 
 def _mean_scores(around: Sequence[float], rng: random.Random) -> Iterator[float]:
@@ -352,10 +314,3 @@ def _drawer(values: Sequence[float], rng: random.Random) -> Callable[[], tuple[f
         )
 
     return draw
-
-
-def _quantile(ordered: Sequence[float], q: float) -> float:
-    position = q * (len(ordered) - 1)
-    below = math.floor(position)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)

@@ -17,7 +17,6 @@ from scipy import stats
 from assay.service.metrics import intervals
 from assay.service.metrics.distributions import binomial_draw
 from assay.service.metrics.intervals import (
-    bca_bounds,
     mean_bounds,
     median_bounds,
     median_difference,
@@ -146,7 +145,6 @@ def test_one_value_or_equal_values_have_no_interval() -> None:
     assert mean_bounds([1.0], seed=0) == (None, None, "too_few")
     assert median_bounds([1.0] * 5) == (None, None, "too_few")
     assert median_bounds([1.0] * 60) == (None, None, "no_spread")
-    assert bca_bounds(1.0, [1.0] * 50, [1.0] * 20) == (None, None, "no_spread")
 
 
 def test_counting_path_and_direct_path_agree(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,23 +154,6 @@ def test_counting_path_and_direct_path_agree(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(intervals, "MULTINOMIAL_VALUES", 0)
     direct = of_mean(values)
     assert counted[:2] == (pytest.approx(direct[0], abs=0.01), pytest.approx(direct[1], abs=0.01))
-
-
-def test_bca_is_scipys() -> None:
-    """The same ends from the same resamples."""
-    rng = random.Random(5)
-    values = [rng.expovariate(1.0) for _ in range(40)]
-    found = stats.bootstrap(
-        (values,), lambda x, axis: x.mean(axis=axis), method="BCa", n_resamples=1999, random_state=1,
-        vectorized=True,
-    )  # fmt: skip
-    total = math.fsum(values)
-    sampled = sorted(map(float, found.bootstrap_distribution))
-    low, high, method = bca_bounds(total / 40, sampled, [(total - value) / 39 for value in values])
-    width = found.confidence_interval.high - found.confidence_interval.low
-    assert method == "bca"
-    assert low == pytest.approx(found.confidence_interval.low, abs=0.01 * width)
-    assert high == pytest.approx(found.confidence_interval.high, abs=0.01 * width)
 
 
 @pytest.mark.parametrize(("n", "p"), [(5, 0.3), (12, 0.9), (3, 0.5), (1, 0.01)])
