@@ -33,8 +33,8 @@ demo: $(STAMP) ## train, attack and compare two transformers through the real se
 test: $(STAMP) ## run the tests
 	@$(PYTEST)
 
-test-slow: $(STAMP) ## run the slow tests alone
-	@$(PYTEST) -m slow
+test-slow: $(STAMP) ## run the slow tests alone; SAMPLE=0/2 for a half of them
+	@$(PYTEST) -m slow --sample $(or $(SAMPLE),0/1)
 
 test-all: $(STAMP) ## run the tests, the slow ones too
 	@$(PYTEST) -m ''

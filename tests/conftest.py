@@ -18,6 +18,7 @@ import random
 import socket
 import sys
 import tracemalloc
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -89,6 +90,24 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--sample NUMBER/OF`: one part of the tests, by a hash of their names."""
+    parser.addoption("--sample", default="0/1", help="run part NUMBER of OF parts, for example 0/2")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves the other parts out; the parameters of a test stay together."""
+    number, of = map(int, config.getoption("sample").split("/"))
+    if not 0 <= number < of:
+        raise pytest.UsageError(f"--sample is NUMBER/OF, with NUMBER in [0, OF); got {number}/{of}")
+    parts: tuple[list[pytest.Item], list[pytest.Item]] = ([], [])
+    for item in items:
+        parts[zlib.crc32(item.nodeid.partition("[")[0].encode()) % of == number].append(item)
+    if parts[0]:
+        config.hook.pytest_deselected(items=parts[0])
+        items[:] = parts[1]
 
 
 def pytest_unconfigure() -> None:

@@ -25,6 +25,7 @@ def test_no_listed_operator_leaves_its_tensors() -> None:
     assert "0 failures of 0 overloads, 0 never valid" in done.stdout
 
 
+@pytest.mark.slow
 def test_no_call_that_hypothesis_draws_ends_the_process() -> None:
     done = run("--examples", "100")
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

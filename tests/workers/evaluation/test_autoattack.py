@@ -19,7 +19,11 @@ from tests.attacks.adversarial.batches import digits, network
 
 N, BATCH, QUERIES = 60, 40, 150
 LIBRARY_NAMES = {"apgd-ce": "apgd_ce", "apgd-t": "apgd_t", "fab-t": "fab_t", "square": "square"}
-CASES = [("undefended", "Linf", 0.06), ("fgsm-trained", "Linf", 0.12), ("fgsm-trained", "L2", 0.6)]
+CASES = [
+    pytest.param("undefended", "Linf", 0.06, marks=pytest.mark.slow),
+    pytest.param("fgsm-trained", "Linf", 0.12, marks=pytest.mark.slow),
+    ("fgsm-trained", "L2", 0.6),
+]
 
 
 @functools.cache
@@ -87,6 +91,7 @@ def test_other_backends_come_to_nearly_the_same(backend: str) -> None:
     assert int((found != expected).sum()) <= 2
 
 
+@pytest.mark.slow
 def test_native_results_do_not_depend_on_the_batch() -> None:
     model = network("fgsm-trained").double()
     try:
