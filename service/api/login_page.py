@@ -26,7 +26,7 @@ HOME = "/"
 OWN_PATH = re.compile(r"/(?![/\\])[!-\[\]-~]{0,1000}", re.ASCII)
 # As `dashboard/static/style.css`, which needs a login like everything else.
 STYLE = (
-    ":root{color-scheme:light dark;--back:#fff;--text:#16202a;--line:#44515e;--accent:#0b5e8e;--on:#fff}"
+    ":root{color-scheme:light dark;--back:#fff;--text:#16202a;--line:#44515e;--accent:#084b73;--on:#fff}"
     "@media (prefers-color-scheme:dark){"
     ":root{--back:#10161c;--text:#e9eef2;--line:#b9c4cd;--accent:#8ecbf0;--on:#0b1218}}"
     "body{font:16px/1.5 system-ui,sans-serif;max-width:32em;margin:4em auto;padding:0 1em;"
