@@ -1,0 +1,83 @@
+"""Where things are on the pages: what is hidden, words, tiles, labels, and room for plots."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, Route
+
+from tests.browser.conftest import Open, Site
+
+pytestmark = pytest.mark.slow
+
+# Words of table cells that are on more than one line, though a column could hold them.
+BROKEN_WORDS = r"""() => {
+  const broken = [];
+  for (const cell of document.querySelectorAll("main th, main td")) {
+    if (!cell.checkVisibility()) continue;
+    const walker = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+      if (!node.parentElement.checkVisibility()) continue;
+      for (const word of node.data.matchAll(/[\p{L}\p{N}_]{2,20}/gu)) {
+        const range = document.createRange();
+        range.setStart(node, word.index);
+        range.setEnd(node, word.index + word[0].length);
+        const lines = new Set([...range.getClientRects()].map((one) => Math.round(one.top)));
+        if (lines.size > 1) broken.push(word[0]);
+      }
+    }
+  }
+  return broken;
+}"""
+# Rows of a form: controls with one bottom. The tops of their labels should be one, too.
+LABELS = """() => [...document.querySelectorAll('form.filters label:not(.check)')].map((label) => {
+  const [all, control] = [label.getBoundingClientRect(),
+    label.querySelector('input, select').getBoundingClientRect()];
+  return [all.top, control.top, control.bottom];
+})"""
+
+
+def test_buttons_that_need_scripts_are_hidden_without(open_page: Open, site: Site) -> None:
+    page = open_page(f"/jobs/{site.measured[0]}", scripts=False)
+    for path in (f"/jobs/{site.measured[0]}", f"/submit?from={site.measured[0]}"):
+        page.goto(path)
+        assert page.locator("button.copy").count() > 0
+        assert page.locator("button.copy:visible").count() == 0
+
+
+@pytest.mark.parametrize("width", [390, 700, 1024, 1280])
+def test_no_short_word_of_a_table_breaks(open_page: Open, site: Site, width: int) -> None:
+    page = open_page("/")
+    page.set_viewport_size({"width": width, "height": 900})
+    both = ",".join(site.measured)
+    job = f"/jobs/{site.measured[0]}"
+    for path in ("/", "/jobs", job, f"/compare?jobs={both}", "/leaderboard", "/studies", "/workers"):
+        page.goto(path)
+        assert page.evaluate(BROKEN_WORDS) == [], path
+
+
+@pytest.mark.parametrize("width", [390, 800, 1280, 1920])
+def test_tiles_fill_their_rows(open_page: Open, width: int) -> None:
+    page = open_page("/")
+    page.set_viewport_size({"width": width, "height": 900})
+    tops = page.evaluate(
+        "[...document.querySelectorAll('.tiles li')].map((one) => one.getBoundingClientRect().top)"
+    )
+    rows = [tops.count(top) for top in dict.fromkeys(tops)]
+    assert len(set(rows)) == 1, rows
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_labels_of_a_row_are_on_one_line(open_page: Open, site: Site, width: int) -> None:
+    page = open_page("/jobs")
+    page.set_viewport_size({"width": width, "height": 900})
+    for path in ("/jobs", "/leaderboard", f"/jobs/{site.measured[0]}/examples/1"):
+        page.goto(path)
+        rows: dict[int, list[Any]] = {}
+        for top, control, bottom in page.evaluate(LABELS):
+            rows.setdefault(round(bottom), []).append((top, control))
+        assert rows, path
+        for at in rows.values():
+            for one in zip(*at, strict=True):
+                assert max(one) - min(one) < 1, (path, at)
