@@ -22,6 +22,7 @@ from assay.service.contract.errors import AssayError
 from assay.service.contract.keys import grants
 from assay.service.contract.warning_codes import SEVERITIES
 from assay.service.dashboard import formats
+from assay.service.dashboard.plot_sizes import usual_size
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -123,5 +124,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(formats.FILTERS)
+    environment.filters["usual_size"] = usual_size
     environment.globals["static"] = static_url
     return environment

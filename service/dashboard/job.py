@@ -21,12 +21,14 @@ from assay.service.dashboard.gallery_files import gallery_files
 from assay.service.dashboard.job_facts import log_lines, missing_evaluations, remedy_of, sources_of
 from assay.service.dashboard.job_plots import plots_of_job
 from assay.service.dashboard.pictures import own_pictures
+from assay.service.dashboard.plot_sizes import picture_size, plot_sizes
 from assay.service.dashboard.result_rows import shown_results
 from assay.service.dashboard.snippets import json_body, snippets
 
 router = APIRouter(include_in_schema=False)
 
 MAX_FILES = 100
+MAX_PICTURES = 24
 
 
 @router.get("/jobs/{job_id}", dependencies=[only("page")])
@@ -53,6 +55,7 @@ def show_job(
     files = store.artifacts.of(job.id)
     galleries = gallery_files(files)
     plots = [] if results is None else plots_of_job(store, settings, job, results, len(files))
+    pictures = own_pictures(files)[:MAX_PICTURES]
     values = {
         "title": view.name.strip() or view.id,
         "section": "/jobs",
@@ -68,7 +71,8 @@ def show_job(
         "missing": missing_evaluations(job, results),
         "plots": plots,
         "formats": get_args(PlotFormat),
-        "pictures": own_pictures(files),
+        "pictures": [(row, picture_size(settings, row)) for row in pictures],
+        "sizes": plot_sizes(settings, [plot.kind for plot in plots], files),
         "galleries": galleries,
         "preview": preview_of(settings, galleries),
         "log": log_lines(store, job),

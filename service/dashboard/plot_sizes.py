@@ -1,0 +1,88 @@
+"""Sizes of plots, so that a page has room for those that load when they are scrolled to."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from assay.service.api.artifacts import artifact_file
+from assay.service.contract.errors import NotFound
+from assay.service.settings import Settings
+from assay.service.store.rows import ArtifactRow
+
+logger = logging.getLogger(__name__)
+
+# Width and height in pixels; pages use their ratio.
+Size = tuple[int, int]
+# Of plots that are not stored: those of a job that runs, and of several jobs.
+USUAL: Size = (400, 240)
+USUAL_OF: Mapping[str, Size] = {
+    "confusion": (475, 243),
+    "classes": (386, 203),
+    "training": (374, 375),
+    "calibration": (300, 240),
+}
+HEAD_BYTES = 4096
+MAX_SIDE = 10_000
+_TAG = re.compile(rb"<svg\b[^>]*>")
+_NUMBER = rb"([0-9]{1,5}(?:\.[0-9]{1,9})?)"
+_SIDES = tuple(
+    re.compile(rb"""\s%s=["']%s(?:px|pt)?["']""" % (side, _NUMBER)) for side in (b"width", b"height")
+)
+_BOX = re.compile(rb"""\sviewBox=["']\s*[-0-9.]+[ ,]+[-0-9.]+[ ,]+%s[ ,]+%s\s*["']""" % (_NUMBER, _NUMBER))
+
+
+def usual_size(kind: str) -> Size:
+    """The size of most plots of a kind."""
+    return USUAL_OF.get(kind, USUAL)
+
+
+def plot_sizes(settings: Settings, kinds: Sequence[str], files: Sequence[ArtifactRow]) -> dict[str, Size]:
+    """The size of each plot of a job: as stored when the job ended, or the usual one.
+
+    Args:
+        settings: Where the files are.
+        kinds: Of the plots.
+        files: Of the job.
+    """
+    stored = {row.name: row for row in files}
+    found = {kind: picture_size(settings, stored.get(f"plot-{kind}.svg")) for kind in kinds}
+    return {kind: size or usual_size(kind) for kind, size in found.items()}
+
+
+def picture_size(settings: Settings, row: ArtifactRow | None) -> Size | None:
+    """The size of an SVG file; None where it is expired, cannot be read, or does not say."""
+    if row is None or row.expired_at is not None:
+        return None
+    try:
+        return _size_of(artifact_file(settings.artifacts, row), row.sha256)
+    except (NotFound, OSError) as error:
+        logger.warning("the size of %s cannot be read: %s", row.name, error)
+        return None
+
+
+@lru_cache(maxsize=4096)
+def _size_of(path: Path, sha256: str) -> Size | None:
+    """The hash of the content tells when the file is another one."""
+    del sha256
+    with path.open("rb") as file:
+        return svg_size(file.read(HEAD_BYTES))
+
+
+def svg_size(head: bytes) -> Size | None:
+    """Width and height of an SVG, 1 to 10,000 each, from its first bytes; None where it does not say."""
+    tag = _TAG.search(head)
+    if tag is None:
+        return None
+    sides = [pattern.search(tag[0]) for pattern in _SIDES]
+    box = _BOX.search(tag[0])
+    texts = [side[1] for side in sides if side is not None]
+    if len(texts) < len(sides):
+        texts = [] if box is None else [box[1], box[2]]
+    numbers = [round(float(text)) for text in texts]
+    if not numbers or not all(1 <= number <= MAX_SIDE for number in numbers):
+        return None
+    return numbers[0], numbers[1]

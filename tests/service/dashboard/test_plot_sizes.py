@@ -1,0 +1,31 @@
+"""Sizes of plots, for the room that a page keeps for them."""
+
+from __future__ import annotations
+
+import pytest
+
+from assay.service.dashboard.plot_sizes import USUAL, svg_size, usual_size
+
+
+@pytest.mark.parametrize(
+    ("head", "size"),
+    [
+        (b'<svg xmlns="x" class="marks" width="475" height="243" viewBox="0 0 475 243"><rect', (475, 243)),
+        (b'<?xml version="1.0"?>\n<!DOCTYPE svg>\n<svg height="345.6pt" width="460.8pt">', (461, 346)),
+        (b"<svg viewBox='-2 0 324.4 72'>", (324, 72)),
+        (b'<svg width="100%" height="100%" viewBox="0 0 8 4">', (8, 4)),
+        (b'<svg stroke-width="3" viewBox="0 0 8 4">', (8, 4)),
+        (b'<svg width="0" height="10">', None),
+        (b'<svg width="99999" height="10">', None),
+        (b"<svg>", None),
+        (b"<html>", None),
+        (b"\xff\x00", None),
+        (b'<svg width="4" ' + b"x" * 5000, None),
+    ],
+)
+def test_a_size_is_read_from_the_head_of_a_file(head: bytes, size: tuple[int, int] | None) -> None:
+    assert svg_size(head) == size
+
+
+def test_an_unknown_plot_gets_the_usual_room() -> None:
+    assert usual_size("nothing") == usual_size("curve") == USUAL
