@@ -7,6 +7,7 @@ watchers of the same jobs cost the database one short query a second.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
 import time
@@ -21,8 +22,9 @@ from starlette.concurrency import run_in_threadpool
 from assay.service.api.caller import CallerDep
 from assay.service.api.deps import StoreDep, find_job, only
 from assay.service.api.events import EventStream
-from assay.service.api.views import job_view
+from assay.service.api.views import JobViews
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NotFound
+from assay.service.contract.results import Job
 from assay.service.contract.states import TERMINAL
 from assay.service.dashboard import formats
 from assay.service.store.tenants import TenantStore
@@ -38,40 +40,66 @@ State = dict[str, Any]
 
 
 class LiveStates:
-    """The latest state of jobs, each at most a second old."""
+    """The latest state of jobs, each at most a second old.
+
+    Streams wait for one another on the event loop, and one at a time reads in a thread: a hundred watchers
+    must not take all threads of the service, on which its pages wait.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: dict[str, tuple[float, State | None]] = {}
+        self._turn = asyncio.Lock()
 
-    def of(self, store: TenantStore, job_ids: Sequence[str], *, anew: bool = False) -> list[State]:
+    async def follow(self, store: TenantStore, job_ids: Sequence[str], since: float) -> list[State]:
+        """States of those jobs that are still there, read at `since` or later (of `time.monotonic`)."""
+        if (found := self._fresh(job_ids, since)) is not None:
+            return found
+        async with self._turn:
+            if (found := self._fresh(job_ids, since)) is not None:
+                return found
+            return await run_in_threadpool(self.of, store, job_ids, since=since)
+
+    def of(self, store: TenantStore, job_ids: Sequence[str], *, since: float = 0.0) -> list[State]:
         """States of those jobs that are still there.
 
         Args:
             store: of a caller who sees them all.
             job_ids: the jobs.
-            anew: ask for those that are remembered, too.
+            since: ask anew for those that were read before this time of `time.monotonic`.
         """
-        with self._lock:
-            return [state for job_id in job_ids if (state := self._one(store, job_id, anew)) is not None]
-
-    def _one(self, store: TenantStore, job_id: str, anew: bool) -> State | None:
         now = time.monotonic()
-        at, state = self._known.get(job_id, (0.0, None))
-        if anew or now - at >= FRESH_SECONDS or job_id not in self._known:
-            self._known = {
-                key: value for key, value in self._known.items() if now - value[0] < 10 * FRESH_SECONDS
-            }
-            state = _state(store, job_id)
-            self._known[job_id] = (now, state)
-        return state
+        least = max(since, now - FRESH_SECONDS)
+        with self._lock:
+            stale = [job_id for job_id in job_ids if self._read_at(job_id) < least]
+        read = _states(store, stale)
+        with self._lock:
+            kept = {key: value for key, value in self._known.items() if now - value[0] < 10 * FRESH_SECONDS}
+            self._known = kept | {job_id: (now, read.get(job_id)) for job_id in stale}
+            states = [self._known[job_id][1] for job_id in job_ids if job_id in self._known]
+        return [state for state in states if state is not None]
+
+    def _fresh(self, job_ids: Sequence[str], since: float) -> list[State] | None:
+        least = max(since, time.monotonic() - FRESH_SECONDS)
+        with self._lock:
+            if any(self._read_at(job_id) < least for job_id in job_ids):
+                return None
+            states = [self._known[job_id][1] for job_id in job_ids]
+        return [state for state in states if state is not None]
+
+    def _read_at(self, job_id: str) -> float:
+        return self._known[job_id][0] if job_id in self._known else float("-inf")
 
 
-def _state(store: TenantStore, job_id: str) -> State | None:
-    try:
-        job = job_view(store, store.jobs.get(job_id))
-    except NotFound:
-        return None
+def _states(store: TenantStore, job_ids: Sequence[str]) -> dict[str, State]:
+    rows = []
+    for job_id in job_ids:
+        with contextlib.suppress(NotFound):
+            rows.append(store.jobs.get(job_id))
+    return {job.id: _state(job) for job in JobViews(store, rows).all()} if rows else {}
+
+
+def _state(job: Job) -> State:
     return {
         "id": job.id,
         "state": job.state.value,
@@ -112,15 +140,14 @@ async def _stream(
     told: dict[str, State] = {}
     sent = looked = time.monotonic()
     # A page that was loaded after its job was retried must not hear that it has ended.
-    anew = True
+    since = sent
     while True:
         try:
             if time.monotonic() - looked >= CHECK_SECONDS:
                 looked = time.monotonic()
                 if not await run_in_threadpool(allowed):
                     return
-            found = await run_in_threadpool(states.of, store, ids, anew=anew)
-            anew = False
+            found = await states.follow(store, ids, since)
         except (DBAPIError, PoolTimeout):
             found = []  # the database is away
         changed = [state for state in found if told.get(state["id"]) != state]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import mimetypes
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import PurePosixPath
 
 from fastapi import APIRouter, FastAPI, Request
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from assay.service.api.deps import only
@@ -26,12 +29,32 @@ from assay.service.dashboard import (
     submit,
 )
 from assay.service.dashboard.compare import Comparisons
-from assay.service.dashboard.frame import HEADERS, STATIC, compressed, error_page, static_file
+from assay.service.dashboard.frame import (
+    HEADERS,
+    STATIC,
+    compile_templates,
+    compressed,
+    error_page,
+    static_file,
+)
+from assay.service.dashboard.job_results import JobResults
 from assay.service.dashboard.leaderboard import LeaderboardCache
 from assay.service.dashboard.live import LiveStates
 from assay.service.dashboard.studies import StudyTables
 
-files = APIRouter(include_in_schema=False)
+
+@asynccontextmanager
+async def _start(app: FastAPI) -> AsyncIterator[None]:
+    """Does before the first request what the first page would wait for."""
+    await run_in_threadpool(compile_templates)
+    # The framework builds a route when it first looks for one behind it.
+    nothing = {"type": "http", "method": "GET", "path": "/~", "root_path": "", "headers": []}
+    for route in app.routes:
+        route.matches(nothing)
+    yield
+
+
+files = APIRouter(include_in_schema=False, lifespan=_start)
 PAGES = (
     overview,
     jobs,
@@ -69,6 +92,7 @@ def install(app: FastAPI) -> None:
     """Adds the pages to the application."""
     app.state.live_states = LiveStates()
     app.state.comparisons = Comparisons()
+    app.state.job_results = JobResults()
     app.state.leaderboard = LeaderboardCache()
     app.state.study_tables = StudyTables()
     app.state.error_page = error_page

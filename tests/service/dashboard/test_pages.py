@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from html.parser import HTMLParser
 from typing import Any
@@ -201,4 +202,4 @@ def test_a_job_that_was_retried_is_not_told_to_have_ended(
     assert states.of(store, [job_id])[0]["state"] == "canceled"
     api.post(f"/api/v1/jobs/{job_id}/retry")
     assert states.of(store, [job_id])[0]["state"] == "canceled", "the premise: it is remembered for a second"
-    assert states.of(store, [job_id], anew=True)[0]["state"] == "queued"
+    assert states.of(store, [job_id], since=time.monotonic())[0]["state"] == "queued"
