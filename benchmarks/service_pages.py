@@ -1,27 +1,36 @@
 """Pages of the dashboard with 10,000 jobs in the database and 100 watchers of live states.
 
 Time is that of one client with sequential requests, so an upper bound of the server's time. Bytes are those
-sent: compressed, with style, scripts and icon at the first page, and without them afterwards. A comparison is
-left out: its time is that of its tests, and its page waits three seconds for them at most.
+sent: compressed, with style, scripts and icon at the first page, and without them afterwards. The first call
+of a comparison includes its tests; the outcomes of single examples, for paired tests, are left out.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import hashlib
+import io
+import json
 import re
+import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import httpx
+from PIL import Image
+from sqlalchemy import update
 
 from assay.service.store.store import Store, open_store
-from benchmarks.service_rows import add_jobs, state_of
+from assay.service.store.tables import jobs
+from benchmarks.service_rows import PLAN, PROVENANCE, add_jobs, state_of
 from benchmarks.service_running import Running, percentile, postgresql, service, table
 
-JOBS, WATCHERS, MEASURED = 10_000, 100, 60
+JOBS, WATCHERS, MEASURED, LARGE = 10_000, 100, 60, 500
 RADII = ("1/255", "2/255", "4/255", "8/255")
 CALLS = 10
 HTML = {"Accept": "text/html", "Accept-Encoding": "gzip"}
@@ -35,14 +44,26 @@ def main(repeats: int) -> str:
         for job_id in ended:
             add_results(store, job_id)
         watched = [job_id for n, job_id in enumerate(ids) if state_of(n) in ("running", "queued")][-20:]
-        with service(url, MAX_STREAMS_PER_TENANT="200") as running:
-            alone = measured(running, ended, repeats)
+        large = next(job_id for n, job_id in enumerate(ids) if state_of(n) == "succeeded" and n % 5)
+        add_results(store, large, LARGE)
+        with (
+            tempfile.TemporaryDirectory(prefix="assay-benchmark-") as folder,
+            service(url, MAX_STREAMS_PER_TENANT="200", STATE=folder) as running,
+        ):
+            add_gallery(store, ended[-1], Path(folder) / "artifacts")
+            others = {
+                f"/jobs/{{id}}, {LARGE} evaluations": f"/jobs/{large}",
+                "/jobs/{id}/gallery/1": f"/jobs/{ended[-1]}/gallery/1",
+                "/compare?jobs=, two jobs": f"/compare?jobs={ended[-1]},{ended[-2]}",
+                "/studies/{id}": f"/studies/{add_study(store, running)}",
+            }
+            alone = measured(running, ended, repeats, others)
             with watchers(running, watched):
-                beside = measured(running, ended, repeats)
+                beside = measured(running, ended, repeats, others)
     rows = [["page", "first", "median", "largest", "beside watchers", "largest", "kB first", "kB later"]]
     for path, (times, first, later) in alone.items():
-        others = beside[path][0]
-        cells = (times[0], percentile(times[1:], 50), max(times[1:]), percentile(others, 50), max(others))
+        busy = beside[path][0]
+        cells = (times[0], percentile(times[1:], 50), max(times[1:]), percentile(busy, 50), max(busy))
         rows.append([path, *(f"{cell:.0f}" for cell in cells), f"{first / 1e3:.1f}", f"{later / 1e3:.1f}"])
     return (
         f"{table(rows)}ms of {CALLS * repeats} calls; {JOBS} jobs, {MEASURED} of them with results,"
@@ -50,7 +71,9 @@ def main(repeats: int) -> str:
     )
 
 
-def measured(running: Running, ended: Sequence[str], repeats: int) -> dict[str, tuple[list[float], int, int]]:
+def measured(
+    running: Running, ended: Sequence[str], repeats: int, others: Mapping[str, str]
+) -> dict[str, tuple[list[float], int, int]]:
     """Milliseconds of each call, bytes of the first page and of later ones, by page."""
     pages = {
         "/": "/",
@@ -65,6 +88,7 @@ def measured(running: Running, ended: Sequence[str], repeats: int) -> dict[str, 
         "/catalog": "/catalog",
         "/catalog/attack/pgd": "/catalog/attack/pgd",
         "/workers": "/workers",
+        **others,
     }
     found = {}
     with httpx.Client(base_url=running.url, headers={**running.headers, **HTML}, timeout=120) as client:
@@ -83,10 +107,10 @@ def measured(running: Running, ended: Sequence[str], repeats: int) -> dict[str, 
 
 
 @contextlib.contextmanager
-def watchers(running: Running, jobs: Sequence[str]) -> Iterator[None]:
+def watchers(running: Running, watched: Sequence[str]) -> Iterator[None]:
     """Clients that follow the live states of the jobs, on an event loop of their own."""
     loop, opened = asyncio.new_event_loop(), threading.Barrier(2)
-    path = f"{running.url}/live?jobs={','.join(jobs)}"
+    path = f"{running.url}/live?jobs={','.join(watched)}"
 
     async def watch(client: httpx.AsyncClient, begun: asyncio.Semaphore) -> None:
         async with client.stream("GET", path) as answer:
@@ -123,12 +147,63 @@ def watchers(running: Running, jobs: Sequence[str]) -> Iterator[None]:
         thread.join(30)
 
 
-def add_results(store: Store, job_id: str) -> None:
-    """Results of twelve evaluations, as of a finished job."""
-    items = [("clean", {}), *((name, {"epsilon": radius}) for name in ("fgsm", "pgd") for radius in RADII)]
+def add_results(store: Store, job_id: str, count: int = 12) -> None:
+    """Results of evaluations, as of a finished job."""
+    items: list[tuple[str, dict[str, Any]]] = [("clean", {})]
+    items += [(name, {"epsilon": radius}) for name in ("fgsm", "pgd") for radius in RADII]
     items += [("uniform_noise", {"epsilon": radius}) for radius in RADII[:3]]
-    for index, (name, params) in enumerate(items):
-        store.results.save(job_id, index, _result(name, params, 0.9 - 0.06 * index))
+    items += [("pgd", {"epsilon": f"{n}/1000", "steps": 10}) for n in range(1, count + 1 - len(items))]
+    for index, (name, params) in enumerate(items[:count]):
+        store.results.save(job_id, index, _result(name, params, max(0.0, 0.9 - 0.06 * index)))
+
+
+def add_gallery(store: Store, job_id: str, folder: Path) -> None:
+    """A gallery of eight images."""
+    picture = io.BytesIO()
+    Image.effect_noise((32, 32), 60).save(picture, "PNG")
+    shot = base64.b64encode(picture.getvalue()).decode()
+    answer = {"prediction": 1, "confidence": 0.9}
+    item = {
+        "kind": "image", "succeeded": True, "label": 1, "before": answer,
+        "after": {**answer, "prediction": 2},
+        "width": 32, "height": 32, "factor": 63.75, "linf": 0.0078, "l2": 0.1,
+        "clean": shot, "changed": shot, "difference": shot,
+    }  # fmt: skip
+    gallery = {
+        "kind": "image", "evaluation": "fgsm", "params": {"epsilon": RADII[0]}, "protocol": "pixel",
+        "classes": [], "items": [{**item, "id": f"x{n}", "rank": n} for n in range(8)],
+    }  # fmt: skip
+    content = json.dumps(gallery).encode()
+    path = folder / job_id / "gallery-001-fgsm.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    digest = hashlib.sha256(content).hexdigest()
+    store.artifacts.add(job_id, path.name, str(path), len(content), digest, "application/json")
+
+
+def add_study(store: Store, running: Running) -> str:
+    """A finished study of two arms, five seeds and twelve evaluations."""
+    evaluations: list[dict[str, Any]] = [{"name": "clean", "params": {}}]
+    evaluations += [{"name": "pgd", "params": {"epsilon": f"{n}/255"}} for n in range(1, 12)]
+    body = {
+        "kind": "study", "name": "a study", "data": {"name": "digits"}, "seeds": 5, "baseline": "one",
+        "arms": [{"name": "one", "model": {"name": "symvit"}}, {"name": "two", "model": {"name": "vit"}}],
+        "recipe": {"name": "small_vit", "params": {"epochs": 2}}, "evaluations": evaluations,
+    }  # fmt: skip
+    answer = httpx.post(f"{running.url}/api/v1/studies", json=body, headers=running.headers, timeout=60)
+    assert answer.status_code == 201, answer.text[:1000]
+    study = answer.json()
+    runs = [run for arm in study["runs"] for run in arm["runs"]]
+    ended = [run["train"] for run in runs] + [run["evaluate"] for run in runs]
+    done = {"state": "succeeded", "provenance": PROVENANCE, "started_at": time.time(), "plan": PLAN}
+    with store._database.writing() as connection:
+        statement = update(jobs).where(jobs.c.id.in_(ended)).values(**done, finished_at=time.time())
+        connection.execute(statement)
+    for number, run in enumerate(runs):
+        for index, part in enumerate(evaluations):
+            value = 0.9 - 0.06 * index + 0.003 * (number * 7 % 5)
+            store.results.save(run["evaluate"], index, _result(part["name"], part["params"], value))
+    return str(study["id"])
 
 
 def _result(name: str, params: dict[str, Any], value: float) -> dict[str, Any]:

@@ -37,7 +37,9 @@ def overview(
 ) -> Response:
     """Queue, workers, running jobs, recent results, and what is wrong with the fleet."""
     counts = store.jobs.counts()
-    running = [row for state in BUSY for row in store.jobs.page(state=state.value, limit=SHOWN_JOBS)[0]]
+    # By id: a job that changes its state between two of these is in both.
+    found = {row.id: row for state in BUSY for row in store.jobs.page(state=state.value, limit=SHOWN_JOBS)[0]}
+    running = list(found.values())
     ready = readyz(system, settings, catalog)
     ended, _ = store.jobs.page(state=JobState.SUCCEEDED.value, limit=SHOWN_JOBS)
     queued, _ = store.jobs.page(state=JobState.QUEUED.value, limit=SHOWN_JOBS)

@@ -17,7 +17,7 @@ from assay.service.dashboard.formats import duration, short, size
 from assay.service.dashboard.live import LiveStates
 from assay.service.dashboard.overview import fleet_problems
 from assay.service.store.store import Store
-from assay.service.store.tenants import TenantStore, View
+from assay.service.store.tenants import TenantJobs, TenantStore, View
 
 Make = Callable[..., dict[str, Any]]
 PAGE = {"Accept": "text/html"}
@@ -203,3 +203,18 @@ def test_a_job_that_was_retried_is_not_told_to_have_ended(
     api.post(f"/api/v1/jobs/{job_id}/retry")
     assert states.of(store, [job_id])[0]["state"] == "canceled", "the premise: it is remembered for a second"
     assert states.of(store, [job_id], since=time.monotonic())[0]["state"] == "queued"
+
+
+def test_a_job_that_changes_its_state_meanwhile_is_shown_once(
+    api: httpx.Client, train_body: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = api.post("/api/v1/jobs", json=train_body()).json()["id"]
+    listed = TenantJobs.page
+
+    def moving(self: TenantJobs, **wanted: Any) -> Any:
+        busy = wanted.get("state") in ("running", "canceling")
+        return listed(self, **{**wanted, "state": "queued"} if busy else wanted)
+
+    monkeypatch.setattr(TenantJobs, "page", moving)
+    running = page(api, "/").partition('id="running"')[2].partition("</section>")[0]
+    assert running.count(f'href="/jobs/{job_id}"') == 1
