@@ -19,7 +19,7 @@ from assay.service.dashboard.gallery import preview_of
 from assay.service.dashboard.gallery_files import gallery_files
 from assay.service.dashboard.job_facts import log_lines, missing_evaluations, remedy_of, sources_of
 from assay.service.dashboard.job_plots import plots_of_job
-from assay.service.dashboard.job_results import JobResults
+from assay.service.dashboard.job_results import KeptResults
 from assay.service.dashboard.pictures import own_pictures
 from assay.service.dashboard.plot_sizes import picture_size, plot_sizes
 from assay.service.dashboard.snippets import json_body, snippets
@@ -43,7 +43,7 @@ def show_job(
 ) -> Response:
     """Everything about a job on one page; long results in several."""
     view = job_view(store, up_to_date(store, live, job))
-    kept: JobResults = request.app.state.job_results
+    kept: KeptResults = request.app.state.job_results
     try:
         read = kept.of(store, job, catalog)
     except NoResults:

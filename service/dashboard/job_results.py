@@ -31,7 +31,7 @@ class ReadResults:
     shown: ShownResults
 
 
-class JobResults:
+class KeptResults:
     """The results that pages asked for last; safe with several threads."""
 
     def __init__(self, max_rows: int = MAX_KEPT_ROWS) -> None:

@@ -15,7 +15,7 @@ import pytest
 from assay.service.contract.errors import NotFound
 from assay.service.contract.states import JobState
 from assay.service.dashboard import frame, job_results, live
-from assay.service.dashboard.job_results import JobResults
+from assay.service.dashboard.job_results import KeptResults
 from assay.service.dashboard.live import LiveStates
 from assay.service.store.rows import JobRow
 from assay.service.store.store import Store
@@ -54,7 +54,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_an_ended_job_is_read_once_and_a_retried_one_again(
     store: TenantStore, job: JobRow, reads: list[str]
 ) -> None:
-    kept = JobResults()
+    kept = KeptResults()
     first = kept.of(store, job, CATALOG)
     assert kept.of(store, job, CATALOG) is first
     assert len(first.shown.evaluations) == 2
@@ -71,7 +71,7 @@ def test_an_ended_job_is_read_once_and_a_retried_one_again(
 def test_results_that_may_still_come_are_not_kept(
     store: TenantStore, job: JobRow, reads: list[str], state: JobState
 ) -> None:
-    kept = JobResults()
+    kept = KeptResults()
     for _ in range(2):
         kept.of(store, replace(job, state=state), CATALOG)
     assert len(reads) == 2
@@ -83,7 +83,7 @@ def test_results_that_may_still_come_are_not_kept(
 
 
 def test_what_is_kept_is_bounded(store: TenantStore, job: JobRow, reads: list[str]) -> None:
-    kept = JobResults(max_rows=10)
+    kept = KeptResults(max_rows=10)
     jobs = [replace(job, id=f"{job.id[:-1]}{number}") for number in range(3)]
     for one in jobs:
         kept.of(store, one, CATALOG)  # five rows each
@@ -92,7 +92,7 @@ def test_what_is_kept_is_bounded(store: TenantStore, job: JobRow, reads: list[st
     assert len(reads) == 3
     kept.of(store, jobs[0], CATALOG)
     assert len(reads) == 4
-    small = JobResults(max_rows=4)
+    small = KeptResults(max_rows=4)
     for _ in range(2):
         small.of(store, jobs[0], CATALOG)
     assert len(reads) == 6
@@ -106,7 +106,7 @@ def test_several_threads_get_the_results_of_their_own_jobs(
         return results(evaluation(job.id))
 
     monkeypatch.setattr(job_results, "finished_results", named)
-    kept = JobResults(max_rows=20)
+    kept = KeptResults(max_rows=20)
     jobs = [replace(job, id=f"job {number % 12}") for number in range(600)]
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(lambda one: kept.of(store, one, CATALOG), jobs))
