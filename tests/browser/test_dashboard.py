@@ -15,6 +15,8 @@ from tests.browser.conftest import Open, Site, training
 pytestmark = pytest.mark.slow
 
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+# Of WCAG's level AAA, and off by default. `identical-links-same-purpose` cannot hold: jobs may share a name.
+STRICT = ["color-contrast-enhanced", "meta-refresh-no-exceptions"]
 CONTROLS = "a[href], button, input:not([type=hidden]), select, textarea, summary"
 USABLE = "(one) => one.checkVisibility() && !one.disabled && one.tabIndex >= 0"
 
@@ -46,7 +48,11 @@ def pages(site: Site) -> list[str]:
 
 
 def violations(page: Page) -> list[str]:
-    found = Axe().run(page, options={"runOnly": {"type": "tag", "values": RULES}}).response["violations"]
+    options = {
+        "runOnly": {"type": "tag", "values": RULES},
+        "rules": {one: {"enabled": True} for one in STRICT},
+    }
+    found = Axe().run(page, options=options).response["violations"]
     return [f"{one['id']}: {node['html'][:150]}" for one in found for node in one["nodes"]]
 
 
@@ -64,6 +70,14 @@ def test_no_page_has_a_violation_or_is_wider_than_its_window(
         assert violations(page) == [], path
         assert not overflows(page), path
     page.context.clear_cookies()
+
+
+def test_contrast_is_checked_at_level_aaa(open_page: Open) -> None:
+    page = open_page("/workers")
+    page.evaluate("document.querySelector('h1').style.color = '#6a6a6a'")  # 5.4:1
+    page.evaluate("document.querySelector('h1').style.fontSize = '1rem'")
+    page.evaluate("document.querySelector('h1').style.fontWeight = '400'")
+    assert [one.partition(":")[0] for one in violations(page)] == ["color-contrast-enhanced"]
 
 
 def test_a_wrong_key_opens_nothing(open_page: Open) -> None:
