@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import time
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
@@ -14,7 +15,7 @@ from assay.service.api.views import JOBS_PATH, results_view
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import NoResults, NotFound
 from assay.service.contract.results import EvaluationResult, Metric, Results
-from assay.service.contract.states import JobState
+from assay.service.contract.states import TERMINAL, JobState
 from assay.service.reports.formats.csv_text import compact, inert
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
@@ -22,6 +23,8 @@ from assay.service.submission.warnings import spec_warnings
 
 router = APIRouter(prefix=JOBS_PATH, tags=["results"])
 
+# A worker may still merge an evaluation of a job that was canceled or has failed.
+SETTLED_SECONDS = 300.0
 CSV_COLUMNS = (
     "evaluation",
     "params",
@@ -71,20 +74,28 @@ def get_results(
 
 
 def finished_results(store: TenantStore, job: JobRow, catalog: Catalog) -> Results:
-    """The results so far, with the checks across them; those of a job that succeeded are kept in memory.
+    """The results so far, with the checks across them; those that do not change are kept in memory.
 
     Raises:
         NoResults: no evaluation has finished, and the job has not succeeded without any (training).
     """
-    if job.state != JobState.SUCCEEDED:
+    if not _is_settled(job):
         return _read(store, job, catalog)
 
     def make() -> tuple[int, Results]:
         found = _read(store, job, catalog)
-        return sum(1 + len(evaluation.breakdown) for evaluation in found.evaluations), found
+        parts = found.evaluations
+        return 1 + sum(1 + len(part.metrics) + len(part.breakdown) for part in parts), found
 
     # Validating the stored numbers takes longer than the rest of a page.
-    return store.results.kept(job.id, (job.attempt, job.finished_at, catalog.digest), make)
+    return store.results.kept(job.id, (job.attempt, job.state, job.finished_at, catalog.digest), make)
+
+
+def _is_settled(job: JobRow) -> bool:
+    if job.state is JobState.SUCCEEDED:
+        return True
+    ended = job.state in TERMINAL and job.finished_at is not None
+    return ended and time.time() - (job.finished_at or 0.0) > SETTLED_SECONDS
 
 
 def _read(store: TenantStore, job: JobRow, catalog: Catalog) -> Results:

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from assay.service.api.caller import CallerDep
 from assay.service.api.deps import CatalogDep, JobDep, LiveDep, SettingsDep, StoreDep, only
+from assay.service.api.results import finished_results
 from assay.service.api.views import artifact_view, job_view, up_to_date
 from assay.service.contract.errors import NoResults
 from assay.service.contract.plots import PlotFormat
@@ -19,9 +20,9 @@ from assay.service.dashboard.gallery import preview_of
 from assay.service.dashboard.gallery_files import gallery_files
 from assay.service.dashboard.job_facts import log_lines, missing_evaluations, remedy_of, sources_of
 from assay.service.dashboard.job_plots import plots_of_job
-from assay.service.dashboard.job_results import KeptResults
 from assay.service.dashboard.pictures import own_pictures
 from assay.service.dashboard.plot_sizes import picture_size, plot_sizes
+from assay.service.dashboard.result_rows import shown_results
 from assay.service.dashboard.snippets import json_body, snippets
 
 router = APIRouter(include_in_schema=False)
@@ -43,12 +44,11 @@ def show_job(
 ) -> Response:
     """Everything about a job on one page; long results in several."""
     view = job_view(store, up_to_date(store, live, job))
-    kept: KeptResults = request.app.state.job_results
     try:
-        read = kept.of(store, job, catalog)
+        results = finished_results(store, job, catalog)
     except NoResults:
-        read = None
-    results, shown = (None, None) if read is None else (read.results, read.shown)
+        results = None
+    shown = None if results is None else shown_results(results)
     pages = 1 if shown is None else len(shown.pages) - 1
     if page > pages:
         raise refused("page", f"there is no page {page}", page, f"1 to {pages}")

@@ -37,7 +37,6 @@ from assay.service.dashboard.frame import (
     error_page,
     static_file,
 )
-from assay.service.dashboard.job_results import KeptResults
 from assay.service.dashboard.leaderboard import LeaderboardCache
 from assay.service.dashboard.live import LiveStates
 from assay.service.dashboard.studies import StudyTables
@@ -92,7 +91,6 @@ def install(app: FastAPI) -> None:
     """Adds the pages to the application."""
     app.state.live_states = LiveStates()
     app.state.comparisons = Comparisons()
-    app.state.job_results = KeptResults()
     app.state.leaderboard = LeaderboardCache()
     app.state.study_tables = StudyTables()
     app.state.error_page = error_page

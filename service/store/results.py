@@ -26,7 +26,7 @@ from assay.service.submission.limits import BACKWARD_COST
 PACED_JOBS = 5
 
 
-# Numbers of what `ResultRows.kept` counts: some 100 MB.
+# Metrics and rows of breakdowns that `ResultRows.kept` holds: about 2 kB each.
 MAX_KEPT_ROWS = 20_000
 
 
