@@ -3,6 +3,10 @@
 Croce and Hein 2020, "Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse Parameter-free
 Attacks", algorithm 1. AutoAttack runs it in its versions "plus" (5 restarts) and "rand" (eot = 20).
 See `auto_pgd.py` for what differs from the library's code.
+
+    x_{k+1} = P(x_k + 0.75 (P(x_k + s direction(gradient)) - x_k) + 0.25 (x_k - x_{k-1}))
+    s       = 2 epsilon at first, halved where the loss stalls
+    loss    = -(z_y - max_{i != y} z_i) / (z_1 - z_3),    z_1 >= z_2 >= ... the ordered logits
 """
 
 from __future__ import annotations

@@ -4,6 +4,10 @@ Croce and Hein 2020, "Reliable Evaluation of Adversarial Robustness with an Ense
 Attacks", algorithm 1. One run for each of the wrong classes with the highest logits on the unattacked image,
 the highest first; an example stops at the first success, with any wrong class. The defaults are
 those of AutoAttack, version "standard". See `auto_pgd.py` for what differs from the library's code.
+
+    x_{k+1} = P(x_k + 0.75 (P(x_k + s direction(gradient)) - x_k) + 0.25 (x_k - x_{k-1}))
+    s       = 2 epsilon at first, halved where the loss stalls
+    loss    = -(z_y - z_t) / (z_1 - (z_3 + z_4) / 2),    t the target, z_1 >= z_2 >= ... the ordered logits
 """
 
 from __future__ import annotations

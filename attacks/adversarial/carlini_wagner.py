@@ -2,6 +2,9 @@
 
 Carlini and Wagner 2017, "Towards Evaluating the Robustness of Neural Networks", section VI.A, as in
 cleverhans 4.0 (`carlini_wagner_l2`); `tanh_descent.py` lists the differences.
+
+    minimise over m    |x - x0|_2^2 + c max(z_y - max_{i != y} z_i + confidence, 0)
+    x = low + (high - low) (tanh(m + arctanh(0.999999 (2 x0 - 1))) + 1) / 2,    x0 scaled to [0, 1] in arctanh
 """
 
 from __future__ import annotations

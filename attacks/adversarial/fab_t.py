@@ -2,6 +2,10 @@
 
 The defaults are those of AutoAttack's standard version: 9 targets, 100 iterations, one run without a random
 start.
+
+    x' = clip((1 - alpha) (x + eta d) + alpha (x0 + eta d0)),    alpha = min(|d| / (|d| + |d0|), alpha_max)
+    then x0 + beta (x' - x0) where x' is misclassified
+    d, d0 = the shortest ways from x and x0 to the linearised boundary between the label and the target
 """
 
 from __future__ import annotations

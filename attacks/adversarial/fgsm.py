@@ -2,6 +2,9 @@
 
 Goodfellow et al. 2015, "Explaining and Harnessing Adversarial Examples", section 4: x + epsilon * sign(grad),
 and its L2 form x + epsilon * grad / |grad|, as in cleverhans 4.0.
+
+    Linf    x' = clip(x + epsilon sign(g))
+    L2      x' = clip(x + epsilon g / |g|_2),    g = the gradient of the loss at x
 """
 
 from __future__ import annotations

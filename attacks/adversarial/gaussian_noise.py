@@ -3,6 +3,8 @@
 Ford et al. 2019 relate the error in such noise to the distance of the nearest adversarial example. In the
 `pixel` protocol with one draw it is the gaussian noise of ImageNet-C (Hendrycks and Dietterich 2019: sigma
 .08, .12, .18, .26, .38) without rounding to bytes. Normal noise has no largest size, so there is no ball.
+
+    x' = clip(x + sigma z),    z ~ N(0, 1) in every value
 """
 
 from __future__ import annotations

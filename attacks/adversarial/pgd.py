@@ -5,6 +5,10 @@ random start: the basic iterative method of Kurakin et al. 2016); arithmetic and
 cleverhans 4.0. In the `pixel` protocol every iterate counts, the random start included; in `paper` only the
 last one of each restart.
 
+    Linf    x' = clip(x0 + P(x + s sign(g) - x0)),     P clips every value to [-epsilon, epsilon]
+    L2      x' = clip(x0 + P(x + s g / |g|_2 - x0)),   P scales to a norm of at most epsilon
+    from x0 plus uniform noise, projected; s = relative_step_size epsilon where step_size is null
+
 The defaults are those of the released code of RPC-Attention: 20 steps of 0.15 * epsilon.
 """
 

@@ -2,6 +2,11 @@
 
 Croce, Singh and Hein 2024, "Towards Reliable Evaluation and Fast Training of Robust Semantic Segmentation
 Models", sections 3.4 and 3.5. With the same seed a loss gives the same result here and in `sea`.
+
+    mce        -log p_y of the pixels that are right
+    mce_bal    the same, each divided by the training pixels of its class
+    js         log 2 + (p_y log p_y - (1 + p_y) log(1 + p_y)) / 2    of every pixel
+    ce         -log p_y of every pixel
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ Madry et al. 2018, "Towards Deep Learning Models Resistant to Adversarial Attack
 of Arnab et al. 2018, "On the Robustness of Semantic Segmentation Models to Adversarial Attacks". It is the
 baseline of `segpgd` and `sea`: pixels that are wrong already have the largest gradients, so it spends its
 steps on them. Parameters and defaults are those of `pgd`.
+
+    x' = clip(x0 + P(x + s sign(g) - x0)),    g = the gradient of sum over pixels of -log p_y
 """
 
 from __future__ import annotations

@@ -5,6 +5,9 @@ the arithmetic of cleverhans 4.0 (`sparse_l1_descent`): with q the sparsity and 
 step goes equally far along every entry whose gradient is at least as large as the floor(q n)-th smallest;
 what is then outside the L1 ball is rescaled, not moved to the ball's nearest point.
 
+    e_i = sign(g_i) if |g_i| is at least the floor(q n)-th smallest, else 0
+    x' = clip(x0 + P(x + s e / |e|_1 - x0)),    P scales to an L1 norm of at most epsilon
+
 Deviations from the library: its random start has no effect (the image overwrites it, and its draws would be
 Laplace around 1, not 0), ours is uniform in the ball; the loss is summed, not averaged; a gradient that is
 not finite counts as zero; entries that the range would clip are not skipped unless asked for. In the `pixel`

@@ -4,6 +4,8 @@ Andriushchenko et al. 2020, with the margin loss z_y - max_{i != y} z_i. The def
 AutoAttack's standard version. Each query changes one square of the best iterate so far and is kept where the
 loss falls. Native draws are keyed by example: the released code has the same squares for a whole batch.
 
+    x' = P(x + the change of a random square), kept where z_y - max_{i != y} z_i falls
+
 Deviations from the released code (pyautoattack 0.2.0): images of any shape, also in L2; nothing fails where
 all examples are broken at the start; a margin of exactly 0 doesn't end the search while the label is still
 predicted.

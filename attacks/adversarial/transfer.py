@@ -3,6 +3,8 @@
 Papernot et al. 2016, "Transferability in Machine Learning"; Carlini et al. 2019, "On Evaluating Adversarial
 Robustness", section 4.3: a transfer attack that breaks more than a direct one shows masked gradients.
 
+    x' = attack(surrogate, x),    accuracy of the evaluated model on x'
+
 The other model is attacked as in the `paper` protocol, but within [0, 1]: all steps, without early exit,
 to the final iterate of the restart with the highest loss there. Only that image is judged by the evaluated
 model. Passes of both models are counted. In a job with the protocol `paper` it runs as `pixel`.

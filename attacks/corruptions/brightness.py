@@ -4,6 +4,8 @@ Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common
 Perturbations". With V the largest channel, a colour of the same hue and saturation is the old one times V'/V,
 so no conversion is needed. In float64, because V + 0.2 and V + 0.4 are whole levels, which are then
 truncated.
+
+    x' = x V' / V,    V = the largest channel of x,    V' = min(V + b, 1)
 """
 
 from __future__ import annotations

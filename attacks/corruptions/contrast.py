@@ -2,6 +2,8 @@
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
 Perturbations". In float64: the released code truncates to levels, and whole levels must be hit exactly.
+
+    x' = s (x - m) + m,    m = the mean of the channel
 """
 
 from __future__ import annotations

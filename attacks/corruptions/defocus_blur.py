@@ -4,6 +4,8 @@ Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common
 Perturbations". The disk is smoothed by a small Gaussian against aliasing. As in the released code it is
 embedded in a square of at least 17 x 17, at whose borders the smoothing is mirrored; where the disk touches
 them (severities 4 and 5) the kernel's sum slightly exceeds 1, which brightens the image.
+
+    x' = x * k,    k = Gaussian(sigma) * disk(r)
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ Simard et al. 2003, "Best Practices for Convolutional Neural Networks Applied to
 section 2, with the constants of the maintained code of ImageNet-C (`imagecorruptions`): a field of uniform
 displacements, smoothed over 1 % of the image's side. The affine part of the first release is omitted.
 
+    x'(u) = x(u + d(u)),    d = a 0.005 H (Gaussian(0.01 side) * e),    e ~ U(-1, 1)
+
 n = images, C = channels, H x W = size.
 """
 

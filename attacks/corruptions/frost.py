@@ -4,6 +4,8 @@ Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common
 Perturbations". The photographs are those of the installed package `imagecorruptions-imaug` (see
 `textures.py`); a random crop of a random one is added. In float64: the released code truncates to levels, and
 whole levels must be hit exactly.
+
+    x' = min(a x + b ice, 1)
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Hendrycks and Dietterich 2019, appendix B: one of the four extra corruptions. Border pixels are replicated;
 the kernel is truncated at four standard deviations.
+
+    x' = Gaussian(sigma) * x
 """
 
 from __future__ import annotations

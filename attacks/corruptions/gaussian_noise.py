@@ -2,6 +2,8 @@
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
 Perturbations".
+
+    x' = x + sigma z,    z ~ N(0, 1)
 """
 
 from __future__ import annotations

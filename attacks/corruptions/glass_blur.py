@@ -3,6 +3,8 @@
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
 Perturbations". The swaps are those of `shuffle.py`. Border pixels are replicated. In float64: values are
 truncated to levels between the blurs, and a level lost there would be lost twice.
+
+    x' = Gaussian(sigma) * swapped(Gaussian(sigma) * x),    pixels swapped over at most `reach` pixels
 """
 
 from __future__ import annotations

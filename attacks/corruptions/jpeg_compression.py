@@ -3,6 +3,8 @@
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
 Perturbations". Compressed by Pillow on the CPU, so that the bytes match the released code. Grey images are
 compressed as colour images, as there: the luminance tables are the same.
+
+    x' = decoded(encoded(x, quality))
 """
 
 from __future__ import annotations

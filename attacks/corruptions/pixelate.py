@@ -2,6 +2,8 @@
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
 Perturbations". Resized by Pillow on the CPU, so that the bytes match the released code.
+
+    x' = nearest(box(x, int(s H) x int(s W)), H x W)
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ Hendrycks and Dietterich 2019, appendix B: one of the four extra corruptions. Wi
 S = (V - smallest) / V, a colour of the same hue and value and another saturation S' is V - (V - x) S'/S.
 Greys have no hue; the released code treats them as red, with S' = shift. Images of one channel have no
 saturation and stay unchanged.
+
+    x' = V - (V - x) S' / S,    S' = min(a S + b, 1),    V = the largest channel, S = (V - smallest) / V
 """
 
 from __future__ import annotations

@@ -5,6 +5,9 @@ Perturbations". Flakes are the bright parts of normal noise, enlarged and smeare
 they are added once as they are and once rotated by 180 degrees. The scene keeps a share; the rest is the
 larger of itself and 1.5 times its grey plus a half.
 
+    x' = k x + (1 - k) max(x, 1.5 grey(x) + 0.5) + s + s rotated by 180 degrees
+    s = streaks of zoom(m + d z) where that is at least t,    z ~ N(0, 1)
+
 n = images, C = channels, H x W = size, h x w = the enlarged part of the noise.
 """
 

@@ -4,6 +4,10 @@ Hendrycks and Dietterich 2019, appendix B: one of the four extra corruptions. Dr
 noise is above a threshold. Rain is bright along their edges (`imaging/water.py`) and pale turquoise; mud is
 brown and opaque. Images of one channel get the grey of these colours.
 
+    n = Gaussian(sigma) * (m + d z),    z ~ N(0, 1)
+    rain    x' = x + c l turquoise,      l = shaded drops where n is at least t, scaled to 1
+    mud     x' = (1 - a) x + a brown,    a = Gaussian(c) * [n > t], 0 below 0.8
+
 n = images, C = channels, H x W = size.
 """
 

@@ -1,6 +1,8 @@
 """Speckle noise: x + sigma x z, with z standard normal in every value (noise proportional to brightness).
 
 Hendrycks and Dietterich 2019, appendix B: one of the four extra corruptions.
+
+    x' = x + sigma x z,    z ~ N(0, 1)
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
 Perturbations". The factors are those of `numpy.arange(1, end, step)`, which can exceed the end by a rounding
 error (1.11 at severity 1).
+
+    x' = (x + sum_i zoom(x, f_i)) / (n + 1),    f_1 = 1, f_2, ... f_n up to the severity's largest
 """
 
 from __future__ import annotations

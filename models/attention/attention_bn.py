@@ -6,6 +6,11 @@ on the key cancels in the softmax: centring the keys changes nothing, and the me
 softmax((q - beta mu) k^T / sqrt(D)) v. The residual form of appendix F (equation 36) is the residual
 connection that every block has around its attention. No code was released.
 
+    mu = mean_j k_j,    s = sqrt(mean_j (k_j - mu)^2 + 1e-5)    feature by feature
+    form "beta"    q' = q - beta mu,          k' = k - beta mu
+    form "full"    q' = (q - beta mu) / s,    k' = (k - beta mu) / s
+    output = proj(softmax(q' k'^T / sqrt(D)) v)
+
 Causal: the mean, and the variance, of query i are those of the keys up to i.
 
 B = batch, N = tokens, C = width, H = heads, D = C / H.

@@ -4,6 +4,13 @@ Nguyen et al., "A primal-dual framework for transformers and neural networks", I
 definition 5: equations 49 and 50 (form "full") and 51 (form "beta"). The statistics of a head are those of
 its own pooled keys. See `layers/key_normalization.py` and `layers/scaled_heads.py`. No code was released.
 
+    x_f = average of x over windows of f_h tokens
+    q = x W_q,    k = x_f W_k,    v = x_f W_v    of head h
+    mu = mean_j k_j,    s = sqrt(mean_j (k_j - mu)^2 + 1e-5)    of the head's own keys
+    form "beta"    q' = q - beta mu,          k' = k - beta mu
+    form "full"    q' = (q - beta mu) / s,    k' = (k - beta mu) / s
+    output = proj(concat_h softmax(q' k'^T / sqrt(D)) v)
+
 B = batch, N = tokens, C = width, H = heads, D = C / H.
 """
 

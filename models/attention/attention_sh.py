@@ -3,6 +3,10 @@
 Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, definition 2
 (equation 25); pooling and what the paper leaves open: `layers/scaled_heads.py`. No code was released.
 
+    x_f = average of x over windows of f_h tokens
+    q = x W_q,    k = x_f W_k,    v = x_f W_v    of head h
+    output = proj(concat_h softmax(q k^T / sqrt(D)) v)
+
 B = batch, N = tokens, C = width, H = heads, D = C / H.
 """
 

@@ -7,6 +7,9 @@ queries, keys and all heads; zeros beyond the ends and at padding, so that the l
 kernel starts as the identity, i.e. as softmax attention; the class token is left out of the convolution. No
 code was released.
 
+    q' = Conv1D(q, s),    k' = Conv1D(k, s)    along the tokens
+    output = proj(softmax(q' k'^T / sqrt(D)) v)
+
 Causal: the kernel covers the token and the s - 1 tokens before it.
 
 B = batch, N = tokens, P = prefix tokens, C = width, H = heads, D = C / H.

@@ -7,6 +7,9 @@ and chosen here: one kernel in a layer, for queries, keys and all heads; zeros b
 patches, so that the grid stays; no bias; the kernel starts as the identity, i.e. as softmax attention; the
 class token is left out of the convolution. No code was released.
 
+    q' = Conv2D(q, s),    k' = Conv2D(k, s)    on the grid of patches
+    output = proj(softmax(q' k'^T / sqrt(D)) v)
+
 There is no causal form: patches have no order that a plane keeps.
 
 B = batch, N = P + h w tokens, P = prefix tokens, C = width, H = heads, D = C / H.

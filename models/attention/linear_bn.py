@@ -4,6 +4,12 @@ Nguyen et al., "A primal-dual framework for transformers and neural networks", I
 the linear kernel in place of the softmax kernel of equation 22; in the experiments equation 26, with the beta
 of table 12. Here centring the keys does change the result, unlike in softmax attention. No code was released.
 
+    mu = mean_j k_j,    s = sqrt(mean_j (k_j - mu)^2 + 1e-5)    feature by feature
+    form "beta"    q' = q - beta mu,          k' = k - beta mu
+    form "full"    q' = (q - beta mu) / s,    k' = (k - beta mu) / s
+    h_i = phi(q'_i)^T S / phi(q'_i)^T z,    phi(x) = elu(x) + 1
+    S = sum_j phi(k'_j) v_j^T,    z = sum_j phi(k'_j)
+
 Causal (not in the paper): the features of a key are shared by all later queries, so each token, as query and
 as key, is normalised once, by the statistics of the keys up to itself. The last token's output therefore is
 not that of the form without the mask.

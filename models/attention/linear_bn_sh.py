@@ -4,6 +4,14 @@ Nguyen et al., "A primal-dual framework for transformers and neural networks", I
 kernel in place of the softmax kernel of equations 49 (form "full") and 51 (form "beta"). The statistics of a
 head are those of its own pooled keys. No code was released.
 
+    x_f = average of x over windows of f_h tokens
+    q = x W_q,    k = x_f W_k,    v = x_f W_v    of head h
+    mu = mean_j k_j,    s = sqrt(mean_j (k_j - mu)^2 + 1e-5)    of the head's own keys
+    form "beta"    q' = q - beta mu,          k' = k - beta mu
+    form "full"    q' = (q - beta mu) / s,    k' = (k - beta mu) / s
+    h_i = phi(q'_i)^T S / phi(q'_i)^T z,    phi(x) = elu(x) + 1
+    S = sum_j phi(k'_j) v_j^T,    z = sum_j phi(k'_j)
+
 B = batch, N = tokens, C = width, H = heads, D = C / H.
 """
 

@@ -4,6 +4,10 @@ Nguyen et al., "A primal-dual framework for transformers and neural networks", I
 the linear kernel in place of the softmax kernel of equation 25; pooling and what the paper leaves open:
 `layers/scaled_heads.py`. No code was released.
 
+    x_f = average of x over windows of f_h tokens
+    q = x W_q,    k = x_f W_k,    v = x_f W_v    of head h
+    h_i = phi(q_i)^T S / phi(q_i)^T z,  S = sum_j phi(k_j) v_j^T,  z = sum_j phi(k_j),  phi(x) = elu(x) + 1
+
 B = batch, N = tokens, C = width, H = heads, D = C / H.
 """
 

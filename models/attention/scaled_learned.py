@@ -4,6 +4,8 @@ Teo and Nguyen, "Unveiling the hidden structure of self-attention via kernel pri
 NeurIPS 2024, section 4.3, "Scaled Attention S": S is a parameter of each layer, one N x N matrix per head,
 initialised to 0, i.e. softmax attention. A = softmax(Q K^T / sqrt(D)).
 
+    A = softmax(Q K^T / sqrt(D)),    output = proj(A (V - S V))    with S learned, (N, N), from 0
+
 B = batch, N = tokens (CLS included), C = width, H = heads, D = C / H.
 """
 

@@ -1,6 +1,8 @@
 """Softmax attention: A = softmax(q k^T / sqrt(D)), output = proj(A v).
 
 Vaswani et al., "Attention is all you need", NeurIPS 2017, equation 1.
+
+    A = softmax(q k^T / sqrt(D)),    output = proj(A v)
 """
 
 from __future__ import annotations

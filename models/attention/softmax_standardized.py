@@ -5,6 +5,9 @@ NeurIPS 2024, section 2.2.1: the ViT-tiny whose projection loss is measured. The
 released code subtracts from each q and k the mean over its D features and divides by their standard deviation
 (unbiased, nothing learned), as done here.
 
+    x' = (x - mean(x)) / std(x)  over the D features of each q and k
+    A  = softmax(q' k'^T / sqrt(D)),    output = proj(A v)
+
 B = batch, N = tokens (CLS included), C = width, H = heads, D = C / H.
 """
 

@@ -5,6 +5,11 @@ primal-dual framework for transformers and neural networks", ICLR 2023, equation
 two-way form, the class token, and memory: `layers/sparse_patterns.py`. The time and memory of a sequence grow
 with N sqrt(N), not linearly; no N x N matrix is made unless the stride asks for it.
 
+    Query i sees key j, with a stride l:
+    strided    |i - j| < l, or (i - j) mod l = 0
+    fixed      floor(i / l) = floor(j / l), or j mod l >= l - c
+    output = proj(softmax over the seen j (q_i . k_j / sqrt(D)) v)
+
 B = batch, N = tokens, C = width, H = heads, D = C / H.
 """
 

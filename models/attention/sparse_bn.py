@@ -5,6 +5,12 @@ beta of table 12. The statistics are those of all keys, not of the keys that a q
 softmax attention, centring the keys changes nothing. Patterns: `layers/sparse_patterns.py`. No code was
 released. Causal: the statistics of query i are those of the keys up to i.
 
+    mu = mean_j k_j of all keys,    q' = q - beta mu
+    Query i sees key j, with a stride l:
+    strided    |i - j| < l, or (i - j) mod l = 0
+    fixed      floor(i / l) = floor(j / l), or j mod l >= l - c
+    output = proj(softmax over the seen j (q'_i . k_j / sqrt(D)) v)
+
 B = batch, N = tokens, C = width, H = heads, D = C / H.
 """
 

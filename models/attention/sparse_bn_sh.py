@@ -4,6 +4,14 @@ Nguyen et al., "A primal-dual framework for transformers and neural networks", I
 beta of table 12. The statistics of a head are those of all of its own pooled keys. See `sparse_bn.py` and
 `sparse_sh.py` for what is not stated. No code was released.
 
+    x_f = average of x over windows of f_h tokens
+    q = x W_q,    k = x_f W_k,    v = x_f W_v    of head h
+    mu = mean_j k_j of the head's own keys,    q' = q - beta mu
+    With p = floor(i / f_h), query i sees key j, with a stride l:
+    strided    |p - j| < l, or (p - j) mod l = 0
+    fixed      floor(p / l) = floor(j / l), or j mod l >= l - c
+    output = proj(softmax over the seen j (q'_i . k_j / sqrt(D)) v)
+
 B = batch, N = tokens, C = width, H = heads, D = C / H.
 """
 

@@ -4,6 +4,13 @@ Nguyen et al., "A primal-dual framework for transformers and neural networks", I
 pattern meets pooled keys is not stated: here it is that of the shorter sequence, in which f queries share the
 place of their window. `layers/sparse_patterns.py`, `layers/scaled_heads.py`. No code was released.
 
+    x_f = average of x over windows of f_h tokens
+    q = x W_q,    k = x_f W_k,    v = x_f W_v    of head h
+    With p = floor(i / f_h), query i sees key j, with a stride l:
+    strided    |p - j| < l, or (p - j) mod l = 0
+    fixed      floor(p / l) = floor(j / l), or j mod l >= l - c
+    output = proj(softmax over the seen j (q_i . k_j / sqrt(D)) v)
+
 B = batch, N = tokens, C = width, H = heads, D = C / H.
 """
 

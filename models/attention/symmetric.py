@@ -2,6 +2,8 @@
 
 Teo and Nguyen, "Unveiling the hidden structure of self-attention via kernel principal component analysis",
 NeurIPS 2024, sections 1 and 4.
+
+    A = softmax(k k^T / sqrt(D)),    output = proj(A v)
 """
 
 from __future__ import annotations

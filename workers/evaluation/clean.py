@@ -2,6 +2,8 @@
 
 Outcomes of classification come from `workers/evaluation/engine/protocols.py`, those of segmentation from
 `workers/evaluation/engine/segmentation.py`.
+
+    top1 = 1/n sum_i [argmax_k z_ik = y_i]
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common
 Perturbations", section 4: every image under every corruption at every severity. The images are corrupted at
 the model's size, a batch at a time, and never stored. The model judges each uncorrupted image, too. Stored
 images are another test set (`workers/evaluation/engine/stored_corruptions.py`).
+
+    corrupted_top1 = mean over corruptions c and severities s of (1 - E_{s,c})
+    CE_c = sum_s E_{s,c} / sum_s E_{s,c} of AlexNet,    mCE = mean_c CE_c    of the fifteen, at all severities
 """
 
 from __future__ import annotations

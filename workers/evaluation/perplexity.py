@@ -1,4 +1,11 @@
-"""Perplexity of a language model: exp of the mean loss over all words of documents, `<eos>` among them."""
+"""Perplexity of a language model: exp of the mean loss over all words of documents, `<eos>` among them.
+
+The words before a word are those of its window:
+
+    perplexity = exp(sum over words of -log p(word | words before it) / number of words)
+
+Losses are sums over all documents; `stride` and `window` choose the windows.
+"""
 
 from __future__ import annotations
 

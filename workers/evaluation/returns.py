@@ -2,6 +2,8 @@
 
 Fu et al. 2020, "D4RL", section 5: (return - random's) / (expert's - random's), D4RL's score / 100; the two
 references are facts of the environment (`workers/data/formats/environments.py`).
+
+    normalized_return = (return - random's) / (expert's - random's)
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Tan et al. 2021, "Time series extrinsic regression", Data Mining and Knowledge Discovery 35, whose archive is
 ranked by it: the square root of the mean of (prediction - target)^2, in the target's unit.
+
+    RMSE = sqrt(1/n sum_i (prediction_i - target_i)^2)
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """Random noise on time series, in standard deviations of each feature over the training set.
 
 Every value of every step that exists gets its own draw, keyed by the job's seed and the series' id.
+
+    gaussian    x' = x + scale z,    z ~ N(0, 1) in every value
+    uniform     x' = x + scale u,    u ~ U(-1, 1) in every value
 """
 
 from __future__ import annotations

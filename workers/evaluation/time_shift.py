@@ -4,6 +4,8 @@ Each is moved by a whole number of steps, drawn keyed by the job's seed and its 
 to the largest shift, either way. What leaves at one end is lost; at the other end the first or the last step
 is repeated.
 
+    x'_t = x_{min(max(t - d, 1), L)},    |d| drawn from 1 to the largest shift, either way
+
 Legend: F features, L steps of a series.
 """
 

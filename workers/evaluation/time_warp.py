@@ -5,6 +5,8 @@ neural networks", ICMI 2017 (time-warping): a smooth random speed, whose integra
 that a series ends where it did. Deviation: the speed is exp(strength * z), so that time never runs
 backwards, with z linear between standard normal draws at equally spaced knots.
 
+    x'(t) = x(T(t)),    T(t) proportional to the integral to t of exp(strength z(s)) ds,    T(end) = end
+
 Legend: F features, L steps of a series.
 """
 

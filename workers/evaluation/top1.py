@@ -2,6 +2,11 @@
 
 The confidence is the largest softmax of the logits that count, in float64 (Hendrycks and Gimpel 2017).
 Its calibration is measured by `service/metrics/calibration.py`.
+
+    top1 = 1/n sum_i [argmax_k z_ik = y_i]
+    ECE   = sum_b |B_b| / n |mean confidence - accuracy of B_b|            bins of equal width
+    RMS   = sqrt(sum_b |B_b| / n (mean confidence - accuracy of B_b)^2)    bins of equal size, less the last
+    AURRA = 1/n sum_k accuracy of the k most confident
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ that a swapped word is seen as context and has to be predicted as well. Neither 
 words count as targets is stated: the rate is a parameter, and both perplexities are measured. The unswapped
 words are scored in the original text, too: they are a subset of all words, so only two perplexities of the
 same words show the effect of the swap. That doubles the passes.
+
+    perplexity = exp(sum over words of the swapped text of -log p(word | words before it) / number of words)
 """
 
 from __future__ import annotations

@@ -647,3 +647,24 @@ def test_nothing_but_invalid_spec_is_ever_raised() -> None:
             refused += 1
             json.dumps(error.envelope().model_dump(), allow_nan=False, ensure_ascii=False).encode()
     assert refused > 1000
+
+
+@pytest.mark.parametrize("kind", ["attention", "attack", "corruption"])
+def test_what_computes_has_a_formula_and_a_paper(kind: str) -> None:
+    for component in load().list(kind):
+        assert component.formula, f"{component.name}: an indented block of its module's docstring"
+        assert component.paper, component.name
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "part"),
+    [
+        ("attention", "softmax", "softmax(q k^T / sqrt(D))"),
+        ("attack", "apgd_dlr", "(z_1 - z_3)"),
+        ("corruption", "fog", "(x + c f) m / (m + c)"),
+        ("evaluation", "perplexity", "exp("),
+    ],
+)
+def test_a_formula_is_that_of_its_component(kind: str, name: str, part: str) -> None:
+    (found,) = (one for one in load().list(kind) if one.name == name)
+    assert part in (found.formula or "")
