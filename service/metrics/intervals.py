@@ -129,10 +129,15 @@ def median_error(values: Sequence[float]) -> float:
     The distance of the order statistics c and n + 1 - c, c near (n + 1) / 2 - sqrt(n), divided by that of the
     normal quantiles of their binomial coverage.
 
+    Args:
+        values: at least two.
+
     Raises:
-        ValueError: there is no value, or one is not finite.
+        ValueError: there are fewer values, or one is not finite.
     """
     ordered, n = _finite(values), len(values)
+    if n < 2:
+        raise ValueError("a standard error needs at least two values")
     c = max(1, math.floor((n + 1) / 2 - math.sqrt(n) + 0.5))
     outside = math.fsum(_coins(n, k) for k in range(c))
     return (ordered[n - c] - ordered[c - 1]) / (2 * NormalDist().inv_cdf(1 - outside))
@@ -167,15 +172,16 @@ def median_difference(
     Raises:
         ValueError: either is empty, a value is not finite, or the confidence is out of range.
     """
-    sides = [(median(side.values()), median_error(list(side.values()))) for side in (first, second)]
-    (before, error), (after, other) = sides
-    value, fewest = after - before, min(len(first), len(second))
+    before, after = (median(side.values()) for side in (first, second))
+    value = after - before
+    if min(len(first), len(second)) < MIN_EXAMPLES:
+        return MedianDifference(value, TOO_FEW, None if value else 1.0)
+    error, other = (median_error(list(side.values())) for side in (first, second))
     signs = (_sign(first[one] - before) * _sign(second[one] - after) for one in first.keys() & second.keys())
     shared = sum(signs) / math.sqrt(len(first) * len(second))
     variance = error**2 + other**2 - 2 * shared * error * other
-    if fewest < MIN_EXAMPLES or not variance > (SAME * max(abs(before), abs(after))) ** 2:
-        bounds = TOO_FEW if fewest < MIN_EXAMPLES else NO_SPREAD
-        return MedianDifference(value, bounds, None if value else 1.0)
+    if not variance > (SAME * max(abs(before), abs(after))) ** 2:
+        return MedianDifference(value, NO_SPREAD, None if value else 1.0)
     score = value / math.sqrt(variance)
     half = normal_quantile(confidence) * math.sqrt(variance)
     return MedianDifference(value, Bounds(value - half, value + half, "price_bonett"), normal_p(score))

@@ -250,6 +250,16 @@ def test_medians_without_an_interval(second: list[float], method: str, p: float 
     assert (found.bounds, found.p_value) == ((None, None, method), p)
 
 
+@pytest.mark.parametrize("n", [*range(1, 13), 60, 3000])
+@pytest.mark.parametrize("m", [1, 2, 9, 10, 2000])
+def test_medians_of_any_numbers_of_examples_have_a_difference(n: int, m: int) -> None:
+    rng = random.Random(n)
+    sides = [{str(place): rng.random() for place in range(count)} for count in (n, m)]
+    found = median_difference(*sides)
+    assert (found.bounds.low is None) == (min(n, m) < 10)
+    assert (found.bounds.method == "too_few") == (min(n, m) < 10)
+
+
 def test_differences_of_medians_cover_and_are_seldom_significant() -> None:
     rng = random.Random(4)
     held = alarms = 0
