@@ -203,8 +203,10 @@ def _jackknifed(pair: Pair, statistic: Statistic, common: Sequence[list[Any]]) -
     variances: list[Variance] = []
     for places in strata.values():
         outs = [frozenset(places[row] for row in group) for group in groups(len(places))]
-        sides = [(statistic.left_out or _left_out(statistic.value))(side, outs) for side in common]
-        known = [b - a for a, b in zip(*sides, strict=True) if a is not None and b is not None]
+        known: list[float] = []
+        if len(places) > 1:
+            sides = [(statistic.left_out or _left_out(statistic.value))(side, outs) for side in common]
+            known = [b - a for a, b in zip(*sides, strict=True) if a is not None and b is not None]
         if len(known) < 2:
             # One example of a sample says nothing of its variance.
             return pair.jackknife(student_difference(second - first, [], 0))
@@ -216,8 +218,7 @@ def _left_out(
     value: Callable[[Sequence[Any]], float | None],
 ) -> Callable[[Sequence[Any], Groups], list[float | None]]:
     def without(examples: Sequence[Any], outs: Groups) -> list[float | None]:
-        kept = ([one for place, one in enumerate(examples) if place not in out] for out in outs)
-        return [value(some) if some else None for some in kept]
+        return [value([one for place, one in enumerate(examples) if place not in out]) for out in outs]
 
     return without
 

@@ -283,3 +283,26 @@ def test_a_model_does_not_differ_from_itself_and_does_from_a_clearly_worse_one(c
             assert not clear.low <= 0 <= clear.high, name
         assert again.difference(name, (metric.value, value)) == clear, name
         assert other.difference(name, (metric.value, value + 0.5)) is None, name
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.table}-{case.params.get('form', '')}")
+@pytest.mark.parametrize("common", [1, 2, 3, 9, 10, 11])
+def test_few_common_examples_are_no_fault(case: Case, common: int) -> None:
+    """The metrics are those of all examples of each job: the jobs share a few."""
+    table = TABLES[case.table]
+    parts = (range(common + 15), [*range(common), *range(40, N)])
+    rows = [
+        {name: [column[place] for place in places] for name, column in case.make(worse).items()}
+        for worse, places in zip((False, True), parts, strict=True)
+    ]
+    found = [summarised(case, side) for side in rows]
+    results = [result(case, summary) for summary in found]
+    paired = table.paired(Pair(case.table, rows[0], rows[1], (results[0], results[1])))
+    assert paired is not None
+    for name, metric in found[0].metrics.items():
+        difference = paired.difference(name, (metric.value, found[1].metrics[name].value))
+        if difference is None:
+            continue
+        assert (difference.low is None) == (difference.high is None), name
+        assert difference.test is None or 0 <= difference.test.p_value <= 1, name
+        assert difference.test is None or difference.test.n == common, name
