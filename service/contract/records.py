@@ -85,7 +85,7 @@ class Plan(TypedDict):
     by the plan shard, `deadline_seconds` the time that the job gets where its user gave no timeout; those of
     earlier versions lack both. `data_sha256` is keyed by `results.data_label`, `sources` by job id. The plan
     of a training lacks `image_size`, `forward_flops` and `assumed_normalization`. `example_bytes`, of
-    evaluations, is what the model keeps of one example for its backward pass.
+    evaluations, is what the model keeps of one example for its backward pass; `parameters` are its weights.
     """
 
     device: str
@@ -97,6 +97,7 @@ class Plan(TypedDict):
     image_size: NotRequired[int]
     forward_flops: NotRequired[float]
     example_bytes: NotRequired[int]
+    parameters: NotRequired[int]
     estimated_seconds: NotRequired[float]
     deadline_seconds: NotRequired[float]
     assumed_normalization: NotRequired[AssumedNormalization | None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import OrderedDict
@@ -44,9 +45,9 @@ ROWS_OF_GROUPS = 20
 ROWS_OF_ONE = 200
 PLOTS = ("tradeoff", "cost")
 MAX_PLOTTED = 10
-FILTERS = ("data", "protocol", "threat", "model", "seed", "examples", "signed", "whole")
+FILTERS = ("data", "protocol", "threat", "model", "seed", "parameters", "examples", "signed", "whole")
 Yes = Literal["", "yes"]
-SeedText = Annotated[str, Query(max_length=20, pattern=r"^[0-9]*$")]
+Digits = Annotated[str, Query(max_length=20, pattern=r"^[0-9]*$")]
 
 
 class LeaderboardCache:
@@ -121,6 +122,7 @@ def _entries(row: FinishedJobRow | None, catalog: Catalog) -> list[LeaderboardEn
         data_sha256={} if planned is None else planned.get("data_sha256", {}),
         available={position: one.get("available", 0) for position, one in enumerate(evaluations)},
         evaluations={position: read_result(result) for position, result in row.results.items()},
+        parameters=row.plan.get("parameters") if row.plan else None,
     )
     return leaderboard_entries(job, catalog.threat_of)
 
@@ -154,14 +156,15 @@ def leaderboard(
     protocol: Filter = "",
     threat: Filter = "",
     model: Filter = "",
-    seed: SeedText = "",
+    seed: Digits = "",
+    parameters: Digits = "",
     examples: Filter = "",
     signed: Yes = "",
     whole: Yes = "",
 ) -> Response:
     """Jobs by accuracy, those on other examples apart."""
     filters = {"data": data, "protocol": protocol, "threat": threat, "model": model, "seed": seed}
-    filters |= {"examples": examples, "signed": signed, "whole": whole}
+    filters |= {"parameters": parameters, "examples": examples, "signed": signed, "whole": whole}
     job_ids, cut = store.leaderboards.newest()
     cache: LeaderboardCache = request.app.state.leaderboard
     entries, unread = cache.of(store, catalog, job_ids)
@@ -219,6 +222,8 @@ def _fits(group: LeaderboardGroup, filters: Mapping[str, str]) -> bool:
 
 
 def _matches(entry: LeaderboardEntry, filters: Mapping[str, str]) -> bool:
+    if filters["parameters"] and (entry.parameters or math.inf) > int(filters["parameters"]):
+        return False
     return filters["model"] in ("", entry.model) and filters["seed"] in ("", str(entry.seed))
 
 

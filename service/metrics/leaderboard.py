@@ -69,6 +69,7 @@ class MeasuredJob:
         data_sha256: content hash of each data set by `content_label`.
         available: examples of the data of the evaluation at a position.
         evaluations: results by position.
+        parameters: of the model; None where the plan of an earlier version did not count them.
     """
 
     job: str
@@ -79,6 +80,7 @@ class MeasuredJob:
     data_sha256: Mapping[str, str]
     available: Mapping[int, int]
     evaluations: Mapping[int, EvaluationResult]
+    parameters: int | None = None
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,8 @@ def leaderboard_entries(job: MeasuredJob, threat_of: ThreatOf) -> list[Leaderboa
     if not found:
         return []
     across = cross_checks(list(job.evaluations.values()), threat_of)
-    sizes = [one.metrics[PARAMETERS].value for one in job.evaluations.values() if PARAMETERS in one.metrics]
+    sizes: list[float | None] = [job.parameters]
+    sizes += [one.metrics[PARAMETERS].value for one in job.evaluations.values() if PARAMETERS in one.metrics]
     clean = {
         (group.data, group.n, group.protocol): _unattacked(same)
         for group, same in found.items()

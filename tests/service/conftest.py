@@ -193,6 +193,7 @@ class Worker:
         plan = {
             "device": "cpu",
             "batch_size": 2,
+            "parameters": 1234,
             "data_sha256": {"digits": "d" * 64},
             "evaluations": [{"n": n} for _ in evaluations],
             "shards": shards,

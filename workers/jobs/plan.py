@@ -97,6 +97,7 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
         "image_size": loaded.image_size,
         "forward_flops": flops,
         "example_bytes": saved_bytes,
+        "parameters": sum(weights.numel() for weights in loaded.classifier.parameters()),
         "estimated_seconds": estimated_seconds,
         "weights_sha256": loaded.weights_sha256,
         "untrained": loaded.untrained,

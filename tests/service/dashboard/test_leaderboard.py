@@ -65,6 +65,14 @@ def test_filters_choose_and_refuse(api: httpx.Client, finished: Callable[..., st
     assert "<code>other_vit</code>" in page(api, "/leaderboard?model=other_vti", 422)
     assert "query.modle" in page(api, "/leaderboard?modle=x", 422)
     page(api, "/leaderboard?seed=x", 422)
+    assert first in page(api, "/leaderboard?parameters=1234")
+    assert "No finished evaluation matches" in page(api, "/leaderboard?parameters=1233")
+    page(api, "/leaderboard?parameters=-1", 422)
+
+
+def test_parameters_are_those_that_the_plan_counted(api: httpx.Client, finished: Callable[..., str]) -> None:
+    finished([1, 0])
+    assert 'data-sort="1234"' in page(api, "/leaderboard")
 
 
 def test_signed_results_are_marked(api: httpx.Client, finished: Callable[..., str], app_store: Store) -> None:

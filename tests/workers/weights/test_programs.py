@@ -246,6 +246,7 @@ def test_a_plan_of_a_program(plain: Path, job: dict[str, Any]) -> None:
     assert planned["image_size"] == SIZE
     assert planned["weights_sha256"] == hashlib.sha256(plain.read_bytes()).hexdigest()
     assert planned["forward_flops"] > 1000
+    assert planned["parameters"] > 100
 
 
 def _hungry(net: Any, x: Tensor) -> Tensor:
