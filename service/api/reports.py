@@ -232,7 +232,7 @@ def _best(
     tests = sum(row.test is not None for row in pairs)
     return best, [
         f"bold: better than all others, each adjusted p at most 0.05 ({adjust.replace('_', '-')}, {tests}"
-        " paired tests of all pairs)"
+        " paired tests of all pairs); of one training each, which compares weights, not methods"
     ]
 
 

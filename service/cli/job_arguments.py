@@ -32,7 +32,12 @@ def add_submission(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         "post a list of jobs, wait for them, and print one table of their results",
         "assay run docs/models.jobs.json > table.md",
     )
-    parser.add_argument("file", metavar="FILE", help="the list as JSON; - reads standard input")
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        help='{"jobs": [...]} as JSON, with optional "defaults" by kind; "@NAME" is the id of an earlier job;'
+        " - reads standard input",
+    )
     parser.add_argument(
         "--metric",
         action="append",

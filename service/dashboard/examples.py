@@ -42,7 +42,7 @@ TITLES = {
     "label": "True class",
     "prediction": "Prediction",
     "broken_by": "Broken by",
-    SMALLEST: "Smallest epsilon",
+    SMALLEST: "Smallest epsilon of this attack",
     "margin": "Margin",
     "linf": "L∞",
     "l2": "L2",

@@ -155,7 +155,7 @@ def _of_attack(
         if name in columns:
             metrics[metric] = median(list(compress(columns[name], broken)))
     if "queries" in columns and not any(columns["backward"]) and any(attacked):
-        metrics["queries"] = mean(list(compress(columns["queries"], attacked)), "queries")
+        metrics["queries"] = mean(list(compress(columns["queries"], attacked)), "queries", lowest=0.0)
     return metrics
 
 

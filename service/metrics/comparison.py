@@ -159,7 +159,7 @@ class _Jobs:
         lonely = [(self.first, first[key]) for key in first.keys() - second.keys()]
         lonely += [(self.second, second[key]) for key in second.keys() - first.keys()]
         for side, position in sorted(lonely, key=lambda item: (item[0].job, item[1])):
-            self._not_common(side, position)
+            self._not_common(side, self.second if side is self.first else self.first, position)
 
     def _evaluation(self, here: int, there: int) -> Iterator[ComparisonRow]:
         first, second = self.first.evaluations[here], self.second.evaluations[there]
@@ -256,12 +256,15 @@ class _Jobs:
             )
             self.warnings.append(_warning("measures_the_machine", message, measured=found))
 
-    def _not_common(self, side: JobResults, position: int) -> None:
+    def _not_common(self, side: JobResults, other: JobResults, position: int) -> None:
         evaluation = side.evaluations[position]
+        epsilon = evaluation.params.get("epsilon")
+        name = evaluation.name if epsilon is None else f"{evaluation.name} (epsilon {epsilon})"
         self.warnings.append(
             _warning(
                 "not_common",
-                f"only job {side.job} has {evaluation.name} with these parameters, data and protocol",
+                f"job {side.job} has {name}, and job {other.job} has none with the same parameters, data and"
+                " protocol",
                 job=side.job,
                 params=evaluation.params,
             )

@@ -169,17 +169,22 @@ def clustered_share(parts: Sequence[int], wholes: Sequence[int], *, higher_is_be
     return found.model_copy(update={"ci_low": low, "ci_high": high, "ci_method": method})
 
 
-def mean(values: Sequence[float], name: str, *, higher_is_better: bool = True) -> Metric:
+def mean(
+    values: Sequence[float], name: str, *, lowest: float = -math.inf, higher_is_better: bool = True
+) -> Metric:
     """A mean over examples of values without known limits, with its interval; without values, None.
 
     Args:
         values: One per example, finite.
         name: Key of the draws.
+        lowest: No value can be below it, and the interval ends there.
         higher_is_better: Whether more is better.
     """
     if not values:
         return undefined(0, higher_is_better=higher_is_better)
     bounds = mean_bounds(values, seed=f"metric/{name}")
+    if bounds.low is not None:
+        bounds = bounds._replace(low=max(lowest, bounds.low))
     return measured(math.fsum(values) / len(values), bounds, len(values), higher_is_better=higher_is_better)
 
 

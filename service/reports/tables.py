@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from assay.service.contract.fractions import canonical
 from assay.service.contract.problems import Problems, nearest
 from assay.service.contract.results import Metric
-from assay.service.reports.numbers import WITHOUT, number, params_text, printable, split_params
+from assay.service.reports.numbers import RADIUS, WITHOUT, number, params_text, printable, split_params
 from assay.service.reports.tidy import TidyRow
 
 Label = Callable[[TidyRow], str]
@@ -101,8 +102,8 @@ def pivot(
     hidden = len(chosen) - sum(map(len, cells.values()))
     marked = set(best)
     lines = [
-        (name, [_cell(found[head], marked) if head in found else None for head in heads])
-        for name, found in cells.items()
+        (name, [_cell(cells[name][head], marked) if head in cells[name] else None for head in heads])
+        for name in _ordered(chosen, by[0], across)
     ]
     left = [f"{hidden} further numbers have the same labels as one that is shown"] if hidden else []
     return Table([by[0], *heads], lines, [*notes_on(chosen, across), *shared, *left])
@@ -135,7 +136,25 @@ def _attack_labels(rows: Sequence[TidyRow], by: tuple[str, str]) -> tuple[dict[i
 def _label(labels: Mapping[str, Label], name: str) -> Label:
     if name in labels:
         return lambda row: printable(labels[name](row)) or MISSING
-    return lambda row: printable(parameter_text(row.params[name])) if name in row.params else MISSING
+
+    def text(row: TidyRow) -> str:
+        if name not in row.params:
+            return MISSING
+        value = row.params[name]
+        # 8/255, 16/510 and 0.03137254901960784 are one label.
+        exact = canonical(value) if isinstance(value, str) or name == RADIUS else value
+        return printable(params_text({name: exact}).removeprefix(f"{name}="))
+
+    return text
+
+
+def _ordered(rows: Sequence[TidyRow], name: str, across: Label) -> list[str]:
+    """The labels of the rows: values of a parameter that are all numbers ascend, others stay in order."""
+    values = {across(row): canonical(row.params[name]) for row in rows if name in row.params}
+    labels = list(dict.fromkeys(map(across, rows)))
+    if name in FIELDS or not all(isinstance(value, float) for value in values.values()):
+        return labels
+    return sorted(labels, key=lambda label: values.get(label, -math.inf))
 
 
 def _labels(rows: Sequence[TidyRow], labels: Mapping[str, Label], by: tuple[str, str]) -> Label:
@@ -148,6 +167,10 @@ def _labels(rows: Sequence[TidyRow], labels: Mapping[str, Label], by: tuple[str,
             cells.setdefault((first(row), *(label(row) for label in used)), []).append(row)
         return [found for found in cells.values() if len(found) > 1]
 
+    # Numbers of a parameter's value are those of one attack, in one norm: the columns name it.
+    attacks = {labels["attack"](row) for row in rows if by[0] in row.params or by[1] in row.params}
+    if "attack" not in by and len(attacks) > 1 and not {*by} <= FIELDS.keys():
+        used = [*used, _label(labels, "attack")]
     for name in ("attack", *TELL_APART):
         if name not in by and any(len({labels[name](row) for row in cell}) > 1 for cell in shared_cells()):
             used = [*used, _label(labels, name)]
@@ -192,8 +215,3 @@ def _by_label(rows: Sequence[TidyRow], label: Label, value: Callable[[TidyRow], 
     if len(found) == 1:
         return printable(next(iter(found)))
     return ", ".join(f"{printable(text)} ({'; '.join(labels)})" for text, labels in found.items())
-
-
-def parameter_text(value: Any) -> str:
-    """A parameter's value alone, as `2/255` or `[1, 3, 5]`."""
-    return params_text({"": value})[1:]

@@ -130,7 +130,7 @@ def test_comparisons_have_p_values() -> None:
         "P (MCNEMAR, PRICE-BONETT)", "ADJUSTED P (HOLM, 2 TESTS)", "TEST",
     ]  # fmt: skip
     assert re.split(r" {2,}", lines[4])[4:6] == ["0.5", "0.75"]
-    assert re.split(r" {2,}", lines[4])[-4:] == ["-", "0.5", "-", "paired bootstrap"]
+    assert re.split(r" {2,}", lines[4])[-4:] == ["-", "0.5", "-", "Price-Bonett"]
     assert re.split(r" {2,}", lines[5])[4:6] == ["0.5", "0.75"]
     assert re.split(r" {2,}", lines[5])[-2:] == ["-", "-"]
     assert lines[6:] == ["pgd: protocol=paper data=digits", "caution not_common: only one"]

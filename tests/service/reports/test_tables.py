@@ -1,0 +1,53 @@
+"""Tables by a parameter: attacks stay apart, equal values are one, and rows ascend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from assay.service.contract.results import Metric
+from assay.service.reports.tables import pivot
+from assay.service.reports.tidy import TidyRow
+
+
+def row(attack: str, value: float, **params: Any) -> TidyRow:
+    metric = Metric(
+        value=value, n=100, ci_low=value - 0.01, ci_high=value + 0.01, ci_method="wilson",
+        higher_is_better=True, unit="proportion",
+    )  # fmt: skip
+    return TidyRow(
+        job="job", name="name", model="vit", weights_sha256=None, seed=0, data="digits", attack=attack,
+        params=params, protocol="pixel", metric_name="top1", part="", metric=metric,
+        key=f"{attack} {params}", first=True,
+    )  # fmt: skip
+
+
+def test_rows_by_epsilon_ascend_and_two_norms_have_columns_of_their_own() -> None:
+    rows = [
+        row("pgd", 0.3, epsilon="8/255", norm="Linf"),
+        row("pgd", 0.12, epsilon=0.5, norm="L2"),
+        row("pgd", 0.6, epsilon="2/255", norm="Linf"),
+        row("pgd", 0.9, epsilon=0, norm="Linf"),
+    ]
+    table = pivot(rows, by=("epsilon", "model"))
+    assert [name for name, _ in table.rows] == ["0.0", "2/255", "8/255", "0.5"]
+    assert table.header == ["epsilon", "vit, pgd norm=Linf", "vit, pgd norm=L2"]
+    cells = {name: [cell and cell.value for cell in cells] for name, cells in table.rows}
+    assert cells["8/255"] == ["30.0 %", None]
+    assert cells["0.5"] == [None, "12.0 %"]
+
+
+def test_one_value_of_epsilon_in_three_forms_is_one_row() -> None:
+    rows = [
+        row("pgd", 0.3, epsilon="8/255"),
+        row("fgsm", 0.4, epsilon=8 / 255),
+        row("spsa", 0.5, epsilon="16/510"),
+    ]
+    table = pivot(rows, by=("epsilon", "attack"))
+    assert [name for name, _ in table.rows] == ["8/255"]
+    assert table.header == ["epsilon", "pgd", "fgsm", "spsa"]
+
+
+def test_rows_without_the_parameter_come_first_and_words_keep_their_order() -> None:
+    rows = [row("pgd", 0.3, epsilon="8/255", norm="Linf"), row("clean", 0.9)]
+    assert [name for name, _ in pivot(rows, by=("epsilon", "model")).rows] == ["-", "8/255"]
+    assert [name for name, _ in pivot(rows, by=("norm", "model")).rows] == ["Linf", "-"]
