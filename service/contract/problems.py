@@ -136,11 +136,15 @@ def _show_container(value: Mapping[Any, Any] | list[Any] | tuple[Any, ...], dept
     if depth >= MAX_SHOWN_DEPTH:
         return "..."
     if isinstance(value, Mapping):
-        items = list(value.items())[:MAX_ITEMS]
+        # What was shortened before keeps its count.
+        most = MAX_ITEMS + ("..." in value)
+        items = list(value.items())[:most]
         shown = {readable(str(key)): _shown(item, depth + 1) for key, item in items}
-        return shown | ({"...": f"{len(value) - MAX_ITEMS} more"} if len(value) > MAX_ITEMS else {})
-    shown_items = [_shown(item, depth + 1) for item in value[:MAX_ITEMS]]
-    return shown_items + ([f"... {len(value) - MAX_ITEMS} more"] if len(value) > MAX_ITEMS else [])
+        return shown | ({"...": f"{len(value) - most} more"} if len(value) > most else {})
+    last = value[-1] if len(value) == MAX_ITEMS + 1 else None
+    most = MAX_ITEMS + (isinstance(last, str) and last.startswith("... ") and last.endswith(" more"))
+    shown_items = [_shown(item, depth + 1) for item in value[:most]]
+    return shown_items + ([f"... {len(value) - most} more"] if len(value) > most else [])
 
 
 def _listed(allowed: Iterable[object] | str | None) -> Any:

@@ -246,3 +246,13 @@ def test_a_number_and_a_fraction_have_the_same_value() -> None:
     assert fraction_value("0.5/255") == fraction_value(0.5 / 255) == 0.5 / 255
     with pytest.raises(ValueError, match="not a fraction"):
         fraction_value("half")
+
+
+def test_what_is_shown_twice_keeps_its_count() -> None:
+    values = list(range(100))
+    shown = show(values)
+    assert shown[-1] == "... 80 more"
+    assert show(shown) == shown
+    names = show({str(value): value for value in values})
+    assert names["..."] == "80 more"
+    assert show(names) == names
