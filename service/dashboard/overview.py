@@ -51,7 +51,8 @@ def overview(
         "running": JobViews(store, running).all(),
         "queued": JobViews(store, queued).all(),
         "recent": [
-            (job, _headline(store, row)) for job, row in zip(JobViews(store, ended).all(), ended, strict=True)
+            (job, *_headline(store, row))
+            for job, row in zip(JobViews(store, ended).all(), ended, strict=True)
         ],
         "ready": ready,
         "problems": fleet_problems(ready, waiting=counts.get("queued", 0) + counts.get("starting", 0)),
@@ -60,18 +61,19 @@ def overview(
     return render(request, "overview.html", values)
 
 
-def _headline(store: TenantStore, row: JobRow) -> list[tuple[str, Any]]:
-    """The first metric of the first evaluations: what a list shows of a job's results."""
+def _headline(store: TenantStore, row: JobRow) -> tuple[list[tuple[str, Any]], int]:
+    """The first metric of the first evaluations, and how many more there are: what a list shows of a job."""
     stored = store.results.of(row.id)
     found = [read_result(stored[index]) for index in sorted(stored)[:SHOWN_EVALUATIONS]]
     shown = [
         (part.name, part.params.get("epsilon"), next(iter(part.metrics.items()), None)) for part in found
     ]
-    return [
+    metrics = [
         (f"{name} {epsilon}" if epsilon is not None else name, first[1])
         for name, epsilon, first in shown
         if first is not None
     ]
+    return metrics, len(stored) - len(found)
 
 
 def fleet_problems(ready: Readiness, *, waiting: int) -> list[str]:

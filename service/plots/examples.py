@@ -135,7 +135,8 @@ def classes(jobs: Sequence[LabelledResults]) -> Spec | None:
     }
     first = shares[shown[0]]
     left_out = f"; {len(order) - len(shown)} classes are not shown" if len(order) > len(shown) else ""
-    said = f"class {shown[0]} loses most, from {percent(first[0])} to {percent(first[-1])}"
+    under = chosen[-1][0]
+    said = f"under {under} class {shown[0]} loses most, from {percent(first[0])} to {percent(first[-1])}"
     if len(chosen) == 1:
         said = f"class {shown[0]} has the lowest, {percent(first[0])}"
     description = f"{CLASSES_TITLE}: {said}{left_out}."

@@ -218,3 +218,12 @@ def test_a_job_that_changes_its_state_meanwhile_is_shown_once(
     monkeypatch.setattr(TenantJobs, "page", moving)
     running = page(api, "/").partition('id="running"')[2].partition("</section>")[0]
     assert running.count(f'href="/jobs/{job_id}"') == 1
+
+
+def test_recent_results_say_how_many_are_not_shown(
+    api: httpx.Client, worker: Any, evaluate_body: Make
+) -> None:
+    attacks = [{"name": "pgd", "params": {"epsilon": f"{number}/255"}} for number in range(1, 5)]
+    body = evaluate_body(evaluations=[{"name": "clean"}, *attacks])
+    worker.run(str(api.post("/api/v1/jobs", json=body).json()["id"]), *[[1, 0]] * 5)
+    assert "and 2 more" in api.get("/", headers={"Accept": "text/html"}).text
