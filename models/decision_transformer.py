@@ -2,6 +2,13 @@
 
 The sizes are those of Chen et al., "Primal-Attention", NeurIPS 2023, and its released code: 3 layers of width
 256 with 4 heads and windows of 20 steps. The Decision Transformer's own code has width 128 and 1 head.
+
+    tokens of step t    W_R R_t + b_R,    W_s s_t + b_s,    W_a a_t + b_a,    each + E[t]
+    x = LN(tokens of the window)
+    x = x + attn(LN(x)),    x = x + W2 relu(W1 LN(x) + b1) + b2    in each of `depth` layers
+    y = W LN(x) + b at the token of s_t;    action = tanh(y), or y the logits of discrete actions
+    R_t = return-to-go, s_t = observation, a_t = action
+    attn = `attention` in `layers`, softmax attention in the others; causal
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""A user's own model, as a program written by `torch.export`; it includes the weights."""
+"""A user's own model, as a program written by `torch.export`; it includes the weights.
+
+    logits = program(x),    x = the pixels in [0, 1]; the program normalises them
+
+The program is the user's own.
+"""
 
 from __future__ import annotations
 

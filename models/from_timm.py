@@ -1,4 +1,9 @@
-"""Any image classifier of timm, by the name of its architecture."""
+"""Any image classifier of timm, by the name of its architecture.
+
+    logits = architecture(x),    x = the normalised pixels
+
+The network is that of timm.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Primal-ViT: the usual vision transformer, with Primal-Attention in the last layer or in any others."""
+"""Primal-ViT: the usual vision transformer, with Primal-Attention in the last layer or in any others.
+
+    x = [class token; W patch + b] + positions
+    x = x + attn(LN(x)),    x = x + W2 gelu(W1 LN(x) + b1) + b2    in each of `depth` layers
+    logits = W' LN(x)_class + b'
+    attn = the attention `primal` in `primal_layers`, `softmax` in the others
+
+Patches are cut by a convolution; LN is LayerNorm. See `models/layers/transformer.py`.
+"""
 
 from __future__ import annotations
 

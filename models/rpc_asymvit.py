@@ -1,4 +1,12 @@
-"""RPC-AsymViT: the usual vision transformer, with RPC-Attention in the first layer or in any others."""
+"""RPC-AsymViT: the usual vision transformer, with RPC-Attention in the first layer or in any others.
+
+    x = [class token; W patch + b] + positions
+    x = x + attn(LN(x)),    x = x + W2 gelu(W1 LN(x) + b1) + b2    in each of `depth` layers
+    logits = W' LN(x)_class + b'
+    attn = the attention `rpc_form` in `rpc_layers`, `softmax` in the others
+
+Patches are cut by a convolution; LN is LayerNorm. See `models/layers/transformer.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,17 @@
-"""RPC-FAN: the fully attentional network with RPC-Attention in chosen layers, and symmetric in the rest."""
+"""RPC-FAN: the fully attentional network with RPC-Attention in chosen layers, and symmetric in the rest.
+
+    x = stem(image) + W waves(row, column) + b                  stem: convolutions of stride 2
+    x = x + g1 attn(LN(x)),    x = x + g2 C(LN(x))              in each of `depth` blocks, on the patches
+    C(x) = temperature_h sigmoid(sum_n q_n k_n) v               a gate for each channel, h its head
+    q = softmax over tokens of W_q x + b_q,    v = LN(MLP(x))
+    k = softmax over tokens of x, then the mean over the channels of the head
+    x = [class token; x], then twice, with z = LN(x):
+    x = LN(x + g3 [class attention(z); z_patches]),    x = x + [g4 mlp(x_class); x_patches]
+    logits = W' LN(x)_class + b'
+    attn = the attention `rpc` in `rpc_layers`, `symmetric` in the others
+
+LN is LayerNorm; g1 to g4 and the temperatures are learned. See `models/layers/fan.py`.
+"""
 
 from __future__ import annotations
 

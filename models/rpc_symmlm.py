@@ -1,4 +1,15 @@
-"""RPC-Symmlm: Symmlm with causal RPC-Attention in the first four layers, or in any others."""
+"""RPC-Symmlm: Symmlm with causal RPC-Attention in the first four layers, or in any others.
+
+    x = sqrt(C) E[token] + positions                 sines, then cosines
+    x = LN(x + attn(x)),    x = LN(x + W2 relu(W1 x + b1) + b2)    in each of `depth` layers
+    p(next token) = adaptive softmax of x:
+    log p(w) = log softmax(head)_w                   w of the first cluster
+    log p(w) = log softmax(head)_k + log softmax(E_k x + b_k)_w    w of a later cluster k
+    head = E_0 x + b_0 and one number for each later cluster; C = width, E_k = the rows of E of cluster k
+    attn = the attention `rpc_causal` in `rpc_layers`, `symmetric` in the others; causal
+
+LN is LayerNorm. See `models/layers/causal_transformer.py`.
+"""
 
 from __future__ import annotations
 

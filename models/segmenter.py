@@ -6,6 +6,12 @@ with half-pixel centres) and cut to the image. Every LayerNorm of a vision trans
 the epsilon of the authors' code. FAN, which is not in the paper, is used as an encoder without its class
 attention: its patch tokens, normalised by its last LayerNorm.
 
+    t = the encoder's normalised patch tokens
+    linear              z = W t + b
+    mask_transformer    [p; c] = LN(blocks([W t + b; class embeddings]))
+                        z = LN over classes of cos(p W_p, c W_c)    for each patch p and class c
+    logits = z, bilinear from the grid of patches to the pixels
+
 B = batch, H and W = height and width in pixels, h and w = the same in patches, K = classes.
 """
 

@@ -5,7 +5,8 @@ whose code the papers of Primal-Attention (Chen et al., NeurIPS 2023) and Skyfor
 2021) use, with any attention:
 
     x = E[token] + positions;  the encoder (models/layers/sequence_encoder.py);  u = mean over the places
-    logits = W2 relu(W1 u), of a pair W2 relu(W1 [u, v, u * v, u - v])
+    logits = W2 relu(W1 u), of a pair W2 relu(W1 [u, v, u * v, u - v])    all linear layers with biases
+    with `embedding` x = W E[token] + b + positions
 
 Token 0 is padding and takes no part. Vectors of tokens and places are initialised normal with standard
 deviation 0.02, linear layers as PyTorch has them. Deviations: the mean is over the tokens that are there

@@ -4,6 +4,9 @@ Nguyen et al., "A Primal-Dual Framework for Transformers and Neural Networks", I
 (regression archive of Tan et al. 2021), whose text states neither the sizes of the network nor its head; here
 the head is linear on the pooled vector, as for classification. See `models/series_transformer.py`.
 
+    x = sqrt(C) (W v_t + b) + positions,    v_t = the standardised features of step t, C = width
+    prediction = W' pooled(encoder(x)) + b'    in standard deviations of the targets from their mean
+
 B = batch, F = features, T = steps of a row.
 """
 

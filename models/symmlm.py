@@ -1,4 +1,15 @@
-"""Symmlm: the transformer language model whose attention is symmetric (keys = queries) in every layer."""
+"""Symmlm: the transformer language model whose attention is symmetric (keys = queries) in every layer.
+
+    x = sqrt(C) E[token] + positions                 sines, then cosines
+    x = LN(x + attn(x)),    x = LN(x + W2 relu(W1 x + b1) + b2)    in each of `depth` layers
+    p(next token) = adaptive softmax of x:
+    log p(w) = log softmax(head)_w                   w of the first cluster
+    log p(w) = log softmax(head)_k + log softmax(E_k x + b_k)_w    w of a later cluster k
+    head = E_0 x + b_0 and one number for each later cluster; C = width, E_k = the rows of E of cluster k
+    attn = the attention `symmetric`; causal
+
+LN is LayerNorm. See `models/layers/causal_transformer.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""SymViT: the vision transformer whose attention is symmetric (keys = queries) in every layer."""
+"""SymViT: the vision transformer whose attention is symmetric (keys = queries) in every layer.
+
+    x = [class token; W patch + b] + positions
+    x = x + attn(LN(x)),    x = x + W2 gelu(W1 LN(x) + b1) + b2    in each of `depth` layers
+    logits = W' LN(x)_class + b'
+    attn = the attention `symmetric`
+
+Patches are cut by a convolution; LN is LayerNorm. See `models/layers/transformer.py`.
+"""
 
 from __future__ import annotations
 

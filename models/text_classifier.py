@@ -7,6 +7,10 @@ the same layout, so that a classifier with RPC can start from a language model w
     {"name": "text_classifier", "weights": {"job": ..., "part": "backbone"}, "params": {"backbone":
         {"name": "rpc_symmlm", "params": {"rpc_layers": "all", "iterations": 2}}}}
 
+    f_i = the backbone's vector of word i, of N words
+    u = 1/N sum_i f_i    pooling = "mean";    u = f_N    pooling = "last"
+    logits = W u + b
+
 Not offered: the paper's sparse mixtures of experts (SMoE, SymSMoE), for which no configuration was published.
 Nor does the paper state how words are pooled to one vector; both usual ways are here.
 

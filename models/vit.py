@@ -1,4 +1,12 @@
-"""The vision transformer with any attention of the catalog in chosen layers."""
+"""The vision transformer with any attention of the catalog in chosen layers.
+
+    x = [class token; W patch + b] + positions
+    x = x + attn(LN(x)),    x = x + W2 gelu(W1 LN(x) + b1) + b2    in each of `depth` layers
+    logits = W' LN(x)_class + b'
+    attn = `attention` in `layers`, softmax attention in the others
+
+Patches are cut by a convolution; LN is LayerNorm. See `models/layers/transformer.py`.
+"""
 
 from __future__ import annotations
 

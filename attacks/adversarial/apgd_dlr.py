@@ -5,7 +5,8 @@ Attacks", algorithm 1. AutoAttack runs it in its versions "plus" (5 restarts) an
 See `auto_pgd.py` for what differs from the library's code.
 
     x_{k+1} = P(x_k + 0.75 (P(x_k + s direction(gradient)) - x_k) + 0.25 (x_k - x_{k-1}))
-    s       = 2 epsilon at first, halved where the loss stalls
+    s       = 2 epsilon at first, halved, from the best point so far, where the loss stalls
+    P projects onto the ball and the range of pixels;    direction = sign in Linf, g / |g|_2 in L2
     loss    = -(z_y - max_{i != y} z_i) / (z_1 - z_3),    z_1 >= z_2 >= ... the ordered logits
 """
 

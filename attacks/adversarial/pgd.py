@@ -7,7 +7,8 @@ last one of each restart.
 
     Linf    x' = clip(x0 + P(x + s sign(g) - x0)),     P clips every value to [-epsilon, epsilon]
     L2      x' = clip(x0 + P(x + s g / |g|_2 - x0)),   P scales to a norm of at most epsilon
-    from x0 plus uniform noise, projected; s = relative_step_size epsilon where step_size is null
+    g = the gradient of the loss at x;    s = step_size, or relative_step_size epsilon
+    from x = clip(x0 + P(u)), u ~ U(-epsilon, epsilon); from x0 without `random_start`
 
 The defaults are those of the released code of RPC-Attention: 20 steps of 0.15 * epsilon.
 """

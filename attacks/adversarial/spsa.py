@@ -3,9 +3,10 @@
 Uesato et al. 2018, "Adversarial Risk and the Dangers of Evaluating Against Weak Attacks", algorithm 1: with f
 the margin of the best wrong class over the label, and v_1 .. v_S vectors of random signs,
 
-    g = 1/S sum_s (f(z + delta v_s) - f(z - delta v_s)) / (2 delta) v_s,
+    g  = 1/S sum_s (f(z + delta v_s) - f(z - delta v_s)) / (2 delta) v_s,    v_s in {-1, 1}^D
+    x' = clip(x0 + P(x - x0 + Adam(g))),    P projects onto the ball
 
-an Adam step on the perturbation, and the projection onto the ball and the valid range. Arithmetic, start
+i.e. an Adam step on the perturbation, and the projection onto the ball and the valid range. Arithmetic, start
 (uniform in the cube, projected) and Adam's constants are those of cleverhans 4.0 (`spsa`).
 
 The point z of the gradient is here the iterate, as in the paper. cleverhans takes twice the unattacked image,

@@ -5,7 +5,8 @@ Perturbations". With V the largest channel, a colour of the same hue and saturat
 so no conversion is needed. In float64, because V + 0.2 and V + 0.4 are whole levels, which are then
 truncated.
 
-    x' = x V' / V,    V = the largest channel of x,    V' = min(V + b, 1)
+    x' = x V' / V,    V = the largest channel of x,    V' = min(V + b, 1);    x' = V' where V = 0
+    b = ADDED[severity - 1]
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common
 Perturbations". In float64: the released code truncates to levels, and whole levels must be hit exactly.
 
     x' = s (x - m) + m,    m = the mean of the channel
+    s = SHARES[severity - 1]
 """
 
 from __future__ import annotations

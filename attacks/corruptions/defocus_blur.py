@@ -6,6 +6,7 @@ embedded in a square of at least 17 x 17, at whose borders the smoothing is mirr
 them (severities 4 and 5) the kernel's sum slightly exceeds 1, which brightens the image.
 
     x' = x * k,    k = Gaussian(sigma) * disk(r)
+    r, sigma = DISKS[severity - 1]
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ section 2, with the constants of the maintained code of ImageNet-C (`imagecorrup
 displacements, smoothed over 1 % of the image's side. The affine part of the first release is omitted.
 
     x'(u) = x(u + d(u)),    d = a 0.005 H (Gaussian(0.01 side) * e),    e ~ U(-1, 1)
+    a = STRENGTHS[severity - 1],    H = height
 
 n = images, C = channels, H x W = size.
 """

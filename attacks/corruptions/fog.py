@@ -4,6 +4,7 @@ Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common
 Perturbations". With f the landscape of `plasma.py` and m the image's largest value: (x + c f) m / (m + c).
 
     x' = (x + c f) m / (m + c),    f = a random landscape,    m = the largest value of x
+    c, decay of f's details = FOGS[severity - 1]
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ Perturbations". The photographs are those of the installed package `imagecorrupt
 whole levels must be hit exactly.
 
     x' = min(a x + b ice, 1)
+    a, b = SHARES[severity - 1]
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ Hendrycks and Dietterich 2019, appendix B: one of the four extra corruptions. Bo
 the kernel is truncated at four standard deviations.
 
     x' = Gaussian(sigma) * x
+    sigma = SIGMAS[severity - 1]
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common
 Perturbations".
 
     x' = x + sigma z,    z ~ N(0, 1)
+    sigma = SIGMAS[severity - 1]
 """
 
 from __future__ import annotations

@@ -4,7 +4,10 @@ Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common
 Perturbations". The swaps are those of `shuffle.py`. Border pixels are replicated. In float64: values are
 truncated to levels between the blurs, and a level lost there would be lost twice.
 
-    x' = Gaussian(sigma) * swapped(Gaussian(sigma) * x),    pixels swapped over at most `reach` pixels
+    x' = Gaussian(sigma) * moved(Gaussian(sigma) * x)
+    moved: rounds times, from the last pixel to the first, x(u) <- x(u + d)
+    d ~ U{-reach, ..., reach - 1} down and across; pixels near the border stay
+    sigma, reach, rounds = GLASSES[severity - 1]
 """
 
 from __future__ import annotations

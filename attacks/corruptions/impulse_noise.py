@@ -4,6 +4,7 @@ Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common
 Perturbations". The channels of a pixel are hit independently. One 32-bit word decides each value.
 
     x' = 1 with probability p/2, 0 with probability p/2, else x
+    p = AMOUNTS[severity - 1]
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ Perturbations". Compressed by Pillow on the CPU, so that the bytes match the rel
 compressed as colour images, as there: the luminance tables are the same.
 
     x' = decoded(encoded(x, quality))
+    quality = QUALITIES[severity - 1]
 """
 
 from __future__ import annotations

@@ -3,7 +3,9 @@
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
 Perturbations". The kernel is that of `imaging/motion.py`.
 
-    x'(u) = sum_i w_i x(u + i (cos a, sin a)),    w_i ~ exp(-i^2 / (2 sigma^2)),    a ~ U(-45, 45) degrees
+    x'(u) = sum_i w_i x(u + i (cos a, sin a)),    a ~ U(-45, 45) degrees
+    w_i = exp(-i^2 / (2 sigma^2)) / sum_i exp(-i^2 / (2 sigma^2)),    i = 0 .. 2 radius
+    radius, sigma = LINES[severity - 1]
 """
 
 from __future__ import annotations

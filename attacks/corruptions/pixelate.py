@@ -4,6 +4,7 @@ Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common
 Perturbations". Resized by Pillow on the CPU, so that the bytes match the released code.
 
     x' = nearest(box(x, int(s H) x int(s W)), H x W)
+    s = SCALES[severity - 1]
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ Greys have no hue; the released code treats them as red, with S' = shift. Images
 saturation and stay unchanged.
 
     x' = V - (V - x) S' / S,    S' = min(a S + b, 1),    V = the largest channel, S = (V - smallest) / V
+    a, b = CHANGES[severity - 1]
 """
 
 from __future__ import annotations

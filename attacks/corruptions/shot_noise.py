@@ -2,9 +2,10 @@
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
 Perturbations". A value is one of 256 levels, and c or more counts are white, so a draw is from one of 256
-distributions on the counts 0..c, made by the alias method from one 32-bit word; probabilities are exact to
+distributions on the counts 0..c, made by the alias method from one 32-bit word.
 
     x' = min(Poisson(c x) / c, 1)
+    c = PHOTONS[severity - 1]
 """
 
 from __future__ import annotations

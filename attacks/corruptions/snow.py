@@ -7,6 +7,7 @@ larger of itself and 1.5 times its grey plus a half.
 
     x' = k x + (1 - k) max(x, 1.5 grey(x) + 0.5) + s + s rotated by 180 degrees
     s = streaks of zoom(m + d z) where that is at least t,    z ~ N(0, 1)
+    m, d, factor of zoom, t, radius and sigma of the streaks, k = FALLS[severity - 1]
 
 n = images, C = channels, H x W = size, h x w = the enlarged part of the noise.
 """

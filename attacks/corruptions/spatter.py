@@ -7,6 +7,7 @@ brown and opaque. Images of one channel get the grey of these colours.
     n = Gaussian(sigma) * (m + d z),    z ~ N(0, 1)
     rain    x' = x + c l turquoise,      l = shaded drops where n is at least t, scaled to 1
     mud     x' = (1 - a) x + a brown,    a = Gaussian(c) * [n > t], 0 below 0.8
+    m, d, sigma, t, c, rain or mud = LIQUIDS[severity - 1]
 
 n = images, C = channels, H x W = size.
 """

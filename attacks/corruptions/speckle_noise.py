@@ -3,6 +3,7 @@
 Hendrycks and Dietterich 2019, appendix B: one of the four extra corruptions.
 
     x' = x + sigma x z,    z ~ N(0, 1)
+    sigma = SIGMAS[severity - 1]
 """
 
 from __future__ import annotations

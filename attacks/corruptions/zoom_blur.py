@@ -4,7 +4,9 @@ Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common
 Perturbations". The factors are those of `numpy.arange(1, end, step)`, which can exceed the end by a rounding
 error (1.11 at severity 1).
 
-    x' = (x + sum_i zoom(x, f_i)) / (n + 1),    f_1 = 1, f_2, ... f_n up to the severity's largest
+    x' = (x + sum_i zoom(x, f_i)) / (n + 1),    f_1 = 1, f_2 = 1 + step, ... f_n up to the end
+    zoom: the middle enlarged
+    end, step = ZOOMS[severity - 1]
 """
 
 from __future__ import annotations

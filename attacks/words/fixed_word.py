@@ -3,6 +3,8 @@
 Teo and Nguyen, "Unveiling the hidden structure of self-attention via kernel principal component analysis",
 NeurIPS 2024, appendix A.4: words are replaced at random by the literal "AAA". The rate is not stated, and no
 code was released.
+
+    w' = `word`
 """
 
 from __future__ import annotations

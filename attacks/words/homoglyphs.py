@@ -2,6 +2,10 @@
 
 Boucher et al. 2022, "Bad Characters: Imperceptible NLP Attacks", section IV. Capitals have no look-alikes
 here.
+
+    w' = w_1 ... w_(i-1) a w_(i+1) ... w_n,    a = what looks like w_i
+    w = w_1 ... w_n, the characters of a word;    i drawn evenly, or each i with `every`
+    no change where w_i has no look-alike
 """
 
 from __future__ import annotations

@@ -4,6 +4,10 @@ Gao et al. 2018, "Black-box Generation of Adversarial Text Sequences to Evade De
 (DeepWordBug), section III; with the first and last characters kept, Pruthi et al. 2019, "Combating
 Adversarial Misspellings with Robust Word Recognition", section 3. As in TextAttack there is no place behind
 the last character.
+
+    w' = w_1 ... w_(i-1) a w_i ... w_n,    a drawn from a-z and A-Z
+    w = w_1 ... w_n, the characters of a word;    i drawn evenly, or each i with `every`
+    no change where n = 1
 """
 
 from __future__ import annotations

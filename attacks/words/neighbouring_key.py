@@ -2,6 +2,10 @@
 
 Pruthi et al. 2019, "Combating Adversarial Misspellings with Robust Word Recognition", section 3. Key
 neighbourhoods are those of TextAttack 0.3.11.
+
+    w' = w_1 ... w_(i-1) a w_(i+1) ... w_n,    a next to w_i on the keyboard, in its case
+    w = w_1 ... w_n, the characters of a word;    i drawn evenly, or each i with `every`
+    a drawn from the neighbours, or each with `every`; no change where n = 1 or w_i has no neighbours
 """
 
 from __future__ import annotations

@@ -2,6 +2,10 @@
 
 Gao et al. 2018, "Black-box Generation of Adversarial Text Sequences to Evade Deep Learning Classifiers"
 (DeepWordBug), section III. The letter may be any of the English alphabet, small or capital.
+
+    w' = w_1 ... w_(i-1) a w_(i+1) ... w_n,    a drawn from a-z and A-Z
+    w = w_1 ... w_n, the characters of a word;    i drawn evenly, or each i with `every`
+    no change where n = 1
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ with N sqrt(N), not linearly; no N x N matrix is made unless the stride asks for
     Query i sees key j, with a stride l:
     strided    |i - j| < l, or (i - j) mod l = 0
     fixed      floor(i / l) = floor(j / l), or j mod l >= l - c
+    causal     only j <= i of these
+    i, j count from the first place after a class token, which sees all and is seen by all
     output = proj(softmax over the seen j (q_i . k_j / sqrt(D)) v)
 
 B = batch, N = tokens, C = width, H = heads, D = C / H.

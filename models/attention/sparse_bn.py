@@ -5,11 +5,15 @@ beta of table 12. The statistics are those of all keys, not of the keys that a q
 softmax attention, centring the keys changes nothing. Patterns: `layers/sparse_patterns.py`. No code was
 released. Causal: the statistics of query i are those of the keys up to i.
 
-    mu = mean_j k_j of all keys,    q' = q - beta mu
+    mu = mean_j k_j,    s = sqrt(mean_j (k_j - mu)^2 + 1e-5)    of all keys
+    form "beta"    q' = q - beta mu,          k' = k - beta mu
+    form "full"    q' = (q - beta mu) / s,    k' = (k - beta mu) / s
     Query i sees key j, with a stride l:
     strided    |i - j| < l, or (i - j) mod l = 0
     fixed      floor(i / l) = floor(j / l), or j mod l >= l - c
-    output = proj(softmax over the seen j (q'_i . k_j / sqrt(D)) v)
+    causal     only j <= i of these
+    i, j count from the first place after a class token, which sees all and is seen by all
+    output = proj(softmax over the seen j (q'_i . k'_j / sqrt(D)) v)
 
 B = batch, N = tokens, C = width, H = heads, D = C / H.
 """

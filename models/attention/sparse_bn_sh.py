@@ -6,11 +6,14 @@ beta of table 12. The statistics of a head are those of all of its own pooled ke
 
     x_f = average of x over windows of f_h tokens
     q = x W_q,    k = x_f W_k,    v = x_f W_v    of head h
-    mu = mean_j k_j of the head's own keys,    q' = q - beta mu
+    mu = mean_j k_j,    s = sqrt(mean_j (k_j - mu)^2 + 1e-5)    of the head's own keys
+    form "beta"    q' = q - beta mu,          k' = k - beta mu
+    form "full"    q' = (q - beta mu) / s,    k' = (k - beta mu) / s
     With p = floor(i / f_h), query i sees key j, with a stride l:
     strided    |p - j| < l, or (p - j) mod l = 0
     fixed      floor(p / l) = floor(j / l), or j mod l >= l - c
-    output = proj(softmax over the seen j (q'_i . k_j / sqrt(D)) v)
+    i, j count from the first place after a class token, which sees all and is seen by all
+    output = proj(softmax over the seen j (q'_i . k'_j / sqrt(D)) v)
 
 B = batch, N = tokens, C = width, H = heads, D = C / H.
 """

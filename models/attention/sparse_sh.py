@@ -9,6 +9,7 @@ place of their window. `layers/sparse_patterns.py`, `layers/scaled_heads.py`. No
     With p = floor(i / f_h), query i sees key j, with a stride l:
     strided    |p - j| < l, or (p - j) mod l = 0
     fixed      floor(p / l) = floor(j / l), or j mod l >= l - c
+    i, j count from the first place after a class token, which sees all and is seen by all
     output = proj(softmax over the seen j (q_i . k_j / sqrt(D)) v)
 
 B = batch, N = tokens, C = width, H = heads, D = C / H.

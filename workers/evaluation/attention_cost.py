@@ -10,6 +10,10 @@ Operations, seconds and memory are those of `efficiency`: matrix products and co
 and the allocator's peak above what was held before. Training is a forward and a backward pass. The two sides
 alternate, so that other work on the machine slows both.
 
+    ratio  = y / y of softmax attention           y = seconds, bytes or operations, at the longest N
+    growth = log(y_2 / y_1) / log(N_2 / N_1)      at the two longest N; 1 is linear, 2 quadratic
+    Of seconds, the median over repeats of the ratio, or of the growth
+
 N = tokens, C = width, n = rows: repeats of each length.
 """
 

@@ -3,7 +3,9 @@
 Outcomes of classification come from `workers/evaluation/engine/protocols.py`, those of segmentation from
 `workers/evaluation/engine/segmentation.py`.
 
-    top1 = 1/n sum_i [argmax_k z_ik = y_i]
+    top1 = 1/n sum_i [argmax_k z_ik = y_i]    where an example has a class
+    mIoU = mean_k I_k / (T_k + P_k - I_k)     where a pixel has one: over the classes k that occur
+    T_k, P_k, I_k = pixels of all images with the label k, with the prediction k, with both
 """
 
 from __future__ import annotations

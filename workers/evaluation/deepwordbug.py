@@ -1,6 +1,13 @@
 """The recipe DeepWordBug of TextAttack.
 
 Gao et al. 2018, "Black-box Generation of Adversarial Text Sequences to Evade Deep Learning Classifiers".
+
+    s(text) = 1 - softmax(z)_y, y the label
+    I_i = s(text with [UNK] for word i)
+    in the order of falling I_i: word i becomes the candidate with the highest s, if s rises,
+    until argmax_k z_k != y or no word is left; stop words never change
+    candidates: one draw each of `swapped_characters`, `substituted_letter`, `deleted_character` and
+    `inserted_letter`, within `max_edit_distance` of the unchanged text
 """
 
 from __future__ import annotations

@@ -13,6 +13,11 @@ batch size nor how memory was measured. Here:
   the batch; of a training pass gradients are part of it. On CUDA by torch's statistics; on a CPU by adding up
   the allocations that the profiler records, in a pass of its own that is not timed.
 
+    seconds = median over repeats of (wall time of a pass / batch)
+    multiply_adds = flops / 2    of one example
+    memory_per_image = (peak of a pass - what was held before) / batch
+    memory = peak of a pass - what was held before + bytes of the model
+
 The model runs as it does in all evaluations: deterministic kernels, no TF32, the job's arithmetic and
 threads. For sequences and time series read "example" for "image": sequences are as long as the longest of the
 batch, series as the model's length.

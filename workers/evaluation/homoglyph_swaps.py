@@ -2,6 +2,12 @@
 
 Boucher et al. 2022, "Bad Characters: Imperceptible NLP Attacks", has the change. TextAttack has it too, but
 no recipe with it.
+
+    s(text) = 1 - softmax(z)_y, y the label
+    I_i = s(text with [UNK] for word i)
+    in the order of falling I_i: word i becomes the candidate with the highest s, if s rises,
+    until argmax_k z_k != y or no word is left; stop words never change
+    candidates: `homoglyphs`, one for each character that has a look-alike
 """
 
 from __future__ import annotations

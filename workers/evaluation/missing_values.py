@@ -4,6 +4,12 @@ Which values are missing is drawn for each series, keyed by the job's seed and i
 values) the nearest whole number to the share, without repetition. A larger share of the same series misses
 what a smaller one does, and more.
 
+    M = floor(share n + 1/2) places drawn without repetition, of n = F L values or n = L steps
+    x'_t = x_t outside M, and in M, for each feature:
+    linear      on the line between the nearest known steps before and after t, constant beyond them
+    previous    the last known value before t; 0 before the first
+    mean        0                                        x is standardised: 0 is the training set's mean
+
 Legend: F features, L steps of a series.
 """
 

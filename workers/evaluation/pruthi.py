@@ -1,6 +1,12 @@
 """The recipe Pruthi2019 of TextAttack.
 
 Pruthi et al. 2019, "Combating Adversarial Misspellings with Robust Word Recognition".
+
+    s(text) = 1 - softmax(z)_y, y the label
+    text <- the candidate with the highest s, until argmax_k z_k != y or no candidate is left
+    candidates: one more word changed in every way by `swapped_characters`, `deleted_character`,
+    `inserted_letter` (one draw at each place) and `neighbouring_key`, first and last characters kept;
+    words of 4 characters or more that are no stop words, `max_words` at most
 """
 
 from __future__ import annotations

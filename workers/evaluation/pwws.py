@@ -2,6 +2,13 @@
 
 Ren et al. 2019, "Generating Natural Language Adversarial Examples through Probability Weighted Word
 Saliency".
+
+    s(text) = 1 - softmax(z)_y, y the label
+    I_i = softmax_i(s(text with [UNK] for word i)) max_w s(text with w for word i)
+    in the order of falling I_i: word i becomes the candidate with the highest s, if s rises,
+    until argmax_k z_k != y or no word is left; stop words never change
+    candidates w: synonyms of WordNet; without any, the maximum counts as 0
+    The paper has max_w s(text with w for word i) - s(text); this is the code of TextAttack
 """
 
 from __future__ import annotations

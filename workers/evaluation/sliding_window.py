@@ -6,6 +6,11 @@ pixels, the last one of each row and column flush with the edge; the logits of w
 averaged, resized to the label map's own size (bilinear, half-pixel centres), and every pixel of the file is
 judged. An image that is smaller than a window is enlarged until its short side is one.
 
+    z(p) = mean over the windows that cover pixel p of their logits there, or of their softmax
+    prediction = argmax_k of z_k resized to H x W
+    mIoU = mean_k I_k / (T_k + P_k - I_k)    over the classes k that occur, of the pixels of all images
+    T_k, P_k, I_k = pixels with the label k, with the prediction k, with both
+
 Legend: K classes, h and w height and width of the resized image, H and W of the file, S side of a window.
 """
 

@@ -5,6 +5,10 @@ corruptions of ImageNet-C on the images of ADE20K's validation set. Every image 
 size, then processed as by `sliding_window`; the uncorrupted image is judged, too. Corrupted images are never
 stored.
 
+    x' = corruption_c(x, severity s)    at the file's own size
+    z(p) = mean over the windows that cover pixel p of their logits there, or of their softmax
+    prediction = argmax_k of z_k resized to the file's size, for x and for x' of each c and s
+
 This is not a parameter of `corruptions`: that is to `clean` what this is to `sliding_window`, with the same
 parameters for the windows, which classification and whole squares have no use for.
 """

@@ -3,6 +3,12 @@
 Jin et al. 2020, "Is BERT Really Robust? A Strong Baseline for Natural Language Attack on Text Classification
 and Entailment". The published recipe also wants like parts of speech, and sentences that the Universal
 Sentence Encoder holds for similar. Neither is here, so that more texts are allowed.
+
+    s(text) = 1 - softmax(z)_y, y the label
+    I_i = s(text without word i)
+    in the order of falling I_i: word i becomes the candidate with the highest s, if s rises,
+    until argmax_k z_k != y or no word is left; stop words never change
+    candidates: the `neighbours` words with the nearest vectors, if their cosine is at least `min_similarity`
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ tokens but padding. For Long Range Arena's images that is impulse noise of grey 
 it is what changed words are for texts. In ListOps a replaced token may change the value, or leave no list,
 while the label stays: there the accuracy tells how much of its input the model uses, not how robust it is.
 
-    t'_i = a token drawn from all others with probability `rate`, else t_i
+    t'_i = with probability `rate` a token drawn from all but t_i and padding, else t_i
 
 Draws are keyed by seed and example, one for each example. Two rates share them: the tokens replaced at the
 lower one are replaced at the higher one too, by the same.

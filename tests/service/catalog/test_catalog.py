@@ -6,6 +6,7 @@ import copy
 import json
 import math
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -649,11 +650,31 @@ def test_nothing_but_invalid_spec_is_ever_raised() -> None:
     assert refused > 1000
 
 
-@pytest.mark.parametrize("kind", ["attention", "attack", "corruption"])
-def test_what_computes_has_a_formula_and_a_paper(kind: str) -> None:
+# Kinds that compute something; data sets, recipes and suites are described by facts, parameters and parts.
+COMPUTING = ("attention", "attack", "corruption", "evaluation", "model", "words")
+
+
+@pytest.mark.parametrize("kind", COMPUTING)
+def test_what_computes_has_a_formula(kind: str) -> None:
     for component in load().list(kind):
         assert component.formula, f"{component.name}: an indented block of its module's docstring"
+
+
+@pytest.mark.parametrize("kind", ["attention", "attack", "corruption", "words"])
+def test_what_is_published_has_a_paper(kind: str) -> None:
+    for component in load().list(kind):
         assert component.paper, component.name
+
+
+@pytest.mark.parametrize("kind", COMPUTING)
+def test_formulas_name_parameters_and_components_that_exist(kind: str) -> None:
+    catalog = load()
+    names = {component.name for component in catalog.list()}
+    for component in catalog.list(kind):
+        for named in re.findall(r"`(\w+)`", component.formula or ""):
+            assert named in names | set(component.parameters["properties"]) | set(component.fixed), (
+                f"{component.name}: there is no `{named}`"
+            )
 
 
 @pytest.mark.parametrize(
@@ -663,6 +684,9 @@ def test_what_computes_has_a_formula_and_a_paper(kind: str) -> None:
         ("attack", "apgd_dlr", "(z_1 - z_3)"),
         ("corruption", "fog", "(x + c f) m / (m + c)"),
         ("evaluation", "perplexity", "exp("),
+        ("evaluation", "pwws", "softmax_i(s(text with [UNK] for word i))"),
+        ("model", "vit", "logits = W' LN(x)_class + b'"),
+        ("words", "swapped_characters", "w_(i+1) w_i"),
     ],
 )
 def test_a_formula_is_that_of_its_component(kind: str, name: str, part: str) -> None:

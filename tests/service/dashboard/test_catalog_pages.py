@@ -55,6 +55,8 @@ def test_the_page_of_every_component_opens(whole: httpx.Client, kind: str, part:
         assert f"/submit?example={entry.kind}/{entry.name}" in text
         for name in entry.parameters["properties"]:
             assert f"<code>{name}</code>" in text
+        assert ("Definition" in text) == (entry.formula is not None)
+        assert "<dt>Paper</dt>" in text
 
 
 def test_a_component_says_what_it_is_and_goes_with(whole: httpx.Client) -> None:

@@ -1,0 +1,18 @@
+"""The constants that the formulas of corruptions name are there, one for each severity."""
+
+from __future__ import annotations
+
+import importlib
+import re
+
+import pytest
+
+from assay.service.catalog.catalog import load
+from assay.service.catalog.component import Component
+
+
+@pytest.mark.parametrize("component", load().list("corruption"), ids=lambda component: component.name)
+def test_a_formula_names_the_constants_of_its_severities(component: Component) -> None:
+    module = importlib.import_module(component.target.partition(":")[0])
+    (name,) = re.findall(r"= ([A-Z]+)\[severity - 1\]", component.formula or "")
+    assert len(getattr(module, name)) == 5
