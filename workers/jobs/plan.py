@@ -88,9 +88,8 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
         label = content_label(data_label(item["data"] or spec["data"]), item["params"])
         if label not in hashes:  # takes minutes for a large set
             hashes[label] = examples.content_sha256()
-        report(
-            {"type": "progress", "done": index + 1, "total": len(spec["evaluations"]), "message": "planning"}
-        )
+        total = len(spec["evaluations"])
+        report({"type": "progress", "done": index + 1, "total": total, "message": "planning"})
     plan: PlanWithShards = {
         "device": loaded.device.type,
         "batch_size": batch_size,
