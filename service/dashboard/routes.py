@@ -45,11 +45,8 @@ from assay.service.dashboard.studies import StudyTables
 @asynccontextmanager
 async def _start(app: FastAPI) -> AsyncIterator[None]:
     """Does before the first request what the first page would wait for."""
+    del app
     await run_in_threadpool(compile_templates)
-    # The framework builds a route when it first looks for one behind it.
-    nothing = {"type": "http", "method": "GET", "path": "/~", "root_path": "", "headers": []}
-    for route in app.routes:
-        route.matches(nothing)
     yield
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from sqlalchemy import func, select
 
@@ -22,6 +22,8 @@ from assay.service.store.transactions.event_log import record_metric_event
 from assay.service.store.transactions.transitions import lock_job
 from assay.service.submission.limits import BACKWARD_COST
 
+Kind = TypeVar("Kind")
+
 # Finished jobs that are looked at for the speed of a model.
 PACED_JOBS = 5
 
@@ -31,15 +33,15 @@ MAX_KEPT_ROWS = 20_000
 
 
 class ResultRows:
-    """Outcomes and results. Every method is one short transaction.
-
-    Attributes:
-        kept: Results of ended jobs as callers have read them, with their number of rows.
-    """
+    """Outcomes and results. Every method is one short transaction."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self.kept: Kept[Hashable, tuple[int, Any]] = Kept(MAX_KEPT_ROWS, itemgetter(0))
+        self._kept: Kept[Hashable, tuple[int, Any]] = Kept(MAX_KEPT_ROWS, itemgetter(0))
+
+    def kept(self, job_id: str, key: Hashable, make: Callable[[], tuple[int, Kind]]) -> Kind:
+        """What was made of the results of a job, with its number of rows; made if it is not in memory."""
+        return cast("Kind", self._kept.of((job_id, key), make)[1])
 
     def outcomes(self, job_id: str, evaluation: int | None) -> list[OutcomeRow]:
         """The outcomes of one evaluation, or of all (None), by evaluation and shard number.

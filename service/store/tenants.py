@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, Unpack, cast
+from typing import Any, TypeVar, Unpack
 
 from assay.service.contract.errors import NotFound
 from assay.service.contract.events import EventType
@@ -268,7 +268,7 @@ class TenantResults(_Part):
     def kept(self, job_id: str, key: Hashable, make: Callable[[], tuple[int, Kind]]) -> Kind:
         """What was made of the results of a job, with its number of rows; made if it is not in memory."""
         self._check(job_id)
-        return cast("Kind", self._store.results.kept.of((job_id, key), make)[1])
+        return self._store.results.kept(job_id, key, make)
 
     def outcomes(self, job_id: str, evaluation: int | None) -> list[OutcomeRow]:
         """The outcomes of one evaluation, or of all."""

@@ -131,6 +131,9 @@ def lasting(answer: Any, *, merged: bool) -> Any:
     if not isinstance(answer, dict):
         return answer
     gone = ENDS if merged or "difference" in answer else frozenset()
+    if answer.get("code") == "not_common":
+        # The sentence names both jobs now.
+        gone |= {"message"}
     test = answer.get("test")
     if "difference" in answer and (not test or test["name"] != "mcnemar"):
         gone |= {"test"}
