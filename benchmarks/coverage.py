@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,8 @@ import numpy as np
 from scipy import stats
 
 from assay.service.metrics import intervals
+from assay.service.metrics.corrupted_pixel_counts import COLUMN, write
+from assay.service.metrics.corrupted_segmentation import corrupted_segmentation_metrics
 from assay.service.metrics.corruption import corruption_metrics
 from assay.service.metrics.intervals import mean_bounds, median_bounds, wilson
 from assay.service.metrics.paired import Pair
@@ -362,10 +365,31 @@ def merged(n: int, draws: int) -> Row:
     )
 
 
+def merged_pixels(n: int, draws: int) -> Row:
+    """The same of a segmentation of 150 classes, eight of them in an image."""
+    del draws
+    cells = [(f"corruption {place}", level) for place in range(15) for level in range(1, 6)]
+    chosen = [random.Random(place).sample(range(150), 8) for place in range(n)]
+    target = [[1000 * (c in classes) for c in range(150)] for classes in chosen]
+    sides: list[dict[str, Any]] = []
+    for seed in "ab":
+        chance = random.Random(seed)
+        texts = [write([[(c, chance.randrange(1000), 1000) for c in one]] * 75) for one in chosen]
+        sides.append({"id": [f"{place:06d}" for place in range(n)], "target": target, COLUMN: texts})
+    metrics = [corrupted_segmentation_metrics(side, cells)[0]["corrupted_miou"].value for side in sides]
+    paired = TABLES["corrupted_segmentation"].paired(Pair("corruptions", sides[0], sides[1]))
+    assert paired is not None
+    return (
+        seconds_of(lambda: corrupted_segmentation_metrics(sides[0], cells)),
+        seconds_of(lambda: paired.difference("corrupted_miou", (metrics[0], metrics[1]))),
+    )
+
+
 def speed() -> Iterator[Cell]:
-    """The largest merge of a classification: ImageNet-C."""
+    """The largest merges: ImageNet-C, and the fifteen corruptions of ADE20K."""
     for n in (5_000, 50_000):
-        yield Cell((n,), partial(merged, n))
+        yield Cell(("classification", n), partial(merged, n))
+    yield Cell(("segmentation", 2_000), partial(merged_pixels, 2_000))
 
 
 SECTIONS: dict[str, tuple[Callable[[], Iterator[Cell]], str]] = {
@@ -378,7 +402,7 @@ SECTIONS: dict[str, tuple[Callable[[], Iterator[Cell]], str]] = {
     "paired_together": (paired_together, "metric, n, coverage of 0, without one, p at most 0.05"),
     "paired_medians": (paired_medians, "n, broken, correlation, coverage of 0, without one, p at most 0.05"),
     "tests": (tests, "n, p, McNemar, sign flip, linearised"),
-    "speed": (speed, "n, seconds to merge, seconds to compare"),
+    "speed": (speed, "task, n, seconds to merge, seconds to compare"),
 }
 
 

@@ -88,7 +88,7 @@ def finished_results(store: TenantStore, job: JobRow, catalog: Catalog) -> Resul
         return 1 + sum(1 + len(part.metrics) + len(part.breakdown) for part in parts), found
 
     # Validating the stored numbers takes longer than the rest of a page.
-    return store.results.kept(job.id, (job.attempt, job.state, job.finished_at, catalog.digest), make)
+    return store.results.cached(job.id, (job.attempt, job.state, job.finished_at, catalog.digest), make)
 
 
 def _is_settled(job: JobRow) -> bool:

@@ -1,4 +1,4 @@
-"""Example jobs: a small valid one for every component of the catalog, and the presets of the submit page.
+"""Example jobs: a small valid one for every component of the catalog, and the presets of `presets.json`.
 
 A job is put together from a small model, data set and recipe of a task, and the component. A test validates
 each against the catalog. Data sets that are read from a folder stay as they are: the job waits for no file,
@@ -7,8 +7,10 @@ it is refused where the service sees that the folder is missing.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any
 
 from assay.service.catalog.catalog import Catalog
@@ -131,85 +133,14 @@ class Preset:
     spec: SpecBody
 
 
-ROBUST_MODEL = {
-    "name": "rpc_symvit",
-    "params": {
-        "image_size": 32,
-        "patch_size": 8,
-        "depth": 4,
-        "width": 96,
-        "heads": 3,
-        "rpc_layers": "all",
-        "iterations": 2,
-        "regularization": 3.0,
-    },
-}
-
-
-def _evaluation_of_digits(*evaluations: SpecBody, **rest: Any) -> SpecBody:
-    return {
-        "kind": "evaluate",
-        "model": ROBUST_MODEL,
-        "data": {"name": "digits"},
-        "evaluations": list(evaluations),
-        "execution": EXECUTION,
-        **rest,
-    }
-
-
-PRESETS = (
-    Preset(
-        "train",
-        "Train RPC-SymViT on digits",
-        "Under a minute on two cores; needs no file. Its weights are then there for evaluations.",
-        {
-            "kind": "train",
-            "name": "RPC-SymViT on digits",
-            "model": ROBUST_MODEL,
-            "data": {"name": "digits"},
-            "recipe": {"name": "small_vit", "params": {"epochs": 20}},
-            "execution": EXECUTION,
-        },
-    ),
-    Preset(
-        "quick",
-        "Quick suite",
-        "What fits the model and takes minutes: clean accuracy, noise, a few attacks and corruptions.",
-        _evaluation_of_digits({"suite": "quick"}, limit=100, name="quick look"),
-    ),
-    Preset(
-        "curve",
-        "Accuracy against epsilon",
-        "FGSM and PGD at four radii each: the curve of a paper.",
-        _evaluation_of_digits(
-            {"name": "clean"},
-            *(
-                {"name": attack, "params": {"epsilon": epsilon}}
-                for attack in ("fgsm", "pgd")
-                for epsilon in ("1/255", "2/255", "4/255", "8/255")
-            ),
-            limit=200,
-            name="accuracy against epsilon",
-        ),
-    ),
-    Preset(
-        "autoattack",
-        "AutoAttack",
-        "The standard ensemble at 8/255, beside clean accuracy.",
-        _evaluation_of_digits(
-            {"name": "clean"},
-            {"name": "autoattack", "params": {"epsilon": "8/255"}},
-            limit=100,
-            name="AutoAttack",
-        ),
-    ),
-    Preset(
-        "standard",
-        "Standard suite",
-        "The evaluations that a robustness claim should have.",
-        _evaluation_of_digits({"suite": "standard"}, limit=100, name="standard suite"),
-    ),
+PRESETS = tuple(
+    Preset(**preset)
+    for preset in json.loads(
+        (resources.files("assay.service.dashboard") / "presets.json").read_text(encoding="utf-8")
+    )
 )
+# RPC-Attention in every layer, where suites of its paper apply.
+ROBUST_MODEL: SpecBody = PRESETS[0].spec["model"]
 
 
 def example_of(catalog: Catalog, component: Component) -> SpecBody:
@@ -332,8 +263,9 @@ def _example_of_recipe(catalog: Catalog, component: Component, parts: TaskParts)
 
 
 def _example_of_evaluation(catalog: Catalog, component: Component, parts: TaskParts) -> Iterator[SpecBody]:
-    stated: SpecBody = {"job": "01jd3q0x5v8f7m2n9k4t6w1z0y"} if component.name == "transfer" else {}
-    if "source" in component.parameters["properties"]:
+    properties = component.parameters["properties"]
+    stated: SpecBody = {"job": "01jd3q0x5v8f7m2n9k4t6w1z0y"} if "job" in properties else {}
+    if "source" in properties:
         stated = {"severities": [1, 3, 5]}
     item = {"name": component.name, "params": stated}
     model = {"name": "rpc_symvit", "params": dict(parts.model_params)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from assay.service.api.plots import plot_summary, plots_with
 from assay.service.contract.plots import PlotSummary
 from assay.service.contract.results import Results
-from assay.service.kept import Kept
+from assay.service.lru_cache import LruCache
 from assay.service.settings import Settings
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
@@ -16,7 +16,7 @@ OF_SEVERAL = frozenset({"tradeoff"})
 # What the plots of a job depend on: its id, attempt, end, name, and the numbers of its results and files.
 Key = tuple[str, int, float | None, str, int, int]
 
-_kept: Kept[Key, list[PlotSummary]] = Kept(MAX_KEPT)
+_cache: LruCache[Key, list[PlotSummary]] = LruCache(MAX_KEPT)
 
 
 def plots_of_job(
@@ -37,4 +37,4 @@ def plots_of_job(
         specs = plots_with(store, settings, job, results)
         return [plot_summary(job, kind, spec) for kind, spec in specs.items() if kind not in OF_SEVERAL]
 
-    return _kept.of(key, make)
+    return _cache.get_or_make(key, make)

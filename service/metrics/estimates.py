@@ -29,23 +29,20 @@ from assay.service.metrics.score_intervals import effective_wilson
 
 MAX_RESAMPLES = 2000
 MIN_RESAMPLES = 200
-# A bootstrap draws n values R times; beyond this many draws R shrinks.
-DRAWS = 20_000_000
 # Groups of examples that the jackknife leaves out, one at a time.
 GROUPS = 100
 
 Interval = tuple[float, float]
 
 
-def resamples(cost: int, budget: int = DRAWS, *, at_least: int = MIN_RESAMPLES) -> int:
-    """R for resamples of this cost: 2000, or fewer where they would exceed the budget.
+def resamples(cost: int, budget: int) -> int:
+    """R for resamples of this cost: 2000, or fewer, but at least 200, where they would exceed the budget.
 
     Args:
         cost: Of one resample, in the unit of the budget.
         budget: Of all of them; R shrinks so that they keep within it.
-        at_least: Minimum of R, at any cost.
     """
-    return min(MAX_RESAMPLES, max(at_least, budget // cost))
+    return min(MAX_RESAMPLES, max(MIN_RESAMPLES, budget // cost))
 
 
 @lru_cache(maxsize=8)

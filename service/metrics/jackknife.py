@@ -79,7 +79,7 @@ def student_difference(
 
     Args:
         value: the difference, in [-1, 1].
-        variances: of the difference, due to each sample, at least one.
+        variances: of the difference, due to each sample; none where a sample is too small to have one.
         n: examples.
         confidence: coverage, in (0, 1).
 
@@ -88,8 +88,9 @@ def student_difference(
         difference.
     """
     error, df = _error(variances)
-    bounds = TOO_FEW if n < MIN_EXAMPLES else NO_SPREAD
-    if n >= MIN_EXAMPLES and error > ROUNDING:
+    enough = n >= MIN_EXAMPLES and len(variances) > 0
+    bounds = NO_SPREAD if enough else TOO_FEW
+    if enough and error > ROUNDING:
         half = quantile(1 - confidence, df) * error
         bounds = Bounds(max(-1.0, value - half), min(1.0, value + half), "t")
         return TestedDifference(value, bounds, two_sided_p(value / error, df), df)

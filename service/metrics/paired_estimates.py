@@ -209,7 +209,7 @@ def _jackknifed(pair: Pair, statistic: Statistic, common: Sequence[list[Any]]) -
             known = [b - a for a, b in zip(*sides, strict=True) if a is not None and b is not None]
         if len(known) < 2:
             # One example of a sample says nothing of its variance.
-            return pair.jackknife(student_difference(second - first, [], 0))
+            return pair.jackknife(student_difference(second - first, [], len(pair.ids)))
         variances.append(jackknife_variance(known))
     return pair.jackknife(student_difference(second - first, variances, len(pair.ids)))
 

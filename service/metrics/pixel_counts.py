@@ -149,9 +149,8 @@ def differences_of(
             continue
         pairs = ((a[name], b[name]) for a, b in zip(others, second_others, strict=True))
         known = [b - a for a, b in pairs if a is not None and b is not None]
-        few = len(known) < 2
-        variances = [] if few else [jackknife_variance(known)]
-        found[name] = student_difference(other - value, variances, 0 if few else n)
+        variances = [jackknife_variance(known)] if len(known) > 1 else []
+        found[name] = student_difference(other - value, variances, n)
     return found
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 
 from assay.service.contract.records import JobProvenance, ResultJson
 from assay.service.contract.stored_specs import ComponentReference
-from assay.service.kept import Kept
+from assay.service.lru_cache import LruCache
 from assay.service.store.clock import now
 from assay.service.store.columns import unpack, upsert
 from assay.service.store.database import Database
@@ -28,8 +28,8 @@ Kind = TypeVar("Kind")
 PACED_JOBS = 5
 
 
-# Metrics and rows of breakdowns that `ResultRows.kept` holds: about 2 kB each.
-MAX_KEPT_ROWS = 20_000
+# Metrics and rows of breakdowns that `ResultRows.cached` holds.
+MAX_CACHED_ROWS = 20_000
 
 
 class ResultRows:
@@ -37,11 +37,11 @@ class ResultRows:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._kept: Kept[Hashable, tuple[int, Any]] = Kept(MAX_KEPT_ROWS, itemgetter(0))
+        self._cache: LruCache[Hashable, tuple[int, Any]] = LruCache(MAX_CACHED_ROWS, itemgetter(0))
 
-    def kept(self, job_id: str, key: Hashable, make: Callable[[], tuple[int, Kind]]) -> Kind:
+    def cached(self, job_id: str, key: Hashable, make: Callable[[], tuple[int, Kind]]) -> Kind:
         """What was made of the results of a job, with its number of rows; made if it is not in memory."""
-        return cast("Kind", self._kept.of((job_id, key), make)[1])
+        return cast("Kind", self._cache.get_or_make((job_id, key), make)[1])
 
     def outcomes(self, job_id: str, evaluation: int | None) -> list[OutcomeRow]:
         """The outcomes of one evaluation, or of all (None), by evaluation and shard number.

@@ -265,10 +265,10 @@ class TenantResults(_Part):
         self._check(job_id)
         return self._store.results.of(job_id)
 
-    def kept(self, job_id: str, key: Hashable, make: Callable[[], tuple[int, Kind]]) -> Kind:
+    def cached(self, job_id: str, key: Hashable, make: Callable[[], tuple[int, Kind]]) -> Kind:
         """What was made of the results of a job, with its number of rows; made if it is not in memory."""
         self._check(job_id)
-        return self._store.results.kept(job_id, key, make)
+        return self._store.results.cached(job_id, key, make)
 
     def outcomes(self, job_id: str, evaluation: int | None) -> list[OutcomeRow]:
         """The outcomes of one evaluation, or of all."""

@@ -21,7 +21,6 @@ NO_COMPONENTS = {"models/timm_names.py"}
 MAY_NAME_COMPONENTS = {
     "service/api/catalog.py",
     "service/api/openapi.py",
-    "service/dashboard/example_specs.py",
     "service/demo.py",
 }
 MAX_IMPORTS = 20

@@ -11,7 +11,7 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
-class Kept(Generic[Key, Value]):
+class LruCache(Generic[Key, Value]):
     """Values by key, the least recently used ones dropped; safe with several threads.
 
     Two threads may both make a value that is not kept yet: making it holds no lock.
@@ -28,7 +28,7 @@ class Kept(Generic[Key, Value]):
         self._values: OrderedDict[Key, Value] = OrderedDict()
         self._sum = 0
 
-    def of(self, key: Key, make: Callable[[], Value]) -> Value:
+    def get_or_make(self, key: Key, make: Callable[[], Value]) -> Value:
         """The value, made if it is not kept."""
         with self._lock:
             if key in self._values:
