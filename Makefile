@@ -76,7 +76,7 @@ catalog: $(STAMP) ## write service/catalog/catalog.json from the components
 
 # The locks have versions and hashes, but no index URLs.
 COMPILE := uv --no-config pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	--no-header --no-annotate --no-emit-index-url --no-emit-find-links $(UPGRADE) pyproject.toml
+	--no-header --no-annotate --no-emit-index-url --no-emit-find-links --override supply/overrides.txt $(UPGRADE) pyproject.toml
 
 lock: ## resolve the requirements anew into the locks; UPGRADE=--upgrade takes newer releases
 	$(COMPILE) --extra dev -o requirements-dev.txt
