@@ -48,7 +48,7 @@ from assay.attacks.kernel import (
     note_gradient,
     record,
 )
-from assay.attacks.threat import Ball, Norm, as_column, clip_to, sizes
+from assay.attacks.threat import Ball, BallNorm, as_column, clip_to, sizes
 
 Backend = Literal["native", "compatible", "pyautoattack"]
 
@@ -84,10 +84,6 @@ class Boundary:
     backend: Backend
     gradient: ClassVar[bool] = True
 
-    @property
-    def _norm(self) -> Norm:
-        return "Linf" if self.ball.norm == "Linf" else "L2"
-
     def __post_init__(self) -> None:
         if self.iterations < 1 or self.restarts < 1 or (self.targets is not None and self.targets < 1):
             raise ValueError("iterations, restarts and targets must be at least 1")
@@ -118,7 +114,7 @@ class Boundary:
         moved = self._moved(setting, state, offset, weights)
         state["adversarial"] = moved
         logits, values = ask(model, state, _margin(state["goal"]))
-        within = sizes(moved - images, self._norm) <= self.ball.epsilon
+        within = sizes(moved - images, self.ball.norm) <= self.ball.epsilon
         record(setting, state, logits, values, within)
         back = as_column(logits.argmax(1) != state["goal"], images)
         state["adversarial"] = torch.where(back, images + (moved - images) * self.beta, moved)
@@ -145,7 +141,7 @@ class Boundary:
 
     def _random_point(self, setting: Setting, state: State, slots: Tensor, images: Tensor) -> Tensor:
         """Draws points at half the radius."""
-        linf = self._norm == "Linf"
+        linf = self.ball.norm == "Linf"
         draw = setting.randomness.uniform if linf else setting.randomness.normal
         draws = draw(
             setting.ids_of(state["row"][slots]),
@@ -156,7 +152,7 @@ class Boundary:
             device=images.device,
         )
         direction = 2 * draws - 1 if linf else draws
-        length = as_column(sizes(direction, self._norm), images).clamp(min=TINY)
+        length = as_column(sizes(direction, self.ball.norm), images).clamp(min=TINY)
         return clip_to(images + self.ball.epsilon * direction / length * 0.5, setting.box)
 
     def _targeted(self, model: Forward, state: State) -> tuple[Tensor, Tensor]:
@@ -169,7 +165,9 @@ class Boundary:
 
     def _nearest(self, model: Forward, state: State) -> tuple[Tensor, Tensor]:
         """Returns the same for the class whose linearised boundary is the nearest."""
-        offset, weights, classes = nearest_boundary(model, state["adversarial"], state["goal"], self._norm)
+        offset, weights, classes = nearest_boundary(
+            model, state["adversarial"], state["goal"], self.ball.norm
+        )
         live = ~state["broken"]
         state["forward"] += live
         state["backward"] += live * classes
@@ -177,7 +175,7 @@ class Boundary:
 
     def _moved(self, setting: Setting, state: State, offset: Tensor, weights: Tensor) -> Tensor:
         """Returns x', one step along both ways; offset is <w, x> - b at the present point x."""
-        points, images, norm = state["adversarial"], state["images"], self._norm
+        points, images, norm = state["adversarial"], state["images"], self.ball.norm
         flat = weights.flatten(1)
         # Where logits are not finite, the point stays where it is.
         offset = offset.where(offset.isfinite(), 0.0)
@@ -222,7 +220,7 @@ def _difference(labels: Tensor, target: Tensor) -> Objective:
 
 
 def nearest_boundary(
-    model: Forward, points: Tensor, labels: Tensor, norm: Norm
+    model: Forward, points: Tensor, labels: Tensor, norm: BallNorm
 ) -> tuple[Tensor, Tensor, int]:
     """Linearises a model around points.
 
@@ -230,7 +228,7 @@ def nearest_boundary(
         model: The attacked model; in parts where it says that memory asks for it.
         points: (B, C, H, W).
         labels: The classes to get away from, (B,).
-        norm: Norm of distances.
+        norm: BallNorm of distances.
 
     Returns:
         f_s (B,), its gradient like the points, and the number of classes. Where no class has a finite
@@ -246,7 +244,7 @@ def nearest_boundary(
     return torch.cat([one[0] for one in parts]), torch.cat([one[1] for one in parts]), parts[0][2]
 
 
-def _nearest(model: Forward, points: Tensor, labels: Tensor, norm: Norm) -> tuple[Tensor, Tensor, int]:
+def _nearest(model: Forward, points: Tensor, labels: Tensor, norm: BallNorm) -> tuple[Tensor, Tensor, int]:
     points = points.detach().requires_grad_(True)
     with torch.enable_grad():
         logits = model(points)
@@ -266,6 +264,7 @@ def _nearest(model: Forward, points: Tensor, labels: Tensor, norm: Norm) -> tupl
     return offset, weights, classes
 
 
-def _dual(gradient: Tensor, norm: Norm) -> Tensor:
-    flat = gradient.flatten(1)
-    return flat.abs().sum(1) if norm == "Linf" else flat.square().sum(1).sqrt()
+def _dual(gradient: Tensor, norm: BallNorm) -> Tensor:
+    if norm == "L1":
+        return sizes(gradient, "Linf")
+    return sizes(gradient, "L1" if norm == "Linf" else "L2")

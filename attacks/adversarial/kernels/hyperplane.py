@@ -10,9 +10,11 @@ the box, and moves by min(level, m) in Linf, by min(level |w|, m) in L2, where t
 
     sum a min(level, r) = |c|      with  a = |w|, r = m  in Linf  and  a = w^2, r = m / |w|  in L2.
 
-The sum is piecewise linear: after sorting r, the level is found on the piece where it reaches |c|. Where even
-the corner of the box doesn't reach the hyperplane, the way ends in that corner. As in the reference code,
-coordinates with |w| < 1e-8 don't move in L2.
+The sum is concave and piecewise linear in the level, so Newton's method from 0 rises to the solution and
+ends on its piece after a few steps (2 or 3 on images), without the sort of the reference code. In L1 the
+coordinates of the largest |w| move first, each by all of its room, until the sum of |w| m is |c|: that order
+needs a sort. Where even the corner of the box doesn't reach the hyperplane, the way ends there. As in
+the reference code, coordinates with |w| < 1e-8 don't move in L2.
 
 Legend: B batch, D dimensions.
 """
@@ -22,13 +24,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from assay.attacks.threat import Box, Norm
+from assay.attacks.threat import BallNorm, Box
 
 MIN_WEIGHT = 1e-8
 BLOCK = 128
+# Newton's steps between two looks at whether all rows have ended: one waits for a GPU.
+STEPS_BETWEEN_LOOKS = 4
 
 
-def way_to_hyperplane(points: Tensor, weights: Tensor, offset: Tensor, norm: Norm, box: Box | None) -> Tensor:
+def way_to_hyperplane(
+    points: Tensor, weights: Tensor, offset: Tensor, norm: BallNorm, box: Box | None
+) -> Tensor:
     """Returns the shortest perturbations that bring points onto their hyperplanes.
 
     Args:
@@ -45,6 +51,11 @@ def way_to_hyperplane(points: Tensor, weights: Tensor, offset: Tensor, norm: Nor
         weights = weights.where(weights.abs() >= MIN_WEIGHT, 0.0)
     away = torch.where(offset >= 0, -1.0, 1.0)[:, None].to(weights) * weights.sign()
     size = weights.abs()
+    if norm == "L1":
+        room = torch.full_like(points, torch.inf)
+        if box is not None:
+            room = torch.where(away > 0, box[1] - points, points - box[0])
+        return away * _steepest_first(size, room, offset.abs())
     pace = torch.ones_like(size) if norm == "Linf" else size
     if box is None:
         level = offset.abs() / _positive((size * pace).sum(1))
@@ -58,19 +69,40 @@ def way_to_hyperplane(points: Tensor, weights: Tensor, offset: Tensor, norm: Nor
 
 def _level(slopes: Tensor, limits: Tensor, wanted: Tensor) -> Tensor:
     """Solves sum of slopes * min(level, limits) = wanted, (B,); huge where the sum stays below."""
-    limits, order = limits.sort(dim=1, descending=True)
-    slopes = slopes.gather(1, order)
-    # With the first k limits above the level: the slope there, and what is lost to the limits above.
-    steepness, beyond = prefix_sums(slopes), prefix_sums(slopes * limits)
-    total = beyond[:, -1:]
-    # The sum with the level at each limit; it falls from left to right.
-    reached = total - beyond + steepness * limits
-    place = (reached >= wanted[:, None]).sum(1, keepdim=True) - 1
-    held = place.clamp(min=0)
-    level = (wanted[:, None] - total + beyond.gather(1, held)) / _positive(steepness.gather(1, held))
+    level = torch.zeros_like(wanted)
+    before = torch.full_like(wanted, -1.0)
     # Not infinity: coordinates that don't move have pace 0.
     farthest = torch.finfo(level.dtype).max
-    return torch.where(place < 0, farthest, level.clamp(min=0.0)).squeeze(1)
+    for number in range(1, slopes.shape[1] + 2):  # each step but the last passes one of the limits
+        # A row with the slope of its last step is on its piece. It rests, so that others do not change it.
+        slope = (slopes * (limits > level[:, None])).sum(1)
+        moving = slope != before
+        if (number % STEPS_BETWEEN_LOOKS == 0 or level.device.type == "cpu") and not moving.any():
+            break
+        missing = wanted - (slopes * torch.minimum(level[:, None], limits)).sum(1)
+        risen = (level + missing / _positive(slope)).clamp(min=0.0)
+        # All limits are below the level, and the sum is too small.
+        risen = torch.where(slope > 0, risen, torch.where(missing > 0, farthest, level))
+        level = torch.where(moving, risen.clamp(max=farthest), level)
+        before = slope
+    return level
+
+
+def _steepest_first(size: Tensor, room: Tensor, wanted: Tensor) -> Tensor:
+    """How far each coordinate moves in L1, (B, D): by all of its room where others are less steep.
+
+    Args:
+        size: |w|, (B, D).
+        room: How far each coordinate may move, (B, D); infinite without a box.
+        wanted: |c|, (B,).
+    """
+    size, order = size.sort(dim=1, descending=True, stable=True)
+    gains = torch.where(size > 0, size * room.gather(1, order), 0.0)
+    steeper = prefix_sums(gains.clamp(max=wanted[:, None])).roll(1, 1)
+    steeper[:, :1] = 0.0
+    left = (wanted[:, None] - steeper).clamp(min=0.0)
+    moved = torch.where(size > 0, torch.minimum(left / _positive(size), room.gather(1, order)), 0.0)
+    return torch.zeros_like(moved).scatter(1, order, moved)
 
 
 def prefix_sums(values: Tensor, block: int | None = None) -> Tensor:

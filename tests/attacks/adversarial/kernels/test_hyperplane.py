@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pyautoattack.fab_projections import projection_l2, projection_linf
+from pyautoattack.fab_projections import projection_l1, projection_l2, projection_linf
 from torch import Tensor
 
 from assay.attacks.adversarial.kernels.hyperplane import prefix_sums, way_to_hyperplane
-from assay.attacks.threat import Norm
+from assay.attacks.threat import BallNorm, sizes
 
-THEIRS = {"Linf": projection_linf, "L2": projection_l2}
+THEIRS = {"Linf": projection_linf, "L2": projection_l2, "L1": projection_l1}
+DUAL: dict[BallNorm, BallNorm] = {"Linf": "L1", "L2": "L2", "L1": "Linf"}
 
 
 def cases(count: int, size: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
@@ -27,9 +28,9 @@ def cases(count: int, size: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Te
     return points.to(dtype), weights.to(dtype), offset.to(dtype)
 
 
-@pytest.mark.parametrize("norm", ["Linf", "L2"])
+@pytest.mark.parametrize("norm", THEIRS)
 @pytest.mark.parametrize("size", [2, 7, 64, 300])
-def test_equals_the_librarys(norm: Norm, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equals_the_librarys(norm: BallNorm, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
     points, weights, constant = cases(200, size, torch.float64)
     torch.set_default_dtype(torch.float64)
@@ -43,7 +44,7 @@ def test_equals_the_librarys(norm: Norm, size: int, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("norm", ["Linf", "L2"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_ends_on_the_hyperplane_or_in_a_corner_of_the_box(norm: Norm, dtype: torch.dtype) -> None:
+def test_ends_on_the_hyperplane_or_in_a_corner_of_the_box(norm: BallNorm, dtype: torch.dtype) -> None:
     points, weights, constant = cases(300, 50, dtype)
     offset = (weights * points).sum(1) - constant
     way = way_to_hyperplane(points, weights, offset, norm, (0.0, 1.0))
@@ -68,8 +69,34 @@ def test_ends_on_the_hyperplane_or_in_a_corner_of_the_box(norm: Norm, dtype: tor
     assert same[near].all()
 
 
-@pytest.mark.parametrize("norm", ["Linf", "L2"])
-def test_degenerate_hyperplanes_move_nothing(norm: Norm) -> None:
+def test_in_l1_the_steepest_coordinates_move_first_and_the_last_one_in_part() -> None:
+    points, weights, constant = cases(300, 50, torch.float64)
+    offset = (weights * points).sum(1) - constant
+    way = way_to_hyperplane(points, weights, offset, "L1", (0.0, 1.0))
+    room = torch.where(offset[:, None] * weights > 0, points, 1 - points)
+    near = offset.abs() < (weights.abs() * room).sum(1)
+    left = (weights * (points + way)).sum(1) - constant
+    assert left[near].abs().max() <= 1e-10
+    moved, whole = way.abs() > 0, (way.abs() - room).abs() <= 1e-12
+    slowest = weights.abs().masked_fill(~moved, torch.inf).amin(1)
+    steeper = weights.abs() > slowest[:, None]
+    assert 0 < int(near.sum()) < 300
+    assert whole[steeper].all()
+
+
+@pytest.mark.parametrize("norm", THEIRS)
+def test_a_way_does_not_depend_on_the_rows_beside_it(norm: BallNorm) -> None:
+    points, weights, constant = cases(60, 500, torch.float32)
+    offset = (weights * points).sum(1) - constant
+    together = way_to_hyperplane(points, weights, offset, norm, (0.0, 1.0))
+    for row in range(60):
+        one = slice(row, row + 1)
+        alone = way_to_hyperplane(points[one], weights[one], offset[one], norm, (0.0, 1.0))
+        assert torch.equal(alone, together[one])
+
+
+@pytest.mark.parametrize("norm", THEIRS)
+def test_degenerate_hyperplanes_move_nothing(norm: BallNorm) -> None:
     points = torch.tensor([[0.2, 0.0, 1.0], [0.2, 0.0, 1.0], [0.5, 0.5, 0.5]])
     weights = torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.0, 0.0, -1.0]])
     for box in ((0.0, 1.0), None):
@@ -77,13 +104,13 @@ def test_degenerate_hyperplanes_move_nothing(norm: Norm) -> None:
         assert torch.equal(way, torch.zeros_like(way))
 
 
-@pytest.mark.parametrize("norm", ["Linf", "L2"])
-def test_without_a_box(norm: Norm) -> None:
+@pytest.mark.parametrize("norm", THEIRS)
+def test_without_a_box(norm: BallNorm) -> None:
     points, weights, constant = cases(50, 20, torch.float64)
     offset = (weights * points).sum(1) - constant
     way = way_to_hyperplane(points, weights, offset, norm, None)
-    dual = weights.abs().sum(1) if norm == "Linf" else weights.square().sum(1).sqrt()
-    length = way.abs().amax(1) if norm == "Linf" else way.square().sum(1).sqrt()
+    dual = sizes(weights, DUAL[norm])
+    length = sizes(way, norm)
     torch.testing.assert_close(length, offset.abs() / dual)
     torch.testing.assert_close((weights * (points + way)).sum(1), constant)
 
