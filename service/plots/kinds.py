@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from assay.service.plots import curve, examples, heatmap, stages, tradeoff, training
+from assay.service.plots import curve, examples, heatmap, stages, strength, tradeoff, training
 from assay.service.plots.series import LabelledResults
 from assay.service.plots.theme import Spec
 
@@ -39,6 +39,7 @@ KINDS: Mapping[str, PlotKind] = {
     "heatmap": PlotKind(heatmap.TITLE, heatmap.NEEDS, heatmap.heatmap),
     "tradeoff": PlotKind(tradeoff.TITLE, tradeoff.NEEDS, tradeoff.tradeoff),
     "cost": PlotKind(tradeoff.COST_TITLE, tradeoff.COST_NEEDS, tradeoff.cost),
+    "strength": PlotKind(strength.TITLE, strength.NEEDS, strength.strength),
     "calibration": PlotKind(examples.CALIBRATION_TITLE, examples.CALIBRATION_NEEDS, examples.calibration),
     "confusion": PlotKind(examples.CONFUSION_TITLE, examples.CONFUSION_NEEDS, examples.confusion),
     "classes": PlotKind(examples.CLASSES_TITLE, examples.CLASSES_NEEDS, examples.classes),

@@ -178,10 +178,22 @@ def interval_text(metric: Metric) -> str:
     return f"{percent(metric.ci_low)} to {percent(metric.ci_high)}"
 
 
+def attack_name(row: EvaluationResult, names: Mapping[str, str]) -> str:
+    """The name of a row's attack, as `attack_labels` tells it from others."""
+    return names[_key(row)]
+
+
+def ball_text(row: EvaluationResult) -> str | None:
+    """The norm and the epsilon of an attack: "Linf, ε = 4/255"; None for a row without an epsilon."""
+    epsilon = epsilon_of(row)
+    if epsilon is None:
+        return None
+    norm = str(row.params.get(NORM, "Linf"))
+    pixels = norm == "Linf" and row.protocol in ("pixel", "paper")
+    return f"{norm}, ε = {f'{255 * epsilon:.3g}/255' if pixels else f'{epsilon:.3g}'}"
+
+
 def setting_label(row: EvaluationResult, names: Mapping[str, str]) -> str:
     """The label of a row: its attack, as `attack_labels` names it, and its epsilon."""
-    name, epsilon = names[_key(row)], epsilon_of(row)
-    if epsilon is None:
-        return name
-    pixels = row.params.get(NORM, "Linf") == "Linf" and row.protocol in ("pixel", "paper")
-    return f"{name}, ε = {f'{255 * epsilon:.3g}/255' if pixels else f'{epsilon:.3g}'}"
+    ball = ball_text(row)
+    return attack_name(row, names) if ball is None else f"{attack_name(row, names)}, {ball.split(', ')[1]}"

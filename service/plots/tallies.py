@@ -13,20 +13,23 @@ from typing import Any
 BINS = 15
 # With more classes there is no confusion matrix, and the plot of classes shows those that lose most.
 MAX_CLASSES = 50
-COLUMNS = ("label", "correct", "prediction", "confidence")
+COLUMNS = ("label", "correct", "prediction", "confidence", "clean_correct", "forward", "backward")
+# A curve of more points is thinned.
+MAX_POINTS = 200
 
 
 def tally(columns: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     """Counts of an evaluation; {} where the columns allow none.
 
     Args:
-        columns: of its outcome table, each (n,): `label`, `correct`, and perhaps `prediction`
-            and `confidence`.
+        columns: of its outcome table, each (n,): `label`, `correct`, and perhaps `prediction`,
+            `confidence`, and of an attack `clean_correct`, `forward` and `backward`.
 
     Returns:
         `classes`: {"label", "n", "correct"} for each class, by label.
         `confusion`: {"label", "prediction", "count"} for each pair that occurs, with at most 50 classes.
         `bins`: {"low", "high", "n", "confidence" (mean), "correct"} for each occupied bin of the confidence.
+        `spent`: of an attack, passes of an example and accuracy left, as of the function `spent`.
     """
     labels, correct = columns.get("label", ()), columns.get("correct", ())
     if not labels or len(labels) != len(correct) or not all(isinstance(one, int) for one in labels):
@@ -45,7 +48,40 @@ def tally(columns: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
         ]
     if bins := _bins(columns.get("confidence", ()), correct):
         found["bins"] = bins
+    if curve := spent(columns):
+        found["spent"] = curve
     return found
+
+
+def spent(columns: Mapping[str, Sequence[Any]]) -> list[tuple[float, float]]:
+    """Accuracy left by an attack where every example gets at most b passes, for rising b.
+
+    Args:
+        columns: of its outcome table: `correct`, `clean_correct`, `forward` and `backward`, each (n,); rows
+            without an attack lack one of them.
+
+    Returns:
+        Pairs of the mean of min(passes, b) over all n examples and the share that is right before the attack
+        and not broken within b passes; b are the passes of the broken examples, and last the largest of all.
+    """
+    names = ("correct", "clean_correct", "forward", "backward")
+    if any(name not in columns for name in names):
+        return []
+    rows = list(zip(*(columns[name] for name in names), strict=True))
+    passes = sorted(forward + backward for _, _, forward, backward in rows)
+    falls = Counter(f + b for now, before, f, b in rows if before and not now)
+    left, n = sum(bool(before) for _, before, _, _ in rows), len(rows)
+    if not n or passes[-1] == 0:
+        return []
+    points, place, below = [], 0, 0
+    for budget in sorted({*falls, passes[-1]}):
+        while place < n and passes[place] <= budget:
+            below += passes[place]
+            place += 1
+        left -= falls[budget]
+        points.append(((below + budget * (n - place)) / n, left / n))
+    step = max(1, math.ceil(len(points) / MAX_POINTS))
+    return [*points[:-1:step], points[-1]]
 
 
 def tally_shards(shards: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from assay.service.contract.results import (
     StageBreakdown,
 )
 from assay.service.plots.kinds import LabelledResults
-from assay.service.plots.tallies import tally
+from assay.service.plots.tallies import spent, tally
 
 
 def metric(value: float | None, n: int = 200) -> Metric:
@@ -97,6 +97,13 @@ def columns(wrong: int) -> dict[str, list[Any]]:
     }
 
 
+def attacked(cost: int) -> dict[str, list[Any]]:
+    """100 examples: 5 are wrong before the attack, 40 break, each a pass later than the one before."""
+    before = [place >= 5 for place in range(100)]
+    forward = [1 if not right else cost * min(place, 45) for place, right in enumerate(before)]
+    return {**columns(45), "clean_correct": before, "forward": forward, "backward": [0] * 100}
+
+
 TRAINING = [
     {"epoch": epoch, "loss": 2 / epoch, "accuracy": 1 - 1 / epoch, "judged_accuracy": None}
     for epoch in range(1, 6)
@@ -105,7 +112,14 @@ TRAINING = [
 
 def labelled(label: str = "a job", shift: float = 0.0) -> LabelledResults:
     return LabelledResults(
-        label, whole_results(shift), {0: tally(columns(5)), 1: tally(columns(40))}, TRAINING
+        label,
+        whole_results(shift),
+        {
+            0: tally(columns(5)),
+            1: {**tally(columns(40)), "spent": spent(attacked(1))},
+            3: {"spent": spent(attacked(8))},
+        },
+        TRAINING,
     )
 
 

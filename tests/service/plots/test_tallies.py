@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from assay.service.plots.tallies import MAX_CLASSES, tally, tally_shards
+from assay.service.plots.tallies import MAX_CLASSES, MAX_POINTS, spent, tally, tally_shards
 
 ROWS: dict[str, list[Any]] = {
     "label": [0, 0, 1, 1],
@@ -47,3 +47,29 @@ def test_shards_are_counted_together_by_what_all_have() -> None:
     assert tally_shards(parts)["classes"] == tally(ROWS)["classes"]
     assert "confusion" not in tally_shards(parts)
     assert tally_shards([]) == {}
+
+
+def test_the_accuracy_left_falls_with_the_passes_that_each_example_gets() -> None:
+    rows = {
+        "correct": [False, False, False, True],
+        "clean_correct": [False, True, True, True],
+        "forward": [1, 2, 5, 9],
+        "backward": [0, 1, 5, 7],
+    }
+    # One example is wrong from the start; b = 3, 10, 16.
+    assert spent(rows) == [((1 + 3 + 3 + 3) / 4, 0.5), ((1 + 3 + 10 + 10) / 4, 0.25), (30 / 4, 0.25)]
+    assert spent({name: rows[name] for name in ("correct", "forward", "backward")}) == []
+    assert tally({"label": [0, 0, 0, 0], **rows})["spent"] == spent(rows)
+
+
+def test_a_long_curve_is_thinned_and_keeps_its_end() -> None:
+    n = 5000
+    rows = {
+        "correct": [False] * n,
+        "clean_correct": [True] * n,
+        "forward": list(range(1, n + 1)),
+        "backward": [0] * n,
+    }
+    found = spent(rows)
+    assert len(found) <= MAX_POINTS + 1
+    assert found[-1] == ((n + 1) / 2, 0.0)

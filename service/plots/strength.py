@@ -1,0 +1,102 @@
+"""Accuracy left by each attack of one epsilon against the passes that it has spent, on the same examples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from assay.service.plots.series import LabelledResults, attack_labels, attack_name, ball_text
+from assay.service.plots.theme import Spec, Values, cycled, dashed_lines, frame, percent, with_lines
+
+TITLE = "Accuracy against passes"
+NEEDS = "one job with two attacks of one epsilon, and that ended after plots were introduced"
+# Panels of the epsilons with the most attacks.
+MAX_PANELS = 4
+
+_Curve = list[tuple[float, float]]
+
+
+def strength(jobs: Sequence[LabelledResults]) -> Spec | None:
+    """A staircase for each attack, those of one norm and epsilon in one panel; None without two of them.
+
+    A point (x, y) says that y of the examples hold out where each gets at most so many passes, forward and
+    backward together, that the mean over all examples is x.
+    """
+    if len(jobs) != 1:
+        return None
+    job = jobs[0]
+    rows = job.results.evaluations
+    names = attack_labels(rows)
+    panels: dict[str, dict[str, _Curve]] = {}
+    for place, tallied in sorted(job.tallies.items()):
+        points = tallied.get("spent")
+        if place < len(rows) and points and (heading := ball_text(rows[place])) is not None:
+            panels.setdefault(heading, {})[attack_name(rows[place], names)] = points
+    chosen = {heading: found for heading, found in panels.items() if len(found) > 1}
+    if not chosen:
+        return None
+    most = sorted(chosen, key=lambda heading: -len(chosen[heading]))[:MAX_PANELS]
+    order = list(dict.fromkeys(name for heading in most for name in chosen[heading]))
+    built = [_panel(heading, chosen[heading], order) for heading in chosen if heading in most]
+    sentences = [
+        f"{heading}: "
+        + ", ".join(
+            f"{name} {percent(points[-1][1])} with {points[-1][0]:.4g}" for name, points in found.items()
+        )
+        for heading, found in chosen.items()
+        if heading in most
+    ]
+    description = f"{TITLE}, per example: {'; '.join(sentences)}."
+    body: Spec = {"vconcat": built}
+    subtitle = job.label
+    if len(built) == 1:
+        body = {name: value for name, value in built[0].items() if name != "title"}
+        subtitle = f"{subtitle}: {next(iter(chosen))}"
+    return frame("strength", TITLE, body, description=description, subtitle=subtitle)
+
+
+def _panel(heading: str, curves: dict[str, _Curve], order: Sequence[str]) -> Spec:
+    points: Values = [
+        {"attack": name, "passes": x, "accuracy": y, "place": place}
+        for name, curve in curves.items()
+        for place, (x, y) in enumerate(curve)
+        if x > 0
+    ]
+    ends = [max(own, key=lambda point: point["place"]) for own in _by_attack(points)]
+    told = cycled("attack", order, title="Attack")
+    x: Spec = {
+        "field": "passes",
+        "type": "quantitative",
+        "title": "Passes per example",
+        "scale": {"type": "log"},
+        "axis": {"tickCount": 5, "format": "~s"},
+    }
+    y: Spec = {
+        "field": "accuracy",
+        "type": "quantitative",
+        "title": "Accuracy left",
+        "scale": {"domain": [0, 1]},
+        "axis": {"format": ".0%", "tickCount": 6},
+    }
+    tooltip = [
+        {"field": "attack", "type": "nominal"},
+        {"field": "passes", "type": "quantitative", "title": "passes per example", "format": ".4~g"},
+        {"field": "accuracy", "type": "quantitative", "format": ".1%"},
+    ]
+    dots: Spec = {
+        "data": {"values": ends},
+        "mark": {"type": "point", "filled": True, "size": 45, "opacity": 1},
+        "encoding": {"x": x, "y": y, "color": told["color"], "shape": told["shape"], "tooltip": tooltip},
+    }
+    encoding: Spec = {"x": x, "y": y, "color": told["color"], "order": {"field": "place"}, "tooltip": tooltip}
+    return {
+        "title": {"text": heading, "fontWeight": "normal", "fontSize": 10, "offset": 10},
+        "data": {"values": with_lines(points, "attack", order)},
+        "layer": [*dashed_lines(len(order), encoding, interpolate="step-after"), dots],
+    }
+
+
+def _by_attack(points: Values) -> list[Values]:
+    found: dict[str, Values] = {}
+    for point in points:
+        found.setdefault(point["attack"], []).append(point)
+    return list(found.values())
