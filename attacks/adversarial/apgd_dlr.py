@@ -17,7 +17,7 @@ from typing import Annotated
 from annotated_types import Interval
 
 from assay.attacks.adversarial.kernels.auto_pgd import Backend, auto_pgd
-from assay.attacks.adversarial.kernels.losses import DLR
+from assay.attacks.adversarial.kernels.losses import Untargeted
 from assay.attacks.kernel import Attack
 from assay.attacks.threat import IMAGE_OR_SERIES, Ball, Fraction, Norm
 
@@ -75,7 +75,7 @@ def apgd_dlr(
     """
     return auto_pgd(
         "apgd_dlr",
-        DLR(),
+        Untargeted("dlr"),
         Ball(norm, epsilon),
         steps=steps,
         restarts=restarts,

@@ -9,16 +9,23 @@ those of AutoAttack, version "standard". See `auto_pgd.py` for what differs from
     s       = 2 epsilon at first, halved, from the best point so far, where the loss stalls
     P projects onto the ball and the range of pixels;    direction = sign in Linf, g / |g|_2 in L2
     loss    = -(z_y - z_t) / (z_1 - (z_3 + z_4) / 2),    t the target, z_1 >= z_2 >= ... the ordered logits
+            or z_t - z_y with `loss` margin
+
+`order` malt (Melamed et al. 2024, arXiv 2407.02240; `kernels/malt.py`) begins with the classes that a linear
+model of the network at the image would reach first: it finds them among the `candidates` classes with the
+highest logits, at the price of one backward pass for each.
+
+    d_t = (z_y - z_t) / |grad_x (z_t - z_y)|_q,    smallest first,    q = 1 in Linf, 2 in L2
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from annotated_types import Interval
 
 from assay.attacks.adversarial.kernels.auto_pgd import Backend, auto_pgd
-from assay.attacks.adversarial.kernels.losses import TargetedDLR
+from assay.attacks.adversarial.kernels.losses import Targeted, TargetedLossName
 from assay.attacks.kernel import Attack
 from assay.attacks.threat import IMAGE_OR_SERIES, Ball, Fraction, Norm
 
@@ -39,12 +46,23 @@ PAPER = (
 )
 # Maximum over backends: the native kernel takes one pass fewer per run. Fewer classes mean fewer runs.
 PASSES = (
-    "params.targets * params.restarts * (params.steps + 2) + 1",
-    "params.targets * params.restarts * (params.steps + 1)",
+    "params.targets * params.restarts * (params.steps + 2) + 1 + (params.order == 'malt')",
+    "params.targets * params.restarts * (params.steps + 1) + params.candidates * (params.order == 'malt')",
 )
 RULES = (
     *IMAGE_OR_SERIES,
-    ("data.classes >= 4", "the targeted DLR loss needs at least 4 classes"),
+    (
+        "params.loss != 'dlr' or data.classes >= 4",
+        "the targeted DLR loss needs at least 4 classes; loss margin needs 2",
+    ),
+    (
+        "params.backend != 'pyautoattack' or params.loss == 'dlr' and params.order == 'logits'",
+        "the library has the loss dlr and the order of the logits only",
+    ),
+    (
+        "params.order == 'logits' or params.candidates >= params.targets",
+        "candidates must be at least targets",
+    ),
 )
 
 
@@ -56,6 +74,9 @@ def apgd_t(
     targets: Annotated[int, Interval(ge=1, le=100_000)] = 9,
     restarts: Annotated[int, Interval(ge=1, le=10_000)] = 1,
     rho: Annotated[float, Interval(ge=0, le=1)] = 0.75,
+    loss: TargetedLossName = "dlr",
+    order: Literal["logits", "malt"] = "logits",
+    candidates: Annotated[int, Interval(ge=1, le=100_000)] = 9,
     backend: Backend = "native",
 ) -> Attack:
     """Auto-PGD on the targeted DLR loss, for one wrong class after the other.
@@ -69,16 +90,23 @@ def apgd_t(
         restarts: How many random starts for each of them; an example stops at the first success (`pixel`).
         rho: The step size is halved where the loss rose in at most this share of the steps since the last
             checkpoint.
+        loss: The targeted DLR loss, or the difference of the two logits.
+        order: Targets by their logits on the unattacked image, or by their distance in a linear model.
+        candidates: Among how many classes `malt` chooses its targets; all wrong ones where there are fewer.
         backend: Our kernel with draws of its own, our kernel with the library's draws, or the library.
 
     Raises:
-        ValueError: If a value is out of its range, or there are fewer than 4 classes.
+        ValueError: If a value is out of its range, or there are too few classes for the loss.
     """
     if targets < 1:
         raise ValueError(f"targets is {targets}, it must be at least 1")
+    if order == "malt" and candidates < targets:
+        raise ValueError(f"candidates is {candidates}, it must be at least targets, {targets}")
+    if backend == "pyautoattack" and (loss, order) != ("dlr", "logits"):
+        raise ValueError(f"pyautoattack has the loss dlr and the order logits, not {loss} and {order}")
     return auto_pgd(
         "apgd_t",
-        TargetedDLR(targets),
+        Targeted(targets, loss, candidates if order == "malt" else 0),
         Ball(norm, epsilon),
         steps=steps,
         restarts=restarts,

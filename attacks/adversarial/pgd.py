@@ -8,7 +8,11 @@ last one of each restart.
     Linf    x' = clip(x0 + P(x + s sign(g) - x0)),     P clips every value to [-epsilon, epsilon]
     L2      x' = clip(x0 + P(x + s g / |g|_2 - x0)),   P scales to a norm of at most epsilon
     g = the gradient of the loss at x;    s = step_size, or relative_step_size epsilon
+    loss = -log p_y (ce), max_{i != y} z_i - z_y (margin), -(z_y - max_{i != y} z_i) / (z_1 - z_3) (dlr),
+           -log softmax(10 z / [z_1 - z_2])_y (mifpe), max_{i != y} p_i - p_y (pma)
     from x = clip(x0 + P(u)), u ~ U(-epsilon, epsilon); from x0 without `random_start`
+
+with the logits z, z_1 >= z_2 >= ... in order, p = softmax(z), the label y. Sources: `kernels/losses.py`.
 
 The defaults are those of the released code of RPC-Attention: 20 steps of 0.15 * epsilon.
 """
@@ -19,6 +23,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Interval
 
+from assay.attacks.adversarial.kernels.losses import LossName
 from assay.attacks.adversarial.kernels.projected_ascent import Ascent
 from assay.attacks.adversarial.kernels.targeting import Goal, TargetRule
 from assay.attacks.adversarial.libraries.cleverhans import cleverhans_pgd, native_only
@@ -52,6 +57,9 @@ RULES = (
         "cleverhans allows no relative_step_size above 1",
     ),
     ("params.backend == 'native' or params.eot == 1", "eot needs backend 'native'"),
+    ("params.backend == 'native' or params.loss == 'ce'", "cleverhans has the loss ce only"),
+    ("not params.targeted or params.loss == 'ce'", "a targeted attack lowers the cross-entropy: loss ce"),
+    ("params.loss != 'dlr' or data.classes >= 3", "the DLR loss needs at least 3 classes"),
 )
 
 
@@ -69,6 +77,7 @@ def pgd(
     target_class: Annotated[int, Ge(0)] | None = None,
     cycle_detection: bool = True,
     eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
+    loss: LossName = "ce",
     backend: Literal["native", "cleverhans"] = "native",
 ) -> Attack:
     """Many small gradient steps, projected onto the ball of radius epsilon after each.
@@ -92,6 +101,8 @@ def pgd(
             not with `eot` above 1, which is for random models.
         eot: Over how many passes each gradient is averaged, for models that answer at random (expectation
             over transformation). Native only.
+        loss: What an untargeted attack raises: cross-entropy, margin of the logits, difference of logits
+            ratio, cross-entropy of rescaled logits, or margin of the probabilities. Native only, but for ce.
         backend: Our kernel, or the library's function (which looks at the last iterate only).
 
     Raises:
@@ -99,10 +110,12 @@ def pgd(
     """
     if steps < 1 or restarts < 1 or eot < 1:
         raise ValueError(f"steps ({steps}), restarts ({restarts}) and eot ({eot}) must be at least 1")
-    ball, goal = Ball(norm, epsilon), Goal(targeted, target, target_class)
+    ball, goal = Ball(norm, epsilon), Goal(targeted, target, target_class, loss)
     step = relative_step_size * epsilon if step_size is None else step_size
     if backend == "cleverhans":
         native_only(eot)
+        if loss != "ce":
+            raise ValueError(f"cleverhans has the loss ce only, not {loss}")
         return cleverhans_pgd(
             ball, goal, step_size=step, steps=steps, random_start=random_start, restarts=restarts
         )

@@ -49,6 +49,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "fab_t": {"iterations": 6, "targets": 3},
     "spsa": {"samples": 32},
     "autoattack": {"version": "custom", "stages": ["apgd_ce", "square"], "queries": 50},
+    "apgd": {"steps": 10},
     "transfer": {"job": "another", "steps": 10},
 }
 

@@ -19,6 +19,8 @@ Deviations from that code, none of which changes which examples break: the last 
 pass, a slot goes on to its next target by itself, and the iterate that is kept is the first misclassified one
 (the code keeps the last). Besides, a gradient that is not finite counts as zero.
 
+With `malt` the order of the targets is not that of the logits (`malt.py`).
+
 Every iterate counts, also in the `paper` protocol, where the papers have no such attack: there the point with
 the highest loss of all runs is kept, and nothing is clipped.
 
@@ -35,7 +37,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from assay.attacks.adversarial.kernels.losses import Loss
+from assay.attacks.adversarial.kernels.losses import Loss, Targeted
+from assay.attacks.adversarial.kernels.malt import linear_distances, nearest_first
 from assay.attacks.adversarial.libraries.pyautoattack_apgd import LibraryAutoPGD
 from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, begin, evaluate, record
 from assay.attacks.threat import Ball, as_column, clip_to
@@ -106,6 +109,7 @@ class AutoPGD:
         target        (CPU) number of the present target
         fresh         (CPU) the next step begins a run
         targets       the targets of all runs, (B, T)
+        unordered     (CPU) the targets are still candidates, in the order of the logits; only for `malt`
         aim           the present target, (B,)
         previous      the iterate before the last move; at the start of a run the iterate itself
         run_best, run_gradient, run_loss      the point with the highest loss of this run
@@ -140,6 +144,7 @@ class AutoPGD:
         """Returns the state of new slots, at the first random start."""
         images, n = examples.images, len(examples.rows)
         targets = self.loss.targets(examples.labels, examples.logits)
+        late = {"unordered": torch.ones(n, dtype=torch.bool)} if self._candidates else {}
         zero = torch.zeros_like(examples.rows)
         first = self._first_iterate(setting, examples.rows, zero, zero, images)
         level = torch.zeros(n, dtype=torch.float64, device=images.device)
@@ -157,12 +162,15 @@ class AutoPGD:
             "checked_loss": level,
             "halved": torch.ones_like(examples.labels, dtype=torch.bool),
             "step_size": level.to(images.dtype),
+            **late,
         }
 
     def step(self, setting: Setting, model: Forward, state: State) -> None:
         """Evaluates the present iterates; moves on, begins the next run, or ends."""
         if state["fresh"].any():
             self._begin_runs(setting, state)
+        if self._candidates and state["unordered"].any():
+            self._order(model, state)
         final = state["iteration"] >= self.steps
         objective = self.loss.objective(state["goal"], state["aim"])
         logits, values, gradient = evaluate(model, state, objective, ~final, self.eot)
@@ -176,6 +184,25 @@ class AutoPGD:
             self._move(setting, state, gradient, begun, ~final if over else None)
         if over:
             self._end_runs(state, final)
+
+    @property
+    def _candidates(self) -> int:
+        return self.loss.candidates if isinstance(self.loss, Targeted) else 0
+
+    def _order(self, model: Forward, state: State) -> None:
+        """Puts the nearest classes of the linear model first: one forward pass, a backward pass for each."""
+        slots = state["unordered"].nonzero().flatten()
+        index = slots.to(state["images"].device)
+        images, labels, candidates = (state[key][index] for key in ("images", "goal", "targets"))
+        distances = linear_distances(model, images, labels, candidates, self.ball.norm)
+        ordered = nearest_first(candidates, distances, candidates.shape[1])
+        state["targets"] = state["targets"].index_copy(0, index, ordered)
+        state["aim"] = state["aim"].index_copy(0, index, ordered[:, 0])
+        state["forward"] = state["forward"].index_add(0, index, torch.ones_like(labels))
+        state["backward"] = state["backward"].index_add(
+            0, index, torch.full_like(labels, candidates.shape[1])
+        )
+        state["unordered"] = torch.zeros_like(state["unordered"])
 
     def _remember(self, state: State, values: Tensor, gradient: Tensor, begun: Tensor | None) -> None:
         """Notes whether the loss rose, and the best point of the run; begins the count of a new run.
@@ -268,8 +295,9 @@ class AutoPGD:
         over = state["restart"] == self.restarts
         state["target"] += over
         state["restart"][over] = 0
-        state["done"] |= state["target"] >= state["targets"].shape[1]
-        state["target"].clamp_(max=state["targets"].shape[1] - 1)
+        count = min(self.loss.count, state["targets"].shape[1]) if isinstance(self.loss, Targeted) else 1
+        state["done"] |= state["target"] >= count
+        state["target"].clamp_(max=count - 1)
         state["fresh"] = final & ~state["done"]
 
     def _begin_runs(self, setting: Setting, state: State) -> None:

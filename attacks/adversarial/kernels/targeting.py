@@ -7,8 +7,8 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
+from assay.attacks.adversarial.kernels.losses import LossName, cross_entropy, untargeted
 from assay.attacks.kernel import Examples, Objective, Setting
 
 TargetRule = Literal["least_likely", "random", "next"]
@@ -27,17 +27,23 @@ class Goal:
         rule: `least_likely` is the class with the lowest logit on the unattacked image, `random` one that is
             drawn once per example, `next` the class after the label; never the label itself.
         target_class: One target for all examples instead of a rule. Examples of that very class get `next`.
+        loss: What an untargeted attack raises.
     """
 
     targeted: bool = False
     rule: TargetRule = "least_likely"
     target_class: int | None = None
+    loss: LossName = "ce"
 
     def __post_init__(self) -> None:
         if self.rule not in get_args(TargetRule):
             raise ValueError(f"target is {self.rule!r}, allowed are {', '.join(get_args(TargetRule))}")
         if self.target_class is not None and self.target_class < 0:
             raise ValueError(f"target_class is {self.target_class}, it must be at least 0")
+        if self.loss not in get_args(LossName):
+            raise ValueError(f"loss is {self.loss!r}, allowed are {', '.join(get_args(LossName))}")
+        if self.targeted and self.loss != "ce":
+            raise ValueError(f"a targeted attack lowers the cross-entropy: its loss is ce, not {self.loss}")
 
     def choose(self, setting: Setting, examples: Examples) -> Tensor:
         """Returns the class whose cross-entropy is raised (untargeted) or lowered, (B,)."""
@@ -62,13 +68,10 @@ class Goal:
         return (examples.labels + 1 + (draws * (classes - 1)).long()) % classes
 
     def objective(self, goal: Tensor) -> Objective:
-        """Returns the objective: the goal's cross-entropy, or its negative where it is a target."""
-        sign = -1.0 if self.targeted else 1.0
-
-        def value(logits: Tensor) -> Tensor:
-            return sign * functional.cross_entropy(logits, goal, reduction="none")
-
-        return value
+        """Returns the objective: the loss of the goal, or the negative cross-entropy where it is a target."""
+        if self.targeted:
+            return lambda logits: -cross_entropy(logits, goal)
+        return untargeted(self.loss, goal)
 
     def _given_class(self, labels: Tensor, classes: int) -> Tensor:
         assert self.target_class is not None

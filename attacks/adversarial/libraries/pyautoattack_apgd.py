@@ -20,11 +20,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from assay.attacks.adversarial.kernels.losses import DLR, CrossEntropy, Loss, TargetedDLR
+from assay.attacks.adversarial.kernels.losses import Loss, Untargeted
 from assay.attacks.kernel import Examples, Forward, Setting, State, begin, note_gradient, record
 from assay.attacks.threat import Ball, as_column
-
-LOSSES = {CrossEntropy: "ce", DLR: "dlr", TargetedDLR: "dlr-targeted"}
 
 # It warns of zero gradients, which are counted here.
 _SILENT = logging.Logger("pyautoattack", logging.CRITICAL + 1)
@@ -149,7 +147,6 @@ class LibraryAutoPGD:
     def _attack(self, model: Forward, target: Tensor, width: float) -> Any:
         from pyautoattack.autopgd_base import APGDAttack, APGDAttack_targeted
 
-        loss = LOSSES[type(self.loss)]
         common = {
             "n_iter": self.steps,
             "norm": self.ball.norm,
@@ -158,8 +155,8 @@ class LibraryAutoPGD:
             "rho": self.rho,
             "logger": _SILENT,
         }
-        if loss != "dlr-targeted":
-            return APGDAttack(model, loss=loss, **common)
+        if isinstance(self.loss, Untargeted):
+            return APGDAttack(model, loss=self.loss.name, **common)
         attack = APGDAttack_targeted(model, **common)
         attack.y_target = target
         return attack

@@ -1,0 +1,84 @@
+"""Auto-PGD on a loss of choice.
+
+Croce and Hein 2020, "Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse Parameter-free
+Attacks", algorithm 1, which names no loss. With `loss` ce or dlr it is `apgd_ce` or `apgd_dlr` with random
+starts of its own; those two keep the names and the backends that they have in AutoAttack.
+
+    x_{k+1} = P(x_k + 0.75 (P(x_k + s direction(gradient)) - x_k) + 0.25 (x_k - x_{k-1}))
+    s       = 2 epsilon at first, halved, from the best point so far, where the loss stalls
+    P projects onto the ball and the range of pixels;    direction = sign in Linf, g / |g|_2 in L2
+    loss    = -log p_y (ce), max_{i != y} z_i - z_y (margin), -(z_y - max_{i != y} z_i) / (z_1 - z_3) (dlr),
+              -log softmax(10 z / [z_1 - z_2])_y (mifpe), max_{i != y} p_i - p_y (pma)
+
+with the logits z, z_1 >= z_2 >= ... in order, p = softmax(z), the label y. Sources, and where losses fail:
+`kernels/losses.py`. The authors of mifpe and pma run them with other schedules of the step size.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from annotated_types import Interval
+
+from assay.attacks.adversarial.kernels.auto_pgd import auto_pgd
+from assay.attacks.adversarial.kernels.losses import LossName, Untargeted
+from assay.attacks.kernel import Attack
+from assay.attacks.threat import IMAGE_OR_SERIES, Ball, Fraction, Norm
+
+__all__ = ["apgd"]
+
+TASKS = ("classification", "series")
+THREAT = {"knowledge": "white_box", "search": "iterative"}
+TABLE = "attack"
+PAPER = (
+    "Croce and Hein 2020, Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse "
+    "Parameter-free Attacks"
+)
+PASSES = (
+    "params.restarts * (params.steps * params.eot + 1) + 1",
+    "params.restarts * params.steps * params.eot",
+)
+RULES = (
+    IMAGE_OR_SERIES[0],
+    ("params.loss != 'dlr' or data.classes >= 3", "the DLR loss needs at least 3 classes"),
+)
+
+
+def apgd(
+    *,
+    epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 8 / 255,
+    norm: Norm = "Linf",
+    steps: Annotated[int, Interval(ge=1, le=100_000)] = 100,
+    restarts: Annotated[int, Interval(ge=1, le=10_000)] = 1,
+    rho: Annotated[float, Interval(ge=0, le=1)] = 0.75,
+    eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
+    loss: LossName = "margin",
+) -> Attack:
+    """Auto-PGD on a loss of choice: momentum, and a step size that is halved where it gets nowhere.
+
+    Args:
+        epsilon: Radius: in pixel units in `pixel`, in units of the normalised images in `paper`; of time
+            series in standard deviations of each feature over the training set.
+        norm: Norm of the ball and of the steps.
+        steps: Gradient steps in each restart.
+        restarts: How many random starts; an example stops at the first success (`pixel`).
+        rho: The step size is halved where the loss rose in at most this share of the steps since the last
+            checkpoint.
+        eot: Over how many passes each gradient is averaged, for models that answer at random (expectation
+            over transformation).
+        loss: Cross-entropy, margin of the logits, difference of logits ratio, cross-entropy of rescaled
+            logits, or margin of the probabilities.
+
+    Raises:
+        ValueError: If a value is out of its range, or there are too few classes for the loss.
+    """
+    return auto_pgd(
+        "apgd",
+        Untargeted(loss),
+        Ball(norm, epsilon),
+        steps=steps,
+        restarts=restarts,
+        rho=rho,
+        eot=eot,
+        backend="native",
+    )
