@@ -246,7 +246,7 @@ def _of_classes(row: Row) -> Iterator[Warning]:
         evidence = {"targets": targets, "classes": classes}
         yield Warning(code="fewer_classes_than_targets", message=message, evidence=evidence)
     needed = max((threat.needs_classes or 0 for threat in threats), default=0)
-    if classes < needed:
+    if classes < needed and row.params.get("loss", "dlr") == "dlr":
         message = (
             f"the DLR loss of {row.name} needs {needed} classes, there are {classes}: it is not defined;"
             " use attacks on the cross-entropy or the margin (apgd_ce, square)"
