@@ -20,8 +20,12 @@ from torch import Tensor
 
 Norm = Literal["Linf", "L2"]
 """Norms that users of an attack may choose."""
+LpNorm = Literal["Linf", "L2", "L1"]
+"""Norms of the attacks of AutoAttack."""
 BallNorm = Literal["Linf", "L2", "L1"]
-"""Norms of a perturbation. L1 is for dedicated attacks."""
+"""Norms of a perturbation."""
+DUAL: dict[BallNorm, BallNorm] = {"Linf": "L1", "L2": "L2", "L1": "Linf"}
+"""Norm of a gradient that says by how much a step of length 1 raises a linear function at the most."""
 Fraction = Annotated[float, "fraction"]
 """Number that JSON may also give as text: `"8/255"`. Components receive the float."""
 
@@ -118,6 +122,15 @@ class L1Ball(Ball):
         laplace = _laplace(direction)
         shell = radius.pow(1 / direction[0].numel()) * self.epsilon
         return laplace * as_column(shell / sizes(laplace, "L1"), laplace)
+
+
+def lp_ball(norm: LpNorm, epsilon: float) -> Ball:
+    """The ball of this norm and radius.
+
+    Raises:
+        ValueError: If the norm is unknown, or epsilon is negative or not finite.
+    """
+    return L1Ball(epsilon) if norm == "L1" else Ball(norm, epsilon)
 
 
 def steepest(gradient: Tensor, norm: BallNorm) -> Tensor:

@@ -20,10 +20,10 @@ from typing import Annotated
 
 from annotated_types import Interval
 
-from assay.attacks.adversarial.kernels.auto_pgd import auto_pgd
+from assay.attacks.adversarial.kernels.auto_pgd_by_norm import auto_pgd
 from assay.attacks.adversarial.kernels.losses import LossName, Untargeted
 from assay.attacks.kernel import Attack
-from assay.attacks.threat import IMAGE_OR_SERIES, Ball, Fraction, Norm
+from assay.attacks.threat import IMAGE_OR_SERIES, Fraction, LpNorm, lp_ball
 
 __all__ = ["apgd"]
 
@@ -35,11 +35,12 @@ PAPER = (
     "Parameter-free Attacks"
 )
 PASSES = (
-    "params.restarts * (params.steps * params.eot + 1) + 1",
+    "params.restarts * (params.steps * params.eot + 1 + 2 * (params.norm == 'L1')) + 1",
     "params.restarts * params.steps * params.eot",
 )
 RULES = (
     IMAGE_OR_SERIES[0],
+    ("params.norm != 'L1' or params.steps >= 5", "in L1 steps must be at least 5"),
     ("params.loss != 'dlr' or data.classes >= 3", "the DLR loss needs at least 3 classes"),
 )
 
@@ -47,7 +48,7 @@ RULES = (
 def apgd(
     *,
     epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 8 / 255,
-    norm: Norm = "Linf",
+    norm: LpNorm = "Linf",
     steps: Annotated[int, Interval(ge=1, le=100_000)] = 100,
     restarts: Annotated[int, Interval(ge=1, le=10_000)] = 1,
     rho: Annotated[float, Interval(ge=0, le=1)] = 0.75,
@@ -75,7 +76,7 @@ def apgd(
     return auto_pgd(
         "apgd",
         Untargeted(loss),
-        Ball(norm, epsilon),
+        lp_ball(norm, epsilon),
         steps=steps,
         restarts=restarts,
         rho=rho,

@@ -16,10 +16,11 @@ from typing import Annotated
 
 from annotated_types import Interval
 
-from assay.attacks.adversarial.kernels.auto_pgd import Backend, auto_pgd
+from assay.attacks.adversarial.kernels.auto_pgd import Backend
+from assay.attacks.adversarial.kernels.auto_pgd_by_norm import auto_pgd
 from assay.attacks.adversarial.kernels.losses import Untargeted
 from assay.attacks.kernel import Attack
-from assay.attacks.threat import IMAGE_OR_SERIES, Ball, Fraction, Norm
+from assay.attacks.threat import IMAGE_OR_SERIES, Fraction, LpNorm, lp_ball
 
 __all__ = ["apgd_dlr"]
 
@@ -37,11 +38,12 @@ PAPER = (
 )
 # Maximum over backends: the native kernel takes `eot` passes fewer per run.
 PASSES = (
-    "params.restarts * ((params.steps + 1) * params.eot + 1) + 1",
-    "params.restarts * (params.steps + 1) * params.eot",
+    "params.restarts * ((params.steps + 1 + 2 * (params.norm == 'L1')) * params.eot + 1) + 1",
+    "params.restarts * (params.steps + 1 + 2 * (params.norm == 'L1')) * params.eot",
 )
 RULES = (
     *IMAGE_OR_SERIES,
+    ("params.norm != 'L1' or params.steps >= 5", "in L1 steps must be at least 5"),
     ("data.classes >= 3", "the DLR loss needs at least 3 classes"),
 )
 
@@ -49,7 +51,7 @@ RULES = (
 def apgd_dlr(
     *,
     epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 8 / 255,
-    norm: Norm = "Linf",
+    norm: LpNorm = "Linf",
     steps: Annotated[int, Interval(ge=1, le=100_000)] = 100,
     restarts: Annotated[int, Interval(ge=1, le=10_000)] = 1,
     rho: Annotated[float, Interval(ge=0, le=1)] = 0.75,
@@ -76,7 +78,7 @@ def apgd_dlr(
     return auto_pgd(
         "apgd_dlr",
         Untargeted("dlr"),
-        Ball(norm, epsilon),
+        lp_ball(norm, epsilon),
         steps=steps,
         restarts=restarts,
         rho=rho,

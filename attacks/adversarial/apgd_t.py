@@ -24,10 +24,11 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval
 
-from assay.attacks.adversarial.kernels.auto_pgd import Backend, auto_pgd
+from assay.attacks.adversarial.kernels.auto_pgd import Backend
+from assay.attacks.adversarial.kernels.auto_pgd_by_norm import auto_pgd
 from assay.attacks.adversarial.kernels.losses import Targeted, TargetedLossName
 from assay.attacks.kernel import Attack
-from assay.attacks.threat import IMAGE_OR_SERIES, Ball, Fraction, Norm
+from assay.attacks.threat import IMAGE_OR_SERIES, Fraction, LpNorm, lp_ball
 
 __all__ = ["apgd_t"]
 
@@ -46,11 +47,14 @@ PAPER = (
 )
 # Maximum over backends: the native kernel takes one pass fewer per run. Fewer classes mean fewer runs.
 PASSES = (
-    "params.targets * params.restarts * (params.steps + 2) + 1 + (params.order == 'malt')",
-    "params.targets * params.restarts * (params.steps + 1) + params.candidates * (params.order == 'malt')",
+    "params.targets * params.restarts * (params.steps + 2 + 2 * (params.norm == 'L1')) + 1"
+    " + (params.order == 'malt')",
+    "params.targets * params.restarts * (params.steps + 1 + 2 * (params.norm == 'L1'))"
+    " + params.candidates * (params.order == 'malt')",
 )
 RULES = (
     *IMAGE_OR_SERIES,
+    ("params.norm != 'L1' or params.steps >= 5", "in L1 steps must be at least 5"),
     (
         "params.loss != 'dlr' or data.classes >= 4",
         "the targeted DLR loss needs at least 4 classes; loss margin needs 2",
@@ -69,7 +73,7 @@ RULES = (
 def apgd_t(
     *,
     epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 8 / 255,
-    norm: Norm = "Linf",
+    norm: LpNorm = "Linf",
     steps: Annotated[int, Interval(ge=1, le=100_000)] = 100,
     targets: Annotated[int, Interval(ge=1, le=100_000)] = 9,
     restarts: Annotated[int, Interval(ge=1, le=10_000)] = 1,
@@ -107,7 +111,7 @@ def apgd_t(
     return auto_pgd(
         "apgd_t",
         Targeted(targets, loss, candidates if order == "malt" else 0),
-        Ball(norm, epsilon),
+        lp_ball(norm, epsilon),
         steps=steps,
         restarts=restarts,
         rho=rho,

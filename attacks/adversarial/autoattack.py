@@ -4,6 +4,7 @@ Croce and Hein 2020, "Reliable Evaluation of Adversarial Robustness with an Ense
 Attacks", section 5 and the authors' released versions:
 
     standard    APGD-CE, APGD-T (9 targets), FAB-T (9 targets), 100 iterations each, Square with 5000 queries
+                in L1 (Croce and Hein 2021) APGD-CE with 5 restarts, APGD-T with 5 targets
     rand        APGD-CE and APGD-DLR with 20 passes per gradient, for models that draw random numbers
     custom      the given stages
 
@@ -34,7 +35,7 @@ from assay.attacks.adversarial.fab_t import fab_t
 from assay.attacks.adversarial.square import square
 from assay.attacks.ensemble import Ensemble
 from assay.attacks.kernel import Attack
-from assay.attacks.threat import Fraction, Norm
+from assay.attacks.threat import Fraction, LpNorm
 
 __all__ = ["autoattack"]
 
@@ -49,7 +50,10 @@ TABLE = "attack"
 PAPER = "Croce and Hein 2020, Reliable Evaluation of Adversarial Robustness with an Ensemble (AutoAttack)"
 # Passes of `standard` with 9 targets, the most except for long custom lists: one loading pass per stage, then
 # APGD-CE, APGD-T, FAB-T and Square.
-PASSES = ("4 + 101 + 9 * 101 + 9 * 202 + 5003", "100 + 9 * 100 + 9 * 200")
+PASSES = (
+    "4 + 101 + 9 * 101 + 9 * 202 + 5003 + 4 * 103 * (params.norm == 'L1')",
+    "100 + 9 * 100 + 9 * 200 + 4 * 103 * (params.norm == 'L1')",
+)
 # A worst case over stages, each on the examples left by those before, under any protocol of the job.
 PROTOCOLS = ("pixel",)
 RULES = (
@@ -86,7 +90,7 @@ EOT = 20
 def autoattack(
     *,
     epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 8 / 255,
-    norm: Norm = "Linf",
+    norm: LpNorm = "Linf",
     version: Literal["standard", "rand", "custom"] = "standard",
     stages: Annotated[list[StageName], Len(1, 20)] | None = None,
     queries: Annotated[int, Interval(ge=1, le=1_000_000)] = 5000,
@@ -108,11 +112,12 @@ def autoattack(
     if (version == "custom") != (stages is not None):
         raise ValueError("version 'custom' needs stages, and stages need version 'custom'")
     eot = EOT if version == "rand" else 1
+    sparse = norm == "L1"
     common = {"epsilon": epsilon, "norm": norm, "backend": backend}
     made: dict[str, Callable[[], Attack]] = {
-        "apgd_ce": lambda: apgd_ce(**common, eot=eot),  # type: ignore[arg-type]
+        "apgd_ce": lambda: apgd_ce(**common, eot=eot, restarts=5 if sparse else 1),  # type: ignore[arg-type]
         "apgd_dlr": lambda: apgd_dlr(**common, eot=eot),  # type: ignore[arg-type]
-        "apgd_t": lambda: apgd_t(**common),  # type: ignore[arg-type]
+        "apgd_t": lambda: apgd_t(**common, targets=5 if sparse else 9),  # type: ignore[arg-type]
         "fab": lambda: fab(**common),  # type: ignore[arg-type]
         "fab_t": lambda: fab_t(**common),  # type: ignore[arg-type]
         "square": lambda: square(**common, queries=queries),  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from annotated_types import Interval
 from assay.attacks.adversarial.kernels.fab import Backend, Boundary
 from assay.attacks.adversarial.libraries.pyautoattack_square_fab import library_fab
 from assay.attacks.kernel import Attack
-from assay.attacks.threat import Ball, Fraction, Norm
+from assay.attacks.threat import Fraction, LpNorm, lp_ball
 
 __all__ = ["fab"]
 
@@ -46,7 +46,7 @@ RULES = (
 def fab(
     *,
     epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 8 / 255,
-    norm: Norm = "Linf",
+    norm: LpNorm = "Linf",
     iterations: Annotated[int, Interval(ge=1, le=100_000)] = 100,
     restarts: Annotated[int, Interval(ge=1, le=10_000)] = 5,
     alpha_max: Annotated[float, Interval(ge=0, le=1)] = 0.1,
@@ -70,7 +70,7 @@ def fab(
     Raises:
         ValueError: If a value is out of its range.
     """
-    ball = Ball(norm, epsilon)
+    ball = lp_ball(norm, epsilon)
     if backend == "pyautoattack":
         return library_fab(
             ball,

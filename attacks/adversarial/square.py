@@ -13,6 +13,7 @@ predicted.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal
@@ -22,12 +23,17 @@ from annotated_types import Ge, Interval
 from torch import Tensor
 
 from assay.attacks.adversarial.kernels.square_draws import Keyed, SquareDraws, Streamed
-from assay.attacks.adversarial.kernels.square_proposals import L2Proposals, LinfProposals, Proposals
+from assay.attacks.adversarial.kernels.square_proposals import (
+    L1Proposals,
+    L2Proposals,
+    LinfProposals,
+    Proposals,
+)
 from assay.attacks.adversarial.kernels.square_windows import SCHEDULE_LENGTH
 from assay.attacks.adversarial.kernels.targeting import Goal, TargetRule
 from assay.attacks.adversarial.libraries.pyautoattack_square_fab import library_square
 from assay.attacks.kernel import Attack, Examples, Forward, Objective, Setting, State, ask, begin, record
-from assay.attacks.threat import Ball, Fraction, Norm, as_column
+from assay.attacks.threat import Ball, BallNorm, Fraction, LpNorm, as_column, lp_ball
 
 __all__ = ["square"]
 
@@ -55,7 +61,7 @@ Backend = Literal["native", "compatible", "pyautoattack"]
 def square(
     *,
     epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 8 / 255,
-    norm: Norm = "Linf",
+    norm: LpNorm = "Linf",
     queries: Annotated[int, Interval(ge=1, le=1_000_000)] = 5000,
     share: Annotated[float, Interval(gt=0, le=1)] = 0.8,
     rescale_schedule: bool = False,
@@ -90,7 +96,7 @@ def square(
         raise ValueError(f"share is {share}, it must be above 0 and at most 1")
     if targeted and backend != "native":
         raise ValueError(f"only the native backend has targets, not {backend}")
-    ball, goal = Ball(norm, epsilon), Goal(targeted, target, target_class)
+    ball, goal = lp_ball(norm, epsilon), Goal(targeted, target, target_class)
     if backend == "pyautoattack":
         return library_square(
             ball, queries=queries, share=share, rescale_schedule=rescale_schedule, restarts=restarts
@@ -114,8 +120,9 @@ class _Square:
 
     @cached_property
     def _proposals(self) -> Proposals:
-        chosen = LinfProposals if self.ball.norm == "Linf" else L2Proposals
-        return chosen(self.ball.epsilon, self.share)
+        chosen: dict[BallNorm, Callable[[float, float], Proposals]]
+        chosen = {"Linf": LinfProposals, "L2": L2Proposals, "L1": L1Proposals}
+        return chosen[self.ball.norm](self.ball.epsilon, self.share)
 
     @cached_property
     def _draws(self) -> SquareDraws:

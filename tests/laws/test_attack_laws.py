@@ -33,7 +33,7 @@ from tests.support.components import foreign_modules
 N = networks.REGULARISED_FROM
 IDS = [f"digit-{number:04d}" for number in range(N)]
 # An epsilon that matters to 8 x 8 digits, for attacks that have one.
-EPSILON = {"Linf": 0.1, "L2": 0.8}
+EPSILON = {"Linf": 0.1, "L2": 0.8, "L1": 6.0}
 # What verification adds to an attack's passes: the image, and the image rounded to 8 bits.
 VERIFICATION_PASSES = 2
 # Attacks that may break no example here.
@@ -221,12 +221,14 @@ def test_it_stays_in_its_ball_and_in_the_range_and_accuracy_does_not_rise(
         network, lambda rows: digits[0][list(rows)], digits[1][:N], IDS, batch_size=N, dtype="float64"
     )
     # Libraries may compute their iterates in float32.
-    tolerance = 1e-12 if attack.backend == "native" else 1e-6
-    assert outcomes.adversarial.min() >= 0
-    assert outcomes.adversarial.max() <= 1
+    tolerance = 1e-12 if attack.backend == "native" else 2e-6
+    # In L1 the library rounds a point of the border.
+    border = tolerance if (attack.backend, params.get("norm")) == ("pyautoattack", "L1") else 0.0
+    assert outcomes.adversarial.min() >= -border
+    assert outcomes.adversarial.max() <= 1 + border
     if attack.ball is not None:
         moved = sizes(outcomes.adversarial - images, attack.ball.norm)
-        assert float(moved.max()) <= attack.ball.epsilon + tolerance
+        assert float(moved.max()) <= attack.ball.epsilon + tolerance * max(1.0, attack.ball.epsilon)
         broken = clean.correct & ~outcomes.correct
         assert float(moved[broken].min()) > 0 if broken.any() else attack.name in WEAK
     assert not (outcomes.correct & ~clean.correct).any()

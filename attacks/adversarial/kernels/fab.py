@@ -48,7 +48,7 @@ from assay.attacks.kernel import (
     note_gradient,
     record,
 )
-from assay.attacks.threat import Ball, BallNorm, as_column, clip_to, sizes
+from assay.attacks.threat import DUAL, Ball, BallNorm, as_column, clip_to, sizes
 
 Backend = Literal["native", "compatible", "pyautoattack"]
 
@@ -265,6 +265,4 @@ def _nearest(model: Forward, points: Tensor, labels: Tensor, norm: BallNorm) -> 
 
 
 def _dual(gradient: Tensor, norm: BallNorm) -> Tensor:
-    if norm == "L1":
-        return sizes(gradient, "Linf")
-    return sizes(gradient, "L1" if norm == "Linf" else "L2")
+    return sizes(gradient, DUAL[norm])

@@ -4,7 +4,7 @@ Melamed, Yehudai and Shamir 2024, "MALT Powers Up Adversarial Attacks" (arXiv 24
 the network linear, with the logits z at the unattacked image x and the label y, the class t would be reached
 at the distance
 
-    d_t = (z_y - z_t) / |grad_x (z_t - z_y)|_q,      q = 1 in Linf, 2 in L2
+    d_t = (z_y - z_t) / |grad_x (z_t - z_y)|_q,      q = 1 in Linf, 2 in L2, inf in L1
 
 and the class with the smallest distance comes first. One forward pass gives the logits of all candidates;
 each candidate costs a backward pass. Deviation from the authors' code: a class whose gradient is zero or not
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from assay.attacks.adversarial.kernels.losses import targeted_margin
 from assay.attacks.kernel import Forward
-from assay.attacks.threat import BallNorm
+from assay.attacks.threat import DUAL, BallNorm, sizes
 
 
 def linear_distances(
@@ -46,7 +46,7 @@ def linear_distances(
                 gap = targeted_margin(logits, own, target)
                 again = place + 1 < others.shape[1]
                 (gradient,) = torch.autograd.grad(gap.sum(), points, retain_graph=again)
-                slope = gradient.flatten(1).norm(p=1 if norm == "Linf" else 2, dim=1)
+                slope = sizes(gradient, DUAL[norm])
                 distance = -gap.detach() / slope
                 usable = (slope > 0) & distance.isfinite()
                 columns.append(torch.where(usable, distance, torch.inf))

@@ -1,6 +1,6 @@
-"""Proposals of the Square Attack: Andriushchenko et al. 2020, algorithms 2 (Linf) and 3 (L2).
+"""Proposals of the Square Attack: Andriushchenko et al. 2020, algorithms 2 (Linf) and 3 (L2), and L1.
 
-Both begin and propose from draws in [0, 1), step for step in the arithmetic of the released code. Without a
+All begin and propose from draws in [0, 1), step for step in the arithmetic of the released code. Without a
 box (`paper` protocol) nothing is clipped.
 
 Legend: B batch, C channels, H height, W width, s side of a square.
@@ -14,6 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from assay.attacks.adversarial.kernels.l1_projection import l1_projected
 from assay.attacks.adversarial.kernels.square_windows import (
     covered,
     flat_index,
@@ -23,9 +24,11 @@ from assay.attacks.adversarial.kernels.square_windows import (
     square_sizes,
     tiles,
 )
-from assay.attacks.threat import Box, as_column, clip_to
+from assay.attacks.threat import Box, as_column, clip_to, sizes
 
 TINY = 1e-12
+# In L1 the released code projects onto a ball that is smaller by this share.
+SLACK = 1e-6
 
 
 class Proposals(Protocol):
@@ -153,7 +156,9 @@ class L2Proposals:
         for number, (top, left) in enumerate(corners):
             rows, columns = min(side, height - top), min(side, width - left)
             if rows > 0 and columns > 0:
-                tile = _turned(draws[:, number, 0], side, images) * _signs(draws[:, number, 1:, None, None])
+                tile = self._turned(draws[:, number, 0], side, images) * _signs(
+                    draws[:, number, 1:, None, None]
+                )
                 delta[:, :, top : top + rows, left : left + columns] += tile[:, :, :rows, :columns]
         return self._at_radius(images, delta, box)
 
@@ -198,7 +203,7 @@ class L2Proposals:
         flat = delta.flatten(2)  # (B, C, H * W)
         old = flat.gather(2, first).reshape(-1, channels, size, size)
         old = old / (TINY + old.square().sum((2, 3), keepdim=True).sqrt())
-        new = _turned(draws[:, 4], size, images) * _signs(draws[:, 5:, None, None]) + old
+        new = self._turned(draws[:, 4], size, images) * _signs(draws[:, 5:, None, None]) + old
         norm = new.square().sum((2, 3), keepdim=True).sqrt()
         new = new / (TINY + norm) * (free / channels + held).sqrt()
         flat = flat.scatter(2, second, 0.0).scatter(2, first, new.flatten(2))
@@ -206,6 +211,46 @@ class L2Proposals:
 
     def _at_radius(self, images: Tensor, delta: Tensor, box: Box | None) -> Tensor:
         return clip_to(images + delta / (_l2(delta) + TINY) * self.epsilon, box)
+
+    def _turned(self, uniform: Tensor, size: int, images: Tensor) -> Tensor:
+        return _on_side(pattern(size), uniform, images)
+
+
+@dataclass(frozen=True)
+class L1Proposals(L2Proposals):
+    """As in L2, with L1 norms and a steeper pattern; proposals are projected onto the ball and the box.
+
+    Croce and Hein 2021, "Mind the Box", section 5.
+    """
+
+    def _moved(self, images: Tensor, current: Tensor, draws: Tensor, size: int, box: Box | None) -> Tensor:
+        """Empties the second square, and fills the first with its norm and what the ball has left."""
+        channels, height, width = images.shape[1:]
+        delta = current - images
+        corners = [
+            (positions(draws[:, place], height, size), positions(draws[:, place + 1], width, size))
+            for place in (0, 2)
+        ]
+        first, second = (
+            flat_index(top, left, size, width)[:, None].expand(-1, channels, -1) for top, left in corners
+        )
+        either = inside(*corners[0], size, height, width) | inside(*corners[1], size, height, width)
+        held = (delta * either).abs().sum((2, 3), keepdim=True)  # (B, C, 1, 1)
+        free = (self.epsilon - as_column(sizes(delta, "L1"), delta)).clamp(min=0.0)  # (B, 1, 1, 1)
+        flat = delta.flatten(2)  # (B, C, H * W)
+        old = flat.gather(2, first).reshape(-1, channels, size, size)
+        old = old / (TINY + old.abs().sum((2, 3), keepdim=True))
+        new = self._turned(draws[:, 4], size, images) * _signs(draws[:, 5:, None, None]) + old
+        norm = new.abs().sum((2, 3), keepdim=True)
+        new = new / (TINY + norm) * (free / channels + held) * channels
+        flat = flat.scatter(2, second, 0.0).scatter(2, first, new.flatten(2))
+        return self._at_radius(images, flat.reshape(images.shape), box)
+
+    def _at_radius(self, images: Tensor, delta: Tensor, box: Box | None) -> Tensor:
+        return l1_projected(images, images + delta, self.epsilon * (1 - SLACK), box)
+
+    def _turned(self, uniform: Tensor, size: int, images: Tensor) -> Tensor:
+        return _on_side(pattern(size, "L1"), uniform, images)
 
 
 def _signs(uniform: Tensor) -> Tensor:
@@ -216,7 +261,7 @@ def _l2(delta: Tensor) -> Tensor:
     return as_column(delta.square().flatten(1).sum(1).sqrt(), delta)
 
 
-def _turned(uniform: Tensor, size: int, images: Tensor) -> Tensor:
-    """Returns the pattern, on its side where the draw is above a half: (B, 1, s, s)."""
-    upright = pattern(size).to(images)
+def _on_side(upright: Tensor, uniform: Tensor, images: Tensor) -> Tensor:
+    """Returns the pattern (s, s), on its side where the draw is above a half: (B, 1, s, s)."""
+    upright = upright.to(images)
     return torch.where(uniform[:, None, None, None] > 0.5, upright.T, upright)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -72,25 +73,32 @@ def flat_index(top: Tensor, left: Tensor, size: int, width: int) -> Tensor:
 
 
 @lru_cache(maxsize=256)
-def pattern(size: int) -> Tensor:
-    """Returns the pattern of the L2 attack, of L2 norm 1: float32 (s, s) on the CPU.
+def pattern(size: int, norm: Literal["L2", "L1"] = "L2") -> Tensor:
+    """Returns the pattern of the attack in L2 or L1, of norm 1: float32 (s, s) on the CPU.
 
     A hill in the upper part, its negative in the lower one.
     """
     upper = size // 2
-    halves = torch.cat([_hill(upper, size), -_hill(size - upper, size)])
-    return halves / halves.square().sum().sqrt()
+    halves = torch.cat([_hill(upper, size, norm), -_hill(size - upper, size, norm)])
+    return halves / _length(halves, norm)
 
 
-def _hill(height: int, width: int) -> Tensor:
-    """Sums 1 / k^2 over the squares of side 2k - 1 around the centre that hold a pixel (equation 2)."""
+def _hill(height: int, width: int, norm: Literal["L2", "L1"]) -> Tensor:
+    """Sums 1 / k^2 over the squares of side 2k - 1 around the centre that hold a pixel (equation 2).
+
+    In L1 1 / k^4.
+    """
     rows = (torch.arange(height) - height // 2).abs()
     columns = (torch.arange(width) - width // 2).abs()
     distance = torch.maximum(rows[:, None], columns[None])
     hill = torch.zeros(height, width)
     for reach in range(max(height, width) // 2 + 1):
-        hill += (distance <= reach) / torch.tensor(float(reach + 1)).square()
-    return hill / hill.square().sum().sqrt()
+        hill += (distance <= reach) / torch.tensor(float(reach + 1)).pow(2 if norm == "L2" else 4)
+    return hill / _length(hill, norm)
+
+
+def _length(values: Tensor, norm: Literal["L2", "L1"]) -> Tensor:
+    return values.square().sum().sqrt() if norm == "L2" else values.abs().sum()
 
 
 def tiles(height: int, width: int) -> tuple[int, list[tuple[int, int]]]:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from assay.attacks.adversarial.kernels.auto_pgd_l1 import RADII, parts
 from assay.attacks.adversarial.kernels.losses import Loss, Untargeted
 from assay.attacks.kernel import Examples, Forward, Setting, State, begin, note_gradient, record
 from assay.attacks.threat import Ball, as_column
@@ -29,7 +30,7 @@ _SILENT = logging.Logger("pyautoattack", logging.CRITICAL + 1)
 
 
 class _GivenStart(TorchFunctionMode):
-    """Makes the first `torch.rand` or `torch.randn` return given draws."""
+    """Makes the first draw return given numbers."""
 
     def __init__(self, draws: Tensor) -> None:
         super().__init__()
@@ -38,7 +39,7 @@ class _GivenStart(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if self.draws is not None and func in (torch.rand, torch.randn):
+        if self.draws is not None and func in (torch.rand, torch.randn, torch.randn_like):
             draws, self.draws = self.draws, None
             return draws
         return func(*args, **(kwargs or {}))
@@ -54,11 +55,11 @@ class _Watch:
         self.wrong = torch.zeros_like(state["broken"])
         self.points = state["images"]
 
-    def note(self, points: Tensor, logits: Tensor) -> None:
+    def note(self, points: Tensor, logits: Tensor, *, counts: bool) -> None:
         """Records one pass; the last pass at an iterate judges it, as in the library."""
         points.register_hook(self._note_gradient)
         self.passes += 1
-        if self.passes % self.eot == 0:
+        if counts and self.passes % self.eot == 0:
             wrong = logits.detach().argmax(1) != self.state["goal"]
             fresh = as_column(wrong & ~self.wrong, points)
             self.points = torch.where(fresh, points.detach(), self.points)
@@ -113,9 +114,10 @@ class LibraryAutoPGD:
         logits = model(state["adversarial"])
         values = self.loss.objective(state["goal"], target)(logits).double()
         live = ~state["broken"]
-        # The library differentiates the last iterate too.
-        state["forward"] += live * ((self.steps + 1) * self.eot + 1)
-        state["backward"] += live * ((self.steps + 1) * self.eot)
+        # The library differentiates the last iterate too, in L1 that of each part of a run.
+        iterates = self.steps + (len(RADII) if self.ball.norm == "L1" else 1)
+        state["forward"] += live * (iterates * self.eot + 1)
+        state["backward"] += live * (iterates * self.eot)
         record(setting, state, logits, values)
         state["restart"] += 1
         over = state["restart"] == self.restarts
@@ -131,18 +133,28 @@ class LibraryAutoPGD:
 
         def inner(points: Tensor) -> Tensor:
             logits = model(points * width + low)
-            watch.note(points, logits)
+            # In L1 the first parts of a run are at larger radii.
+            watch.note(points, logits, counts=attack.eps <= self.ball.epsilon / width)
             return logits
 
         attack = self._attack(inner, target, width)
         pixels = (images - low) / width
         attack.init_hyperparam(pixels)
         with _GivenStart(self._draws(setting, state)):
-            highest = attack.attack_single_run(pixels, state["goal"])[0]
+            highest = self._run(attack, pixels, state["goal"])
         found = (highest if setting.final_iterate else watch.first_wrong(highest)).detach() * width + low
         # Gradients that are NaN make NaN images: no attack succeeded there.
         usable = found.isfinite().flatten(1).all(1)
         return torch.where(as_column(usable, images), found, images)
+
+    def _run(self, attack: Any, pixels: Tensor, labels: Tensor) -> Tensor:
+        """The point with the highest loss of one run."""
+        if self.ball.norm != "L1":
+            highest: Tensor = attack.attack_single_run(pixels, labels)[0]
+            return highest
+        radii = [share * attack.eps for share in RADII]
+        last: Tensor = attack.decr_eps_pgd(pixels, labels, radii, list(parts(self.steps)))[0]
+        return last
 
     def _attack(self, model: Forward, target: Tensor, width: float) -> Any:
         from pyautoattack.autopgd_base import APGDAttack, APGDAttack_targeted

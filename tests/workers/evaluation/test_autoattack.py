@@ -23,6 +23,8 @@ CASES = [
     pytest.param("undefended", "Linf", 0.06, marks=pytest.mark.slow),
     pytest.param("fgsm-trained", "Linf", 0.12, marks=pytest.mark.slow),
     ("fgsm-trained", "L2", 0.6),
+    ("fgsm-trained", "L1", 1.5),
+    pytest.param("undefended", "L1", 1.5, marks=pytest.mark.slow),
 ]
 
 

@@ -1,0 +1,46 @@
+"""Auto-PGD by the norm of its ball and by its backend."""
+
+from __future__ import annotations
+
+from assay.attacks.adversarial.kernels.auto_pgd import AutoPGD, Backend
+from assay.attacks.adversarial.kernels.auto_pgd_l1 import AutoPGDL1
+from assay.attacks.adversarial.kernels.losses import Loss
+from assay.attacks.adversarial.libraries.pyautoattack_apgd import LibraryAutoPGD
+from assay.attacks.kernel import Attack
+from assay.attacks.threat import Ball
+
+
+def auto_pgd(
+    name: str,
+    loss: Loss,
+    ball: Ball,
+    *,
+    steps: int,
+    restarts: int,
+    rho: float,
+    backend: Backend,
+    eot: int = 1,
+) -> Attack:
+    """Returns Auto-PGD on a loss, native or the library's.
+
+    Args:
+        name: Name of the attack.
+        loss: The loss to raise.
+        ball: The perturbations that are allowed.
+        steps: Gradient steps in each run.
+        restarts: Runs for each target.
+        rho: Share of a window's steps up to which rises of the loss are too few.
+        backend: `compatible` is the native kernel too, with a `LibraryStream` as its source of draws.
+        eot: Over how many passes each gradient is averaged.
+
+    Raises:
+        ValueError: If a value is out of its range.
+    """
+    if steps < 1 or restarts < 1 or eot < 1:
+        raise ValueError(f"steps ({steps}), restarts ({restarts}) and eot ({eot}) must be at least 1")
+    if not 0 <= rho <= 1:
+        raise ValueError(f"rho is {rho}, it must be from 0 to 1")
+    if backend == "pyautoattack":
+        return LibraryAutoPGD(name, ball, loss, steps, restarts, rho, eot)
+    kernel = AutoPGDL1 if ball.norm == "L1" else AutoPGD
+    return kernel(name, ball, loss, steps, restarts, rho, eot, backend)
