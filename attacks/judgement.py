@@ -55,6 +55,14 @@ def right(logits: Tensor, labels: Tensor) -> Tensor:
     return (first == labels) & (highest.abs() < torch.inf)
 
 
+def wrong_by(logits: Tensor, labels: Tensor) -> Tensor:
+    """The highest other logit less that of the label, float64 (B,); NaN where the logits are not finite."""
+    place = labels[:, None]
+    others = logits.scatter(1, place, -torch.inf).amax(1).double()
+    difference: Tensor = others - logits.gather(1, place).squeeze(1).double()
+    return difference.where(finite(logits), torch.nan)
+
+
 def in_top5(rank: Tensor, classes: int) -> Tensor:
     """Whether the true class is among the five highest logits (or all, if there are fewer)."""
     return rank < min(5, classes)

@@ -13,6 +13,7 @@ Keys of every state (`begin` makes them; attacks add their own):
         restart       index of the current restart
         done          the budget is used up
         seen_gradient a gradient has been inspected
+        refused       how often the second judgement refused a success of the slot, which then went on
     on the device of the images
         images        the unattacked images, (B, C, H, W)
         adversarial   the current iterate
@@ -21,6 +22,8 @@ Keys of every state (`begin` makes them; attacks add their own):
         best          the iterate that counts, its objective, and its logits, (B, classes):
         objective, logits
         broken        an iterate was misclassified (never set when only the final iterate counts)
+        demand        by how much a wrong logit has to exceed the true one; 0 until a success is refused,
+                      float64 (B,)
         plateau       optional: the objective of the iterate that counts before the last tenth of the steps,
                       float64 (B,), NaN before that
         settled       optional: the search is exhausted, though budget is left
@@ -44,7 +47,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from assay.attacks.judgement import judge, right
+from assay.attacks.judgement import Verdict, judge, right, wrong_by
 from assay.attacks.randomness import Randomness
 from assay.attacks.threat import PIXELS, Ball, Box, as_column
 
@@ -55,6 +58,9 @@ Objective = Callable[[Tensor], Tensor]
 """Objective of an attack: logits (B, classes) to values (B,), each from its own row only."""
 
 State = dict[str, Tensor]
+
+# A refused success is followed by a demand of at least so many roundings of the largest logit.
+ROUNDINGS = 4
 
 
 @dataclass(frozen=True)
@@ -172,6 +178,7 @@ def begin(examples: Examples, goal: Tensor, adversarial: Tensor) -> State:
         "restart": host(torch.int64),
         "done": host(torch.bool),
         "seen_gradient": host(torch.bool),
+        "refused": host(torch.int64),
         "images": examples.images,
         "adversarial": adversarial,
         "goal": goal,
@@ -181,6 +188,7 @@ def begin(examples: Examples, goal: Tensor, adversarial: Tensor) -> State:
         "objective": torch.full((n,), torch.nan, dtype=torch.float64, device=device),
         "logits": examples.logits,
         "broken": slots(torch.bool),
+        "demand": slots(torch.float64),
         "forward": slots(torch.int64),
         "backward": slots(torch.int64),
         "zero_gradient": slots(torch.bool),
@@ -346,6 +354,8 @@ def record(
         passed = passed | ~counts.to(values.device)
     if not setting.final_iterate:
         holds = right(logits, state["truth"])
+        if state["refused"].any():
+            holds = holds | (wrong_by(logits, state["truth"]) < state["demand"])
         worse &= holds
         state["broken"] = state["broken"] | ~(passed | holds)
     keep(state, logits, values, ~(passed | worse))
@@ -372,6 +382,30 @@ def keep(state: State, logits: Tensor, values: Tensor, better: Tensor) -> None:
 def judged(state: State) -> State:
     """Adds the fields of a `Verdict` on the iterates that count to the state."""
     return state | judge(state["logits"], state["truth"])._asdict()
+
+
+def resume(state: State, discrepancy: Tensor) -> State:
+    """Slots whose success was refused, as they go on: with a demand, and no passes that were counted before.
+
+    Args:
+        state: As the slots left, judged.
+        discrepancy: By how much the difference of the logits, `wrong_by`, fell in the second judgement,
+            float64 (B,), on the CPU.
+
+    Returns:
+        The state; its demand is twice the discrepancy, and at least twice that of an earlier refusal.
+    """
+    rounding = ROUNDINGS * torch.finfo(state["logits"].dtype).eps * state["logits"].abs().amax(1).double()
+    discrepancy = discrepancy.to(rounding.device)
+    least = torch.maximum(discrepancy.nan_to_num(0.0, 0.0, 0.0), rounding.nan_to_num(0.0, 0.0, 0.0))
+    judgement = set(Verdict._fields)
+    return {key: values for key, values in state.items() if key not in judgement} | {
+        "broken": torch.zeros_like(state["broken"]),
+        "demand": 2 * torch.maximum(least, state["demand"]),
+        "refused": state["refused"] + 1,
+        "forward": torch.zeros_like(state["forward"]),
+        "backward": torch.zeros_like(state["backward"]),
+    }
 
 
 @contextmanager

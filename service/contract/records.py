@@ -143,7 +143,11 @@ class InactivePursuit(TypedDict):
 
 
 class Counts(TypedDict, total=False):
-    """Examples by subject of a warning; a stage counts those that it can detect, mostly `zero_gradient`."""
+    """Examples by subject of a warning; a stage counts those that it can detect, mostly `zero_gradient`.
+
+    `refused` are those with a success that the second judgement refused and after which the attack went on;
+    it broke `refused_then_broken` of them.
+    """
 
     nonfinite: int
     zero_gradient: int
@@ -152,6 +156,8 @@ class Counts(TypedDict, total=False):
     unverified: int
     out_of_ball: int
     out_of_box: int
+    refused: int
+    refused_then_broken: int
 
 
 class StageEvidence(Counts):

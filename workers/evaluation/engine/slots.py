@@ -49,6 +49,7 @@ def run_slots(
     tell: Callable[[], None],
     late: bool | None = None,
     read: Callable[[State], State] = judged,
+    returned: Callable[[bool], State | None] = lambda idle: None,
 ) -> None:
     """Attacks all examples returned by `take`.
 
@@ -62,11 +63,16 @@ def run_slots(
         tell: Called after every step.
         late: Whether flags are read one step late; None does so on a GPU.
         read: Computed from slots that leave.
+        returned: Returns slots that left too early and go on; asked before every step. With True there is
+            nothing else to do, and it says so of all that are in doubt.
     """
     state: State | None = None
     flags = _Flags(late)
     while True:
         state = _refill(attack, setting, state, take, slots, flags)
+        if (back := returned(state is None)) is not None:
+            flags.added(len(back["row"]))
+            state = back if state is None else concatenate([state, back])
         if state is None:
             return
         attack.step(setting, model, state)
@@ -115,7 +121,7 @@ def _refill(
 ) -> State | None:
     """Puts waiting examples into free slots; None when no slot is taken and no example waits."""
     taken = 0 if state is None else len(state["row"])
-    if taken == slots:
+    if taken >= slots:
         return state
     fresh = take(slots - taken)
     if fresh is None:

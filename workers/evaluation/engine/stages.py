@@ -10,7 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, WithFirstGradient, select
+from assay.attacks.kernel import (
+    Attack,
+    Examples,
+    Forward,
+    Setting,
+    State,
+    WithFirstGradient,
+    concatenate,
+    resume,
+    select,
+)
 from assay.attacks.randomness import LibraryStream, Randomness
 from assay.attacks.threat import PIXELS, Box
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes, Ledger, Stage
@@ -18,6 +28,10 @@ from assay.workers.evaluation.engine.loader import Feed, Loader, Progress
 from assay.workers.evaluation.engine.slots import run_batch, run_slots
 from assay.workers.evaluation.engine.verification import REASONS, Verification
 
+NATIVE = "native"
+"""The backend of kernels whose slots may come back."""
+# The demand is then a thousand times the first one; an attack that claims success at every step ends.
+MAX_REFUSALS = 10
 COMPATIBLE = "compatible"
 """The backend of kernels that draw like the library: on its batches, from its stream of random numbers."""
 
@@ -65,6 +79,10 @@ class PixelRun:
         self._verification: Verification | None = None
         self._given = self._zero = 0
         self._broken: list[Tensor] = []
+        self._goes_on = self._final = False
+        self._back: list[State] = []
+        self._refused = torch.zeros(loader.n, dtype=torch.int64)
+        self._rescued = 0
 
     def stage(
         self,
@@ -93,14 +111,15 @@ class PixelRun:
         )
         self._given = self._zero = 0
         self._broken = []
+        self._final = final
+        # Libraries and their draws know no slot that comes back.
+        self._goes_on = attack.backend == NATIVE
         if attack.backend == COMPATIBLE:
             self._in_batches(attack, ids, randomness.seed)
         else:
             own = randomness.of(self._key(attack.name, number))
             self._refilled(attack, Setting(ids, own, box=self._box, second_judgement=True))
         self._decide(all_of_them=True)
-        for reason, count in self._verification.rejected.items():
-            self._rejected[reason] += count if final else 0
         self._over += 1
         self._tell()
         after, broken = self._ledger.cost(), torch.cat([torch.empty(0, dtype=torch.int64), *self._broken])
@@ -123,6 +142,8 @@ class PixelRun:
         self._ledger.settle_open()
         noted: dict[str, Any] = {reason: count for reason, count in self._rejected.items() if count}
         noted |= self._loader.noted()
+        if count := int((self._refused > 0).sum()):
+            noted |= {"refused": count, "refused_then_broken": self._rescued}
         if self._correct8 is not None:
             self._correct8 &= self._ledger.clean_correct
         self._tell()
@@ -150,7 +171,15 @@ class PixelRun:
             slots=self._size,
             leave=self._leave,
             tell=self._tell,
+            returned=self._returned,
         )
+
+    def _returned(self, idle: bool) -> State | None:
+        """Slots whose success was refused; when the stage is idle, after a look at all that wait."""
+        if idle:
+            self._decide(all_of_them=True)
+        states, self._back = self._back, []
+        return concatenate(states) if states else None
 
     def _in_batches(self, attack: Attack, ids: Sequence[str], seed: int) -> None:
         for examples in self._batches():
@@ -172,8 +201,9 @@ class PixelRun:
 
     def _leave(self, leaving: State) -> None:
         self._ledger.note_attack(leaving)
-        self._given += len(leaving["row"])
-        self._zero += int(leaving["zero_gradient"].sum())
+        first = leaving["refused"] == 0
+        self._given += int(first.sum())
+        self._zero += int((leaving["zero_gradient"].cpu() & first).sum())
         judged = "unjudged" not in leaving
         found = leaving["rank"].cpu() > 0 if judged else leaving["unjudged"]
         if not found.all():
@@ -199,11 +229,18 @@ class PixelRun:
             found = select(state, holds)
             self._ledger.settle(found["row"], found, found["best"], found["images"])
             self._broken.append(found["row"])
+            self._rescued += int((found["refused"] > 0).sum())
             if checked.right.any():
                 self._hold(select(state, checked.right))
             refused = ~(holds | checked.right)
-            if refused.any():
-                self._reinstate(state, refused)
+            again = refused & ~state["done"] & (state["refused"] < MAX_REFUSALS) & self._goes_on
+            for reason, which in checked.reasons.items():
+                self._rejected[reason] += int((which & ~again).sum()) if self._final else 0
+            if again.any():
+                self._refused[rows[again]] += 1
+                self._back.append(resume(select(state, again), checked.discrepancy[again]))
+            if (refused & ~again).any():
+                self._reinstate(state, refused & ~again)
 
     def _reinstate(self, state: State, which: Tensor) -> None:
         """An adversarial example that doesn't count: the example stays right.

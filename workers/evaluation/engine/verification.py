@@ -12,11 +12,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from assay.attacks.judgement import judge
+from assay.attacks.judgement import judge, wrong_by
 from assay.attacks.kernel import Forward, State, concatenate, select
 from assay.attacks.threat import Ball, Box, sizes
 
-KEPT = ("row", "images", "best", "logits", "truth", "prediction", "rank", "loss", "nonfinite")
 # Tolerance of norms for float32 rounding.
 ABSOLUTE, RELATIVE = 1e-6, 1e-5
 REASONS = ("unverified", "out_of_ball", "out_of_box")
@@ -31,12 +30,17 @@ class Checked(NamedTuple):
         right: Those judged here for the first time and found right, on the CPU, (B,).
         correct8: Whether the image rounded to 8 bits is right where it counts, on the CPU, (B,); None if not
             requested.
+        reasons: Which do not count, by reason of REASONS, on the CPU, (B,); one may have several.
+        discrepancy: By how much the lead of the highest wrong logit fell from the attack to here, float64
+            (B,).
     """
 
     state: State
     holds: Tensor
     right: Tensor
     correct8: Tensor | None
+    reasons: dict[str, Tensor]
+    discrepancy: Tensor
 
 
 class Verification:
@@ -53,7 +57,6 @@ class Verification:
     def __init__(
         self, model: Forward, *, ball: Ball | None, box: Box | None, size: int, eight_bit: bool = False
     ) -> None:
-        self.rejected = dict.fromkeys(REASONS, 0)
         self._model = model
         self._ball = ball
         self._box = box
@@ -63,7 +66,7 @@ class Verification:
 
     def add(self, found: State) -> None:
         """Takes slots whose image that counts was misclassified, or not judged; never some of each."""
-        self._held.append({key: found[key] for key in (*KEPT, "unjudged") if key in found})
+        self._held.append(found)
 
     def checked(self, *, all_of_them: bool = False) -> Checked | None:
         """Removes and returns the next batch; None when there are too few, or none."""
@@ -87,15 +90,15 @@ class Verification:
             "out_of_ball": out_of_ball(images - state["images"], self._ball),
             "out_of_box": out_of_box(images, self._box),
         }
+        lead, found = wrong_by(logits, state["truth"]), wrong_by(state["logits"], state["truth"])
         if "unjudged" in state:
             state |= verdict._asdict() | {"logits": logits}
             bad = {reason: which & ~right for reason, which in bad.items()}
-        for reason, which in bad.items():
-            self.rejected[reason] += int(which.sum())
         holds = ~(torch.stack(list(bad.values())).any(0) | right)
         correct8 = self._right_in_8_bit(state, holds) if self._eight_bit else None
         unjudged = right if "unjudged" in state else torch.zeros_like(right)
-        return Checked(state, holds.cpu(), unjudged.cpu(), correct8)
+        reasons = {reason: which.cpu() for reason, which in bad.items()}
+        return Checked(state, holds.cpu(), unjudged.cpu(), correct8, reasons, (found - lead).cpu())
 
     def _right_in_8_bit(self, state: State, holds: Tensor) -> Tensor:
         correct = torch.ones_like(holds)

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 
 from assay.attacks.adversarial.fgsm import fgsm
 from assay.attacks.adversarial.pgd import pgd
+from assay.attacks.adversarial.square import square
 from assay.attacks.adversarial.uniform_noise import uniform_noise
 from assay.attacks.ensemble import Ensemble
-from assay.attacks.kernel import Examples, Forward, Setting, State, begin
+from assay.attacks.kernel import Examples, Forward, Setting, State, begin, resume
 from assay.attacks.randomness import Randomness
 from assay.attacks.threat import Ball
 from assay.models.layers.layers import Classifier
@@ -305,3 +306,74 @@ def test_the_clean_evaluation_has_no_sizes(digits: tuple[Tensor, Tensor], model:
     outcomes = classify(model, images_of, digits[1][:N], IDS, batch_size=50)
     assert outcomes.linf is None
     assert {"linf", "l2", "correct8"}.isdisjoint(outcomes.columns())
+
+
+class Flattering(nn.Module):
+    """A model whose gradient passes see less of the true class than it is: successes there are often none."""
+
+    def __init__(self, model: nn.Module, error: float) -> None:
+        super().__init__()
+        self.model = model
+        self.error = error
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.model(images)
+        if images.requires_grad:
+            top = logits.detach().argmax(1, keepdim=True)
+            return logits.scatter_add(1, top, torch.full_like(top, -self.error, dtype=logits.dtype))
+        return logits
+
+
+@pytest.mark.parametrize("batch_size", [7, 64])
+def test_a_success_that_is_refused_goes_on(
+    run: Run, model: Classifier, batch_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attack = pgd(epsilon=EPSILON, steps=20)
+    flattering = Flattering(copy.deepcopy(model), 0.2)
+    exact, outcomes = run(attack), run(attack, flattering, batch_size=batch_size)
+    assert outcomes.noted["refused"] > 10
+    assert 0 < outcomes.noted["refused_then_broken"] <= outcomes.noted["refused"]
+    # The gradient is that of the model, so that the attack finds what it finds without the error.
+    assert abs(int(outcomes.correct.sum()) - int(exact.correct.sum())) <= 4
+    monkeypatch.setattr("assay.workers.evaluation.engine.stages.NATIVE", "none")
+    old = run(attack, flattering, batch_size=batch_size)
+    assert "refused" not in old.noted
+    assert int(old.correct.sum()) > int(outcomes.correct.sum()) + 8
+    assert old.noted["unverified"] > 10
+
+
+def test_refused_successes_cost_what_they_cost_and_do_not_depend_on_the_batch(
+    run: Run, model: Classifier
+) -> None:
+    flattering = Flattering(copy.deepcopy(model).double(), 0.5)
+    attack = Ensemble("two", (pgd(epsilon=EPSILON, steps=12), square(epsilon=EPSILON, queries=40)))
+    first, second = (run(attack, flattering, batch_size=size, dtype="float64") for size in (5, 300))
+    assert first.noted["refused"] > 20
+    assert first.broken_by == second.broken_by
+    for column in ("correct", "prediction", "forward", "backward", "queries"):
+        assert torch.equal(getattr(first, column), getattr(second, column)), column
+    assert sum(stage.forward for stage in first.stages) == int(first.forward.sum())
+    assert [stage.n for stage in first.stages] == [stage.n for stage in second.stages]
+    assert first.stages[0].n == int(first.clean_correct.sum())
+    assert first.stages[1].n == first.stages[0].n - first.stages[0].broken
+
+
+def test_a_demand_doubles_and_is_never_below_rounding() -> None:
+    logits = torch.tensor([[1.0, 2.0], [100.0, 90.0], [3.0, 3.0]])
+    state = {
+        "images": torch.zeros(3, 1),
+        "logits": logits,
+        "broken": torch.ones(3, dtype=torch.bool),
+        "demand": torch.tensor([0.0, 0.0, 5.0], dtype=torch.float64),
+        "refused": torch.tensor([0, 0, 1]),
+        "forward": torch.tensor([4, 4, 4]),
+        "backward": torch.tensor([4, 4, 4]),
+        "prediction": torch.tensor([1, 0, 0]),
+    }
+    found = resume(state, torch.tensor([0.25, 0.0, float("nan")], dtype=torch.float64))
+    eps = torch.finfo(torch.float32).eps
+    torch.testing.assert_close(found["demand"], torch.tensor([0.5, 800 * eps, 10.0], dtype=torch.float64))
+    assert found["refused"].tolist() == [1, 1, 2]
+    assert not found["broken"].any()
+    assert found["forward"].tolist() == [0, 0, 0]
+    assert "prediction" not in found
