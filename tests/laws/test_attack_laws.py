@@ -50,6 +50,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "spsa": {"samples": 32},
     "autoattack": {"version": "custom", "stages": ["apgd_ce", "square"], "queries": 50},
     "apgd": {"steps": 10},
+    "assay_fast": {"steps": 4, "queries": 20, "check_share": 0.5},
     "transfer": {"job": "another", "steps": 10},
 }
 

@@ -135,7 +135,7 @@ class AutoPGD:
             self._begin_runs(setting, state)
         if self._candidates and state["unordered"].any():
             self._order(model, state)
-        final = state["iteration"] >= self.steps
+        final = state["iteration"] >= self._length(state)
         objective = self.loss.objective(state["goal"], state["aim"])
         logits, values, gradient = evaluate(model, state, objective, ~final, self.eot)
         record(setting, state, logits, values)
@@ -168,6 +168,19 @@ class AutoPGD:
         )
         state["unordered"] = torch.zeros_like(state["unordered"])
 
+    def _length(self, state: State) -> int | Tensor:
+        """Steps of the present runs; this and the next two are overridden where runs differ."""
+        del state
+        return self.steps
+
+    def _windows(self, state: State) -> Tensor:
+        """Length of the window that ends at the present step, or 0, on the CPU, (B,)."""
+        return windows(self.steps)[state["iteration"]]
+
+    def _first_size(self, state: State) -> Tensor:
+        """Step size at the beginning of a run, (B,) or a scalar."""
+        return torch.full_like(state["step_size"], 2 * self.ball.epsilon)
+
     def _remember(self, state: State, values: Tensor, gradient: Tensor, begun: Tensor | None) -> None:
         """Notes whether the loss rose, and the best point of the run; begins the count of a new run.
 
@@ -186,7 +199,7 @@ class AutoPGD:
             state["last_loss"] = values.masked_fill(begun, 0.0)
             state["checked_loss"] = torch.where(begun, values, state["checked_loss"])
             state["halved"] = state["halved"] | begun
-            state["step_size"] = state["step_size"].masked_fill(begun, 2 * self.ball.epsilon)
+            state["step_size"] = torch.where(begun, self._first_size(state), state["step_size"])
         column = as_column(better, gradient)
         state["run_best"] = torch.where(column, state["adversarial"], state["run_best"])
         state["run_gradient"] = torch.where(column, gradient, state["run_gradient"])
@@ -194,7 +207,7 @@ class AutoPGD:
 
     def _check(self, state: State, gradient: Tensor) -> Tensor:
         """Halves step sizes where a window fails, and goes back to the best point and its gradient."""
-        ending = windows(self.steps)[state["iteration"]]
+        ending = self._windows(state)
         if not ending.any():
             return gradient
         window = ending.to(gradient.device)

@@ -159,13 +159,15 @@ def test_ce_by_name_is_the_attack_that_it_was(digits: tuple[Tensor, Tensor]) -> 
     new = attacked(apgd(epsilon=0.15, steps=10, loss="ce"), network, digits)
     # The starts differ with the name; the counts of passes and nearly all flags do not.
     assert int((old.correct != new.correct).sum()) <= 2
-    default, named = (attacked(pgd(epsilon=0.15, **more), network, digits) for more in ({}, {"loss": "ce"}))
+    default, named = (
+        attacked(attack, network, digits) for attack in (pgd(epsilon=0.15), pgd(epsilon=0.15, loss="ce"))
+    )
     assert torch.equal(default.loss, named.loss)
 
 
 def test_malt_pays_for_its_order_and_finds_near_classes(digits: tuple[Tensor, Tensor]) -> None:
     network = networks.network("convolutional-fgsm-trained")
-    common = {"epsilon": 0.15, "steps": 10, "targets": 1}
+    common: dict[str, Any] = {"epsilon": 0.15, "steps": 10, "targets": 1}
     logits, malt = (attacked(apgd_t(**common, order=order), network, digits) for order in ("logits", "malt"))
     held = malt.correct & logits.correct
     assert held.any()
