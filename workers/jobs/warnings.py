@@ -258,8 +258,12 @@ def _of_classes(row: Row) -> Iterator[Warning]:
 def _of_stages(row: Row) -> Iterator[Warning]:
     """For an ensemble: a black box that breaks examples left by white boxes; and the limits of the result."""
     n = row.planned["n"]
-    for before, stage in zip(row.breakdown, row.breakdown[1:], strict=False):
+    # A second stage on a share of the examples: one that it breaks stands for many.
+    share = row.params.get("check_share", 1.0)
+    for number, (before, stage) in enumerate(zip(row.breakdown, row.breakdown[1:], strict=False)):
         few = stage.broken < MIN_EXAMPLES or stage.broken <= TOLERANCE * n
+        if number == 0 and share < 1:
+            few = stage.broken == 0
         if _without_gradients(stage) and not _without_gradients(before) and not few:
             message = (
                 f"{stage.stage} broke {stage.broken} of the {stage.n} examples that the gradient attacks"

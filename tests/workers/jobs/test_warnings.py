@@ -232,6 +232,13 @@ def test_a_black_box_that_breaks_what_gradients_have_left(
     assert ("black_box_stage_stronger" in found) is stronger
 
 
+@pytest.mark.parametrize(("broken", "stronger"), [(0, False), (1, True)])
+def test_one_example_broken_in_a_sample_is_enough(broken: int, stronger: bool) -> None:
+    stages = [part("apgd_pairs", 900, 100), part("square", 800, broken)]
+    found = raised(name="assay_fast", params={"check_share": 0.05}, planned=PLANNED, breakdown=stages)
+    assert ("black_box_stage_stronger" in found) is stronger
+
+
 def test_the_merge_hands_everything_on(store: Store) -> None:
     item = {"name": "autoattack", "params": STANDARD, "data": None}
     job = store.jobs.get(add(store, evaluate_spec() | {"evaluations": [item]}))
