@@ -127,7 +127,7 @@ def test_suites_are_counted_before_they_are_expanded(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("assay.service.submission.validate.expand_fitting", expanded)
     with pytest.raises(InvalidSpec) as refused:
         bounded(evaluations(*[{"suite": "quick"}] * 500))
-    assert refused.value.details[0].given == 500 * 13
+    assert refused.value.details[0].given == 500 * 17
     assert refused.value.details[0].allowed == "at most 500 evaluations"
 
 

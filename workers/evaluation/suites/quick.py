@@ -11,10 +11,10 @@ EPSILONS = ("1/255", "2/255", "4/255", "8/255")
 
 
 def quick() -> list[dict[str, Any]]:
-    """Clean accuracy, uniform noise, FGSM and PGD at 1, 2, 4 and 8 / 255."""
+    """Clean accuracy, uniform noise, FGSM, PGD and assay_fast at 1, 2, 4 and 8 / 255."""
     attacks = [
         {"name": name, "params": {"epsilon": epsilon}}
-        for name in ("uniform_noise", "fgsm", "pgd")
+        for name in ("uniform_noise", "fgsm", "pgd", "assay_fast")
         for epsilon in EPSILONS
     ]
     return [{"name": "clean"}, *attacks]

@@ -307,3 +307,14 @@ def test_the_suite_of_policies_has_their_return_on_true_observations() -> None:
     assert (item["name"], item["params"]["perturbation"], item["params"]["epsilon"]) == ("returns", "none", 0)
     with pytest.raises(InvalidSpec, match="is for control"):
         expanded("primal_rl")
+
+
+def test_quick_has_the_same_four_epsilons_for_every_attack() -> None:
+    rows = expanded("quick")["evaluations"]
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        found.setdefault(row["name"], []).append(row["params"].get("epsilon"))
+    assert found.pop("clean") == [None]
+    assert set(found) == {"uniform_noise", "fgsm", "pgd", "assay_fast"}
+    assert set(map(tuple, found.values())) == {("1/255", "2/255", "4/255", "8/255")}
+    assert not any(row["params"].get("confirm") for row in rows)
