@@ -4,7 +4,8 @@ Every ensemble attacks the same test images of the networks of `benchmarks.robus
 Passes are images through the network, forward and backward, the clean pass and the verification of successes
 included; "x" is AutoAttack's forward and backward passes together over those of the other. Flips are counted
 both ways: examples that AutoAttack alone broke, and that the other alone broke. Each run is kept in DIR/runs.
-`DIR/curves.json` has, for every network, epsilon and ensemble, robust accuracy over cumulative passes.
+`DIR/curves.json` has, for every network, epsilon and ensemble, robust accuracy over cumulative passes, and
+`DIR/curves.vl.json` a Vega-Lite plot of them.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +26,7 @@ from assay.attacks.adversarial.apgd import apgd
 from assay.attacks.adversarial.apgd_t import apgd_t
 from assay.attacks.adversarial.assay_fast import assay_fast
 from assay.attacks.adversarial.autoattack import autoattack
+from assay.attacks.adversarial.kernels.losses import LossName
 from assay.attacks.adversarial.pgd import pgd
 from assay.attacks.randomness import Randomness
 from assay.workers.evaluation.engine.protocols import attack_pixel
@@ -34,6 +37,15 @@ EPSILONS = (4, 8)
 REFERENCE = "autoattack"
 Run = dict[str, Any]
 
+
+def _apgd(epsilon: float, **parameters: Any) -> Any:
+    return apgd(epsilon=epsilon, **parameters)
+
+
+def _pgd(epsilon: float, **parameters: Any) -> Any:
+    return pgd(epsilon=epsilon, relative_step_size=0.1, **parameters)
+
+
 ENSEMBLES: dict[str, Callable[[float], Any]] = {
     REFERENCE: lambda epsilon: autoattack(epsilon=epsilon),
     "assay_fast": lambda epsilon: assay_fast(epsilon=epsilon),
@@ -41,6 +53,12 @@ ENSEMBLES: dict[str, Callable[[float], Any]] = {
     "apgd_t 2 x 20 malt": lambda epsilon: apgd_t(epsilon=epsilon, steps=20, targets=2, order="malt"),
     "apgd pma 30": lambda epsilon: apgd(epsilon=epsilon, steps=30, loss="pma"),
     "pgd ce 40": lambda epsilon: pgd(epsilon=epsilon, steps=40, relative_step_size=0.1),
+}
+# Only if asked for by name: the losses in Auto-PGD and in PGD, 40 steps each.
+LOSSES: dict[str, Callable[[float], Any]] = {
+    f"{kind} {loss} 40 steps": partial(make, steps=40, loss=loss)
+    for kind, make in (("apgd", _apgd), ("pgd", _pgd))
+    for loss in get_args(LossName)
 }
 
 
@@ -94,6 +112,45 @@ def curve(run: Run) -> list[tuple[int, float]]:
     return [*points, (int(spent.sum()), float(correct.float().mean()))]
 
 
+def plot(curves: Sequence[Run]) -> Run:
+    """A Vega-Lite specification with the points of the curves: one panel for each network and epsilon."""
+    values = [
+        {
+            "case": f"{one['network']} {one['epsilon']}/255",
+            "ensemble": one["ensemble"],
+            "passes": passes,
+            "left": left,
+        }
+        for one in curves
+        for passes, left in one["points"]
+        if passes > 0  # the axis is logarithmic
+    ]
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
+        "data": {"values": values},
+        "facet": {"field": "case", "columns": 2, "title": None},
+        "resolve": {"scale": {"y": "independent"}},
+        "spec": {
+            "mark": {"type": "line", "interpolate": "step-after"},
+            "encoding": {
+                "x": {
+                    "field": "passes",
+                    "type": "quantitative",
+                    "scale": {"type": "log"},
+                    "title": "passes, forward and backward",
+                },
+                "y": {
+                    "field": "left",
+                    "type": "quantitative",
+                    "scale": {"zero": False},
+                    "title": "robust accuracy",
+                },
+                "color": {"field": "ensemble", "type": "nominal"},
+            },
+        },
+    }
+
+
 def row(network: str, epsilon: int, name: str, one: Run, reference: Run) -> list[str]:
     """One line of the table."""
     correct, other = torch.tensor(one["correct"]), torch.tensor(reference["correct"])
@@ -114,7 +171,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--networks", nargs="*", default=list(NETWORKS))
     parser.add_argument("--epsilons", nargs="*", type=int, default=list(EPSILONS), help="in 255ths")
-    parser.add_argument("--ensembles", nargs="*", default=list(ENSEMBLES))
+    parser.add_argument("--ensembles", nargs="*", default=list(ENSEMBLES), help=f"also {', '.join(LOSSES)}")
     options = parser.parse_args()
     torch.set_num_threads(1)
     n, curves = options.examples, []
@@ -128,7 +185,7 @@ def main() -> None:
                 file = f"{network}-{epsilon}-{n}-{options.seed}-{name.replace(' ', '_')}.json"
 
                 def make(name: str = name, epsilon: int = epsilon, model: nn.Module = model) -> Run:
-                    attack = ENSEMBLES[name](epsilon / 255)
+                    attack = (ENSEMBLES | LOSSES)[name](epsilon / 255)
                     return run(attack, model, pixels[:n], labels[:n], options.seed)  # noqa: B023
 
                 runs[name] = kept(options.state / "runs" / file, make)
@@ -138,6 +195,7 @@ def main() -> None:
                     {"network": network, "epsilon": epsilon, "ensemble": name, "points": curve(runs[name])}
                 )
     (options.state / "curves.json").write_text(json.dumps({"n": n, "curves": curves}))
+    (options.state / "curves.vl.json").write_text(json.dumps(plot(curves)))
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     for line in table:
         cells = (cell.rjust(width) for cell, width in zip(line, widths, strict=True))
