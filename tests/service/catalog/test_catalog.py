@@ -235,7 +235,7 @@ class TestValidSpecs:
         evaluated = validate(
             load(), {"kind": "evaluate", "evaluations": [*evaluations, {"suite": "quick"}], **shared}
         )
-        assert len(evaluated.spec["evaluations"]) == 15
+        assert len(evaluated.spec["evaluations"]) == 19
         assert evaluated.estimate["forward_passes"] is not None
 
 
