@@ -205,6 +205,20 @@ class PursuitBreakdown(Answer):
         return "/".join([name for name in (self.arm, self.planted) if name is not None] + known)
 
 
+class SmoothedBreakdown(Answer):
+    """Metrics of the smoothed classifier at one noise level; at one certified L2 radius, null for none."""
+
+    sigma: float
+    radius: float | None
+    metrics: dict[str, Metric]
+
+    @property
+    def label(self) -> str:
+        """The part's name in tables."""
+        level = f"sigma {self.sigma:g}"
+        return level if self.radius is None else f"{level}/radius {self.radius:g}"
+
+
 class Reference(Answer):
     """A published number for the same metric, with its source and protocol."""
 
@@ -227,7 +241,7 @@ class EvaluationResult(Answer):
     protocol: RowProtocol
     backend: str
     metrics: dict[str, Metric]
-    breakdown: list[Breakdown | StageBreakdown | LayerBreakdown | PursuitBreakdown] = []
+    breakdown: list[Breakdown | StageBreakdown | LayerBreakdown | PursuitBreakdown | SmoothedBreakdown] = []
     reference: list[Reference] = []
     warnings: list[Warning] = []
     seconds: float

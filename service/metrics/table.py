@@ -20,13 +20,14 @@ from assay.service.contract.results import (
     LayerBreakdown,
     Metric,
     PursuitBreakdown,
+    SmoothedBreakdown,
     StageBreakdown,
     Unit,
     Warning,
 )
 from assay.service.metrics.paired import Pair, PairedMetrics, Rows
 
-Part = Breakdown | StageBreakdown | LayerBreakdown | PursuitBreakdown
+Part = Breakdown | StageBreakdown | LayerBreakdown | PursuitBreakdown | SmoothedBreakdown
 Units = Mapping[str, Unit]
 Reasons = Mapping[str, str]
 

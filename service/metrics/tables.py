@@ -14,6 +14,7 @@ from assay.service.metrics.perplexity import Perplexity
 from assay.service.metrics.regression import Regression
 from assay.service.metrics.returns import Returns
 from assay.service.metrics.segmentation import Segmentation
+from assay.service.metrics.smoothing import Smoothed
 from assay.service.metrics.table import OutcomeTable
 from assay.service.metrics.text_attack import TextAttack
 from assay.service.metrics.word_swap import WordSwap
@@ -31,6 +32,7 @@ _EVERY: tuple[OutcomeTable, ...] = (
     Regression(),
     Returns(),
     Segmentation(),
+    Smoothed(),
     StoredCorruptions(),
     TextAttack(),
     WordSwap(),
