@@ -94,7 +94,7 @@ def _plot(rows: Rows, sigmas: Sequence[float]) -> str | None:
             curves.append(Series(f"sigma {sigma:g}", tuple(dict(points).items()), style="steps"))
     if not curves:
         return None
-    title, y_label = "Smoothed classifier: certified accuracy", "share of examples"
+    title = "Smoothed classifier: certified accuracy"
     ends = (0.0, 1.05 * max(one.points[-1][0] for one in curves))
     panel = Panel(
         title, "certified L2 radius", "share of examples", tuple(curves), ends, (0, 1), legend="top"

@@ -14,8 +14,8 @@ pixel units. The certificate is for g, not for the model f itself, whose answers
 Noisy images are not clipped to [0, 1], as in the paper.
 
 Deviations from the released code: draws are keyed by seed and example, and shared by the noise levels, each
-of which scales them; `draws` is 1,000 by default, there it is 100,000. The largest radius that so many draws can
-certify is sigma Phi^-1(alpha^(1 / draws)): 2.46 sigma for 1,000 draws at alpha 0.001.
+of which scales them; `draws` is 1,000 by default, there it is 100,000. The largest radius that so many draws
+can certify is sigma Phi^-1(alpha^(1 / draws)): 2.46 sigma for 1,000 draws at alpha 0.001.
 """
 
 from __future__ import annotations

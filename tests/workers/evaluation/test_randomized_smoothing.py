@@ -82,7 +82,7 @@ def test_the_radius_of_a_linear_model_is_just_below_its_distance() -> None:
 
 
 def test_counts_follow_the_normal_law_of_noise_that_is_not_clipped() -> None:
-    # Clipping a black image to [0, 1] would halve the noise of each pixel: the share of votes would be another.
+    # Clipping to [0, 1] would halve the noise of black pixels: the share of votes would be another.
     (votes,) = columns(given([0.2]), sigmas=[0.4], draws=5000)["votes"][0]
     share = norm.cdf(0.2 / 0.4)
     assert abs(votes / 5000 - share) < 4 * math.sqrt(share * (1 - share) / 5000)
