@@ -17,6 +17,7 @@ from assay.service.metrics.segmentation import Segmentation
 from assay.service.metrics.smoothing import Smoothed
 from assay.service.metrics.table import OutcomeTable
 from assay.service.metrics.text_attack import TextAttack
+from assay.service.metrics.verification import Verified
 from assay.service.metrics.word_swap import WordSwap
 from assay.service.metrics.worst_case import AttackedSegmentation
 
@@ -35,6 +36,7 @@ _EVERY: tuple[OutcomeTable, ...] = (
     Smoothed(),
     StoredCorruptions(),
     TextAttack(),
+    Verified(),
     WordSwap(),
     *ANALYSES,
 )

@@ -362,14 +362,18 @@ def examples_of(session: Session, spec: EvaluateJobSpec, item: EvaluationItem) -
 
 
 def check_folders(item: EvaluationItem) -> None:
-    """Refuse, before anything is measured, an evaluation whose folders are not there.
+    """Refuse, before anything is measured, an evaluation whose folders or libraries are not there.
 
     Raises:
-        MissingData: one is not; says how to fill it.
+        MissingData: a folder is not; says how to fill it.
         CorruptData: what is in it cannot be read.
-        ValueError: a name leads out of the data root.
+        ValueError: a name leads out of the data root, or a library is missing.
     """
     component = load_catalog().find_evaluation(item["name"])
-    if any(part.get("folder") for part in component.parameters["properties"].values()):
-        # A `FolderReader` (workers/evaluation/engine/shard.py).
-        catalog.build("evaluation", item["name"], item["params"])().check(data_root())
+    if component.kind == "attack":
+        return
+    made = catalog.build("evaluation", item["name"], item["params"])()
+    # A `FolderReader` (workers/evaluation/engine/shard.py), or an evaluation that needs an optional library.
+    check = getattr(made, "check", None)
+    if check is not None:
+        check(data_root())
