@@ -16,6 +16,7 @@ from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import NoResults, NotFound
 from assay.service.contract.results import EvaluationResult, Metric, Results
 from assay.service.contract.states import TERMINAL, JobState
+from assay.service.metrics.bracket import brackets
 from assay.service.reports.formats.csv_text import compact, inert
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
@@ -104,8 +105,14 @@ def _read(store: TenantStore, job: JobRow, catalog: Catalog) -> Results:
         reason = f": {job.error['message']}" if job.error else ""
         raise NoResults(f"job {job.id} is {job.state.value} and has no results yet{reason}")
     found = results_view(job, rows, catalog.threat_of)
-    warnings = [*found.warnings, *spec_warnings(catalog, job.spec)]
-    return found.model_copy(update={"warnings": warnings})
+    places = dict(zip(sorted(rows), found.evaluations, strict=True))
+    bracket, contradictions = brackets(
+        places,
+        lambda place: [row.columns for row in store.results.outcomes(job.id, place)],
+        catalog.threat_of,
+    )
+    warnings = [*contradictions, *found.warnings, *spec_warnings(catalog, job.spec)]
+    return found.model_copy(update={"bracket": bracket, "warnings": warnings})
 
 
 def to_csv(results: Results) -> str:

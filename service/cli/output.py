@@ -11,6 +11,7 @@ from assay.service.catalog.schema_text import describe
 from assay.service.contract.errors import AssayError, ErrorDetail
 from assay.service.contract.problems import path_text
 from assay.service.contract.results import Artifact, EvaluationResult, Job, Metric, Results, Warning
+from assay.service.metrics.bracket import bracket_line
 from assay.service.reports.comparisons import comparison_lines, warning_lines
 from assay.service.reports.numbers import metric_cells, split_params
 from assay.service.reports.numbers import printable as printable
@@ -101,6 +102,7 @@ def results_table(results: Results) -> str:
     ]
     header = ("EVALUATION", "PARAMS", "METRIC", "VALUE", "95 % INTERVAL", "N", "WARNINGS")
     parts = [table(header, rows), *shared]
+    parts += [printable(bracket_line(point)) for point in results.bracket]
     if not results.complete:
         parts.append("Not complete: evaluations are missing.")
     if results.error is not None:

@@ -283,6 +283,25 @@ class Provenance(Answer):
     times: dict[str, Any]
 
 
+class Bracket(Answer):
+    """Robust accuracy in one ball around the same examples, from below and from above.
+
+    `verified` is the share that is verified at this radius or a larger one, `attacked` the share that no
+    attack at this radius or a smaller one broke; null without such a row. `contradictions` are the ids of
+    examples that are both verified and broken.
+    """
+
+    data: str
+    norm: str
+    epsilon: float
+    n: int
+    verified: Metric | None
+    attacked: Metric | None
+    verified_by: list[str]
+    attacked_by: list[str]
+    contradictions: list[str] = []
+
+
 class JobError(Answer):
     """Why a job failed."""
 
@@ -293,12 +312,14 @@ class JobError(Answer):
 class Results(Answer):
     """The results of a job; `complete` is false while evaluations are missing.
 
+    `bracket` has robust accuracy from below and from above where examples were both verified and attacked.
     `signature` is the path of their signature; null while they are not complete.
     """
 
     job: str
     complete: bool
     evaluations: list[EvaluationResult]
+    bracket: list[Bracket] = []
     warnings: list[Warning] = []
     error: JobError | None = None
     provenance: Provenance | None

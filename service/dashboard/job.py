@@ -24,6 +24,7 @@ from assay.service.dashboard.pictures import own_pictures
 from assay.service.dashboard.plot_sizes import picture_size, plot_sizes
 from assay.service.dashboard.result_rows import shown_results
 from assay.service.dashboard.snippets import json_body, snippets
+from assay.service.metrics.bracket import bracket_line
 
 router = APIRouter(include_in_schema=False)
 
@@ -66,6 +67,7 @@ def show_job(
         "sources": sources_of(store, job),
         "results": results,
         "shown": shown,
+        "brackets": [] if results is None else [bracket_line(point) for point in results.bracket],
         "page": page,
         "pages": pages,
         "missing": missing_evaluations(job, results),

@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from assay.service.contract.results import EvaluationResult, Warning
 from assay.service.contract.warning_codes import SEVERITIES
+from assay.service.metrics.bracket import bracket_line
 from assay.service.metrics.comparison import Comparison
 from assay.service.reports.comparisons import comparison_lines, warning_lines
 from assay.service.reports.figures import Figure
@@ -115,7 +116,7 @@ def latex(report: Report) -> str:
 
 
 def results_rows(job: ReportedJob) -> tuple[list[Cells], list[str]]:
-    """Each metric with its interval, examples and published numbers; and the parameters that rows share."""
+    """Each metric with its interval and published numbers; the parameters that rows share, and brackets."""
     parts = job.results.evaluations
     shown, shared = split_params([(part.name, _set(part.params)) for part in parts])
     rows: list[Cells] = [
@@ -123,7 +124,7 @@ def results_rows(job: ReportedJob) -> tuple[list[Cells], list[str]]:
         for part, params in zip(parts, shown, strict=True)
         for name, metric in part.metrics.items()
     ]
-    return rows, shared
+    return rows, [*shared, *(bracket_line(point) for point in job.results.bracket)]
 
 
 def _set(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,7 +53,9 @@ def _portable(value: Any) -> Any:
 
 def content_of(results: Results) -> dict[str, Any]:
     """The part of the results that is signed: all but the link to their signature."""
-    return results.model_dump(mode="json", exclude={"signature"})
+    # Results of earlier versions have none, and keep the content that was signed.
+    left_out = {"signature"} if results.bracket else {"signature", "bracket"}
+    return results.model_dump(mode="json", exclude=left_out)
 
 
 def statement(

@@ -9,8 +9,9 @@ auto_LiRPA (Xu et al. 2020), an extra.
     verified where the model is right at x and every m_j > 1e-4 (1 + max_k |z_k(x)|)
 
 No attack within the ball can break a verified example; of one that is not verified nothing is known. An L2
-ball is the box around it for intervals; linear bounds take the better of ball and box. It needs float32 or
-float64, and a model without random outputs.
+ball is the box around it for intervals; linear bounds take the better of ball and box. The radius is enlarged
+by what the engine allows attacks for rounding. It needs float32 or float64, and a model without random
+outputs.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from assay.service.contract.results import (
+    Bracket,
     Breakdown,
     EvaluationResult,
     Metric,
@@ -81,7 +82,20 @@ def whole_results(shift: float = 0.0) -> Results:
         ),
         row("corruptions", 0.6 - shift, breakdown=cells),
     ]
-    return Results(job="01", complete=True, evaluations=evaluations, provenance=None)
+    bounds = [
+        Bracket(
+            data="digits",
+            norm="Linf",
+            epsilon=epsilon,
+            n=200,
+            verified=metric(0.5 - 20 * epsilon),
+            attacked=metric(0.8 - 20 * epsilon - shift),
+            verified_by=["verified"],
+            attacked_by=["pgd"],
+        )
+        for epsilon in (2 / 255, 4 / 255)
+    ]
+    return Results(job="01", complete=True, evaluations=evaluations, bracket=bounds, provenance=None)
 
 
 def columns(wrong: int) -> dict[str, list[Any]]:

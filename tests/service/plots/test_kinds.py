@@ -41,7 +41,8 @@ def values(spec: Any) -> list[dict[str, Any]]:
 
 
 def only(results: Results, *evaluations: EvaluationResult) -> LabelledResults:
-    return LabelledResults("a job", results.model_copy(update={"evaluations": list(evaluations)}))
+    changed = {"evaluations": list(evaluations), "bracket": []}
+    return LabelledResults("a job", results.model_copy(update=changed))
 
 
 def test_a_whole_job_has_every_kind(job: LabelledResults) -> None:

@@ -28,6 +28,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from assay.workers.evaluation.engine.verification import ABSOLUTE, RELATIVE
+
 Method = Literal["IBP", "CROWN", "alpha-CROWN"]
 Norm = Literal["Linf", "L2"]
 
@@ -268,9 +270,11 @@ class MarginBounds:
         with torch.no_grad():
             logits: Tensor = self._model(image)
         difference = _differences(label, logits.shape[1]).to(logits)
-        low, high = (image - epsilon).clamp(0, 1), (image + epsilon).clamp(0, 1)
+        # All images that count as attacks: a ball of 1e-8 would be the image itself in float32.
+        radius = epsilon * (1 + RELATIVE) + ABSOLUTE
+        low, high = (image - radius).clamp(0, 1), (image + radius).clamp(0, 1)
         given = self._lirpa.BoundedTensor(
-            image.clone(), _ball()(low, high, image, epsilon if norm == "L2" else None)
+            image.clone(), _ball()(low, high, image, radius if norm == "L2" else None)
         )
         try:
             traced = self._bounded(given).detach()

@@ -1,0 +1,99 @@
+"""Robust accuracy against epsilon as a band: verified from below, attacked from above."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from assay.service.contract.results import Bracket
+from assay.service.metrics.bracket import bracket_line
+from assay.service.plots.series import LabelledResults, interval_text
+from assay.service.plots.theme import Spec, cycled, dashed_lines, frame, shortened, with_lines
+
+TITLE = "Robust accuracy, verified and attacked"
+NEEDS = "one job with a verified evaluation and an attack in the same norm"
+SIDES = ("attacked", "verified")
+
+
+def bracket(jobs: Sequence[LabelledResults]) -> Spec | None:
+    """A panel for each data set and norm of one job; None of several jobs, or without a bracket.
+
+    The band is where the robust accuracy lies: an attack counts for all larger radii, what is verified for
+    all smaller ones. Smoothed classifiers are not in it.
+    """
+    if len(jobs) != 1 or not jobs[0].results.bracket:
+        return None
+    points = jobs[0].results.bracket
+    units = list(dict.fromkeys((one.data, one.norm) for one in points))
+    panels = [_panel([one for one in points if (one.data, one.norm) == unit]) for unit in units]
+    body: Spec = panels[0] if len(panels) == 1 else {"vconcat": panels}
+    description = f"{TITLE}: {'; '.join(bracket_line(one) for one in points[:8])}."
+    return frame("bracket", TITLE, body, description=description, subtitle=jobs[0].label)
+
+
+def _panel(points: Sequence[Bracket]) -> Spec:
+    in_pixels = points[0].norm == "Linf"
+    x: Spec = {
+        "field": "x",
+        "type": "quantitative",
+        "title": shortened(f"ε{' in 1/255' * in_pixels} ({points[0].norm}, {points[0].data})"),
+        "axis": {"tickCount": 6, "grid": False},
+    }
+    y: Spec = {
+        "field": "value",
+        "type": "quantitative",
+        "title": "Robust accuracy",
+        "scale": {"domain": [0, 1]},
+        "axis": {"format": ".0%", "tickCount": 6},
+    }
+    told = cycled("side", SIDES, title="Bound")
+    lines = {"x": x, "y": y, "color": told["color"], "detail": {"field": "side", "type": "nominal"}}
+    tooltip = [
+        {"field": "side", "type": "nominal", "title": "bound"},
+        {"field": "epsilon", "type": "nominal", "title": "ε"},
+        {"field": "value", "type": "quantitative", "title": "accuracy", "format": ".1%"},
+        {"field": "interval", "type": "nominal", "title": "95 % interval"},
+        {"field": "n", "type": "quantitative"},
+    ]
+    layers: list[Spec] = [
+        {
+            "data": {"values": _band(points, 255 if in_pixels else 1)},
+            "mark": {"type": "area", "opacity": 0.16, "line": False},
+            "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
+        },
+        *dashed_lines(len(SIDES), lines),
+        {
+            "mark": {"type": "point", "filled": True, "size": 34, "opacity": 1},
+            "encoding": {**lines, "shape": told["shape"], "tooltip": tooltip},
+        },
+    ]
+    values = with_lines(_values(points, 255 if in_pixels else 1), "side", SIDES)
+    return {"data": {"values": values}, "layer": layers}
+
+
+def _band(points: Sequence[Bracket], scale: float) -> list[dict[str, Any]]:
+    """Where both ends are known, or one is and the other is 0 or 1."""
+    return [
+        {
+            "x": scale * one.epsilon,
+            "low": (one.verified.value if one.verified else None) or 0.0,
+            "high": 1.0 if one.attacked is None or one.attacked.value is None else one.attacked.value,
+        }
+        for one in points
+    ]
+
+
+def _values(points: Sequence[Bracket], scale: float) -> list[dict[str, Any]]:
+    return [
+        {
+            "side": side,
+            "x": scale * one.epsilon,
+            "epsilon": f"{255 * one.epsilon:.3g}/255" if scale > 1 else f"{one.epsilon:.3g}",
+            "value": metric.value,
+            "interval": interval_text(metric),
+            "n": one.n,
+        }
+        for one in points
+        for side, metric in (("attacked", one.attacked), ("verified", one.verified))
+        if metric is not None
+    ]

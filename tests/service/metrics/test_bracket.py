@@ -1,0 +1,125 @@
+"""The bracket of verified and attacked examples, and its contradictions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from assay.service.contract.results import Bracket, EvaluationResult, Metric, Results, Warning
+from assay.service.contract.threat import Threat
+from assay.service.metrics.bracket import bracket_line, brackets
+from assay.service.plots.kinds import LabelledResults, plots_of
+from assay.service.signing.statement import content_of
+
+IDS = ["a", "b", "c", "d"]
+METRIC = Metric(
+    value=0.5, n=4, ci_low=0.1, ci_high=0.9, ci_method="wilson", higher_is_better=True, unit="proportion"
+)
+ATTACK = Threat(knowledge="white_box", search="iterative")
+NOISE = Threat(knowledge="noise")
+
+
+def result(name: str, epsilon: Any, metric: str = "top1", **more: Any) -> EvaluationResult:
+    params = {"epsilon": epsilon, "norm": more.pop("norm", "Linf"), **more.pop("params", {})}
+    fields = {"data": {"name": "digits", "params": {}}, "protocol": "pixel", "backend": "native"} | more
+    costs = {"seconds": 1.0, "forward_passes": 1, "backward_passes": 1}
+    return EvaluationResult(name=name, params=params, metrics={metric: METRIC}, **fields, **costs)
+
+
+def proof(epsilon: Any, safe: str, **more: Any) -> tuple[EvaluationResult, dict[str, Any]]:
+    """A verified row, and the examples that it verifies."""
+    rows = {"id": IDS, "verified": [one in safe for one in IDS]}
+    return result("proof", epsilon, "verified_top1", **more), rows
+
+
+def attack(epsilon: Any, broken: str, **more: Any) -> tuple[EvaluationResult, dict[str, Any]]:
+    rows = {"id": IDS, "correct": [one not in broken for one in IDS]}
+    return result("ascent", epsilon, **more), rows
+
+
+def made(*sides: tuple[EvaluationResult, dict[str, Any]]) -> tuple[list[Bracket], list[Warning]]:
+    # Two shards: the examples of an evaluation are not in one piece.
+    shards = {
+        place: [{name: column[part] for name, column in rows.items()} for part in (slice(3), slice(3, None))]
+        for place, (_, rows) in enumerate(sides)
+    }
+    threats = {"ascent": ATTACK, "noise": NOISE}
+    return brackets({place: one for place, (one, _) in enumerate(sides)}, shards.__getitem__, threats.get)
+
+
+def values(points: list[Bracket]) -> list[tuple[float, float | None, float | None]]:
+    return [
+        (
+            point.epsilon,
+            None if point.verified is None else point.verified.value,
+            None if point.attacked is None else point.attacked.value,
+        )
+        for point in points
+    ]
+
+
+def test_the_worst_case_over_attacks_is_per_example() -> None:
+    points, warnings = made(proof(0.1, "a"), attack(0.1, "b"), attack("1/10", "c"))
+    assert values(points) == [(0.1, 0.25, 0.5)]  # not the lower of the two rows, 0.75
+    assert warnings == []
+    assert points[0].verified_by == ["proof"]
+    assert points[0].attacked is not None
+    assert points[0].attacked.ci_method == "wilson"
+
+
+def test_proofs_hold_for_smaller_balls_and_attacks_for_larger_ones() -> None:
+    points, _ = made(proof(0.1, "ab"), proof(0.3, "a"), attack(0.2, "d"), attack(0.4, "c"))
+    assert values(points) == [(0.1, 0.5, None), (0.2, 0.25, 0.75), (0.3, 0.25, 0.75), (0.4, None, 0.5)]
+
+
+def test_a_contradiction_is_found_across_radii_and_is_invalid() -> None:
+    points, warnings = made(proof(0.3, "ab"), attack(0.1, "b"))
+    assert [point.contradictions for point in points] == [["b"], ["b"]]
+    assert {warning.code for warning in warnings} == {"certified_and_broken"}
+    assert {warning.severity for warning in warnings} == {"invalid"}
+    assert warnings[0].evidence["examples"] == ["b"]
+    # An attack with more room contradicts nothing.
+    assert made(proof(0.1, "ab"), attack(0.3, "b"))[1] == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        attack(0.1, "a", norm="L2"),
+        attack(0.1, "a", protocol="paper"),
+        attack(0.1, "a", data={"name": "other", "params": {}}),
+        attack(0.1, "a", params={"targeted": True}),
+        attack(0.1, "a", warnings=[Warning(code="random_outputs", message="")]),
+        (result("noise", 0.1), attack(0.1, "a")[1]),
+        (result("unknown", 0.1), attack(0.1, "a")[1]),
+        (result("ascent", 0.1), {**attack(0.1, "a")[1], "expected": [0.5] * 4}),
+        (result("ascent", 0.1), {"id": ["a", "b", "c", "e"], "correct": [False] * 4}),
+    ],
+)
+def test_rows_of_another_claim_have_no_part(other: tuple[EvaluationResult, dict[str, Any]]) -> None:
+    assert made(proof(0.1, "a"), other) == ([], [])
+    assert values(made(proof(0.1, "a"), other, attack(0.1, "d"))[0]) == [(0.1, 0.25, 0.75)]
+
+
+def test_no_outcomes_are_read_without_a_verified_row() -> None:
+    def fail(place: int) -> Any:
+        raise AssertionError(place)
+
+    assert brackets({0: attack(0.1, "a")[0]}, fail, {"ascent": ATTACK}.get) == ([], [])
+
+
+def test_lines_plot_and_signed_content() -> None:
+    points, _ = made(proof("2/255", "a"), attack("2/255", "b"), proof(0.5, "", norm="L2"))
+    assert bracket_line(points[0]) == (
+        "robust accuracy in the Linf ball of 2/255: 25.00 % (verified) to 75.00 % (attacked), n = 4"
+    )
+    results = Results(job="j", complete=True, evaluations=[], bracket=points, provenance=None)
+    plot = plots_of([LabelledResults("mine", results)])["bracket"]
+    assert "25.00 %" in plot["description"]
+    assert {row["side"] for row in plot["data"]["values"]} == {"attacked", "verified"}
+    assert plot["layer"][0]["data"]["values"] == [{"x": pytest.approx(2), "low": 0.25, "high": 0.75}]
+    assert plots_of([LabelledResults("one", results), LabelledResults("two", results)]) == {}
+    # The content of results that were signed before there were brackets is the same.
+    assert content_of(results)["bracket"]
+    assert "bracket" not in content_of(results.model_copy(update={"bracket": []}))
