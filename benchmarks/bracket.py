@@ -57,11 +57,9 @@ def convolutional() -> None:
                 seconds = (time.monotonic() - begun) / N
                 safe = proved(bounds, logits)
                 both = int((safe & ~attacked.correct).sum())
-                shares = int(attacked.correct.sum()), int(safe.sum())
-                radius = f"{255 * epsilon:.0f}/255"
-                say(
-                    f"{name} | {radius} | {shares[0]}/{N} | {method} | {shares[1]}/{N} | {both} | {seconds:.3f}"
-                )
+                left, held = int(attacked.correct.sum()), int(safe.sum())
+                setting = f"{name} | {255 * epsilon:.0f}/255 | {left}/{N} | {method}"
+                say(f"{setting} | {held}/{N} | {both} | {seconds:.3f}")
 
 
 def transformers() -> None:

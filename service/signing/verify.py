@@ -193,10 +193,11 @@ def result_problems(signed: Signed, raw: bytes) -> list[str]:
         return [str(error)]
     if not isinstance(given, dict):
         return ["no results: not a JSON object"]
+    # As `statement.content_of` leaves them out.
+    left_out = {"signature"} if given.get("bracket") else {"signature", "bracket"}
+    content = {name: item for name, item in given.items() if name not in left_out}
     found: list[str] = []
-    for place in differences(
-        signed.results, {name: item for name, item in given.items() if name != "signature"}
-    ):
+    for place in differences(signed.results, content):
         if len(found) == MAX_DIFFERENCES:
             return [*found, "and more"]
         found.append(place)

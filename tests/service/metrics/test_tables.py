@@ -133,6 +133,11 @@ UNDEFINED: dict[str, tuple[Rows, Context, set[str]]] = {
         Context(), {"return", "normalized_return", "action_change"},
     ),
     "segmentation": (PIXELS, Context(), {*RATIOS}),
+    "smoothed": (
+        {"smoothed_correct": [True, False], "prediction": [[0], [-1]], "radius": [[0.5], [0.0]],
+         "votes": [[99], [50]], "draws": [100, 100]},
+        Context(params={"sigmas": [0.25], "radii": [0.0, 0.25]}), set(),
+    ),
     "spectral_error": (
         {"tokens": [9, 9]}
         | {f"skyformer_{kind}": [[None, 1.0]] * 2 for kind in ("error", "relative_error")},
@@ -143,6 +148,9 @@ UNDEFINED: dict[str, tuple[Rows, Context, set[str]]] = {
     "text_attack": (
         {"status": ["skipped"] * 2, "queries": [0, 0], "words": [1, 1], "changed": [0, 0]}, Context(),
         {"attack_success_rate", "queries", "words_changed"},
+    ),
+    "verified": (
+        {"verified": [False, False], "lower_margin": [None, 1.0]}, Context(), {"lower_margin"}
     ),
     "word_swap": (
         LOSSES | SWAPS, Context(),

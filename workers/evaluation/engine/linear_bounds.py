@@ -138,7 +138,7 @@ def _operators() -> dict[str, Any]:
         def interval_propagate(self, *v: Any) -> tuple[Tensor, Tensor]:
             (low, high), divisor = v[0], v[1]
             if not (divisor[0] > 0).all():
-                raise NotImplementedError("a division by what may be 0 or less")
+                raise UnsupportedModel("a division by what may be 0 or less")
             ends = [one / other for one in (low, high) for other in divisor]
             stacked = torch.stack(torch.broadcast_tensors(*ends))
             return stacked.amin(0), stacked.amax(0)
@@ -147,7 +147,7 @@ def _operators() -> dict[str, Any]:
         def __init__(self, attr: Any, inputs: Any, output_index: int, options: Any) -> None:
             super().__init__(attr, inputs, output_index, options)
             if len(inputs) != 1:
-                raise NotImplementedError("Clip at tensors")
+                raise UnsupportedModel("Clip at tensors")
             self.ends = attr.get("min"), attr.get("max")
 
         def forward(self, x: Tensor) -> Tensor:
@@ -219,7 +219,7 @@ class MarginBounds:
                     device=example.device,
                     custom_ops=custom,
                 )
-        except (NotImplementedError, AssertionError, RuntimeError, KeyError, TypeError, IndexError) as error:
+        except (AssertionError, RuntimeError, KeyError, TypeError, IndexError) as error:
             names = ", ".join(sorted(set(refused))) or f"{type(error).__name__}: {error}"
             raise UnsupportedModel(f"auto_LiRPA has no bounds for this model: {names}") from error
         self._check_operators()
@@ -283,7 +283,7 @@ class MarginBounds:
             )
         except torch.OutOfMemoryError:
             raise
-        except (NotImplementedError, AssertionError, RuntimeError) as error:
+        except (AssertionError, RuntimeError) as error:
             raise UnsupportedModel(
                 f"auto_LiRPA has no {self._method} bounds for this model: {type(error).__name__}: {error}"
             ) from error
@@ -337,9 +337,9 @@ class _Traceable(TorchFunctionMode):
             return func(*args, **options)
         (query, key, value), rest = args[:3], args[3:]
         if rest or any(options.get(name) for name in ("is_causal", "enable_gqa", "dropout_p")):
-            raise NotImplementedError("attention with further options")
+            raise UnsupportedModel("attention with further options")
         if options.get("attn_mask") is not None:
-            raise NotImplementedError("attention with a mask")
+            raise UnsupportedModel("attention with a mask")
         scale = float(options.get("scale") or int(query.shape[-1]) ** -0.5)
         return (query @ key.transpose(-2, -1) * scale).softmax(-1) @ value
 
