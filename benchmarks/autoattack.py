@@ -7,6 +7,9 @@ only the cost of a pass counts. Seconds are CPU time of the process, for each st
 in which both sides alternate, because the machine's speed varies. Passes are images through the network (a
 wrapper counts the library's).
 
+With `--state DIR --data ROOT` the networks are those of `benchmarks.robust_networks`, trained on attacked
+CIFAR-10 images, in place of the ones on digits.
+
 The draws differ, so the examples that hold out may differ by a few; that equal draws break the same examples
 at every stage is what tests/workers/evaluation/test_autoattack.py shows.
 """
@@ -16,8 +19,9 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from unittest import mock
 
 import torch
@@ -30,11 +34,13 @@ from assay.attacks.kernel import frozen
 from assay.attacks.randomness import Randomness
 from assay.workers.evaluation.engine.ledger import Stage
 from assay.workers.evaluation.engine.protocols import attack_pixel
+from benchmarks import robust_networks
 from benchmarks.networks import digits, vit
 
 BATCH = 64
 # (trained on FGSM examples of this size, attacked with this epsilon): an undefended network falls at once.
 CASES = {"undefended": (0.0, 64 / 255), "FGSM-trained": (24 / 255, 24 / 255)}
+ROBUST = {"resnet-10": 8 / 255, "vit-10": 8 / 255}
 NAMES = {"apgd-ce": "apgd_ce", "apgd-t": "apgd_t", "fab-t": "fab_t", "square": "square"}
 
 
@@ -57,6 +63,10 @@ class Counted(nn.Module):
 
     def _count(self, gradient: Tensor) -> None:
         self.backwards += len(gradient)
+
+
+# Name, network, images, labels and epsilon.
+Case = tuple[str, nn.Module, Tensor, Tensor, float]
 
 
 @dataclass(frozen=True)
@@ -142,23 +152,38 @@ def total(costs: dict[str, Cost]) -> Cost:
     )
 
 
+def on_digits(n: int) -> Iterator[Case]:
+    """Trains the networks of CASES and gives each with the first n digits, which it did not see."""
+    pixels, labels = digits()
+    for name, (training_epsilon, epsilon) in CASES.items():
+        yield name, vit(pixels[n:], labels[n:], training_epsilon), pixels[:n], labels[:n], epsilon
+
+
+def on_cifar(n: int, data: Path, state: Path) -> Iterator[Case]:
+    """Each network of ROBUST with the first n test images."""
+    for name, epsilon in ROBUST.items():
+        pixels, labels = robust_networks.images(data, "test", robust_networks.NETWORKS[name].classes)
+        yield name, robust_networks.load(name, state), pixels[:n], labels[:n], epsilon
+
+
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.autoattack", description=__doc__)
     parser.add_argument("--examples", type=int, default=64)
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--state", type=Path, help="folder of benchmarks.robust_networks")
+    parser.add_argument("--data", type=Path, help="data root with CIFAR-10")
     options = parser.parse_args()
     n = options.examples
     torch.set_num_threads(1)
-    pixels, labels = digits()
     header = ["network", "stage", "left", "library", "CPU s", "library", "x", "fwd/bwd", "library"]
     table = [header]
-    for name, (training_epsilon, epsilon) in CASES.items():
-        model = vit(pixels[n:], labels[n:], training_epsilon)
+    cases = on_digits(n) if options.state is None else on_cifar(n, options.data, options.state)
+    for name, model, pixels, labels, epsilon in cases:
         with torch.no_grad(), frozen(model):
-            right = int((model(pixels[:n]).argmax(1) == labels[:n]).sum())
+            right = int((model(pixels).argmax(1) == labels).sum())
         sys.stdout.write(f"{name}: {right} of {n} right; attacked with {epsilon * 255:g}/255\n")
-        table += rows_of(name, epsilon, model, pixels[:n], labels[:n], options.turns)
+        table += rows_of(name, epsilon, model, pixels, labels, options.turns)
     widths = [max(len(row[column]) for row in table) for column in range(len(header))]
     for row in table:
         cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))

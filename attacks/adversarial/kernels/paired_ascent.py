@@ -134,6 +134,8 @@ class PairedAscent:
 
     def step(self, setting: Setting, model: Forward, state: State) -> None:
         """Takes one step in every active lane, and decides at the end of a round which go on."""
+        if state["refused"].any():
+            self._tell_lanes(state)
         if (waiting := state["unordered"] & (state["round"] > 0)).any():
             self._order(model, state, waiting)
         pairs = state["active"].flatten().nonzero().flatten()
@@ -150,6 +152,16 @@ class PairedAscent:
         over = state["iteration"] > length
         if over.any():
             self._end_round(state, over)
+
+    @staticmethod
+    def _tell_lanes(state: State) -> None:
+        """Tells the lanes of slots whose success was refused that they go on, and by which margin."""
+        refused, like = state["refused"][:, None], state[PREFIX + "refused"]
+        state[PREFIX + "refused"] = refused.expand_as(like).contiguous()
+        for key in ("demand", "broken"):
+            whole, lanes = state[key][:, None], state[PREFIX + key]
+            again = (refused > 0).to(lanes.device)
+            state[PREFIX + key] = torch.where(again, whole.expand_as(lanes), lanes)
 
     def _aimed(self, state: State, targets: Tensor) -> State:
         """The lanes' targets, (B, K), and their loss at the image."""
