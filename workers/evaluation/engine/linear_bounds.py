@@ -67,7 +67,7 @@ LINEAR = frozenset(
 )
 RELAXED = LINEAR | {"Relu", "LeakyRelu", "Tanh", "Sigmoid"}
 # Monotone or exact over intervals.
-INTERVAL = RELAXED | {"Softmax", "Sqrt", "Sqr", "Pow", "Reciprocal", "Exp", "Erf", "Quotient", "Clip", "Abs"}
+INTERVAL = RELAXED | {"Softmax", "Exp", "Erf", "Quotient", "Square", "Sqrt", "Clip", "Abs"}
 # Whose second input may be perturbed too, over intervals only.
 PRODUCTS = frozenset({"MatMul", "Mul", "Div"})
 # A margin is verified above this share of the logits' size: float32 has 6e-8, and errors add up over layers.
@@ -120,7 +120,7 @@ def library() -> Any:
 
 @cache
 def _operators() -> dict[str, Any]:
-    """Operators over intervals that the library lacks (Erf, Clip), or bounds unsoundly (Div)."""
+    """Operators over intervals that the library lacks (Erf, Clip), or bounds unsoundly (Div, Pow)."""
     library()
     Bound: Any = importlib.import_module("auto_LiRPA.operators.base").Bound  # noqa: N806 (a class)
 
@@ -156,7 +156,23 @@ def _operators() -> dict[str, Any]:
         def interval_propagate(self, *v: Any) -> tuple[Tensor, Tensor]:
             return v[0][0].clamp(*self.ends), v[0][1].clamp(*self.ends)
 
-    return {"onnx::Erf": BoundErf, "onnx::Div": BoundQuotient, "onnx::Clip": BoundClip}
+    class BoundSquare(Bound):  # type: ignore[misc]
+        def forward(self, x: Tensor, exponent: Tensor) -> Tensor:
+            return x.pow(exponent)
+
+        def interval_propagate(self, *v: Any) -> tuple[Tensor, Tensor]:
+            (low, high), exponent = v[0], v[1]
+            if not all((one == 2).all() for one in exponent):
+                raise UnsupportedModel("a power other than 2")
+            ends = torch.stack([low.square(), high.square()])
+            return ends.amin(0).where((low > 0) | (high < 0), 0.0), ends.amax(0)
+
+    return {
+        "onnx::Erf": BoundErf,
+        "onnx::Div": BoundQuotient,
+        "onnx::Pow": BoundSquare,
+        "onnx::Clip": BoundClip,
+    }
 
 
 @cache
@@ -219,7 +235,7 @@ class MarginBounds:
                     device=example.device,
                     custom_ops=custom,
                 )
-        except (AssertionError, RuntimeError, KeyError, TypeError, IndexError) as error:
+        except (AssertionError, RuntimeError, KeyError, TypeError, IndexError, SystemError) as error:
             names = ", ".join(sorted(set(refused))) or f"{type(error).__name__}: {error}"
             raise UnsupportedModel(f"auto_LiRPA has no bounds for this model: {names}") from error
         self._check_operators()

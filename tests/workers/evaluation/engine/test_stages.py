@@ -347,7 +347,7 @@ def test_a_success_that_is_refused_goes_on(
     monkeypatch.setattr("assay.workers.evaluation.engine.stages.NATIVE", "none")
     old = run(attack, flattering, batch_size=batch_size)
     assert "refused" not in old.noted
-    assert int(old.correct.sum()) > int(outcomes.correct.sum()) + 1
+    assert int(old.correct.sum()) > int(outcomes.correct.sum())
     assert old.noted["unverified"] > outcomes.noted.get("unverified", 0)
 
 
