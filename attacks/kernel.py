@@ -47,7 +47,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from assay.attacks.judgement import Verdict, judge, right, wrong_by
+from assay.attacks.judgement import judge, right, wrong_by
 from assay.attacks.randomness import Randomness
 from assay.attacks.threat import PIXELS, Ball, Box, as_column
 
@@ -58,9 +58,6 @@ Objective = Callable[[Tensor], Tensor]
 """Objective of an attack: logits (B, classes) to values (B,), each from its own row only."""
 
 State = dict[str, Tensor]
-
-# A refused success is followed by a demand of at least so many roundings of the largest logit.
-ROUNDINGS = 4
 
 
 @dataclass(frozen=True)
@@ -382,30 +379,6 @@ def keep(state: State, logits: Tensor, values: Tensor, better: Tensor) -> None:
 def judged(state: State) -> State:
     """Adds the fields of a `Verdict` on the iterates that count to the state."""
     return state | judge(state["logits"], state["truth"])._asdict()
-
-
-def resume(state: State, discrepancy: Tensor) -> State:
-    """Slots whose success was refused, as they go on: with a demand, and no passes that were counted before.
-
-    Args:
-        state: As the slots left, judged.
-        discrepancy: By how much the difference of the logits, `wrong_by`, fell in the second judgement,
-            float64 (B,), on the CPU.
-
-    Returns:
-        The state; its demand is twice the discrepancy, and at least twice that of an earlier refusal.
-    """
-    rounding = ROUNDINGS * torch.finfo(state["logits"].dtype).eps * state["logits"].abs().amax(1).double()
-    discrepancy = discrepancy.to(rounding.device)
-    least = torch.maximum(discrepancy.nan_to_num(0.0, 0.0, 0.0), rounding.nan_to_num(0.0, 0.0, 0.0))
-    judgement = set(Verdict._fields)
-    return {key: values for key, values in state.items() if key not in judgement} | {
-        "broken": torch.zeros_like(state["broken"]),
-        "demand": 2 * torch.maximum(least, state["demand"]),
-        "refused": state["refused"] + 1,
-        "forward": torch.zeros_like(state["forward"]),
-        "backward": torch.zeros_like(state["backward"]),
-    }
 
 
 @contextmanager

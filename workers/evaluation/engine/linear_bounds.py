@@ -118,6 +118,25 @@ def library() -> Any:
     return found
 
 
+Interval = tuple[Tensor, Tensor]
+
+
+def _quotient(values: Interval, divisor: Interval) -> Interval:
+    if not (divisor[0] > 0).all():
+        raise UnsupportedModel("a division by what may be 0 or less")
+    ends = [one / other for one in values for other in divisor]
+    stacked = torch.stack(torch.broadcast_tensors(*ends))
+    return stacked.amin(0), stacked.amax(0)
+
+
+def _square(values: Interval, exponent: Interval) -> Interval:
+    if not all((one == 2).all() for one in exponent):
+        raise UnsupportedModel("a power other than 2")
+    low, high = values
+    ends = torch.stack([low.square(), high.square()])
+    return ends.amin(0).where((low > 0) | (high < 0), 0.0), ends.amax(0)
+
+
 @cache
 def _operators() -> dict[str, Any]:
     """Operators over intervals that the library lacks (Erf, Clip), or bounds unsoundly (Div, Pow)."""
@@ -136,12 +155,7 @@ def _operators() -> dict[str, Any]:
             return x / y
 
         def interval_propagate(self, *v: Any) -> tuple[Tensor, Tensor]:
-            (low, high), divisor = v[0], v[1]
-            if not (divisor[0] > 0).all():
-                raise UnsupportedModel("a division by what may be 0 or less")
-            ends = [one / other for one in (low, high) for other in divisor]
-            stacked = torch.stack(torch.broadcast_tensors(*ends))
-            return stacked.amin(0), stacked.amax(0)
+            return _quotient(v[0], v[1])
 
     class BoundClip(Bound):  # type: ignore[misc]
         def __init__(self, attr: Any, inputs: Any, output_index: int, options: Any) -> None:
@@ -161,11 +175,7 @@ def _operators() -> dict[str, Any]:
             return x.pow(exponent)
 
         def interval_propagate(self, *v: Any) -> tuple[Tensor, Tensor]:
-            (low, high), exponent = v[0], v[1]
-            if not all((one == 2).all() for one in exponent):
-                raise UnsupportedModel("a power other than 2")
-            ends = torch.stack([low.square(), high.square()])
-            return ends.amin(0).where((low > 0) | (high < 0), 0.0), ends.amax(0)
+            return _square(v[0], v[1])
 
     return {
         "onnx::Erf": BoundErf,

@@ -18,7 +18,6 @@ from assay.attacks.kernel import (
     State,
     WithFirstGradient,
     concatenate,
-    resume,
     select,
 )
 from assay.attacks.randomness import LibraryStream, Randomness
@@ -26,7 +25,7 @@ from assay.attacks.threat import PIXELS, Box
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes, Ledger, Stage
 from assay.workers.evaluation.engine.loader import Feed, Loader, Progress
 from assay.workers.evaluation.engine.slots import run_batch, run_slots
-from assay.workers.evaluation.engine.verification import REASONS, Verification
+from assay.workers.evaluation.engine.verification import REASONS, Verification, resume
 
 NATIVE = "native"
 """The backend of kernels whose slots may come back."""

@@ -12,12 +12,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from assay.attacks.judgement import judge, wrong_by
+from assay.attacks.judgement import Verdict, judge, wrong_by
 from assay.attacks.kernel import Forward, State, concatenate, select
 from assay.attacks.threat import Ball, Box, sizes
 
 # Tolerance of norms for float32 rounding.
 ABSOLUTE, RELATIVE = 1e-6, 1e-5
+# A refused success is followed by a demand of at least so many roundings of the largest logit.
+ROUNDINGS = 4
 REASONS = ("unverified", "out_of_ball", "out_of_box")
 
 
@@ -106,6 +108,30 @@ class Verification:
             rounded = (state["best"][holds] * 255).round() / 255
             correct[holds] = judge(self._model(rounded), state["truth"][holds]).rank == 0
         return correct.cpu()
+
+
+def resume(state: State, discrepancy: Tensor) -> State:
+    """Slots whose success was refused, as they go on: with a demand, and no passes that were counted before.
+
+    Args:
+        state: As the slots left, judged.
+        discrepancy: By how much the difference of the logits, `wrong_by`, fell in the second judgement,
+            float64 (B,), on the CPU.
+
+    Returns:
+        The state; its demand is twice the discrepancy, and at least twice that of an earlier refusal.
+    """
+    rounding = ROUNDINGS * torch.finfo(state["logits"].dtype).eps * state["logits"].abs().amax(1).double()
+    discrepancy = discrepancy.to(rounding.device)
+    least = torch.maximum(discrepancy.nan_to_num(0.0, 0.0, 0.0), rounding.nan_to_num(0.0, 0.0, 0.0))
+    judgement = set(Verdict._fields)
+    return {key: values for key, values in state.items() if key not in judgement} | {
+        "broken": torch.zeros_like(state["broken"]),
+        "demand": 2 * torch.maximum(least, state["demand"]),
+        "refused": state["refused"] + 1,
+        "forward": torch.zeros_like(state["forward"]),
+        "backward": torch.zeros_like(state["backward"]),
+    }
 
 
 def out_of_ball(perturbation: Tensor, ball: Ball | None) -> Tensor:

@@ -19,13 +19,14 @@ from assay.attacks.adversarial.pgd import pgd
 from assay.attacks.adversarial.square import square
 from assay.attacks.adversarial.uniform_noise import uniform_noise
 from assay.attacks.ensemble import Ensemble
-from assay.attacks.kernel import Examples, Forward, Setting, State, begin, resume
+from assay.attacks.kernel import Examples, Forward, Setting, State, begin
 from assay.attacks.randomness import Randomness
 from assay.attacks.threat import Ball
 from assay.models.layers.layers import Classifier
 from assay.workers.evaluation.engine import slots
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel, classify
+from assay.workers.evaluation.engine.verification import resume
 
 N = 300
 IDS = [f"digit-{number:04d}" for number in range(N)]
