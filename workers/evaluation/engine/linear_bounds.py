@@ -17,7 +17,7 @@ import logging
 import math
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, Literal, cast
@@ -143,19 +143,12 @@ def _operators() -> dict[str, Any]:
     library()
     Bound: Any = importlib.import_module("auto_LiRPA.operators.base").Bound  # noqa: N806 (a class)
 
-    class BoundErf(Bound):  # type: ignore[misc]
-        def forward(self, x: Tensor) -> Tensor:
-            return torch.erf(x)
-
-        def interval_propagate(self, *v: Any) -> tuple[Tensor, Tensor]:
-            return torch.erf(v[0][0]), torch.erf(v[0][1])
-
-    class BoundQuotient(Bound):  # type: ignore[misc]
-        def forward(self, x: Tensor, y: Tensor) -> Tensor:
-            return x / y
-
-        def interval_propagate(self, *v: Any) -> tuple[Tensor, Tensor]:
-            return _quotient(v[0], v[1])
+    def operator(name: str, forward: Callable[..., Tensor], interval: Callable[..., Interval]) -> Any:
+        methods = {
+            "forward": lambda self, *values: forward(*values),
+            "interval_propagate": lambda self, *values: interval(*values),
+        }
+        return type(f"Bound{name}", (Bound,), methods)
 
     class BoundClip(Bound):  # type: ignore[misc]
         def __init__(self, attr: Any, inputs: Any, output_index: int, options: Any) -> None:
@@ -178,9 +171,9 @@ def _operators() -> dict[str, Any]:
             return _square(v[0], v[1])
 
     return {
-        "onnx::Erf": BoundErf,
-        "onnx::Div": BoundQuotient,
-        "onnx::Pow": BoundSquare,
+        "onnx::Erf": operator("Erf", torch.erf, lambda values: (torch.erf(values[0]), torch.erf(values[1]))),
+        "onnx::Div": operator("Quotient", torch.div, _quotient),
+        "onnx::Pow": operator("Square", torch.pow, _square),
         "onnx::Clip": BoundClip,
     }
 
