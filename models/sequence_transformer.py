@@ -193,6 +193,10 @@ class SequenceTransformer(nn.Module):
         logits: Tensor = self.head(pooled)
         return logits
 
+    def word_vectors(self) -> nn.Embedding:
+        """The layer that makes tokens vectors."""
+        return self.embedding
+
     def no_weight_decay(self) -> set[str]:
         """Names of the parameters exempt from weight decay, besides vectors."""
         return {"embedding.weight", "encoder.positions"}

@@ -29,6 +29,7 @@ from assay.models.attention import rpc
 from assay.models.layers.encoders import Backbone
 from assay.models.layers.language import PAD
 from assay.models.layers.parameters import DropRate
+from assay.models.layers.token_model import word_vectors
 from assay.models.lm import lm
 
 __all__ = ["text_classifier"]
@@ -113,6 +114,14 @@ class TextClassifier(nn.Module):
     def sequence_length(self) -> int:
         """Maximum number of tokens of a text."""
         return self.encoder.sequence_length
+
+    def word_vectors(self) -> nn.Embedding:
+        """The layer of the encoder that makes words vectors.
+
+        Raises:
+            ValueError: the encoder does not say which it is.
+        """
+        return word_vectors(cast(nn.Module, self.encoder))
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits (B, K) of tokens, int64 (B, N); PAD at the right has no effect.

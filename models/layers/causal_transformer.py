@@ -91,6 +91,10 @@ class CausalTransformer(nn.Module):
         self.register_buffer("positions", sinusoids(length, width), persistent=False)
         self.apply(_initialize if initialization == "released" else _initialize_scaled)
 
+    def word_vectors(self) -> nn.Embedding:
+        """The layer that makes words vectors."""
+        return self.embedding
+
     def features(self, tokens: Tensor, present: Tensor | None = None) -> Tensor:
         """Features (B, N, C) of the last layer, of tokens int64 (B, N) in [0, V).
 

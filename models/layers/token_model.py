@@ -6,6 +6,7 @@ B = batch, N = tokens, V = words of the vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -50,6 +51,30 @@ class TokenModel(Classifier):
             reduction="none",
         )
         return losses.view(len(tokens), -1)
+
+
+@runtime_checkable
+class WordVectors(Protocol):
+    """A backbone of words that says where its words become vectors."""
+
+    def word_vectors(self) -> nn.Embedding:
+        """The layer that maps tokens (B, N) to vectors (B, N, C), and nothing else to anything."""
+        ...
+
+
+def word_vectors(model: nn.Module) -> nn.Embedding:
+    """The layer of a `TokenModel` by whose output gradients are taken.
+
+    Raises:
+        ValueError: the backbone does not say where its words become vectors.
+    """
+    backbone = getattr(model, "backbone", model)
+    if isinstance(backbone, WordVectors):
+        return backbone.word_vectors()
+    raise ValueError(
+        f"the model {type(backbone).__name__} has no method word_vectors: token gradients are taken by the"
+        " output of the layer that it returns"
+    )
 
 
 def reads_words(backbone: nn.Module) -> bool:

@@ -36,6 +36,7 @@ class TextRow:
         text: the text that counts: the adversarial one, or the best of a failed search.
         clean_confidence: softmax of the prediction for the unchanged text; None where it is not finite.
         confidence: that for the text that counts.
+        backward: gradients taken by the search.
     """
 
     id: str
@@ -52,6 +53,7 @@ class TextRow:
     text: str
     clean_confidence: float | None = None
     confidence: float | None = None
+    backward: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,8 @@ class TextOutcomes:
 
     @property
     def backward(self) -> Tensor:
-        """No search takes a gradient: zeros, int64 (n,)."""
-        return torch.zeros(len(self.rows), dtype=torch.int64)
+        """Gradients taken, int64 (n,); zeros for a search without gradients."""
+        return torch.tensor([row.backward for row in self.rows], dtype=torch.int64)
 
     def columns(self) -> dict[str, list[Any]]:
         """The rows as JSON columns; a loss that is not finite is None."""
@@ -101,7 +103,7 @@ class TextOutcomes:
             "words": [row.words for row in rows],
             "changed": [row.changed for row in rows],
             "forward": [row.passes for row in rows],
-            "backward": [0] * len(rows),
+            "backward": [row.backward for row in rows],
         }
 
     def evidence(self) -> dict[str, Any]:
