@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from assay.service.catalog.catalog import load
+from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.gallery import Gallery, GalleryText
 from assay.service.metrics.perplexity import Perplexity
 from assay.service.metrics.table import joined
@@ -26,6 +27,7 @@ from tests.support.wordnet_files import write_wordnet
 LM = {"width": 16, "depth": 1, "heads": 2, "hidden": 16, "length": 8}
 CLASSIFIER = {"name": "text_classifier", "params": {"backbone": {"name": "lm", "params": LM}}}
 RECIPES = ("deepwordbug", "pruthi", "homoglyph_swaps", "pwws", "textfooler")
+GUIDED = ("hotflip", "gcg")
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +68,7 @@ def table(answers: list[dict[str, Any]]) -> dict[str, list[Any]]:
     return joined(kind.columns, [answer["columns"] for answer in answers])
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", [*RECIPES, *GUIDED])
 def test_a_recipe_attacks_every_example_once(tmp_path: Path, name: str) -> None:
     answers = run(spec({"name": name}), tmp_path / "job")
     columns = table(answers)
@@ -94,14 +96,23 @@ def gallery_of(answer: dict[str, Any], folder: Path) -> Gallery:
     return Gallery.model_validate_json((folder / answer["extra"]["gallery"]["name"]).read_bytes())
 
 
-def test_shards_give_what_one_gives(tmp_path: Path) -> None:
-    wanted = spec({"name": "deepwordbug"}, execution={"device": "cpu", "batch_size": 1})
+@pytest.mark.parametrize("name", ["deepwordbug", *GUIDED])
+def test_shards_give_what_one_gives(tmp_path: Path, name: str) -> None:
+    wanted = spec({"name": name}, execution={"device": "cpu", "batch_size": 1})
     whole = table(run(wanted, tmp_path / "a"))
     parts = run(wanted, tmp_path / "b", shard_seconds=1e-9)
     assert len(parts) > 1
     apart = table(parts)
     assert apart.pop("loss") == pytest.approx(whole.pop("loss"), rel=1e-5)
     assert apart == whole
+
+
+@pytest.mark.parametrize("name", GUIDED)
+def test_swaps_of_words_are_refused_for_data_of_bytes(name: str) -> None:
+    data, model = {"name": "lra_text"}, {"name": "sequence_transformer", "params": {"length": 64}}
+    with pytest.raises(InvalidSpec) as caught:
+        spec({"name": name}, data=data, model=model)
+    assert any("swaps whole words" in detail.message for detail in caught.value.details)
 
 
 def test_the_plan_fails_without_wordnet(tmp_path: Path) -> None:

@@ -1,0 +1,192 @@
+"""Searches that swap words of one text, guided by the gradient of the loss by the words' vectors.
+
+Ebrahimi et al. 2018, "HotFlip: White-Box Adversarial Examples for Text Classification",
+equation 10 and section 3.3 (beam search);
+Zou et al. 2023, "Universal and Transferable Adversarial Attacks on Aligned Language Models", algorithm 1.
+
+A search ranks swaps by the first-order estimate of the change of the loss, and puts the best to the model.
+It sees one example only, so no other example, batch or shard changes its result.
+
+N = tokens of the text, V = words of the vocabulary, C = width of the vectors, F = free positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from assay.attacks.words.search.draws import Draws
+
+# Positions whose swaps are estimated at a time: F x V numbers would not fit for long texts.
+AT_A_TIME = 64
+
+
+class Heard(NamedTuple):
+    """The model's answer to one text: the loss that the attack raises, and whether it is wrong."""
+
+    loss: float
+    broken: bool
+
+
+class Found(NamedTuple):
+    """The text that counts, and what its search cost.
+
+    Attributes:
+        tokens: int64 (N,).
+        queries: texts put to the model, without the unchanged one.
+        gradients: texts whose gradient was taken.
+    """
+
+    tokens: Tensor
+    queries: int
+    gradients: int
+
+
+@dataclass(frozen=True)
+class Victim:
+    """One text and the model that reads it.
+
+    Attributes:
+        tokens: int64 (N,), on the CPU.
+        free: positions whose word may change, ascending.
+        allowed: ids of the words that it may become, int64, ascending, on the device of `vectors`.
+        vectors: of all words, (V, C).
+        most: number of positions that may differ from `tokens`.
+        loss: of the unchanged text.
+        gradient: maps texts (B, N) to the loss's gradients by their vectors, (B, N, C).
+        ask: the model's answers to texts (B, N).
+    """
+
+    tokens: Tensor
+    free: Sequence[int]
+    allowed: Tensor
+    vectors: Tensor
+    most: int
+    loss: float
+    gradient: Callable[[Tensor], Tensor]
+    ask: Callable[[Tensor], Sequence[Heard]]
+
+    def best_swaps(self, text: Tensor, gradient: Tensor, places: Sequence[int], k: int) -> list[list[Swap]]:
+        """The k swaps with the highest estimates at each of some positions, best first.
+
+        Args:
+            text: int64 (N,).
+            gradient: at it, (N, C).
+            places: the positions.
+            k: swaps at each.
+        """
+        found: list[list[Swap]] = []
+        words = self.vectors[self.allowed].float()  # (A, C)
+        for start in range(0, len(places), AT_A_TIME):
+            part = torch.tensor(places[start : start + AT_A_TIME])
+            own, slopes = text[part].to(words.device), gradient[part.to(gradient.device)].float()
+            change = slopes @ words.T - (slopes * self.vectors[own].float()).sum(1, keepdim=True)  # (F, A)
+            change = change.masked_fill(self.allowed[None] == own[:, None], -torch.inf)
+            values, columns = change.topk(min(k, len(self.allowed)), dim=1)
+            rows = zip(part.tolist(), values.tolist(), self.allowed[columns].tolist(), strict=True)
+            found += [
+                [Swap(value, place, word) for value, word in zip(*pair, strict=True) if value > -torch.inf]
+                for place, *pair in rows
+            ]
+        return found
+
+
+class Swap(NamedTuple):
+    """One word's swap, with the first-order estimate of what it adds to the loss."""
+
+    estimate: float
+    place: int
+    word: int
+
+    def of(self, text: Tensor) -> Tensor:
+        """The text with it."""
+        changed = text.clone()
+        changed[self.place] = self.word
+        return changed
+
+
+Search = Callable[[Victim, Draws], Found]
+"""Attacks one text; draws are the example's own."""
+
+
+def hotflip(victim: Victim, steps: int, candidates: int, beam: int) -> Found:
+    """Beam search over swaps: every step changes one more word.
+
+    Args:
+        victim: the text, right before the attack.
+        steps: swaps, at most; `victim.most` holds as well.
+        candidates: swaps with the highest estimates that are put to the model, for each text in the beam.
+        beam: texts kept after each step, by their losses.
+    """
+    kept, queries, gradients = [victim.tokens], 0, 0
+    best, highest = victim.tokens, victim.loss
+    for _ in range(min(steps, victim.most)):
+        pool: dict[tuple[int, ...], Tensor] = {}
+        slopes = victim.gradient(torch.stack(kept))
+        gradients += len(kept)
+        for text, slope in zip(kept, slopes, strict=True):
+            places = [place for place in victim.free if text[place] == victim.tokens[place]]
+            swaps = [swap for row in victim.best_swaps(text, slope, places, candidates) for swap in row]
+            swaps.sort(key=lambda swap: (-swap.estimate, swap.place, swap.word))
+            for changed in (swap.of(text) for swap in swaps[:candidates]):
+                pool.setdefault(tuple(changed.tolist()), changed)
+        if not pool:
+            break
+        texts = list(pool.values())
+        heard = victim.ask(torch.stack(texts))
+        queries += len(texts)
+        order = sorted(range(len(texts)), key=lambda row: (not heard[row].broken, -heard[row].loss))
+        first = order[0]
+        if heard[first].broken:
+            return Found(texts[first], queries, gradients)
+        if heard[first].loss > highest:
+            best, highest = texts[first], heard[first].loss
+        kept = [texts[row] for row in order[:beam]]
+    return Found(best, queries, gradients)
+
+
+def gcg(victim: Victim, draws: Draws, steps: int, candidates: int, tried: int) -> Found:
+    """Greedy coordinate gradient: every step puts drawn swaps to the model, and goes to the best of them.
+
+    A word that was swapped may be swapped again. Once `victim.most` words differ, only those may.
+
+    Args:
+        victim: the text, right before the attack.
+        draws: the example's.
+        steps: rounds, at most.
+        candidates: swaps with the highest estimates at each position, from which is drawn.
+        tried: swaps drawn in each step; all of them where there are no more.
+    """
+    text, queries, gradients = victim.tokens, 0, 0
+    best, highest = victim.tokens, victim.loss
+    for _ in range(steps):
+        different = set((text != victim.tokens).nonzero()[:, 0].tolist())
+        places = [place for place in victim.free if len(different) < victim.most or place in different]
+        (slope,) = victim.gradient(text[None])
+        gradients += 1
+        rows = [row for row in victim.best_swaps(text, slope, places, candidates) if row]
+        swaps = _drawn(rows, draws, tried)
+        if not swaps:
+            break
+        texts = [swap.of(text) for swap in swaps]
+        heard = victim.ask(torch.stack(texts))
+        queries += len(texts)
+        first = min(range(len(texts)), key=lambda row: (not heard[row].broken, -heard[row].loss))
+        text = texts[first]
+        if heard[first].broken:
+            return Found(text, queries, gradients)
+        if heard[first].loss > highest:
+            best, highest = text, heard[first].loss
+    return Found(best, queries, gradients)
+
+
+def _drawn(rows: Sequence[Sequence[Swap]], draws: Draws, tried: int) -> list[Swap]:
+    """A position and one of its swaps, both uniformly, so many times; each swap once."""
+    if sum(map(len, rows)) <= tried:
+        return [swap for row in rows for swap in row]
+    chosen = (rows[draws.below(len(rows))] for _ in range(tried))
+    return list(dict.fromkeys(row[draws.below(len(row))] for row in chosen))

@@ -1,0 +1,179 @@
+"""Gradient-guided attacks on a small text classifier: passes, keys, vocabulary and the second judgement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from assay.models.layers.token_model import TokenModel, word_vectors
+from assay.models.lm import lm
+from assay.models.sequence_transformer import sequence_transformer
+from assay.models.text_classifier import text_classifier
+from assay.workers.data.formats.text import Sentences
+from assay.workers.data.formats.vocabulary import PAD_WORD, UNKNOWN_WORD, Vocabulary
+from assay.workers.evaluation.engine.shard import Shard
+from assay.workers.evaluation.engine.text import TextRow
+from assay.workers.evaluation.engine.token_attack import TokenAttack, swappable
+from assay.workers.evaluation.gcg import gcg
+from assay.workers.evaluation.hotflip import hotflip
+
+NAMES = [f"{first}{second}ord" for first in "bcdfgklm" for second in "aeiou"]
+VOCABULARY = Vocabulary([PAD_WORD, UNKNOWN_WORD, "the", ".", "x1", "<eos>", *NAMES])
+ATTACKS = {"hotflip": hotflip(max_share=0.4, beam=2), "gcg": gcg(max_share=0.4, steps=5, tried=8)}
+each_attack = pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
+
+
+def network(kind: str = "text_classifier") -> TokenModel:
+    torch.manual_seed(0)
+    size: dict[str, Any] = {"width": 16, "depth": 1, "heads": 2, "hidden": 16, "length": 12}
+    backbones = {
+        "text_classifier": lambda: text_classifier(
+            2, len(VOCABULARY), backbone=lambda *given: lm(*given, **size)
+        ),
+        "sequence_transformer": lambda: sequence_transformer(2, len(VOCABULARY), **size),
+    }
+    model = TokenModel(backbones[kind]()).eval()
+    with torch.no_grad():  # so that words matter
+        word_vectors(model).weight.normal_(std=1.0, generator=torch.Generator().manual_seed(1))
+    return model
+
+
+def shard(model: TokenModel, order: Sequence[int] = range(10), **fields: Any) -> Shard:
+    made = torch.Generator().manual_seed(2)
+    texts = []
+    for length in range(4, 14):  # the last are cut
+        drawn = [NAMES[int(one)] for one in torch.randint(len(NAMES), (length,), generator=made)]
+        texts.append(" ".join(["the", *drawn, "."]))
+    labels = [int(model(VOCABULARY.ids(text.split())[None, :12]).argmax()) for text in texts[:9]]
+    data = Sentences(
+        name="words",
+        class_names=("a", "b"),
+        ids=[f"t{number}" for number in range(10)],
+        sentences=texts,
+        labels=[*labels, 1 - int(model(VOCABULARY.ids(texts[9].split())[None, :12]).argmax())],
+        vocabulary=VOCABULARY,
+    )
+    plain = Shard(
+        data=data,
+        order=list(order),
+        classifier=model,
+        image_size=12,
+        batch_size=16,
+        device=torch.device("cpu"),
+    )
+    return replace(plain, **fields)
+
+
+def rows_of(attack: TokenAttack, of: Shard) -> tuple[TextRow, ...]:
+    return attack.measure(of).rows
+
+
+@each_attack
+@pytest.mark.parametrize("kind", ["text_classifier", "sequence_transformer"])
+def test_a_success_is_a_wrong_answer_to_the_text(attack: TokenAttack, kind: str) -> None:
+    model = network(kind)
+    found = rows_of(attack, shard(model))
+    assert {row.status for row in found} >= {"skipped", "succeeded"}
+    for row in found:
+        answer = int(model(VOCABULARY.ids(row.text.split())[None, :12]).argmax())
+        assert answer == row.prediction
+        assert (row.status == "failed") == (answer == row.label)
+        before, after = row.original.split(), row.text.split()
+        changed = [pair for pair in zip(before, after, strict=True) if pair[0] != pair[1]]
+        assert len(changed) == row.changed <= max(1, int(0.4 * row.words))
+        assert all(old in NAMES and new in NAMES for old, new in changed)
+        assert (row.changed > 0) >= (row.status == "succeeded")
+
+
+@each_attack
+def test_passes_are_counted_exactly(attack: TokenAttack) -> None:
+    model = network()
+    seen: list[int] = []
+    slopes: list[int] = []
+
+    def count(_: nn.Module, given: tuple[Tensor, ...], logits: Tensor) -> None:
+        seen.append(len(given[0]))
+        if logits.requires_grad:
+            slopes.append(len(logits))
+
+    of = shard(model)
+    model.register_forward_hook(count)
+    found = attack.measure(of)
+    assert int(found.forward.sum()) == sum(seen)
+    assert int(found.backward.sum()) == sum(slopes) > 0  # passes under autograd
+    assert found.columns()["backward"] == found.backward.tolist()
+
+
+@each_attack
+def test_a_row_depends_on_neither_batch_nor_shard(attack: TokenAttack) -> None:
+    model = network()
+    whole = rows_of(attack, shard(model))
+    small = rows_of(attack, shard(model, batch_size=3))
+    parts = (*rows_of(attack, shard(model, range(6, 10))), *rows_of(attack, shard(model, range(6))))
+    for row, other in zip(whole, small, strict=True):
+        assert other.loss == pytest.approx(row.loss, rel=1e-4)
+        assert replace(other, loss=0, confidence=0, clean_confidence=0) == replace(
+            row, loss=0, confidence=0, clean_confidence=0
+        )
+    assert sorted(parts, key=lambda row: int(row.id[1:])) == list(whole)
+
+
+def test_draws_follow_the_seed() -> None:
+    model = network()
+    texts = {seed: [row.text for row in rows_of(ATTACKS["gcg"], shard(model, seed=seed))] for seed in (0, 1)}
+    assert texts[0] != texts[1]
+
+
+@each_attack
+def test_the_model_is_left_as_it_was(attack: TokenAttack) -> None:
+    model = network()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    attack.measure(shard(model))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.requires_grad and parameter.grad is None for parameter in model.parameters())
+
+
+def test_words_that_do_not_survive_reading_are_no_candidates() -> None:
+    class LowerCase(Sentences):
+        def encode(self, text: str) -> Tensor:
+            return super().encode(text.lower())
+
+    made: dict[str, Any] = {
+        "name": "cased",
+        "class_names": ("a", "b"),
+        "ids": ["t"],
+        "sentences": ["good"],
+        "labels": [0],
+        "vocabulary": Vocabulary([PAD_WORD, UNKNOWN_WORD, "good", "Good", "the", "a-b", "1", "<eos>", "bad"]),
+    }
+    assert swappable(Sentences(**made)).tolist() == [2, 3, 8]
+    assert swappable(LowerCase(**made)).tolist() == [2, 8]
+
+
+def test_data_that_cut_words_are_refused() -> None:
+    class Letters(Sentences):
+        def encode(self, text: str) -> Tensor:
+            return self.vocabulary.ids(text)
+
+    vocabulary = Vocabulary([PAD_WORD, UNKNOWN_WORD, "good", "bad"])
+    data = Letters(
+        name="letters", class_names=("a",), ids=["t"], sentences=["good"], labels=[0], vocabulary=vocabulary
+    )
+    with pytest.raises(ValueError, match=r"'letters' cut words into several tokens"):
+        swappable(data)
+
+
+@each_attack
+def test_a_model_without_word_vectors_is_refused_by_name(attack: TokenAttack) -> None:
+    class Sums(nn.Module):
+        def forward(self, tokens: Tensor) -> Tensor:
+            total = tokens.sum(1).float()
+            return torch.stack([total, -total], dim=1)
+
+    with pytest.raises(ValueError, match=r"the model Sums has no method word_vectors"):
+        attack.measure(shard(TokenModel(Sums())))

@@ -1,0 +1,57 @@
+"""HotFlip with whole words: swaps by the gradient of the loss, in a beam search.
+
+Ebrahimi et al. 2018, "HotFlip: White-Box Adversarial Examples for Text Classification", equation 10 for one
+swap, section 3.3 for the beam, section 6 for words.
+
+    change of the loss by word w for word i: (e_w - e_i)^T grad_i,    e the words' vectors, loss = -log p(y)
+    each step: the `candidates` swaps with the highest estimates, of every text in the beam, are put to the
+    model, and the `beam` texts with the highest losses go on, until argmax_k z_k != y
+    or `max_share` of the words (one at least) or `steps` words are swapped
+
+Deviations: the estimates choose candidates and the model's own losses decide between them, where the paper
+goes by the estimates. The constraints are on words: letters only, no stop words. The paper's, on parts of
+speech and on the similarity of the words' vectors, are not here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from annotated_types import Interval
+
+from assay.attacks.words.search import gradient_swaps
+from assay.workers.evaluation.engine.token_attack import TokenAttack
+
+__all__ = ["hotflip"]
+
+TASKS = ("sequence",)
+TABLE = "text_attack"
+RULES = (
+    ("data.sentences == True", "hotflip changes words of texts: the data have none"),
+    ("data.words == True", "hotflip swaps whole words: the data's tokens are none"),
+)
+PAPER = "Ebrahimi et al. 2018, HotFlip: White-Box Adversarial Examples for Text Classification"
+# The text before and after; in each step a gradient of every text in the beam, and its candidates.
+PASSES = ("2 + params.steps * params.beam * (params.candidates + 1)", "params.steps * params.beam")
+
+
+def hotflip(
+    *,
+    max_share: Annotated[float, Interval(gt=0.0, le=1.0)] = 0.25,
+    steps: Annotated[int, Interval(ge=1, le=1000)] = 10,
+    candidates: Annotated[int, Interval(ge=1, le=10_000)] = 10,
+    beam: Annotated[int, Interval(ge=1, le=100)] = 3,
+) -> TokenAttack:
+    """Swapped words, chosen by the gradient of the loss by their vectors, in a beam search.
+
+    Args:
+        max_share: Share of a text's words that are swapped, at most; one word always may be.
+        steps: Words that are swapped, at most.
+        candidates: Swaps put to the model in each step, for each text in the beam.
+        beam: Texts kept after each step.
+    """
+    return TokenAttack(
+        "hotflip",
+        lambda victim, draws: gradient_swaps.hotflip(victim, steps, candidates, beam),
+        max_share,
+    )
