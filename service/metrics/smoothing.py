@@ -15,6 +15,13 @@ from assay.service.contract.results import Metric, SmoothedBreakdown
 from assay.service.metrics.analyses.svg import Panel, Series, draw
 from assay.service.metrics.estimates import mean, proportion
 from assay.service.metrics.paired import Pair, PairedMetrics, PairedShares, Rows
+from assay.service.metrics.paired_estimates import (
+    AnyEstimator,
+    Estimator,
+    FirstOf,
+    PairedEstimates,
+    ratio_of,
+)
 from assay.service.metrics.table import Context, OutcomeTable, Summary, Units, columns_of
 
 ABSTAINED = -1
@@ -55,8 +62,22 @@ class Smoothed(OutcomeTable):
         return Summary(dict(parts[0].metrics), parts, plot=_plot(rows, sigmas))
 
     def paired(self, pair: Pair) -> PairedMetrics:
-        """McNemar's test of the accuracy of the smoothed classifiers at the first noise level."""
-        return PairedShares(pair, {"smoothed_top1": "smoothed_correct"})
+        """McNemar's test of the accuracies at the first noise level; its other metrics are linearised."""
+        others: dict[str, AnyEstimator] = {
+            "smoothed_abstained": Estimator(_abstentions, ratio_of),
+            "smoothed_mean_radius": Estimator(_radii, ratio_of),
+        }
+        return FirstOf(
+            PairedShares(pair, {"smoothed_top1": "smoothed_correct"}), PairedEstimates(pair, others)
+        )
+
+
+def _abstentions(rows: Rows) -> list[tuple[float, int]] | None:
+    return [(float(predictions[0] == ABSTAINED), 1) for predictions in rows["prediction"]]
+
+
+def _radii(rows: Rows) -> list[tuple[float, int]] | None:
+    return [(found or 0.0, 1) for found in _certified(rows, 0)]
 
 
 def _of_level(rows: Rows, level: int) -> dict[str, Metric]:

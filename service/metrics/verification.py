@@ -9,6 +9,13 @@ from typing import ClassVar
 
 from assay.service.metrics.estimates import mean, proportion
 from assay.service.metrics.paired import Pair, PairedMetrics, PairedShares, Rows
+from assay.service.metrics.paired_estimates import (
+    AnyEstimator,
+    Estimator,
+    FirstOf,
+    PairedEstimates,
+    ratio_of,
+)
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
 
@@ -44,5 +51,13 @@ class Verified(OutcomeTable):
         )
 
     def paired(self, pair: Pair) -> PairedMetrics:
-        """McNemar's tests of the verified and of the clean accuracies."""
-        return PairedShares(pair, {"verified_top1": "verified", "clean_top1": "clean_correct"})
+        """McNemar's tests of the verified and of the clean accuracies; the margins are linearised."""
+        shares = PairedShares(pair, {"verified_top1": "verified", "clean_top1": "clean_correct"})
+        margins: dict[str, AnyEstimator] = {"lower_margin": Estimator(_margins, ratio_of)}
+        return FirstOf(shares, PairedEstimates(pair, margins))
+
+
+def _margins(rows: Rows) -> list[tuple[float, int]] | None:
+    """The smallest lower bound of each example, which counts once."""
+    margins = rows["lower_margin"]
+    return None if None in margins else [(float(margin), 1) for margin in margins]

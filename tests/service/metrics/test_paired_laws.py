@@ -141,6 +141,30 @@ def swapped(worse: bool) -> Rows:
                    "unknown": few, "unknown_before": few, "eligible": rows["tokens"]}  # fmt: skip
 
 
+def verified(worse: bool) -> Rows:
+    return common(
+        clean_correct=right(0.6 if worse else 0.95),
+        verified=right(0.2 if worse else 0.7),
+        lower_margin=[1 + rank - 2 * worse for rank in OTHER],
+    )
+
+
+def smoothed(worse: bool) -> Rows:
+    hits = right(0.3 if worse else 0.9)
+    # Half of the others are wrong; the rest abstains, in the worse case a third of all.
+    first = [
+        0 if hit else (-1 if rank > (0.6 if worse else 0.97) else 1)
+        for hit, rank in zip(hits, RANKS, strict=True)
+    ]
+    return common(
+        smoothed_correct=hits,
+        prediction=[[one, one] for one in first],
+        radius=[[(0.3 + rank) * (one >= 0), 0.1] for one, rank in zip(first, OTHER, strict=True)],
+        votes=[[90, 80]] * N,
+        draws=[100] * N,
+    )
+
+
 def regressed(worse: bool) -> Rows:
     squares = [(rank + 0.2 + 0.7 * worse) ** 2 for rank in RANKS]
     return common(target=[0.0] * N, prediction=RANKS, squared_error=squares, clean_squared_error=squares)
@@ -219,6 +243,8 @@ CASES = [
     Case("attacked_segmentation", attacked_pixels, evidence={"stages": []}),
     Case("perplexity", documents),
     Case("word_swap", swapped),
+    Case("verified", verified),
+    Case("smoothed", smoothed, {"sigmas": [0.25, 0.5], "radii": [0.0, 0.5]}),
     Case("regression", regressed),
     Case("returns", played),
     Case("text_attack", texts),

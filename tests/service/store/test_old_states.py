@@ -44,6 +44,7 @@ ADDED = frozenset(
         "study",
         "result_warnings",
         "severity",
+        "bracket",
     }
 )
 # Keys whose values follow from the methods of today, where they are computed anew.

@@ -153,15 +153,20 @@ def _operators() -> dict[str, Any]:
     class BoundClip(Bound):  # type: ignore[misc]
         def __init__(self, attr: Any, inputs: Any, output_index: int, options: Any) -> None:
             super().__init__(attr, inputs, output_index, options)
-            if len(inputs) != 1:
-                raise UnsupportedModel("Clip at tensors")
             self.ends = attr.get("min"), attr.get("max")
 
-        def forward(self, x: Tensor) -> Tensor:
-            return x.clamp(*self.ends)
+        def forward(self, x: Tensor, *ends: Tensor) -> Tensor:
+            # Older graphs have the ends as attributes, newer ones as constants, an empty one for no end.
+            if not ends:
+                return x.clamp(*self.ends)
+            low, high = (end if end.numel() else None for end in (*ends, x.new_empty(0))[:2])
+            return x.clamp(low, high)
 
         def interval_propagate(self, *v: Any) -> tuple[Tensor, Tensor]:
-            return v[0][0].clamp(*self.ends), v[0][1].clamp(*self.ends)
+            if any((low != high).any() for low, high in v[1:]):
+                raise UnsupportedModel("a clamp at what is not constant")
+            ends = [low for low, _ in v[1:]]
+            return self.forward(v[0][0], *ends), self.forward(v[0][1], *ends)
 
     class BoundSquare(Bound):  # type: ignore[misc]
         def forward(self, x: Tensor, exponent: Tensor) -> Tensor:
