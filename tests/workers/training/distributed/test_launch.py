@@ -62,9 +62,11 @@ def test_the_death_of_one_process_ends_all_and_is_the_reason(spec: dict[str, Any
 
     def kill_the_second(message: Mapping[str, Any]) -> None:
         mine = ranks() - before
-        if message["type"] == "progress" and mine:
-            (second,) = (pid for pid in mine if environment(pid).get("RANK") == "1")
-            os.kill(second, signal.SIGKILL)
+        if message["type"] == "progress":
+            for pid in mine:
+                # A process that this one has forked has its command line and environment.
+                if environment(pid).get("RANK") == "1" and parent(pid) not in mine:
+                    os.kill(pid, signal.SIGKILL)
 
     with pytest.raises(FailedElsewhere, match="the process of device 1 was killed by SIGKILL") as caught:
         train_on_devices(request(spec, tmp_path, epochs=10_000), kill_the_second)
@@ -133,12 +135,22 @@ def ranks() -> set[int]:
             entry.name.isdigit()
             and b"assay.workers.training.distributed.rank" in command
             and not dead
-            and b"launcher" not in command
+            and b"distributed.torchrun" not in command
         ):
             found.add(int(entry.name))
     return found
 
 
+def parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:  # it has ended since it was listed
+        return 0
+
+
 def environment(pid: int) -> dict[str, str]:
-    pairs = Path(f"/proc/{pid}/environ").read_text().split("\0")
+    try:
+        pairs = Path(f"/proc/{pid}/environ").read_text().split("\0")
+    except OSError:  # it has ended since it was listed
+        return {}
     return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
