@@ -27,12 +27,19 @@ Keys of every state (`begin` makes them; attacks add their own):
         plateau       optional: the objective of the iterate that counts before the last tenth of the steps,
                       float64 (B,), NaN before that
         settled       optional: the search is exhausted, though budget is left
+        astray        optional, in targeted attacks: an iterate was misclassified, though not as the target;
+                      `broken` then means that the target was hit
+        accuracy      optional, where expected accuracy counts: share of the right answers at the current
+                      iterate, float64 (B,), NaN before it was asked; `broken` is then never set
+        lowest        with it: the same at the iterate that counts
         stalled       optional: the current restart is over, though the host may not know it yet
     unjudged      optional (CPU): the model has not been run on `best` yet; the engine does so on removal
         forward, backward         model passes so far
         zero_gradient, nonfinite_gradient      flags of the first gradient
 
-The iterate that counts is the first misclassified one, else the one with the highest objective. Attacks that
+The iterate that counts is the first misclassified one, else the one with the highest objective. A slot with a
+target goes on until an iterate is classified as it; until then the misclassified one with the highest
+objective counts. Where expected accuracy counts it is the iterate with the fewest right answers. Attacks that
 minimise the perturbation keep the smallest adversarial instead; their slots end with `done`. The verdict on
 an iterate is computed once, when its slot leaves (`judged`).
 """
@@ -47,6 +54,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from assay.attacks.expectation import Expectation, lower
 from assay.attacks.judgement import judge, right, wrong_by
 from assay.attacks.randomness import Randomness
 from assay.attacks.threat import PIXELS, Ball, Box, as_column
@@ -141,6 +149,15 @@ class WithFirstGradient(Attack, Protocol):
         """Objective differentiated at the images; each value may depend only on its own row of the logits."""
 
 
+@runtime_checkable
+class WithExpectation(Attack, Protocol):
+    """Attack for models that answer at random."""
+
+    @property
+    def expectation(self) -> Expectation:
+        """The passes at each iterate, and what counts."""
+
+
 def select(state: State, keep: Tensor) -> State:
     """Slots at these indices (or under this mask), in that order. `keep` is on the CPU."""
     index = keep.nonzero().flatten() if keep.dtype == torch.bool else keep
@@ -153,13 +170,14 @@ def concatenate(states: Sequence[State]) -> State:
     return {key: torch.cat([state[key] for state in states]) for key in states[0]}
 
 
-def begin(examples: Examples, goal: Tensor, adversarial: Tensor) -> State:
+def begin(examples: Examples, goal: Tensor, adversarial: Tensor, *, targeted: bool = False) -> State:
     """Initial state common to all attacks.
 
     Args:
         examples: The attacked examples.
         goal: The class whose loss is raised or lowered, (B,).
         adversarial: The first iterate, like the images.
+        targeted: Whether the goal is a target, so that slots have `astray`.
     """
     n, device = len(examples.rows), examples.images.device
 
@@ -190,6 +208,7 @@ def begin(examples: Examples, goal: Tensor, adversarial: Tensor) -> State:
         "backward": slots(torch.int64),
         "zero_gradient": slots(torch.bool),
         "nonfinite_gradient": slots(torch.bool),
+        **({"astray": slots(torch.bool)} if targeted else {}),
     }
 
 
@@ -207,133 +226,6 @@ def unconverged(state: State) -> Tensor:
     return ~state["broken"] & (rise > 0.01) & (rise > 0.05 * before.abs())
 
 
-def evaluate(
-    model: Forward, state: State, objective: Objective, wants: Tensor, passes: int = 1
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Runs the model on the current iterates, with gradients only for the slots that need one.
-
-    Counts the passes. A non-finite gradient is set to zero; the first gradient of each slot is recorded.
-
-    Args:
-        model: The attacked model.
-        state: The slots.
-        objective: Function to differentiate; it is summed over the slots, and only the iterates receive a
-            gradient.
-        wants: Which slots need a gradient, on the CPU, (B,).
-        passes: Number of passes a gradient is averaged over, for randomised models (expectation over
-            transformation). Logits and objective are those of the last pass; slots without a gradient take
-            only that one.
-
-    Returns:
-        Logits (B, classes), objective (B,) in float64, gradient like the images (zero where not requested).
-    """
-    wanted = int(wants.sum())
-    if wanted == 0:
-        logits, values = ask(model, state, objective)
-        return logits, values, torch.zeros_like(state["adversarial"])
-    points, live = state["adversarial"], _live(state)
-    state["forward"] += live
-    if wanted == len(wants):
-        logits, values, gradient = differentiate(model, points, objective, passes)
-    else:
-        order = torch.cat([wants.nonzero().flatten(), (~wants).nonzero().flatten()]).to(points.device)
-        resting, back = model(points[order[wanted:]]), order.argsort()
-
-        def whole(logits: Tensor) -> Tensor:
-            return objective(torch.cat([logits, resting])[back])[order[:wanted]]
-
-        logits, _, moved = differentiate(model, points[order[:wanted]], whole, passes)
-        logits = torch.cat([logits, resting])[back]
-        values = objective(logits)
-        gradient = torch.zeros_like(points).index_copy(0, order[:wanted], moved)
-        live = live & wants.to(points.device)
-    state["backward"] += live * passes
-    if passes > 1:
-        state["forward"] += live * (passes - 1)
-    return logits, values.double(), note_gradient(state, gradient, wants)
-
-
-def ask(model: Forward, state: State, objective: Objective) -> tuple[Tensor, Tensor]:
-    """Runs the model on the current iterates, without gradients, and counts the pass.
-
-    Returns:
-        Logits (B, classes), objective (B,) in float64.
-    """
-    state["forward"] += _live(state)
-    logits = model(state["adversarial"])
-    return logits, objective(logits).double()
-
-
-def _live(state: State) -> Tensor:
-    """Slots whose passes count, (B,)."""
-    live = ~state["broken"]
-    for key in ("settled", "stalled"):
-        if key in state:
-            live = live & ~state[key]
-    return live
-
-
-def differentiate(
-    model: Forward, points: Tensor, objective: Objective, passes: int = 1
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Logits, objective, and the gradient of the objective's sum with respect to the points.
-
-    A model that knows how many images fit into memory (it has a method `in_parts`) is run in parts. The
-    objective always sees all rows; those of other parts are then constants, which gives the same gradient,
-    because each value depends only on its own row.
-
-    Args:
-        model: The attacked model.
-        points: (B, C, H, W).
-        objective: Function to differentiate.
-        passes: Number of gradients averaged; logits and objective are those of the last pass.
-
-    Returns:
-        Logits (B, classes), objective (B,), gradient like the points.
-    """
-    in_parts = getattr(model, "in_parts", None)
-    rows = torch.arange(len(points), device=points.device)
-
-    def part(chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        with torch.enable_grad():
-            moving = points[chosen].detach() if len(chosen) < len(rows) else points.detach()
-            moving.requires_grad_(True)
-            total = moving
-            for number in range(passes):
-                logits = model(moving)
-                if len(chosen) == len(rows):
-                    values = objective(logits)
-                else:
-                    others = logits.new_zeros(len(rows), logits.shape[1])
-                    values = objective(others.index_copy(0, chosen, logits))[chosen]
-                (gradient,) = torch.autograd.grad(values.sum(), moving)
-                total = gradient if number == 0 else total + gradient
-        return logits.detach(), values.detach(), total if passes == 1 else total / passes
-
-    parts: list[tuple[Tensor, Tensor, Tensor]] = [part(rows)] if in_parts is None else in_parts(rows, part)
-    if len(parts) == 1:
-        return parts[0]
-    logits, values, gradient = (torch.cat(pieces) for pieces in zip(*parts, strict=True))
-    return logits, values, gradient
-
-
-def note_gradient(state: State, gradient: Tensor, wanted: Tensor) -> Tensor:
-    """Flags zero or non-finite first gradients; returns the gradient with non-finite entries set to zero.
-
-    Args:
-        state: The slots.
-        gradient: Like the images.
-        wanted: Slots that requested it, on the CPU, (B,).
-    """
-    first = wanted & ~state["seen_gradient"]
-    if first.any():
-        fresh = first.to(gradient.device)
-        state["zero_gradient"] |= fresh & (gradient == 0).flatten(1).all(1)
-        state["nonfinite_gradient"] |= fresh & ~gradient.isfinite().flatten(1).all(1)
-        state["seen_gradient"] = state["seen_gradient"] | wanted
-    return gradient.nan_to_num(0.0, 0.0, 0.0)
-
-
 def record(
     setting: Setting, state: State, logits: Tensor, values: Tensor, counts: Tensor | None = None
 ) -> None:
@@ -349,13 +241,32 @@ def record(
     passed, worse = state["broken"], values <= state["objective"]
     if counts is not None:
         passed = passed | ~counts.to(values.device)
+    if "accuracy" in state:
+        better = ~passed & lower(state["accuracy"], values, state["lowest"], state["objective"])
+        state["lowest"] = torch.where(better, state["accuracy"], state["lowest"])
+        keep(state, logits, values, better)
+        return
     if not setting.final_iterate:
         holds = right(logits, state["truth"])
         if state["refused"].any():
             holds = holds | (wrong_by(logits, state["truth"]) < state["demand"])
+        if "astray" in state:
+            _keep_nearest(state, logits, values, passed, ~holds)
+            return
         worse &= holds
         state["broken"] = state["broken"] | ~(passed | holds)
     keep(state, logits, values, ~(passed | worse))
+
+
+def _keep_nearest(state: State, logits: Tensor, values: Tensor, passed: Tensor, wrong: Tensor) -> None:
+    """Keeps the iterates of a targeted attack that count; `wrong` are those that are misclassified, (B,)."""
+    wrong = wrong & ~passed
+    hit = wrong & right(logits, state["goal"])
+    higher = ~(passed | (values <= state["objective"]))
+    better = hit | torch.where(state["astray"], wrong & higher, wrong | higher)
+    state["broken"] = state["broken"] | hit
+    state["astray"] = state["astray"] | wrong
+    keep(state, logits, values, better)
 
 
 def keep(state: State, logits: Tensor, values: Tensor, better: Tensor) -> None:

@@ -22,8 +22,8 @@ Norm = Literal["Linf", "L2"]
 """Norms that users of an attack may choose."""
 LpNorm = Literal["Linf", "L2", "L1"]
 """Norms of the attacks of AutoAttack."""
-BallNorm = Literal["Linf", "L2", "L1"]
-"""Norms of a perturbation."""
+BallNorm = Literal["Linf", "L2", "L1", "L0"]
+"""Norms of a perturbation; L0 counts the values of an image that change, of every channel."""
 DUAL: dict[BallNorm, BallNorm] = {"Linf": "L1", "L2": "L2", "L1": "Linf"}
 """Norm of a gradient that says by how much a step of length 1 raises a linear function at the most."""
 Fraction = Annotated[float, "fraction"]
@@ -47,6 +47,8 @@ IMAGE_OR_SERIES = (
 def sizes(perturbation: Tensor, norm: BallNorm) -> Tensor:
     """Norm of each perturbation: (B, ...) to (B,)."""
     flat = perturbation.flatten(1)
+    if norm == "L0":
+        return (flat != 0).sum(1).to(flat.dtype)
     if norm == "L1":
         return flat.abs().sum(1)
     return flat.abs().amax(1) if norm == "Linf" else flat.square().sum(1).sqrt()

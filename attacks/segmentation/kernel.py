@@ -33,7 +33,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from assay.attacks.kernel import Setting, State, note_gradient
+from assay.attacks.kernel import Setting, State
+from assay.attacks.passes import note_gradient
 from assay.attacks.segmentation.losses import IGNORE, LossName, PixelLoss
 from assay.attacks.threat import Ball, as_column
 

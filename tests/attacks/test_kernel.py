@@ -4,18 +4,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from assay.attacks.expectation import Expectation
 from assay.attacks.kernel import (
     Examples,
     Setting,
     begin,
     concatenate,
-    evaluate,
     frozen,
     judged,
     record,
     select,
     unconverged,
 )
+from assay.attacks.passes import evaluate
 from assay.attacks.randomness import Randomness
 
 WEIGHTS = torch.tensor([[1.0, -1.0], [-1.0, 1.0]])
@@ -78,7 +79,7 @@ def test_a_gradient_is_averaged_over_passes_and_the_last_one_answers() -> None:
         return linear(points) * len(calls)
 
     with torch.no_grad():
-        logits, values, gradient = evaluate(model, state, first_logit, wanted, passes=3)
+        logits, values, gradient = evaluate(model, state, first_logit, wanted, Expectation(3))
     assert calls == [2, 2, 2]
     assert torch.equal(logits[wanted], 3 * linear(state["adversarial"])[wanted])
     assert torch.equal(values, logits[:, 0].double())
