@@ -16,6 +16,7 @@ from annotated_types import Ge, Interval
 from assay.attacks.adversarial.kernels.tanh_descent import Search, TanhDescent
 from assay.attacks.adversarial.kernels.targeting import Goal, TargetRule
 from assay.attacks.adversarial.libraries.cleverhans import cleverhans_carlini_wagner, native_only
+from assay.attacks.expectation import JUDGING, PIXEL_ONLY, Average, Expectation, Judgement
 from assay.attacks.kernel import Attack
 from assay.attacks.threat import Fraction
 
@@ -27,7 +28,7 @@ TABLE = "attack"
 PAPER = "Carlini and Wagner 2017, Towards Evaluating the Robustness of Neural Networks"
 # One pass for the clean image; the library's result takes one more.
 PASSES = (
-    "params.searches * params.iterations * params.eot + 2",
+    f"params.searches * params.iterations * params.eot + 2 + {JUDGING}",
     "params.searches * params.iterations * params.eot",
 )
 RULES = (
@@ -49,6 +50,7 @@ RULES = (
         "not (params.abort_early and params.shared_constant)",
         "abort_early lets examples leave, which a shared_constant doesn't allow",
     ),
+    PIXEL_ONLY,
 )
 
 
@@ -68,6 +70,9 @@ def carlini_wagner(
     target: TargetRule = "least_likely",
     target_class: Annotated[int, Ge(0)] | None = None,
     eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
+    eot_average: Average = "losses",
+    judgement: Judgement = "expected",
+    model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
     backend: Literal["native", "cleverhans"] = "native",
 ) -> Attack:
     """The smallest L2 perturbation that is misclassified, by Adam in tanh space and a search over a constant.
@@ -102,8 +107,12 @@ def carlini_wagner(
             attacks, one that is misclassified in another way doesn't count.
         target: How the target is chosen.
         target_class: One target for all examples, instead of `target`.
-        eot: Over how many passes each gradient is averaged, for models that answer at random (expectation
-            over transformation). Native only.
+        eot: Passes at each iterate, for models that answer at random (expectation over transformation).
+            Native only.
+        eot_average: Average the losses of these passes, or take the loss of their mean logits.
+        judgement: With `eot` above 1 the expected accuracy over fresh draws of the model, or, as published
+            codes do, that of a single draw: an example is broken by one wrong answer.
+        model_draws: Fresh draws of the model from which expected accuracy is estimated.
         backend: Our kernel, or the library's function on one example at a time, since those of a batch
             influence each other there.
 
@@ -131,6 +140,6 @@ def carlini_wagner(
         epsilon=epsilon,
         shared_constant=shared_constant,
         abort_early=search == "original" and not shared_constant if abort_early is None else abort_early,
-        eot=eot,
+        expectation=Expectation(eot, eot_average, judgement, model_draws),
     )
     return cleverhans_carlini_wagner(kernel) if backend == "cleverhans" else kernel

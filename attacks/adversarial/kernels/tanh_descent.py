@@ -18,8 +18,9 @@ iterate is not adversarial, in any class. A targeted attack succeeds with its ta
 `search="original"` is the authors' search: m and Adam begin anew for each c, and c bisects (it is multiplied
 by 10 as long as there was no success).
 
-Where a gradient is averaged over several passes of a random model (`eot`), it is that of the mean hinge: each
-pass has a hinge of its own. `abort_early` uses the loss of the last pass.
+Where a gradient is averaged over several passes of a random model, it is that of the mean hinge: each pass
+has a hinge of its own. Where expected accuracy counts, an iterate is adversarial if its mean logits are, and
+no pass was right; else the last pass decides.
 
 Deviations from cleverhans:
 
@@ -46,8 +47,10 @@ from torch import Tensor
 
 from assay.attacks.adversarial.kernels import early_abort
 from assay.attacks.adversarial.kernels.targeting import Goal
+from assay.attacks.expectation import SINGLE, Expectation
 from assay.attacks.judgement import finite
-from assay.attacks.kernel import Examples, Forward, Objective, Setting, State, begin, evaluate, keep
+from assay.attacks.kernel import Examples, Forward, Objective, Setting, State, begin, keep
+from assay.attacks.passes import evaluate
 from assay.attacks.threat import PIXELS, Box, as_column
 
 Search = Literal["released", "original"]
@@ -82,7 +85,7 @@ class TanhDescent:
             where only the final iterate counts.
         shared_constant: Use the mean of all slots' c in place of each slot's own.
         abort_early: End a search when its loss no longer falls; not with a shared constant.
-        eot: Over how many passes each gradient is averaged.
+        expectation: The passes at each iterate.
 
     Raises:
         ValueError: If one of these is out of its range.
@@ -99,7 +102,7 @@ class TanhDescent:
     epsilon: float | None = None
     shared_constant: bool = False
     abort_early: bool = False
-    eot: int = 1
+    expectation: Expectation = SINGLE
     ball: ClassVar[None] = None
     backend: ClassVar[str] = "native"
     gradient: ClassVar[bool] = True
@@ -107,10 +110,9 @@ class TanhDescent:
     def __post_init__(self) -> None:
         if self.search not in get_args(Search):
             raise ValueError(f"search is {self.search!r}, allowed are {', '.join(get_args(Search))}")
-        if self.searches < 1 or self.iterations < 1 or self.eot < 1:
+        if self.searches < 1 or self.iterations < 1:
             raise ValueError(
-                f"searches ({self.searches}), iterations ({self.iterations}) and eot ({self.eot}) must be at"
-                " least 1"
+                f"searches ({self.searches}) and iterations ({self.iterations}) must be at least 1"
             )
         if self.abort_early and self.shared_constant:
             raise ValueError("abort_early lets examples leave, which a shared_constant doesn't allow")
@@ -128,7 +130,12 @@ class TanhDescent:
         offset = torch.arctanh((((images - low) / (high - low)).clamp(0, 1) * 2 - 1) * INSIDE)
         squashed = torch.tanh(offset)
         goal = self.goal.choose(setting, examples)
-        state = begin(examples._replace(images=images), goal, _stretched(squashed, low, high))
+        state = begin(
+            examples._replace(images=images),
+            goal,
+            _stretched(squashed, low, high),
+            targeted=self.goal.targeted,
+        )
         zeros, numbers = torch.zeros_like(images), images.new_zeros(len(images))
         state |= early_abort.watch(images) if self.abort_early else {}
         return state | {
@@ -151,7 +158,8 @@ class TanhDescent:
         last = state["iteration"] + 1 >= self.iterations
         last_search = state["restart"] + 1 >= self.searches
         over = last & last_search
-        logits, violation, gradient = evaluate(model, state, self._objective(state["goal"]), ~over, self.eot)
+        objective = self._objective(state["goal"])
+        logits, violation, gradient = evaluate(model, state, objective, ~over, self.expectation)
         square = (state["adversarial"] - state["images"]).square().flatten(1).sum(1)
         self._note(setting, state, logits, square)
         if self.abort_early:
@@ -171,7 +179,7 @@ class TanhDescent:
     def _objective(self, goal: Tensor) -> Objective:
         """Quantity to differentiate: the hinge with several passes, its argument with one."""
         violation = self._violation(goal)
-        if self.eot == 1:
+        if self.expectation.passes == 1:
             return violation
 
         def hinged(logits: Tensor) -> Tensor:
@@ -195,6 +203,8 @@ class TanhDescent:
     def _note(self, setting: Setting, state: State, logits: Tensor, square: Tensor) -> None:
         """Keeps the smallest perturbations so far; `square` is their squared size, (B,)."""
         success = self._succeeds(logits, state["goal"])
+        if "accuracy" in state:
+            success = success & (state["accuracy"] == 0)
         live = ~state["broken"]
         if self.abort_early:
             success, live = success & ~state["stalled"], live & ~state["stalled"]
@@ -203,7 +213,7 @@ class TanhDescent:
         values = (-square.double()).masked_fill(~counts, -torch.inf)
         # The objective is NaN at first: the first iterate is kept in any case.
         keep(state, logits, values, live & ~(values <= state["objective"]))
-        if self.epsilon is not None and not setting.final_iterate:
+        if self.epsilon is not None and not setting.final_iterate and "accuracy" not in state:
             state["broken"] = state["broken"] | counts
 
     def _succeeds(self, logits: Tensor, goal: Tensor) -> Tensor:
@@ -221,7 +231,8 @@ class TanhDescent:
         low, high = _box(setting)
         carried = {key: state[key] for key in CARRIED}
         # The slope of the hinge; torch's maximum halves it at the bend. NaN has none.
-        hinge = (violation.sign() + 1).nan_to_num() / 2 if self.eot == 1 else torch.ones_like(violation)
+        single = self.expectation.passes == 1
+        hinge = (violation.sign() + 1).nan_to_num() / 2 if single else torch.ones_like(violation)
         constant, weight = state["constant"], 1
         if self.shared_constant:
             constant, weight = constant.sum(), len(constant)

@@ -1,0 +1,80 @@
+"""DDN, decoupled direction and norm: the smallest L2 perturbation in few steps.
+
+Rony et al. 2019, "Decoupling Direction and Norm for Efficient Gradient-Based L2 Adversarial Attacks and
+Defenses", algorithm 1; see `decoupled_direction.py` for what differs from the authors' code.
+
+    d' = d + a g / |g|_2,     a falls from 1 to 0.01;     d the perturbation, g the cross-entropy's gradient
+    e' = (1 - gamma) e if x + d is misclassified, else (1 + gamma) e
+    x' = clip(x + e' d' / |d'|_2)
+
+Use it for distances in L2 at a fraction of the passes of `carlini_wagner`. Each example runs all steps; one
+run gives accuracy at every radius.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Interval
+
+from assay.attacks.adversarial.kernels.decoupled_direction import DecoupledDirection
+from assay.attacks.adversarial.kernels.targeting import Goal, TargetRule
+from assay.attacks.kernel import Attack
+from assay.attacks.threat import Fraction
+
+__all__ = ["ddn"]
+
+TASKS = ("classification",)
+THREAT = {"knowledge": "white_box", "search": "iterative", "norm": "L2", "minimum_norm": True}
+TABLE = "attack"
+PAPER = (
+    "Rony et al. 2019, Decoupling Direction and Norm for Efficient Gradient-Based L2 Adversarial Attacks and"
+    " Defenses"
+)
+PASSES = ("params.steps + 1", "params.steps - 1")
+# The smallest perturbation within the range of pixels, under any protocol of the job.
+PROTOCOLS = ("pixel",)
+RULES = (
+    ("params.targeted or params.target_class is None", "target_class needs targeted"),
+    ("params.target_class is None or params.target_class < data.classes", "target_class must be a class"),
+)
+
+
+def ddn(
+    *,
+    norm: Literal["L2"] = "L2",
+    steps: Annotated[int, Interval(ge=2, le=100_000)] = 100,
+    gamma: Annotated[float, Interval(gt=0, lt=1)] = 0.05,
+    first_norm: Annotated[float, Interval(gt=0, le=1000)] = 1.0,
+    levels: Annotated[int, Interval(ge=2, le=65_536)] | None = None,
+    targeted: bool = False,
+    target: TargetRule = "least_likely",
+    target_class: Annotated[int, Ge(0)] | None = None,
+    area_to: Annotated[Fraction, Interval(gt=0, le=1_000_000)] | None = None,
+) -> Attack:
+    """The smallest L2 perturbation: gradient directions, and a norm that shrinks where they succeed.
+
+    Accuracy is the share of examples for which nothing was found at all; the distances are the result.
+
+    Args:
+        norm: Of the perturbation.
+        steps: Iterates, the image itself included.
+        gamma: Share by which the norm shrinks or grows in a step.
+        first_norm: Norm of the first perturbation, in pixel units. Norms below first_norm times
+            (1 - gamma) ** steps are out of reach: take more steps where distances pile up there.
+        levels: Values that a pixel may take, such as 256 in the authors' code; None for any.
+        targeted: Look for the smallest perturbation that is classified as the target; one that is
+            misclassified in another way doesn't count.
+        target: How the target is chosen.
+        target_class: One target for all examples, instead of `target`.
+        area_to: End of the area under the security curve, in the same unit; None ends it at the largest
+            perturbation found, which differs between models. It changes nothing but that number.
+
+    Raises:
+        ValueError: If a value is out of its range.
+    """
+    del area_to  # read by the summary
+    if norm != "L2":
+        raise ValueError(f"norm is {norm!r}, allowed is L2")
+    goal = Goal(targeted, target, target_class)
+    return DecoupledDirection("ddn", norm, goal, steps, gamma=gamma, first_norm=first_norm, levels=levels)

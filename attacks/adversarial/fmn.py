@@ -1,0 +1,76 @@
+"""FMN, fast minimum norm: the smallest perturbation in L0, L1, L2 or Linf in few steps.
+
+Pintor et al. 2021, "Fast Minimum-norm Adversarial Attacks through Adaptive Norm Constraints", algorithm 1;
+see `fast_minimum_norm.py` for the formulas in full.
+
+    d' = P(d + a g / |g|_2),     d the perturbation, g the gradient of max_{i != y} z_i - z_y
+    P projects onto the ball of radius e, then onto the range of pixels
+    e shrinks where x + d is misclassified and grows elsewhere, by less and less
+
+Use it for distances and the whole security curve in any norm. Each example runs all steps; one run gives
+accuracy at every radius.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from annotated_types import Ge, Interval
+
+from assay.attacks.adversarial.kernels.fast_minimum_norm import FastMinimumNorm
+from assay.attacks.adversarial.kernels.targeting import Goal, TargetRule
+from assay.attacks.kernel import Attack
+from assay.attacks.threat import BallNorm, Fraction
+
+__all__ = ["fmn"]
+
+TASKS = ("classification",)
+THREAT = {"knowledge": "white_box", "search": "iterative", "minimum_norm": True}
+TABLE = "attack"
+PAPER = "Pintor et al. 2021, Fast Minimum-norm Adversarial Attacks through Adaptive Norm Constraints"
+PASSES = ("params.steps + 1", "params.steps - 1")
+# The smallest perturbation within the range of pixels, under any protocol of the job.
+PROTOCOLS = ("pixel",)
+RULES = (
+    ("params.targeted or params.target_class is None", "target_class needs targeted"),
+    ("params.target_class is None or params.target_class < data.classes", "target_class must be a class"),
+)
+
+
+def fmn(
+    *,
+    norm: BallNorm = "Linf",
+    steps: Annotated[int, Interval(ge=2, le=100_000)] = 100,
+    step_size: Annotated[Fraction, Interval(gt=0, le=1000)] = 1.0,
+    gamma: Annotated[float, Interval(gt=0, lt=1)] = 0.05,
+    overshoot: bool = True,
+    targeted: bool = False,
+    target: TargetRule = "least_likely",
+    target_class: Annotated[int, Ge(0)] | None = None,
+    area_to: Annotated[Fraction, Interval(gt=0, le=1_000_000)] | None = None,
+) -> Attack:
+    """The smallest perturbation: steps projected onto a ball whose radius comes to the boundary.
+
+    Accuracy is the share of examples for which nothing was found at all; the distances are the result.
+
+    Args:
+        norm: Of the perturbation; L0 counts the values that change, of every channel.
+        steps: Iterates, the image itself included.
+        step_size: L2 length of the first step, in pixel units; it falls to a hundredth of that. The authors
+            take 1, and more in L1 and L0 (10), less in Linf.
+        gamma: Share by which the radius changes in the first step; it falls to 0.001.
+        overshoot: Let the radius grow by that share at least until the boundary was crossed once. Without it,
+            as in the authors' code, each step may end short of the boundary of a smooth model.
+        targeted: Look for the smallest perturbation that is classified as the target; one that is
+            misclassified in another way doesn't count.
+        target: How the target is chosen.
+        target_class: One target for all examples, instead of `target`.
+        area_to: End of the area under the security curve, in the same unit; None ends it at the largest
+            perturbation found, which differs between models. It changes nothing but that number.
+
+    Raises:
+        ValueError: If a value is out of its range.
+    """
+    del area_to  # read by the summary
+    goal = Goal(targeted, target, target_class)
+    return FastMinimumNorm("fmn", norm, goal, steps, step_size=step_size, gamma=gamma, overshoot=overshoot)
