@@ -1,0 +1,194 @@
+"""Sparse-RS: random search over which pixels change and to what, without gradients.
+
+Croce, Andriushchenko, Singh, Flammarion and Hein 2022, "Sparse-RS: a Versatile Framework for Query-Efficient
+Sparse Black-Box Adversarial Attacks", algorithm 1 and section 4.1: with M the k changed pixels,
+
+    start    k pixels drawn uniformly, each with a corner of the colour cube drawn uniformly
+    query i  e = max(floor(a_i k), 1) pixels of M get their own colours back; e others, drawn uniformly, get
+             corners drawn uniformly
+    a_i      `share` / 2, and / 4, 5, 6, 8, 10, 12, 15 and 20 after 50, 200, 500, 1000, 2000, 4000, 6000 and
+             8000 of 10,000 queries
+    kept where z_y - max_{i != y} z_i falls
+
+Pixels are places: all channels of one change together. The divisors are those of the authors' code. Other
+budgets have the schedule in proportion, as that code with `rescale_schedule`. No library has the attack.
+
+Use it for few changed pixels where gradients are masked or missing; `sigma_zero` and `fmn` with norm L0 count
+values of channels, and need gradients. It bounds no norm of the others, and is never compared with them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import torch
+from annotated_types import Interval
+from torch import Tensor
+
+from assay.attacks.adversarial.kernels.losses import margin
+from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, begin, record
+from assay.attacks.passes import ask
+from assay.attacks.threat import PIXELS, as_column
+
+__all__ = ["sparse_rs"]
+
+TASKS = ("classification",)
+THREAT = {"knowledge": "black_box", "search": "iterative"}
+TABLE = "attack"
+PAPER = (
+    "Croce et al. 2022, Sparse-RS: a Versatile Framework for Query-Efficient Sparse Black-Box Adversarial"
+    " Attacks"
+)
+PASSES = ("params.queries + 2", "0")
+# Colours are corners of the range of pixels, under any protocol of the job.
+PROTOCOLS = ("pixel",)
+RULES = (
+    (
+        "model.image_size is None or params.pixels < model.image_size * model.image_size",
+        "pixels must be fewer than those of an image",
+    ),
+)
+
+CHECKPOINTS = (50, 200, 500, 1000, 2000, 4000, 6000, 8000)
+DIVISORS = (2, 4, 5, 6, 8, 10, 12, 15, 20)
+SCHEDULE = 10_000
+
+
+def sparse_rs(
+    *,
+    pixels: Annotated[int, Interval(ge=1, le=1_000_000)] = 50,
+    queries: Annotated[int, Interval(ge=1, le=1_000_000)] = 5000,
+    share: Annotated[float, Interval(gt=0, le=1)] = 0.3,
+) -> Attack:
+    """Few pixels of extreme colours, found by random search.
+
+    Args:
+        pixels: How many pixels change.
+        queries: Proposals, the start included.
+        share: Twice the share of them that the first proposals exchange.
+
+    Raises:
+        ValueError: If a value is out of its range, or the image has no more pixels than change.
+    """
+    if pixels < 1 or queries < 1:
+        raise ValueError(f"pixels ({pixels}) and queries ({queries}) must be at least 1")
+    if not 0 < share <= 1:
+        raise ValueError(f"share is {share}, it must be above 0 and at most 1")
+    return _SparseRS(pixels, queries, share)
+
+
+@dataclass(frozen=True)
+class _SparseRS:
+    """A step of the kernel evaluates one proposal for every slot, and keeps it if it is better.
+
+    Keys of its own in the state:
+
+        changed     the pixels of the best proposal so far, row by row, int64 (B, k)
+        proposed    those of the present one, int64 (B, k)
+        current     the best proposal so far, like the images
+        highest     its objective, float64 (B,), NaN before the first
+
+    Attributes:
+        pixels: k.
+        queries: Proposals.
+        share: a_i of the first ones.
+    """
+
+    pixels: int
+    queries: int
+    share: float
+    name: ClassVar[str] = "sparse_rs"
+    backend: ClassVar[str] = "native"
+    gradient: ClassVar[bool] = False
+    ball: ClassVar[None] = None
+
+    def start(self, setting: Setting, examples: Examples) -> State:
+        """Returns the state of new slots, at the image."""
+        del setting  # nothing is drawn yet
+        images = examples.images
+        height, width = images.shape[-2:]
+        if self.pixels >= height * width:
+            raise ValueError(f"pixels is {self.pixels}, the images have {height} x {width}")
+        state = begin(examples, examples.labels, images)
+        none = torch.zeros(len(images), self.pixels, dtype=torch.int64, device=images.device)
+        unknown = torch.full_like(state["objective"], torch.nan)
+        return state | {"changed": none, "proposed": none, "current": images, "highest": unknown}
+
+    def step(self, setting: Setting, model: Forward, state: State) -> None:
+        """Proposes, evaluates, and keeps what is better."""
+        self._propose(setting, state)
+        goal = state["goal"]
+        logits, values = ask(model, state, lambda logits: margin(logits, goal))
+        record(setting, state, logits, values)
+        better = ~(values <= state["highest"])  # NaN is below everything
+        chosen = as_column(better, state["current"])
+        state["current"] = torch.where(chosen, state["adversarial"], state["current"])
+        state["changed"] = torch.where(better[:, None], state["proposed"], state["changed"])
+        state["highest"] = torch.where(better, values, state["highest"])
+        state["iteration"] = state["iteration"] + 1
+        state["done"] = state["iteration"] >= self.queries
+
+    def exchanged(self, query: Tensor) -> Tensor:
+        """How many pixels a proposal exchanges, (B,); all of them at the start."""
+        place = torch.bucketize(query.double() / self.queries * SCHEDULE, torch.tensor(CHECKPOINTS).double())
+        divisor = torch.tensor(DIVISORS, dtype=torch.float64)[place]
+        count = (self.share / divisor * self.pixels).long().clamp(min=1)
+        return torch.where(query == 0, self.pixels, count)
+
+    def _propose(self, setting: Setting, state: State) -> None:
+        images = state["images"]
+        channels, height, width = images.shape[1:]
+        count = self.exchanged(state["iteration"])  # (B,)
+        leaving, arriving, colours = self._drawn(setting, state, count, channels, height * width)
+        device = images.device
+        some = (torch.arange(self.pixels) < count[:, None]).to(device)  # (B, k)
+        # In the order of the draws the first `count` places of M are exchanged.
+        order = leaving.to(device)
+        fresh = torch.where(some, arriving.to(device), state["changed"].gather(1, order))
+        proposed = torch.empty_like(state["changed"]).scatter(1, order, fresh)
+        flat, own = state["current"].flatten(2), images.flatten(2)  # (B, C, HW)
+        # Pixels that leave get their own colours back, then those that arrive get corners.
+        left = state["changed"].gather(1, order)[:, None].expand(-1, channels, -1)
+        back = torch.where(some[:, None], own.gather(2, left), flat.gather(2, left))
+        flat = torch.where(
+            (state["iteration"] == 0).to(device)[:, None, None], own, flat.scatter(2, left, back)
+        )
+        low, high = PIXELS
+        corners = torch.where(colours.to(device) < 0.5, low, high).to(flat.dtype)  # (B, C, k)
+        there = fresh[:, None].expand(-1, channels, -1)
+        flat = flat.scatter(2, there, torch.where(some[:, None], corners, flat.gather(2, there)))
+        state["proposed"] = proposed
+        state["adversarial"] = flat.view_as(images)
+
+    def _drawn(
+        self, setting: Setting, state: State, count: Tensor, channels: int, places: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Draws of one proposal, keyed by the example and the query, on the CPU.
+
+        Returns:
+            An order of the places of M, (B, k); new pixels outside M, all different, (B, k), of which the
+            first `count` are used; a number in [0, 1) for each channel of each of these, (B, C, k).
+        """
+        orders, pixels, colours = [], [], []
+        changed = state["changed"].cpu()
+        for slot, (row, query) in enumerate(
+            zip(state["row"].split(1), state["iteration"].tolist(), strict=True)
+        ):
+            (generator,) = setting.randomness.generators(setting.ids_of(row), step=query)
+            wanted = int(count[slot])
+            orders.append(torch.randperm(self.pixels, generator=generator))
+            taken = set() if query == 0 else set(changed[slot].tolist())
+            # M itself may only be drawn anew where it leaves no room for as many others.
+            room = places - len(taken)
+            found: list[int] = []
+            while len(found) < min(wanted, room):
+                for place in torch.randint(places, (2 * wanted,), generator=generator).tolist():
+                    if place not in taken and len(found) < wanted:
+                        taken.add(place)
+                        found.append(place)
+            short = self.pixels - len(found)
+            pixels.append(torch.tensor(found + found[:1] * short))
+            colours.append(torch.rand(channels, self.pixels, generator=generator, dtype=torch.float64))
+            count[slot] = len(found)
+        return torch.stack(orders), torch.stack(pixels), torch.stack(colours)
