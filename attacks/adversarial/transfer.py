@@ -1,28 +1,36 @@
-"""Attacks another model, and evaluates the result on the evaluated model.
+"""Attacks other models, and evaluates the result on the evaluated model.
 
 Papernot et al. 2016, "Transferability in Machine Learning"; Carlini et al. 2019, "On Evaluating Adversarial
 Robustness", section 4.3: a transfer attack that breaks more than a direct one shows masked gradients.
 
     x' = attack(surrogate, x),    accuracy of the evaluated model on x'
+    several surrogates: one model with the mean of their logits, or the logarithm of their mean probabilities
+                        Dong et al. 2018, "Boosting Adversarial Attacks with Momentum", section 3.3
 
-The other model is attacked as in the `paper` protocol, but within [0, 1]: all steps, without early exit,
+The other models are attacked as in the `paper` protocol, but within [0, 1]: all steps, without early exit,
 to the final iterate of the restart with the highest loss there. Only that image is judged by the evaluated
-model. Passes of both models are counted. In a job with the protocol `paper` it runs as `pixel`.
+model. Passes of all models are counted. In a job with the protocol `paper` it runs as `pixel`.
+
+Use it for an attacker who lacks the model, and as a check on attacks that have its gradients. `mi_fgsm` with
+diversity 0.5, smoothing 7 and several surrogates is what the papers use; PGD fits its surrogate too closely.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 import torch
-from annotated_types import Interval
+from annotated_types import Interval, Len
 from torch import Tensor
 
 from assay.attacks.adversarial.fgsm import fgsm
 from assay.attacks.adversarial.kernels.targeting import Goal
+from assay.attacks.adversarial.mi_fgsm import mi_fgsm
 from assay.attacks.adversarial.pgd import pgd
-from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, ask, begin, record
+from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, begin, record
+from assay.attacks.passes import ask, in_parts_of
 from assay.attacks.threat import PIXELS, Ball, Fraction, Norm
 
 __all__ = ["transfer"]
@@ -33,53 +41,97 @@ TABLE = "attack"
 PAPER = "Papernot et al. 2016, Transferability in Machine Learning"
 # Judged by the worst case within [0, 1], under any protocol of the job.
 PROTOCOLS = ("pixel",)
-PASSES = ("params.restarts * (params.steps + 1) + 3", "params.restarts * params.steps")
+# A pass of several surrogates counts as one.
+PASSES = (
+    "params.restarts * (params.steps + 1) + 3 + (params.attack == 'mi_fgsm') * params.steps * params.scales",
+    "params.restarts * params.steps * params.scales",
+)
 RULES = (
     ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
     ("params.attack != 'fgsm' or params.steps == 1 and params.restarts == 1", "fgsm is one step: steps 1"),
+    ("params.smoothing % 2 == 1", "smoothing must be odd: a kernel has a middle"),
+    ("params.attack == 'pgd' or params.restarts == 1", "only pgd has restarts"),
+    (
+        "params.attack == 'mi_fgsm'"
+        " or params.diversity == 0 and params.smoothing == 1 and params.scales == 1",
+        "diversity, smoothing and scales need attack mi_fgsm",
+    ),
 )
+
+Fusion = Literal["logits", "probabilities"]
 
 
 def transfer(
     *,
     job: Annotated[str, "job"],
+    others: Annotated[list[Annotated[str, "job"]], Len(1, 15)] | None = None,
+    fusion: Fusion = "logits",
     epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 8 / 255,
     norm: Norm = "Linf",
-    attack: Literal["pgd", "fgsm"] = "pgd",
+    attack: Literal["pgd", "fgsm", "mi_fgsm"] = "pgd",
     steps: Annotated[int, Interval(ge=1, le=100_000)] = 40,
     restarts: Annotated[int, Interval(ge=1, le=10_000)] = 1,
+    momentum: Annotated[float, Interval(ge=0, le=10)] = 1.0,
+    diversity: Annotated[float, Interval(ge=0, le=1)] = 0.0,
+    smoothing: Annotated[int, Interval(ge=1, le=99)] = 1,
+    scales: Annotated[int, Interval(ge=1, le=20)] = 1,
 ) -> Transfer:
-    """Adversarial examples of another model.
+    """Adversarial examples of other models.
 
     Args:
         job: Id of the training job that the other model comes from, with as many classes and channels and the
             same image size; an unfinished one is waited for.
+        others: Ids of further training jobs: all models are attacked together.
+        fusion: What is averaged over several models.
         epsilon: Radius of the ball, in pixel units.
         norm: Norm of the ball.
-        attack: What the other model is attacked with.
-        steps: Gradient steps in each restart; 1 for fgsm.
+        attack: What the other models are attacked with.
+        steps: Gradient steps in each restart; 1 for fgsm. Those of mi_fgsm are epsilon / 10 long.
         restarts: Random starts of pgd.
+        momentum: Of mi_fgsm: weight of the past gradients.
+        diversity: Of mi_fgsm: probability with which the image is shrunk before a gradient is taken (DI).
+        smoothing: Of mi_fgsm: side of the normal kernel that gradients are convolved with, in pixels, odd
+            (TI).
+        scales: Of mi_fgsm: copies at 1, 1/2, 1/4 ... of the pixel values, over which gradients are averaged
+            (SI).
 
     Raises:
         ValueError: If a value is out of its range.
     """
-    if attack == "fgsm":
-        return Transfer(job, fgsm(epsilon=epsilon, norm=norm))
-    return Transfer(job, pgd(epsilon=epsilon, norm=norm, steps=steps, restarts=restarts))
+    if fusion not in get_args(Fusion):
+        raise ValueError(f"fusion is {fusion!r}, allowed are {', '.join(get_args(Fusion))}")
+    jobs = tuple(dict.fromkeys([job, *(others or ())]))
+    inner = {
+        "fgsm": lambda: fgsm(epsilon=epsilon, norm=norm),
+        "pgd": lambda: pgd(epsilon=epsilon, norm=norm, steps=steps, restarts=restarts),
+        "mi_fgsm": lambda: mi_fgsm(
+            epsilon=epsilon,
+            norm=norm,
+            steps=steps,
+            step_size=max(epsilon, 1e-9) / 10,
+            momentum=momentum,
+            diversity=diversity,
+            smoothing=smoothing,
+            scales=scales,
+        ),
+    }
+    return Transfer(jobs, inner[attack](), fusion)
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """The attack as a kernel whose one step is one whole attack on the other model.
+    """The attack as a kernel whose one step is one whole attack on the other models.
 
     Attributes:
-        job: Id of the other model's training job.
-        inner: The attack on it.
-        source: That model; set later, by `on`.
+        jobs: Ids of the other models' training jobs.
+        inner: The attack on them.
+        fusion: What is averaged over several models.
+        source: These models as one; set later, by `on`.
     """
 
-    job: str
+    jobs: tuple[str, ...]
     inner: Attack
+    fusion: Fusion = "logits"
     source: Forward | None = None
     name: ClassVar[str] = "transfer"
     backend: ClassVar[str] = "native"
@@ -90,9 +142,9 @@ class Transfer:
         """The perturbations that are allowed."""
         return self.inner.ball
 
-    def on(self, source: Forward) -> Transfer:
-        """The same attack with its other model."""
-        return replace(self, source=source)
+    def on(self, sources: Sequence[Forward]) -> Transfer:
+        """The same attack with its other models, in the order of the jobs."""
+        return replace(self, source=fused(sources, self.fusion))
 
     def start(self, setting: Setting, examples: Examples) -> State:
         """Returns the state of new slots, at the image."""
@@ -100,7 +152,7 @@ class Transfer:
         return begin(examples, examples.labels, examples.images)
 
     def step(self, setting: Setting, model: Forward, state: State) -> None:
-        """One attack on the other model, and the evaluated model's answer to its result."""
+        """One attack on the other models, and the evaluated model's answer to its result."""
         attacked = self._attacked(setting, state)
         state["adversarial"] = attacked["best"]
         for key in ("forward", "backward"):
@@ -113,7 +165,7 @@ class Transfer:
 
     def _attacked(self, setting: Setting, state: State) -> State:
         if self.source is None:
-            raise ValueError(f"the model of job {self.job} is missing")
+            raise ValueError(f"the model of job {self.jobs[0]} is missing")
         images: Tensor = state["images"]
         logits = self.source(images)
         there = Setting(setting.ids, setting.randomness, box=PIXELS, final_iterate=True)
@@ -122,3 +174,23 @@ class Transfer:
         while not inner["done"].all():
             self.inner.step(there, self.source, inner)
         return inner
+
+
+def fused(sources: Sequence[Forward], fusion: Fusion) -> Forward:
+    """One model out of several: their mean logits, or the logarithm of their mean probabilities.
+
+    Raises:
+        ValueError: There is no model.
+    """
+    if not sources:
+        raise ValueError("there is no model to attack")
+    if len(sources) == 1:
+        return sources[0]
+
+    def together(images: Tensor) -> Tensor:
+        logits = torch.stack([source(images) for source in sources])
+        if fusion == "logits":
+            return logits.mean(0)
+        return logits.log_softmax(2).logsumexp(0) - torch.tensor(len(sources)).log().to(logits)
+
+    return in_parts_of(sources[0], together)

@@ -1,0 +1,129 @@
+"""BPDA: projected gradient descent with the gradients of another model.
+
+Athalye, Carlini and Wagner 2018, "Obfuscated Gradients Give a False Sense of Security", section 4.1.2
+(backward pass differentiable approximation): where a defence has no useful gradient, take that of a model
+without it.
+
+    forward    f(x), the evaluated model, which alone decides what is broken
+    backward   the Jacobian of g at x, the model of `job`
+    loss and steps as in `pgd`: x' = clip(x0 + P(x + s sign(J_g(x)^T dL/df(x)) - x0))
+
+g is a training job with as many classes and channels and the same image size: the defended model without its
+defence, or a copy that was trained to answer alike. Each gradient takes a pass of both models, which count as
+one. In a job with the protocol `paper` it runs as `pixel`.
+
+Use it against defences that round, quantise or otherwise cut gradients: where `pgd` has the warning
+`zero_gradient`, or `square` breaks more than it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, cast
+
+import torch
+from annotated_types import Interval
+from torch import Tensor
+
+from assay.attacks.adversarial.kernels.losses import LossName
+from assay.attacks.adversarial.pgd import pgd
+from assay.attacks.kernel import Attack, Examples, Forward, Setting, State
+from assay.attacks.passes import StraightThrough, in_parts_of
+from assay.attacks.threat import Ball, Fraction, Norm
+
+__all__ = ["bpda"]
+
+TASKS = ("classification",)
+THREAT = {"knowledge": "transfer", "search": "iterative"}
+TABLE = "attack"
+PAPER = "Athalye et al. 2018, Obfuscated Gradients Give a False Sense of Security"
+# Judged by the worst case within [0, 1], under any protocol of the job.
+PROTOCOLS = ("pixel",)
+PASSES = ("params.restarts * (params.steps + 1) + 1", "params.restarts * params.steps")
+RULES = (
+    ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
+    ("params.loss != 'dlr' or data.classes >= 3", "the DLR loss needs at least 3 classes"),
+)
+
+
+def bpda(
+    *,
+    job: Annotated[str, "job"],
+    epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 8 / 255,
+    norm: Norm = "Linf",
+    steps: Annotated[int, Interval(ge=1, le=100_000)] = 40,
+    relative_step_size: Annotated[float, Interval(gt=0, le=1000)] = 0.1,
+    restarts: Annotated[int, Interval(ge=1, le=10_000)] = 1,
+    loss: LossName = "ce",
+) -> Bpda:
+    """PGD on the evaluated model with another model's gradients.
+
+    Args:
+        job: Id of the training job of the model that gives the gradients, with as many classes and channels
+            and the same image size; an unfinished one is waited for.
+        epsilon: Radius of the ball, in pixel units.
+        norm: Norm of the ball and of the steps.
+        steps: Gradient steps in each restart.
+        relative_step_size: Length of a step as a share of epsilon.
+        restarts: How many random starts; an example stops at the first success.
+        loss: What is raised, as in `pgd`.
+
+    Raises:
+        ValueError: If a value is out of its range.
+    """
+    inner = pgd(
+        epsilon=epsilon,
+        norm=norm,
+        steps=steps,
+        relative_step_size=relative_step_size,
+        restarts=restarts,
+        loss=loss,
+    )
+    return Bpda((job,), inner)
+
+
+@dataclass(frozen=True)
+class Bpda:
+    """PGD whose model has the gradients of another.
+
+    Attributes:
+        jobs: Id of the other model's training job.
+        inner: PGD.
+        source: The other model; set later, by `on`.
+    """
+
+    jobs: tuple[str, ...]
+    inner: Attack
+    source: Forward | None = None
+    name: ClassVar[str] = "bpda"
+    backend: ClassVar[str] = "native"
+    gradient: ClassVar[bool] = True
+
+    @property
+    def ball(self) -> Ball | None:
+        """The perturbations that are allowed."""
+        return self.inner.ball
+
+    def on(self, sources: Sequence[Forward]) -> Bpda:
+        """The same attack with its other model."""
+        return replace(self, source=sources[0])
+
+    def start(self, setting: Setting, examples: Examples) -> State:
+        """Returns the state of new slots, at the first random start."""
+        return self.inner.start(setting, examples)
+
+    def step(self, setting: Setting, model: Forward, state: State) -> None:
+        """A step of PGD."""
+        source = self.source
+        if source is None:
+            raise ValueError(f"the model of job {self.jobs[0]} is missing")
+
+        def mixed(points: Tensor) -> Tensor:
+            if not (torch.is_grad_enabled() and points.requires_grad):
+                return model(points)
+            with torch.no_grad():
+                values = model(points.detach())
+            return cast(Tensor, StraightThrough.apply(source(points), values))
+
+        self.inner.step(setting, in_parts_of(model, mixed), state)

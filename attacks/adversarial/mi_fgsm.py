@@ -1,0 +1,86 @@
+"""MI-FGSM: signed steps with momentum, and the variants of it that transfer between models.
+
+Dong et al. 2018, "Boosting Adversarial Attacks with Momentum"; NI, DI, TI and SI are in `momentum_ascent.py`
+with their sources.
+
+    g' = mu g + h / |h|_1,    h the gradient of the cross-entropy
+    x' = clip(x0 + P(x + s direction(g') - x0)),    s = step_size, or epsilon / steps
+    h at x + s mu g (nesterov), of shrunk images (diversity), convolved (smoothing), of x / 2^i (scales)
+
+Use it through `transfer`, for an attacker who has another model; against a model's own gradients `pgd` and
+`apgd` are stronger. The papers have 10 steps, momentum 1, diversity 0.5 to 0.7, smoothing 7 or 15, 5 scales.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from annotated_types import Ge, Interval
+
+from assay.attacks.adversarial.kernels.momentum_ascent import MomentumAscent
+from assay.attacks.adversarial.kernels.targeting import Goal, TargetRule
+from assay.attacks.kernel import Attack
+from assay.attacks.threat import Ball, Fraction, Norm
+
+__all__ = ["mi_fgsm"]
+
+TASKS = ("classification",)
+THREAT = {"knowledge": "white_box", "search": "iterative"}
+TABLE = "attack"
+PAPER = "Dong et al. 2018, Boosting Adversarial Attacks with Momentum"
+PASSES = ("params.steps * (1 + params.scales) + 2", "params.steps * params.scales")
+RULES = (
+    ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
+    ("params.smoothing % 2 == 1", "smoothing must be odd: a kernel has a middle"),
+    ("params.targeted or params.target_class is None", "target_class needs targeted"),
+    ("params.target_class is None or params.target_class < data.classes", "target_class must be a class"),
+)
+
+
+def mi_fgsm(
+    *,
+    epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 8 / 255,
+    norm: Norm = "Linf",
+    steps: Annotated[int, Interval(ge=1, le=100_000)] = 10,
+    step_size: Annotated[Fraction, Interval(gt=0, le=1000)] | None = None,
+    momentum: Annotated[float, Interval(ge=0, le=10)] = 1.0,
+    nesterov: bool = False,
+    diversity: Annotated[float, Interval(ge=0, le=1)] = 0.0,
+    resize: Annotated[float, Interval(gt=0, le=1)] = 0.9,
+    smoothing: Annotated[int, Interval(ge=1, le=99)] = 1,
+    scales: Annotated[int, Interval(ge=1, le=20)] = 1,
+    targeted: bool = False,
+    target: TargetRule = "least_likely",
+    target_class: Annotated[int, Ge(0)] | None = None,
+) -> Attack:
+    """Steps along an average of past gradients, which overfits the attacked model less.
+
+    Args:
+        epsilon: Radius: in pixel units in `pixel`, in units of the normalised images in `paper`.
+        norm: Norm of the ball and of the steps.
+        steps: Gradient steps.
+        step_size: Length of a step; None takes `epsilon / steps`.
+        momentum: Weight of the past gradients.
+        nesterov: Take the gradient ahead of the iterate (NI).
+        diversity: Probability with which the image is shrunk before a gradient is taken (DI).
+        resize: Smallest side of a shrunk image, as a share.
+        smoothing: Side of the normal kernel that gradients are convolved with, in pixels, odd (TI).
+        scales: Copies at 1, 1/2, 1/4 ... of the pixel values over which gradients are averaged (SI).
+        targeted: Lower the loss of a target class instead of raising the label's; an example that is
+            misclassified in any way counts as broken all the same; `target_hit_rate`
+            counts those that end in the target.
+        target: How the target is chosen.
+        target_class: One target for all examples, instead of `target`.
+
+    Raises:
+        ValueError: If a value is out of its range.
+    """
+    goal = Goal(targeted, target, target_class)
+    size = epsilon / max(steps, 1) if step_size is None else step_size
+    return MomentumAscent(
+        *("mi_fgsm", Ball(norm, epsilon), goal, size, steps, momentum, nesterov),
+        diversity=diversity,
+        resize=resize,
+        smoothing=smoothing,
+        scales=scales,
+    )
