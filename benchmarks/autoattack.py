@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from assay.attacks.adversarial.autoattack import autoattack
 from assay.attacks.kernel import frozen
 from assay.attacks.randomness import Randomness
-from assay.workers.evaluation.engine.ledger import Stage
+from assay.workers.evaluation.engine.outcomes import Stage
 from assay.workers.evaluation.engine.protocols import attack_pixel
 from benchmarks import robust_networks
 from benchmarks.networks import digits, vit

@@ -19,6 +19,7 @@ from annotated_types import Interval
 from assay.attacks.adversarial.kernels.auto_pgd import Backend
 from assay.attacks.adversarial.kernels.auto_pgd_by_norm import auto_pgd
 from assay.attacks.adversarial.kernels.losses import Untargeted
+from assay.attacks.expectation import JUDGING, NATIVE_ONLY, PIXEL_ONLY, Average, Expectation, Judgement
 from assay.attacks.kernel import Attack
 from assay.attacks.threat import IMAGE_OR_SERIES, Fraction, LpNorm, lp_ball
 
@@ -38,13 +39,15 @@ PAPER = (
 )
 # Maximum over backends: the native kernel takes `eot` passes fewer per run.
 PASSES = (
-    "params.restarts * ((params.steps + 1 + 2 * (params.norm == 'L1')) * params.eot + 1) + 1",
+    f"params.restarts * ((params.steps + 1 + 2 * (params.norm == 'L1')) * params.eot + 1) + 1 + {JUDGING}",
     "params.restarts * (params.steps + 1 + 2 * (params.norm == 'L1')) * params.eot",
 )
 RULES = (
     *IMAGE_OR_SERIES,
     ("params.norm != 'L1' or params.steps >= 5", "in L1 steps must be at least 5"),
     ("data.classes >= 3", "the DLR loss needs at least 3 classes"),
+    PIXEL_ONLY,
+    NATIVE_ONLY,
 )
 
 
@@ -56,6 +59,9 @@ def apgd_dlr(
     restarts: Annotated[int, Interval(ge=1, le=10_000)] = 1,
     rho: Annotated[float, Interval(ge=0, le=1)] = 0.75,
     eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
+    eot_average: Average = "losses",
+    judgement: Judgement = "expected",
+    model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
     backend: Backend = "native",
 ) -> Attack:
     """Auto-PGD on the DLR loss: momentum, and a step size that is halved where it gets nowhere.
@@ -68,8 +74,11 @@ def apgd_dlr(
         restarts: How many random starts; an example stops at the first success (`pixel`).
         rho: The step size is halved where the loss rose in at most this share of the steps since the last
             checkpoint.
-        eot: Over how many passes each gradient is averaged, for models that answer at random (expectation
-            over transformation).
+        eot: Passes at each iterate, for models that answer at random (expectation over transformation).
+        eot_average: Average the losses of these passes, or take the loss of their mean logits.
+        judgement: With `eot` above 1 the expected accuracy over fresh draws of the model, or, as published
+            codes do, that of a single draw: an example is broken by one wrong answer.
+        model_draws: Fresh draws of the model from which expected accuracy is estimated.
         backend: Our kernel with draws of its own, our kernel with the library's draws, or the library.
 
     Raises:
@@ -82,6 +91,6 @@ def apgd_dlr(
         steps=steps,
         restarts=restarts,
         rho=rho,
-        eot=eot,
+        expectation=Expectation(eot, eot_average, judgement, model_draws),
         backend=backend,
     )

@@ -34,6 +34,7 @@ from assay.attacks.adversarial.fab import fab
 from assay.attacks.adversarial.fab_t import fab_t
 from assay.attacks.adversarial.square import square
 from assay.attacks.ensemble import Ensemble
+from assay.attacks.expectation import Average, Judgement
 from assay.attacks.kernel import Attack
 from assay.attacks.threat import Fraction, LpNorm
 
@@ -49,10 +50,15 @@ THREAT = {
 TABLE = "attack"
 PAPER = "Croce and Hein 2020, Reliable Evaluation of Adversarial Robustness with an Ensemble (AutoAttack)"
 # Passes of `standard` with 9 targets, the most except for long custom lists: one loading pass per stage, then
-# APGD-CE, APGD-T, FAB-T and Square.
+# APGD-CE, APGD-T, FAB-T and Square. In `rand` two runs (in L1 six) of 20 passes a step, and draws that judge.
+RAND = "20 * (2 * 101 + 416 * (params.norm == 'L1'))"
 PASSES = (
-    "4 + 101 + 9 * 101 + 9 * 202 + 5003 + 4 * 103 * (params.norm == 'L1')",
-    "100 + 9 * 100 + 9 * 200 + 4 * 103 * (params.norm == 'L1')",
+    "(params.version != 'rand')"
+    " * (4 + 101 + 9 * 101 + 9 * 202 + 5003 + 4 * 103 * (params.norm == 'L1'))"
+    f" + (params.version == 'rand')"
+    f" * (4 + {RAND} + 6 * params.model_draws * (params.judgement == 'expected'))",
+    "(params.version != 'rand') * (100 + 9 * 100 + 9 * 200 + 4 * 103 * (params.norm == 'L1'))"
+    f" + (params.version == 'rand') * {RAND}",
 )
 # A worst case over stages, each on the examples left by those before, under any protocol of the job.
 PROTOCOLS = ("pixel",)
@@ -80,6 +86,10 @@ RULES = (
         " or data.classes >= 3",
         "the stage apgd_dlr needs at least 3 classes, for its loss; leave it out of stages",
     ),
+    (
+        "params.version != 'rand' or params.judgement == 'single_draw' or params.backend == 'native'",
+        "judgement expected needs backend 'native'; libraries judge single draws: judgement 'single_draw'",
+    ),
 )
 
 StageName = Literal["apgd_ce", "apgd_dlr", "apgd_t", "fab", "fab_t", "square"]
@@ -94,6 +104,9 @@ def autoattack(
     version: Literal["standard", "rand", "custom"] = "standard",
     stages: Annotated[list[StageName], Len(1, 20)] | None = None,
     queries: Annotated[int, Interval(ge=1, le=1_000_000)] = 5000,
+    eot_average: Average = "losses",
+    judgement: Judgement = "expected",
+    model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
     backend: Backend = "native",
 ) -> Ensemble:
     """The worst case over several parameter-free attacks.
@@ -104,6 +117,10 @@ def autoattack(
         version: Which attacks: `standard`, `rand` for randomised models, or `custom`.
         stages: The attacks of `custom`, in their order, with the parameters that they have in AutoAttack.
         queries: Of Square. Fewer than 5000 is not AutoAttack.
+        eot_average: Of `rand`: average the losses of its 20 passes, or take the loss of their mean logits.
+        judgement: Of `rand`: the expected accuracy over fresh draws of the model, or, as in the published
+            code, that of a single draw: an example is broken by one wrong answer.
+        model_draws: Of `rand`: fresh draws of the model from which expected accuracy is estimated.
         backend: Our kernels, our kernels with the library's random draws, or the library, stage by stage.
 
     Raises:
@@ -112,11 +129,12 @@ def autoattack(
     if (version == "custom") != (stages is not None):
         raise ValueError("version 'custom' needs stages, and stages need version 'custom'")
     eot = EOT if version == "rand" else 1
+    drawn = {"eot": eot, "eot_average": eot_average, "judgement": judgement, "model_draws": model_draws}
     sparse = norm == "L1"
     common = {"epsilon": epsilon, "norm": norm, "backend": backend}
     made: dict[str, Callable[[], Attack]] = {
-        "apgd_ce": lambda: apgd_ce(**common, eot=eot, restarts=5 if sparse else 1),  # type: ignore[arg-type]
-        "apgd_dlr": lambda: apgd_dlr(**common, eot=eot),  # type: ignore[arg-type]
+        "apgd_ce": lambda: apgd_ce(**common, **drawn, restarts=5 if sparse else 1),  # type: ignore[arg-type]
+        "apgd_dlr": lambda: apgd_dlr(**common, **drawn),  # type: ignore[arg-type]
         "apgd_t": lambda: apgd_t(**common, targets=5 if sparse else 9),  # type: ignore[arg-type]
         "fab": lambda: fab(**common),  # type: ignore[arg-type]
         "fab_t": lambda: fab_t(**common),  # type: ignore[arg-type]

@@ -27,6 +27,7 @@ from assay.attacks.adversarial.kernels.losses import LossName
 from assay.attacks.adversarial.kernels.projected_ascent import Ascent
 from assay.attacks.adversarial.kernels.targeting import Goal, TargetRule
 from assay.attacks.adversarial.libraries.cleverhans import cleverhans_pgd, native_only
+from assay.attacks.expectation import JUDGING, LAST, PIXEL_ONLY, Average, Expectation, Judgement
 from assay.attacks.kernel import Attack
 from assay.attacks.threat import IMAGE_OR_SERIES, Ball, Fraction, Norm
 
@@ -37,7 +38,7 @@ THREAT = {"knowledge": "white_box", "search": "iterative", "mean_loss_in": ["cle
 TABLE = "attack"
 PAPER = "Madry et al. 2018, Towards Deep Learning Models Resistant to Adversarial Attacks"
 PASSES = (
-    "params.restarts * (params.steps * params.eot + 1) + 1",
+    f"params.restarts * (params.steps * params.eot + 1) + 1 + {LAST} + {JUDGING}",
     "params.restarts * params.steps * params.eot",
 )
 RULES = (
@@ -60,6 +61,7 @@ RULES = (
     ("params.backend == 'native' or params.loss == 'ce'", "cleverhans has the loss ce only"),
     ("not params.targeted or params.loss == 'ce'", "a targeted attack lowers the cross-entropy: loss ce"),
     ("params.loss != 'dlr' or data.classes >= 3", "the DLR loss needs at least 3 classes"),
+    PIXEL_ONLY,
 )
 
 
@@ -77,6 +79,9 @@ def pgd(
     target_class: Annotated[int, Ge(0)] | None = None,
     cycle_detection: bool = True,
     eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
+    eot_average: Average = "losses",
+    judgement: Judgement = "expected",
+    model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
     loss: LossName = "ce",
     backend: Literal["native", "cleverhans"] = "native",
 ) -> Attack:
@@ -93,14 +98,19 @@ def pgd(
         restarts: How many random starts; an example stops at the first success (`pixel`), or the restart with
             the highest final loss counts (`paper`).
         targeted: Lower the loss of a target class instead of raising the label's; an example that is
-            misclassified in any way counts as broken all the same.
+            misclassified in any way counts as broken all the same; `target_hit_rate`
+            counts those that end in the target.
         target: How the target is chosen.
         target_class: One target for all examples, instead of `target`.
         cycle_detection: Cut a restart short once an iterate repeats an earlier one bit for bit: what follows
             repeats as well (unless the model is random). The same numbers in fewer passes; native only, and
             not with `eot` above 1, which is for random models.
-        eot: Over how many passes each gradient is averaged, for models that answer at random (expectation
-            over transformation). Native only.
+        eot: Passes at each iterate, for models that answer at random (expectation over transformation).
+            Native only.
+        eot_average: Average the losses of these passes, or take the loss of their mean logits.
+        judgement: With `eot` above 1 the expected accuracy over fresh draws of the model, or, as published
+            codes do, that of a single draw: an example is broken by one wrong answer.
+        model_draws: Fresh draws of the model from which expected accuracy is estimated.
         loss: What an untargeted attack raises: cross-entropy, margin of the logits, difference of logits
             ratio, cross-entropy of rescaled logits, or margin of the probabilities. Native only, but for ce.
         backend: Our kernel, or the library's function (which looks at the last iterate only).
@@ -108,8 +118,8 @@ def pgd(
     Raises:
         ValueError: If a value is out of its range.
     """
-    if steps < 1 or restarts < 1 or eot < 1:
-        raise ValueError(f"steps ({steps}), restarts ({restarts}) and eot ({eot}) must be at least 1")
+    if steps < 1 or restarts < 1:
+        raise ValueError(f"steps ({steps}) and restarts ({restarts}) must be at least 1")
     ball, goal = Ball(norm, epsilon), Goal(targeted, target, target_class, loss)
     step = relative_step_size * epsilon if step_size is None else step_size
     if backend == "cleverhans":
@@ -123,5 +133,5 @@ def pgd(
         *("pgd", ball, goal, step, steps, restarts, random_start),
         # What a random model repeats by chance doesn't go on in the same way.
         cycle_detection=cycle_detection and eot == 1,
-        eot=eot,
+        expectation=Expectation(eot, eot_average, judgement, model_draws),
     )

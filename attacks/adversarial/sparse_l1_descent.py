@@ -26,6 +26,7 @@ from torch import Tensor
 from assay.attacks.adversarial.kernels.projected_ascent import Ascent
 from assay.attacks.adversarial.kernels.targeting import Goal, TargetRule
 from assay.attacks.adversarial.libraries.cleverhans import Cleverhans, native_only
+from assay.attacks.expectation import JUDGING, LAST, PIXEL_ONLY, Average, Expectation, Judgement
 from assay.attacks.kernel import Attack, Forward, Setting, State
 from assay.attacks.threat import Ball, Fraction, L1Ball, clip_to, steepest_sparse
 
@@ -41,7 +42,7 @@ THREAT = {
 TABLE = "attack"
 PAPER = "Tramer and Boneh 2019, Adversarial Training and Robustness for Multiple Perturbations"
 PASSES = (
-    "params.restarts * (params.steps * params.eot + 1) + 1",
+    f"params.restarts * (params.steps * params.eot + 1) + 1 + {LAST} + {JUDGING}",
     "params.restarts * params.steps * params.eot",
 )
 RULES = (
@@ -56,6 +57,7 @@ RULES = (
         "cleverhans' random start has no effect: use the native backend, or no random_start",
     ),
     ("params.backend == 'native' or params.eot == 1", "eot needs backend 'native'"),
+    PIXEL_ONLY,
 )
 
 
@@ -72,6 +74,9 @@ def sparse_l1_descent(
     target: TargetRule = "least_likely",
     target_class: Annotated[int, Ge(0)] | None = None,
     eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
+    eot_average: Average = "losses",
+    judgement: Judgement = "expected",
+    model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
     backend: Literal["native", "cleverhans"] = "native",
 ) -> Attack:
     """Gradient steps along the few largest entries of the gradient, in an L1 ball of radius epsilon.
@@ -89,18 +94,23 @@ def sparse_l1_descent(
         restarts: How many random starts; an example stops at the first success (`pixel`), or the restart with
             the highest final loss counts (`paper`).
         targeted: Lower the loss of a target class instead of raising the label's; an example that is
-            misclassified in any way counts as broken all the same.
+            misclassified in any way counts as broken all the same; `target_hit_rate`
+            counts those that end in the target.
         target: How the target is chosen.
         target_class: One target for all examples, instead of `target`.
-        eot: Over how many passes each gradient is averaged, for models that answer at random (expectation
-            over transformation). Native only.
+        eot: Passes at each iterate, for models that answer at random (expectation over transformation).
+            Native only.
+        eot_average: Average the losses of these passes, or take the loss of their mean logits.
+        judgement: With `eot` above 1 the expected accuracy over fresh draws of the model, or, as published
+            codes do, that of a single draw: an example is broken by one wrong answer.
+        model_draws: Fresh draws of the model from which expected accuracy is estimated.
         backend: Our kernel, or the library's function (which looks at the last iterate only).
 
     Raises:
         ValueError: If a value is out of its range.
     """
-    if steps < 1 or restarts < 1 or eot < 1:
-        raise ValueError(f"steps ({steps}), restarts ({restarts}) and eot ({eot}) must be at least 1")
+    if steps < 1 or restarts < 1:
+        raise ValueError(f"steps ({steps}) and restarts ({restarts}) must be at least 1")
     if not 0 <= sparsity < 1:
         raise ValueError(f"sparsity is {sparsity}, it must be at least 0 and below 1")
     ball, goal = L1Ball(epsilon), Goal(targeted, target, target_class)
@@ -109,7 +119,7 @@ def sparse_l1_descent(
         return _cleverhans(ball, goal, step_size, steps, sparsity, skip_clipped, random_start, restarts)
     return SparseAscent(
         *("sparse_l1_descent", ball, goal, step_size, steps, restarts, random_start),
-        eot=eot,
+        expectation=Expectation(eot, eot_average, judgement, model_draws),
         sparsity=sparsity,
         skip_clipped=skip_clipped,
     )

@@ -34,10 +34,14 @@ import torch
 from annotated_types import Ge, Interval
 from torch import Tensor
 
+from assay.attacks.adversarial.kernels.losses import margin
 from assay.attacks.adversarial.kernels.random_signs import random_signs, unpack
 from assay.attacks.adversarial.kernels.targeting import Goal, TargetRule
+from assay.attacks.adversarial.libraries.cleverhans import native_only
 from assay.attacks.adversarial.libraries.cleverhans_spsa import cleverhans_spsa
-from assay.attacks.kernel import Attack, Examples, Forward, Objective, Setting, State, ask, begin, record
+from assay.attacks.expectation import JUDGING, PIXEL_ONLY, SINGLE, Average, Expectation, Judgement
+from assay.attacks.kernel import Attack, Examples, Forward, Objective, Setting, State, begin, record
+from assay.attacks.passes import ask
 from assay.attacks.threat import Ball, Fraction, Norm, as_column, clip_to
 
 __all__ = ["spsa"]
@@ -47,11 +51,13 @@ THREAT = {"knowledge": "black_box", "search": "iterative"}
 TABLE = "attack"
 PAPER = "Uesato et al. 2018, Adversarial Risk and the Dangers of Evaluating Against Weak Attacks"
 # Clean image and random start, then for each step two passes per direction and one for the new iterate.
-PASSES = ("params.steps * (2 * params.samples + 1) + 2", "0")
+PASSES = (f"(params.steps * (2 * params.samples + 1) + 1) * params.eot + 1 + {JUDGING}", "0")
 RULES = (
     ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
     ("params.targeted or params.target_class is None", "target_class needs targeted"),
     ("params.target_class is None or params.target_class < data.classes", "target_class must be a class"),
+    ("params.backend == 'native' or params.eot == 1", "eot needs backend 'native'"),
+    PIXEL_ONLY,
     (
         "params.backend != 'cleverhans' or params.gradient_point == 'shifted'",
         "cleverhans 4.0 estimates the gradient at 2x (its issue 1249): ask for gradient_point 'shifted'",
@@ -77,6 +83,10 @@ def spsa(
     targeted: bool = False,
     target: TargetRule = "least_likely",
     target_class: Annotated[int, Ge(0)] | None = None,
+    eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
+    eot_average: Average = "losses",
+    judgement: Judgement = "expected",
+    model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
     backend: Literal["native", "cleverhans"] = "native",
 ) -> Attack:
     """Adam steps along gradients that are estimated from forward passes at random points nearby.
@@ -95,9 +105,16 @@ def spsa(
         gradient_point: `true` estimates the gradient at the iterate; `shifted` at twice the unattacked image,
             as cleverhans 4.0 does by mistake (its issue 1249).
         targeted: Raise the margin of a target class instead of lowering the label's; an example that is
-            misclassified in any way counts as broken all the same.
+            misclassified in any way counts as broken all the same; `target_hit_rate`
+            counts those that end in the target.
         target: How the target is chosen.
         target_class: One target for all examples, instead of `target`.
+        eot: Passes at each iterate, for models that answer at random (expectation over transformation).
+            Native only.
+        eot_average: Average the losses of these passes, or take the loss of their mean logits.
+        judgement: With `eot` above 1 the expected accuracy over fresh draws of the model, or, as published
+            codes do, that of a single draw: an example is broken by one wrong answer.
+        model_draws: Fresh draws of the model from which expected accuracy is estimated.
         backend: Our kernel, or the library's function (which looks at the last iterate only, and knows
             `gradient_point="shifted"` only).
 
@@ -110,12 +127,16 @@ def spsa(
         )
     ball, goal = Ball(norm, epsilon), Goal(targeted, target, target_class)
     if backend == "cleverhans":
+        native_only(eot)
         if gradient_point != "shifted":
             raise ValueError("cleverhans estimates the gradient at 2x: ask for gradient_point 'shifted'")
         return cleverhans_spsa(
             ball, goal, steps=steps, samples=samples, delta=delta, learning_rate=learning_rate
         )
-    return Spsa(ball, goal, steps, samples, samples_per_pass, delta, learning_rate, gradient_point)
+    expectation = Expectation(eot, eot_average, judgement, model_draws)
+    return Spsa(
+        ball, goal, steps, samples, samples_per_pass, delta, learning_rate, gradient_point, expectation
+    )
 
 
 @dataclass(frozen=True)
@@ -137,6 +158,7 @@ class Spsa:
     delta: float
     learning_rate: float
     gradient_point: GradientPoint
+    expectation: Expectation = SINGLE
     name: ClassVar[str] = "spsa"
     backend: ClassVar[str] = "native"
     gradient: ClassVar[bool] = False
@@ -148,7 +170,7 @@ class Spsa:
             setting.ids_of(examples.rows), tuple(images.shape[1:]), dtype=images.dtype, device=images.device
         )
         first = clip_to(images + self.ball.cube_start(draws), setting.box)
-        return begin(examples, self.goal.choose(setting, examples), first) | {
+        return begin(examples, self.goal.choose(setting, examples), first, targeted=self.goal.targeted) | {
             "judged": torch.full((len(images),), setting.final_iterate),
             "first": torch.zeros_like(images),
             "second": torch.zeros_like(images),
@@ -161,7 +183,7 @@ class Spsa:
             self._move(setting, model, state, moving)
         final = state["iteration"] >= self.steps
         if not setting.final_iterate or bool(final.any()):
-            logits, values = ask(model, state, self._margin(state["goal"]))
+            logits, values = ask(model, state, self._margin(state["goal"]), self.expectation)
             record(setting, state, logits, values, final if setting.final_iterate else None)
         state["judged"] = torch.ones_like(final)
         state["done"] |= final
@@ -186,7 +208,8 @@ class Spsa:
         moved = clip_to(images + self.ball.project(ascended), setting.box)
         for key, values in (("adversarial", moved), ("first", first), ("second", second)):
             state[key] = state[key].index_copy(0, index, values)
-        state["forward"] = state["forward"].index_add(0, index, 2 * self.samples * ~broken)
+        passes = 2 * self.samples * self.expectation.passes
+        state["forward"] = state["forward"].index_add(0, index, passes * ~broken)
         state["iteration"][moving] += 1
 
     def _estimate(
@@ -214,19 +237,17 @@ class Spsa:
         points = torch.empty(2, *signs.shape, dtype=signs.dtype, device=signs.device)
         torch.add(origin, signs, alpha=self.delta, out=points[0])
         torch.sub(origin, signs, alpha=self.delta, out=points[1])
-        logits = model(points.view(-1, *anchors.shape[1:]))
-        classes = goal[None, :, None].expand(2, slots, count).flatten()
-        above, below = self._margin(classes)(logits).view(2, slots, count)
+        objective = self._margin(goal[None, :, None].expand(2, slots, count).flatten())
+        drawn = [model(points.view(-1, *anchors.shape[1:])) for _ in range(self.expectation.passes)]
+        if self.expectation.average == "logits":
+            drawn = [torch.stack(drawn).mean(0)]
+        values = torch.stack([objective(logits) for logits in drawn]).mean(0)
+        above, below = values.view(2, slots, count)
         difference: Tensor = above - below
         return difference.where(difference.isfinite(), 0.0)
 
     def _margin(self, goal: Tensor) -> Objective:
         """By how much the best other class beats the label (untargeted), or the target the best other one."""
-
-        def value(logits: Tensor) -> Tensor:
-            own = logits.gather(1, goal[:, None]).squeeze(1)
-            others = logits.scatter(1, goal[:, None], -torch.inf).amax(1)
-            margin: Tensor = others - own
-            return -margin if self.goal.targeted else margin
-
-        return value
+        if self.goal.targeted:
+            return lambda logits: -margin(logits, goal)
+        return lambda logits: margin(logits, goal)

@@ -22,6 +22,7 @@ import torch
 from annotated_types import Ge, Interval
 from torch import Tensor
 
+from assay.attacks.adversarial.kernels.losses import margin
 from assay.attacks.adversarial.kernels.square_draws import Keyed, SquareDraws, Streamed
 from assay.attacks.adversarial.kernels.square_proposals import (
     L1Proposals,
@@ -31,8 +32,11 @@ from assay.attacks.adversarial.kernels.square_proposals import (
 )
 from assay.attacks.adversarial.kernels.square_windows import SCHEDULE_LENGTH
 from assay.attacks.adversarial.kernels.targeting import Goal, TargetRule
+from assay.attacks.adversarial.libraries.cleverhans import native_only
 from assay.attacks.adversarial.libraries.pyautoattack_square_fab import library_square
-from assay.attacks.kernel import Attack, Examples, Forward, Objective, Setting, State, ask, begin, record
+from assay.attacks.expectation import JUDGING, PIXEL_ONLY, SINGLE, Average, Expectation, Judgement
+from assay.attacks.kernel import Attack, Examples, Forward, Objective, Setting, State, begin, record
+from assay.attacks.passes import ask
 from assay.attacks.threat import Ball, BallNorm, Fraction, LpNorm, as_column, lp_ball
 
 __all__ = ["square"]
@@ -47,12 +51,14 @@ TABLE = "attack"
 PAPER = "Andriushchenko et al. 2020, Square Attack: a query-efficient black-box attack via random search"
 # One pass for the clean image; per restart one for the start and one per query; the library's function judges
 # the images at the beginning and at the end, and the kernel judges its result again.
-PASSES = ("params.restarts * (params.queries + 2) + 3", "0")
+PASSES = (f"params.restarts * (params.queries + 2) * params.eot + 3 + {JUDGING}", "0")
 RULES = (
     ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
     ("not params.targeted or params.backend == 'native'", "only the native backend has targets"),
     ("params.targeted or params.target_class is None", "target_class needs targeted"),
     ("params.target_class is None or params.target_class < data.classes", "target_class must be a class"),
+    ("params.backend == 'native' or params.eot == 1", "eot needs backend 'native'"),
+    PIXEL_ONLY,
 )
 
 Backend = Literal["native", "compatible", "pyautoattack"]
@@ -69,6 +75,10 @@ def square(
     targeted: bool = False,
     target: TargetRule = "least_likely",
     target_class: Annotated[int, Ge(0)] | None = None,
+    eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
+    eot_average: Average = "losses",
+    judgement: Judgement = "expected",
+    model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
     backend: Backend = "native",
 ) -> Attack:
     """Random search with squares of falling size; it needs no gradients.
@@ -81,15 +91,24 @@ def square(
         rescale_schedule: Shrink the squares over `queries` instead of over 10 000.
         restarts: How many starts.
         targeted: Lower the cross-entropy to a target class instead of the margin; an example that is
-            misclassified in any way counts as broken all the same.
+            misclassified in any way counts as broken all the same; `target_hit_rate`
+            counts those that end in the target.
         target: How the target is chosen.
         target_class: One target for all examples, instead of `target`.
+        eot: Passes at each iterate, for models that answer at random (expectation over transformation).
+            Native only.
+        eot_average: Average the losses of these passes, or take the loss of their mean logits.
+        judgement: With `eot` above 1 the expected accuracy over fresh draws of the model, or, as published
+            codes do, that of a single draw: an example is broken by one wrong answer.
+        model_draws: Fresh draws of the model from which expected accuracy is estimated.
         backend: Our kernel; our kernel with the draws of the library (they depend on the batch); or the
             library's class.
 
     Raises:
         ValueError: If a value is out of its range.
     """
+    if backend != "native":
+        native_only(eot)
     if queries < 1 or restarts < 1:
         raise ValueError(f"queries ({queries}) and restarts ({restarts}) must be at least 1")
     if not 0 < share <= 1:
@@ -101,7 +120,8 @@ def square(
         return library_square(
             ball, queries=queries, share=share, rescale_schedule=rescale_schedule, restarts=restarts
         )
-    return _Square(ball, goal, queries, share, rescale_schedule, restarts, backend)
+    expectation = Expectation(eot, eot_average, judgement, model_draws)
+    return _Square(ball, goal, queries, share, rescale_schedule, restarts, backend, expectation)
 
 
 @dataclass(frozen=True)
@@ -115,6 +135,7 @@ class _Square:
     rescale_schedule: bool
     restarts: int
     backend: Backend
+    expectation: Expectation = SINGLE
     name: ClassVar[str] = "square"
     gradient: ClassVar[bool] = False
 
@@ -128,15 +149,20 @@ class _Square:
     def _draws(self) -> SquareDraws:
         return Streamed() if self.backend == "compatible" else Keyed()
 
+    @property
+    def _own_best(self) -> bool:
+        """Whether the search goes on from another iterate than the one that counts."""
+        return self.restarts > 1 or self.expectation.expected or self.goal.targeted
+
     def start(self, setting: Setting, examples: Examples) -> State:
         """Returns the state of new slots.
 
-        Where there are several restarts it adds `current`, the best iterate of the present one, and
-        `highest`, its objective, (B,). With one restart they are the iterate that counts and its objective.
+        Where there are several restarts, a target, or expected accuracy, it adds `current`, the best iterate
+        of the present restart, and `highest`, its objective, (B,). Else they are those that count.
         """
         images = examples.images
-        state = begin(examples, self.goal.choose(setting, examples), images)
-        if self.restarts > 1:
+        state = begin(examples, self.goal.choose(setting, examples), images, targeted=self.goal.targeted)
+        if self._own_best:
             state |= {"current": images, "highest": torch.full_like(state["objective"], torch.nan)}
         width = self._proposals.plan_width(*images.shape[1:])
         return state | self._draws.state(len(images), width, images.device)
@@ -148,9 +174,9 @@ class _Square:
             self._propose(setting, state)
         if least == 0:
             self._begin(setting, state, (state["iteration"] == 0).nonzero().flatten())
-        logits, values = ask(model, state, self._objective(state["goal"]))
+        logits, values = ask(model, state, self._objective(state["goal"]), self.expectation)
         record(setting, state, logits, values)
-        if self.restarts > 1:
+        if self._own_best:
             self._accept(state, values)
         state["iteration"] += 1
         if most == self.queries:
@@ -160,7 +186,7 @@ class _Square:
             state["done"] = state["restart"] >= self.restarts
 
     def _objective(self, goal: Tensor) -> Objective:
-        return self.goal.objective(goal) if self.goal.targeted else lambda logits: _margin(logits, goal)
+        return self.goal.objective(goal) if self.goal.targeted else lambda logits: margin(logits, goal)
 
     def _begin(self, setting: Setting, state: State, slots: Tensor) -> None:
         """Puts these slots, indices on the CPU, at the start of their restart."""
@@ -170,7 +196,7 @@ class _Square:
         draws = self._draws.start(setting, state["row"][slots], state["restart"][slots], tiles, width)
         first = self._proposals.start(images, draws.to(images.device), setting.box)
         state["adversarial"] = state["adversarial"].index_copy(0, index, first)
-        if self.restarts > 1:
+        if self._own_best:
             # Lower than the objective of any start.
             state["highest"] = state["highest"].index_fill(0, index, torch.nan)
 
@@ -183,7 +209,7 @@ class _Square:
             return proposals.plan(draws, self._on_schedule(queries), images.shape[1:])
 
         plans = self._draws.query(setting, state, query, width, shared, plan)
-        best = state["best" if self.restarts == 1 else "current"]
+        best = state["current" if self._own_best else "best"]
         state["adversarial"] = proposals.propose(images, best, plans, self._on_schedule(query), setting.box)
 
     def _on_schedule(self, query: Tensor) -> Tensor:
@@ -198,10 +224,3 @@ class _Square:
         chosen = as_column(better, state["current"])
         state["current"] = torch.where(chosen, state["adversarial"], state["current"])
         state["highest"] = torch.where(better, values, state["highest"])
-
-
-def _margin(logits: Tensor, goal: Tensor) -> Tensor:
-    """Returns the highest other logit minus that of the goal, (B,)."""
-    place = goal[:, None]
-    others = logits.scatter(1, place, -torch.inf).amax(1)
-    return others - logits.gather(1, place).squeeze(1)

@@ -39,7 +39,9 @@ from torch import Tensor
 
 from assay.attacks.adversarial.kernels.losses import Loss, Targeted
 from assay.attacks.adversarial.kernels.malt import linear_distances, nearest_first
-from assay.attacks.kernel import Examples, Forward, Setting, State, begin, evaluate, record
+from assay.attacks.expectation import SINGLE, Expectation
+from assay.attacks.kernel import Examples, Forward, Setting, State, begin, record
+from assay.attacks.passes import evaluate
 from assay.attacks.threat import Ball, as_column, clip_to
 
 Backend = Literal["native", "compatible", "pyautoattack"]
@@ -90,7 +92,7 @@ class AutoPGD:
         steps: Gradient steps in each run.
         restarts: Runs for each target.
         rho: Share of a window's steps up to which rises of the loss are too few.
-        eot: Over how many passes each gradient is averaged.
+        expectation: The passes at each iterate.
         backend: `native` or `compatible`, which differ in where the draws come from.
     """
 
@@ -100,7 +102,7 @@ class AutoPGD:
     steps: int = 100
     restarts: int = 1
     rho: float = 0.75
-    eot: int = 1
+    expectation: Expectation = SINGLE
     backend: str = "native"
     gradient: ClassVar[bool] = True
 
@@ -137,7 +139,7 @@ class AutoPGD:
             self._order(model, state)
         final = state["iteration"] >= self._length(state)
         objective = self.loss.objective(state["goal"], state["aim"])
-        logits, values, gradient = evaluate(model, state, objective, ~final, self.eot)
+        logits, values, gradient = evaluate(model, state, objective, ~final, self.expectation)
         record(setting, state, logits, values)
         over = bool(final.any())
         if not over or not final.all():

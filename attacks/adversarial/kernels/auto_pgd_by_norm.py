@@ -6,6 +6,7 @@ from assay.attacks.adversarial.kernels.auto_pgd import AutoPGD, Backend
 from assay.attacks.adversarial.kernels.auto_pgd_l1 import AutoPGDL1
 from assay.attacks.adversarial.kernels.losses import Loss
 from assay.attacks.adversarial.libraries.pyautoattack_apgd import LibraryAutoPGD
+from assay.attacks.expectation import SINGLE, Expectation
 from assay.attacks.kernel import Attack
 from assay.attacks.threat import Ball
 
@@ -19,7 +20,7 @@ def auto_pgd(
     restarts: int,
     rho: float,
     backend: Backend,
-    eot: int = 1,
+    expectation: Expectation = SINGLE,
 ) -> Attack:
     """Returns Auto-PGD on a loss, native or the library's.
 
@@ -31,16 +32,18 @@ def auto_pgd(
         restarts: Runs for each target.
         rho: Share of a window's steps up to which rises of the loss are too few.
         backend: `compatible` is the native kernel too, with a `LibraryStream` as its source of draws.
-        eot: Over how many passes each gradient is averaged.
+        expectation: The passes at each iterate.
 
     Raises:
         ValueError: If a value is out of its range.
     """
-    if steps < 1 or restarts < 1 or eot < 1:
-        raise ValueError(f"steps ({steps}), restarts ({restarts}) and eot ({eot}) must be at least 1")
+    if steps < 1 or restarts < 1:
+        raise ValueError(f"steps ({steps}) and restarts ({restarts}) must be at least 1")
     if not 0 <= rho <= 1:
         raise ValueError(f"rho is {rho}, it must be from 0 to 1")
+    if backend != "native" and expectation.expected:
+        raise ValueError(f"judgement expected needs backend native, not {backend}; take single_draw")
     if backend == "pyautoattack":
-        return LibraryAutoPGD(name, ball, loss, steps, restarts, rho, eot)
+        return LibraryAutoPGD(name, ball, loss, steps, restarts, rho, expectation.passes)
     kernel = AutoPGDL1 if ball.norm == "L1" else AutoPGD
-    return kernel(name, ball, loss, steps, restarts, rho, eot, backend)
+    return kernel(name, ball, loss, steps, restarts, rho, expectation, backend)

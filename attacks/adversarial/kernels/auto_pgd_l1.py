@@ -28,7 +28,8 @@ from torch import Tensor
 
 from assay.attacks.adversarial.kernels.auto_pgd import AutoPGD
 from assay.attacks.adversarial.kernels.l1_projection import l1_projected
-from assay.attacks.kernel import Examples, Forward, Setting, State, evaluate, record
+from assay.attacks.kernel import Examples, Forward, Setting, State, record
+from assay.attacks.passes import evaluate
 from assay.attacks.threat import as_column
 
 RADII = (3.0, 2.0, 1.0)
@@ -88,7 +89,7 @@ class AutoPGDL1(AutoPGD):
             self._order(model, state)
         over = state["iteration"] >= self._parts[state["part"]]
         objective = self.loss.objective(state["goal"], state["aim"])
-        logits, values, gradient = evaluate(model, state, objective, ~over, self.eot)
+        logits, values, gradient = evaluate(model, state, objective, ~over, self.expectation)
         last = state["part"] == len(RADII) - 1
         if last.any():
             record(setting, state, logits, values, last)

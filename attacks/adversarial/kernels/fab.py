@@ -36,18 +36,9 @@ import torch
 from torch import Tensor
 
 from assay.attacks.adversarial.kernels.hyperplane import way_to_hyperplane
-from assay.attacks.kernel import (
-    Examples,
-    Forward,
-    Objective,
-    Setting,
-    State,
-    ask,
-    begin,
-    evaluate,
-    note_gradient,
-    record,
-)
+from assay.attacks.adversarial.kernels.losses import margin
+from assay.attacks.kernel import Examples, Forward, Objective, Setting, State, begin, record
+from assay.attacks.passes import ask, evaluate, note_gradient
 from assay.attacks.threat import DUAL, Ball, BallNorm, as_column, clip_to, sizes
 
 Backend = Literal["native", "compatible", "pyautoattack"]
@@ -97,7 +88,7 @@ class Boundary:
         state = begin(examples, examples.labels, examples.images)
         state["targets"] = self._targets(examples)
         state["target"] = torch.zeros_like(state["restart"])
-        values = _margin(examples.labels)(examples.logits).double()
+        values = margin(examples.logits, examples.labels).double()
         record(setting, state, examples.logits, values)
         return state
 
@@ -113,7 +104,8 @@ class Boundary:
             offset, weights = self._targeted(model, state)
         moved = self._moved(setting, state, offset, weights)
         state["adversarial"] = moved
-        logits, values = ask(model, state, _margin(state["goal"]))
+        goal = state["goal"]
+        logits, values = ask(model, state, lambda logits: margin(logits, goal))
         within = sizes(moved - images, self.ball.norm) <= self.ball.epsilon
         record(setting, state, logits, values, within)
         back = as_column(logits.argmax(1) != state["goal"], images)
@@ -199,16 +191,6 @@ class Boundary:
         state["restart"][through] = 0
         state["target"] += through
         state["done"] |= state["target"] >= state["targets"].shape[1]
-
-
-def _margin(labels: Tensor) -> Objective:
-    """The highest other logit minus that of the label."""
-
-    def value(logits: Tensor) -> Tensor:
-        own = logits.gather(1, labels[:, None]).squeeze(1)
-        return logits.scatter(1, labels[:, None], -torch.inf).amax(1) - own
-
-    return value
 
 
 def _difference(labels: Tensor, target: Tensor) -> Objective:

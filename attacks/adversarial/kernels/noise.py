@@ -9,7 +9,8 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from assay.attacks.adversarial.kernels.targeting import Goal
-from assay.attacks.kernel import Examples, Forward, Setting, State, ask, begin, record
+from assay.attacks.kernel import Examples, Forward, Setting, State, begin, record
+from assay.attacks.passes import ask
 from assay.attacks.threat import Ball, clip_to
 
 

@@ -20,7 +20,9 @@ from torch import Tensor
 
 from assay.attacks.adversarial.kernels.cycle_detection import compare, watch, watch_again, whole_turns
 from assay.attacks.adversarial.kernels.targeting import Goal
-from assay.attacks.kernel import Examples, Forward, Setting, State, begin, evaluate, no_plateau, record
+from assay.attacks.expectation import SINGLE, Expectation
+from assay.attacks.kernel import Examples, Forward, Setting, State, begin, no_plateau, record
+from assay.attacks.passes import evaluate
 from assay.attacks.threat import Ball, as_column, clip_to, steepest
 
 # Where final iterates count, no other code waits for the device at every step.
@@ -44,7 +46,7 @@ class Ascent:
         restarts: Number of starts.
         random_start: Begin at a random perturbation instead of the image itself.
         cycle_detection: Whether to look for iterates that repeat; it changes the passes, nothing else.
-        eot: Over how many passes each gradient is averaged.
+        expectation: The passes at each iterate.
 
     With cycle detection the state has the keys of `cycle_detection` and, on the device, `settled`: the last
     restart is in a cycle and every iterate of it was evaluated, so that the slot may leave.
@@ -58,7 +60,7 @@ class Ascent:
     restarts: int = 1
     random_start: bool = False
     cycle_detection: bool = False
-    eot: int = 1
+    expectation: Expectation = SINGLE
     backend: ClassVar[str] = "native"
     gradient: ClassVar[bool] = True
 
@@ -67,7 +69,7 @@ class Ascent:
         goal = self.goal.choose(setting, examples)
         restart = torch.zeros_like(examples.rows)
         first = self._first_iterate(setting, examples.rows, restart, examples.images)
-        state = begin(examples, goal, first) | {"plateau": no_plateau(examples)}
+        state = begin(examples, goal, first, targeted=self.goal.targeted) | {"plateau": no_plateau(examples)}
         if self.cycle_detection:
             state |= watch(first) | {"settled": torch.zeros_like(state["broken"])}
         return state
@@ -79,7 +81,7 @@ class Ascent:
             self._cut_short(setting, state, every)
         final = state["iteration"] >= self.steps
         objective = self.goal.objective(state["goal"])
-        logits, values, gradient = evaluate(model, state, objective, ~final, self.eot)
+        logits, values, gradient = evaluate(model, state, objective, ~final, self.expectation)
         if every or bool(final.any()):
             record(setting, state, logits, values, torch.ones_like(final) if every else final)
             self._note_plateau(state)

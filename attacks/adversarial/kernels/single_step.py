@@ -17,18 +17,9 @@ import torch
 from torch import Tensor
 
 from assay.attacks.adversarial.kernels.targeting import Goal
-from assay.attacks.kernel import (
-    Examples,
-    Forward,
-    Objective,
-    Setting,
-    State,
-    ask,
-    begin,
-    evaluate,
-    note_gradient,
-    record,
-)
+from assay.attacks.expectation import SINGLE, Expectation
+from assay.attacks.kernel import Examples, Forward, Objective, Setting, State, begin, record
+from assay.attacks.passes import ask, evaluate, note_gradient
 from assay.attacks.threat import Ball, clip_to, steepest
 
 
@@ -42,19 +33,21 @@ class OneStep:
         name: Name of the attack.
         ball: The perturbations that are allowed; its radius is the length of the step.
         goal: The loss.
-        eot: Number of passes that the gradient is averaged over, where no pass was shared.
+        expectation: The passes at the image, where no pass was shared.
     """
 
     name: str
     ball: Ball
     goal: Goal
-    eot: int = 1
+    expectation: Expectation = SINGLE
     backend: ClassVar[str] = "native"
     gradient: ClassVar[bool] = True
 
     def start(self, setting: Setting, examples: Examples) -> State:
         """Returns the state of new slots: at the image, or after the step if the gradient is known."""
-        state = begin(examples, self.goal.choose(setting, examples), examples.images)
+        state = begin(
+            examples, self.goal.choose(setting, examples), examples.images, targeted=self.goal.targeted
+        )
         if examples.gradient is not None:
             state["forward"] += 1
             state["backward"] += 1
@@ -68,7 +61,7 @@ class OneStep:
         resting = state["iteration"] == 0
         assert resting.all() or not resting.any(), "slots leave after one step of the engine"
         if resting.any():
-            self._move(setting, state, evaluate(model, state, objective, resting, self.eot)[2])
+            self._move(setting, state, evaluate(model, state, objective, resting, self.expectation)[2])
         if setting.second_judgement:
             state["best"] = state["adversarial"]
             state["unjudged"] = torch.ones_like(state["done"])

@@ -185,16 +185,9 @@ class L2Proposals:
 
     def _moved(self, images: Tensor, current: Tensor, draws: Tensor, size: int, box: Box | None) -> Tensor:
         """Empties the second square, and fills the first with its norm and what the ball has left."""
-        channels, height, width = images.shape[1:]
+        channels = images.shape[1]
         delta = current - images
-        corners = [
-            (positions(draws[:, place], height, size), positions(draws[:, place + 1], width, size))
-            for place in (0, 2)
-        ]
-        first, second = (
-            flat_index(top, left, size, width)[:, None].expand(-1, channels, -1) for top, left in corners
-        )
-        either = inside(*corners[0], size, height, width) | inside(*corners[1], size, height, width)
+        first, second, either = _two_squares(draws, size, images)
         held = (delta * either).square().sum((2, 3), keepdim=True)  # (B, C, 1, 1)
         length = _l2(delta)
         # A tensor: the released code rounds epsilon to the images' dtype before it squares it.
@@ -225,16 +218,9 @@ class L1Proposals(L2Proposals):
 
     def _moved(self, images: Tensor, current: Tensor, draws: Tensor, size: int, box: Box | None) -> Tensor:
         """Empties the second square, and fills the first with its norm and what the ball has left."""
-        channels, height, width = images.shape[1:]
+        channels = images.shape[1]
         delta = current - images
-        corners = [
-            (positions(draws[:, place], height, size), positions(draws[:, place + 1], width, size))
-            for place in (0, 2)
-        ]
-        first, second = (
-            flat_index(top, left, size, width)[:, None].expand(-1, channels, -1) for top, left in corners
-        )
-        either = inside(*corners[0], size, height, width) | inside(*corners[1], size, height, width)
+        first, second, either = _two_squares(draws, size, images)
         held = (delta * either).abs().sum((2, 3), keepdim=True)  # (B, C, 1, 1)
         free = (self.epsilon - as_column(sizes(delta, "L1"), delta)).clamp(min=0.0)  # (B, 1, 1, 1)
         flat = delta.flatten(2)  # (B, C, H * W)
@@ -265,3 +251,22 @@ def _on_side(upright: Tensor, uniform: Tensor, images: Tensor) -> Tensor:
     """Returns the pattern (s, s), on its side where the draw is above a half: (B, 1, s, s)."""
     upright = upright.to(images)
     return torch.where(uniform[:, None, None, None] > 0.5, upright.T, upright)
+
+
+def _two_squares(draws: Tensor, size: int, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Two squares of each image, at the places of the first four draws.
+
+    Returns:
+        Places of the pixels of the first and of the second, row by row, (B, C, size^2), and whether each
+        pixel is in one of them, (B, 1, H, W).
+    """
+    channels, height, width = images.shape[1:]
+    corners = [
+        (positions(draws[:, place], height, size), positions(draws[:, place + 1], width, size))
+        for place in (0, 2)
+    ]
+    first, second = (
+        flat_index(top, left, size, width)[:, None].expand(-1, channels, -1) for top, left in corners
+    )
+    either = inside(*corners[0], size, height, width) | inside(*corners[1], size, height, width)
+    return first, second, either

@@ -18,9 +18,9 @@ TargetRule = Literal["least_likely", "random", "next"]
 class Goal:
     """Any wrong class, or one target class per example.
 
-    A targeted attack lowers the cross-entropy to its target. It counts as a success as soon as the example is
-    misclassified at all, like every attack here, so that accuracy means the same for targeted and untargeted
-    ones.
+    A targeted attack lowers the cross-entropy to its target, and ends when it is hit. An example counts as
+    broken as soon as it is misclassified at all, like under every attack here, so that accuracy means the
+    same for targeted and untargeted ones.
 
     Attributes:
         targeted: Whether there are targets.
@@ -78,6 +78,12 @@ class Goal:
         if self.target_class >= classes:
             raise ValueError(f"target_class is {self.target_class}, the model has classes 0 to {classes - 1}")
         return torch.where(labels == self.target_class, (labels + 1) % classes, self.target_class)
+
+
+def is_targeted(attack: object) -> bool:
+    """Whether an attack has a target for each example."""
+    goal = getattr(attack, "goal", None)
+    return isinstance(goal, Goal) and goal.targeted
 
 
 def _least_likely(examples: Examples) -> Tensor:

@@ -16,17 +16,8 @@ from torch.overrides import TorchFunctionMode
 
 from assay.attacks.adversarial.kernels.tanh_descent import TanhDescent
 from assay.attacks.adversarial.kernels.targeting import Goal
-from assay.attacks.kernel import (
-    Examples,
-    Forward,
-    Setting,
-    State,
-    begin,
-    concatenate,
-    note_gradient,
-    record,
-    select,
-)
+from assay.attacks.kernel import Examples, Forward, Setting, State, begin, concatenate, record, select
+from assay.attacks.passes import note_gradient
 from assay.attacks.threat import PIXELS, Ball, BallNorm, as_column, sizes
 
 
@@ -80,7 +71,9 @@ class Cleverhans:
 
     def start(self, setting: Setting, examples: Examples) -> State:
         """Returns the state of new slots, at the image."""
-        state = begin(examples, self.goal.choose(setting, examples), examples.images)
+        state = begin(
+            examples, self.goal.choose(setting, examples), examples.images, targeted=self.goal.targeted
+        )
         return state | {"classes": torch.full_like(examples.rows, examples.logits.shape[1])}
 
     def step(self, setting: Setting, model: Forward, state: State) -> None:

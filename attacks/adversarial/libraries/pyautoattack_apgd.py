@@ -22,7 +22,8 @@ from torch.overrides import TorchFunctionMode
 
 from assay.attacks.adversarial.kernels.auto_pgd_l1 import RADII, parts
 from assay.attacks.adversarial.kernels.losses import Loss, Untargeted
-from assay.attacks.kernel import Examples, Forward, Setting, State, begin, note_gradient, record
+from assay.attacks.kernel import Examples, Forward, Setting, State, begin, record
+from assay.attacks.passes import note_gradient
 from assay.attacks.threat import Ball, as_column
 
 # It warns of zero gradients, which are counted here.

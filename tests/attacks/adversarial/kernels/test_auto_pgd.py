@@ -200,7 +200,7 @@ class Shaken(nn.Module):
 @pytest.mark.parametrize("name", ["apgd_ce", "apgd_dlr"])
 def test_gradients_are_averaged_like_in_the_library(cases: dict[str, Case], name: str) -> None:
     model, images, labels = cases["trained"]
-    attack = ATTACKS[name](epsilon=0.15, steps=20, eot=3, backend="compatible")
+    attack = ATTACKS[name](epsilon=0.15, steps=20, eot=3, judgement="single_draw", backend="compatible")
     state = drive(attack, cases["trained"], LibraryStream(0), model=Shaken(model))
     theirs = library(name, Shaken(model), eps=0.15, n_iter=20, eot_iter=3)
     adversarial = theirs.perturb(images, labels)
@@ -373,7 +373,7 @@ def test_values_out_of_range(wrong: dict[str, Any]) -> None:
 def test_the_library_as_a_backend_averages_gradients(cases: dict[str, Case]) -> None:
     ours, theirs = (
         drive(
-            apgd_ce(epsilon=0.15, steps=10, eot=2, backend=backend),
+            apgd_ce(epsilon=0.15, steps=10, eot=2, judgement="single_draw", backend=backend),
             cases["trained"],
             Randomness(0, "apgd_ce"),
         )
