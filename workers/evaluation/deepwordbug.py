@@ -16,6 +16,7 @@ from typing import Annotated
 
 from annotated_types import Interval
 
+from assay.attacks.expectation import Expectation
 from assay.attacks.words.search import recipes
 from assay.workers.evaluation.engine.text_attack import TextAttack
 
@@ -28,16 +29,26 @@ PAPER = (
     "Gao et al. 2018, Black-box Generation of Adversarial Text Sequences to Evade Deep Learning Classifiers"
 )
 # Once without each word, then four changes of each, until the prediction changes: of some 20 words.
-PASSES = ("60", "0")
+PASSES = (
+    "60 * params.eot + 2 * params.model_draws * (params.eot > 1)",
+    "0",
+)
 
 
 def deepwordbug(
     *,
     max_edit_distance: Annotated[int, Interval(ge=0, le=100_000)] = 30,
+    eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
+    model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
 ) -> TextAttack:
     """Swapped, substituted, deleted and inserted characters, in the order of the words' importance.
 
     Args:
         max_edit_distance: Levenshtein distance from the unchanged text, at most.
+        eot: Passes at each text, for models that answer at random: scores are their means, the search goes on
+            until all are wrong, and the row has expected accuracies.
+        model_draws: With `eot` above 1 the fresh draws of the model from which these are estimated.
     """
-    return TextAttack(recipes.deepwordbug(max_edit_distance=max_edit_distance))
+    return TextAttack(
+        recipes.deepwordbug(max_edit_distance=max_edit_distance), Expectation(eot, draws=model_draws)
+    )

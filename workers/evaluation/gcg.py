@@ -18,6 +18,7 @@ from typing import Annotated
 
 from annotated_types import Interval
 
+from assay.attacks.expectation import Expectation
 from assay.attacks.words.search import gradient_swaps
 from assay.workers.evaluation.engine.token_attack import TokenAttack
 
@@ -31,7 +32,10 @@ RULES = (
 )
 PAPER = "Zou et al. 2023, Universal and Transferable Adversarial Attacks on Aligned Language Models"
 # The text before and after; in each step a gradient and the drawn swaps.
-PASSES = ("2 + params.steps * (params.tried + 1)", "params.steps")
+PASSES = (
+    "params.eot * (2 + params.steps * (params.tried + 1)) + 2 * params.model_draws * (params.eot > 1)",
+    "params.eot * params.steps",
+)
 
 
 def gcg(
@@ -40,6 +44,8 @@ def gcg(
     steps: Annotated[int, Interval(ge=1, le=10_000)] = 20,
     candidates: Annotated[int, Interval(ge=1, le=10_000)] = 32,
     tried: Annotated[int, Interval(ge=1, le=100_000)] = 64,
+    eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
+    model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
 ) -> TokenAttack:
     """Swapped words, drawn from those that the gradient ranks highest; the best of each step goes on.
 
@@ -48,9 +54,13 @@ def gcg(
         steps: Rounds, at most.
         candidates: Words at each position from which is drawn.
         tried: Swaps drawn and put to the model in each step.
+        eot: Passes at each text, for models that answer at random: scores are their means, the search goes on
+            until all are wrong, and the row has expected accuracies.
+        model_draws: With `eot` above 1 the fresh draws of the model from which these are estimated.
     """
     return TokenAttack(
         "gcg",
         lambda victim, draws: gradient_swaps.gcg(victim, draws, steps, candidates, tried),
         max_share,
+        Expectation(eot, draws=model_draws),
     )

@@ -12,6 +12,11 @@ no recipe with it.
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from annotated_types import Interval
+
+from assay.attacks.expectation import Expectation
 from assay.attacks.words.search import recipes
 from assay.workers.evaluation.engine.text_attack import TextAttack
 
@@ -22,9 +27,22 @@ TABLE = "text_attack"
 RULES = (("data.sentences == True", "homoglyph_swaps changes words of texts: the data have none"),)
 PAPER = "Boucher et al. 2022, Bad Characters: Imperceptible NLP Attacks"
 # Once without each word, then a look-alike of each character, until the prediction changes: of some 20 words.
-PASSES = ("60", "0")
+PASSES = (
+    "60 * params.eot + 2 * params.model_draws * (params.eot > 1)",
+    "0",
+)
 
 
-def homoglyph_swaps() -> TextAttack:
-    """Characters that look alike, one in each word, in the order of the words' importance."""
-    return TextAttack(recipes.homoglyph_swaps())
+def homoglyph_swaps(
+    *,
+    eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
+    model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
+) -> TextAttack:
+    """Characters that look alike, one in each word, in the order of the words' importance.
+
+    Args:
+        eot: Passes at each text, for models that answer at random: scores are their means, the search goes on
+            until all are wrong, and the row has expected accuracies.
+        model_draws: With `eot` above 1 the fresh draws of the model from which these are estimated.
+    """
+    return TextAttack(recipes.homoglyph_swaps(), Expectation(eot, draws=model_draws))

@@ -19,6 +19,7 @@ from typing import Annotated
 
 from annotated_types import Interval
 
+from assay.attacks.expectation import Expectation
 from assay.attacks.words.search import gradient_swaps
 from assay.workers.evaluation.engine.token_attack import TokenAttack
 
@@ -32,7 +33,11 @@ RULES = (
 )
 PAPER = "Ebrahimi et al. 2018, HotFlip: White-Box Adversarial Examples for Text Classification"
 # The text before and after; in each step a gradient of every text in the beam, and its candidates.
-PASSES = ("2 + params.steps * params.beam * (params.candidates + 1)", "params.steps * params.beam")
+PASSES = (
+    "params.eot * (2 + params.steps * params.beam * (params.candidates + 1))"
+    " + 2 * params.model_draws * (params.eot > 1)",
+    "params.eot * params.steps * params.beam",
+)
 
 
 def hotflip(
@@ -41,6 +46,8 @@ def hotflip(
     steps: Annotated[int, Interval(ge=1, le=1000)] = 10,
     candidates: Annotated[int, Interval(ge=1, le=10_000)] = 10,
     beam: Annotated[int, Interval(ge=1, le=100)] = 3,
+    eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
+    model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
 ) -> TokenAttack:
     """Swapped words, chosen by the gradient of the loss by their vectors, in a beam search.
 
@@ -49,9 +56,13 @@ def hotflip(
         steps: Words that are swapped, at most.
         candidates: Swaps put to the model in each step, for each text in the beam.
         beam: Texts kept after each step.
+        eot: Passes at each text, for models that answer at random: scores are their means, the search goes on
+            until all are wrong, and the row has expected accuracies.
+        model_draws: With `eot` above 1 the fresh draws of the model from which these are estimated.
     """
     return TokenAttack(
         "hotflip",
         lambda victim, draws: gradient_swaps.hotflip(victim, steps, candidates, beam),
         max_share,
+        Expectation(eot, draws=model_draws),
     )

@@ -15,6 +15,7 @@ from typing import Annotated
 
 from annotated_types import Interval
 
+from assay.attacks.expectation import Expectation
 from assay.attacks.words.search import recipes
 from assay.workers.evaluation.engine.text_attack import TextAttack
 
@@ -25,13 +26,24 @@ TABLE = "text_attack"
 RULES = (("data.sentences == True", "pruthi changes words of texts: the data have none"),)
 PAPER = "Pruthi et al. 2019, Combating Adversarial Misspellings with Robust Word Recognition"
 # Every typing error of some seven words, for each word that may be changed.
-PASSES = ("250 * params.max_words", "0")
+PASSES = (
+    "params.eot * (250 * params.max_words) + 2 * params.model_draws * (params.eot > 1)",
+    "0",
+)
 
 
-def pruthi(*, max_words: Annotated[int, Interval(ge=1, le=100)] = 1) -> TextAttack:
+def pruthi(
+    *,
+    max_words: Annotated[int, Interval(ge=1, le=100)] = 1,
+    eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
+    model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
+) -> TextAttack:
     """Typing errors: swapped, deleted and inserted characters and neighbouring keys, in few words.
 
     Args:
         max_words: How many words may be changed, each once.
+        eot: Passes at each text, for models that answer at random: scores are their means, the search goes on
+            until all are wrong, and the row has expected accuracies.
+        model_draws: With `eot` above 1 the fresh draws of the model from which these are estimated.
     """
-    return TextAttack(recipes.pruthi(max_words=max_words))
+    return TextAttack(recipes.pruthi(max_words=max_words), Expectation(eot, draws=model_draws))

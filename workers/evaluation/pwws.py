@@ -17,6 +17,9 @@ import functools
 from pathlib import Path
 from typing import Annotated
 
+from annotated_types import Interval
+
+from assay.attacks.expectation import Expectation
 from assay.attacks.words.search import recipes
 from assay.attacks.words.search.recipe import Recipe
 from assay.attacks.words.search.synonyms import synonyms
@@ -35,20 +38,28 @@ PAPER = (
     " Saliency"
 )
 # Once without each word, then its synonyms twice, until the prediction changes: of some 20 words.
-PASSES = ("150", "0")
+PASSES = (
+    "150 * params.eot + 2 * params.model_draws * (params.eot > 1)",
+    "0",
+)
 HOW = "docs/text-caches.md says how to get WordNet; nothing is downloaded"
 
 
 def pwws(
     *,
     wordnet: Annotated[str, "folder"] = "wordnet",
+    eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
+    model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
 ) -> FolderTextAttack:
     """Synonyms of WordNet, in the order of the words' saliency times what their best synonym does.
 
     Args:
         wordnet: Folder of WordNet's files, relative to ASSAY_DATA_ROOT.
+        eot: Passes at each text, for models that answer at random: scores are their means, the search goes on
+            until all are wrong, and the row has expected accuracies.
+        model_draws: With `eot` above 1 the fresh draws of the model from which these are estimated.
     """
-    return FolderTextAttack(functools.partial(_recipe, wordnet))
+    return FolderTextAttack(functools.partial(_recipe, wordnet), Expectation(eot, draws=model_draws))
 
 
 def _recipe(wordnet: str, root: Path | None) -> Recipe:

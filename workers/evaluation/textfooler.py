@@ -19,6 +19,7 @@ from typing import Annotated
 
 from annotated_types import Interval
 
+from assay.attacks.expectation import Expectation
 from assay.attacks.words.search import recipes
 from assay.attacks.words.search.neighbours import Neighbours
 from assay.attacks.words.search.recipe import Recipe
@@ -36,7 +37,10 @@ TABLE = "text_attack"
 RULES = (("data.sentences == True", "textfooler changes words of texts: the data have none"),)
 PAPER = "Jin et al. 2020, Is BERT Really Robust?"
 # Once without each word, then up to 50 others for each, until the prediction changes: of some 20 words.
-PASSES = ("150", "0")
+PASSES = (
+    "150 * params.eot + 2 * params.model_draws * (params.eot > 1)",
+    "0",
+)
 HOW = "docs/text-caches.md says how to get word vectors; nothing is downloaded"
 
 
@@ -45,6 +49,8 @@ def textfooler(
     vectors: Annotated[str, "folder"] = "counter-fitted",
     neighbours: Annotated[int, Interval(ge=1, le=200)] = 50,
     min_similarity: Annotated[float, Interval(ge=0.0, le=1.0)] = 0.5,
+    eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
+    model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
 ) -> FolderTextAttack:
     """Words with near vectors, in the order of importance; without parts of speech and sentence encoder.
 
@@ -52,8 +58,13 @@ def textfooler(
         vectors: Folder of word vectors, relative to ASSAY_DATA_ROOT.
         neighbours: The nearest words of a word that are tried, at most.
         min_similarity: Cosine of a word's vector and that of what it becomes, at least.
+        eot: Passes at each text, for models that answer at random: scores are their means, the search goes on
+            until all are wrong, and the row has expected accuracies.
+        model_draws: With `eot` above 1 the fresh draws of the model from which these are estimated.
     """
-    return FolderTextAttack(functools.partial(_recipe, vectors, neighbours, min_similarity))
+    return FolderTextAttack(
+        functools.partial(_recipe, vectors, neighbours, min_similarity), Expectation(eot, draws=model_draws)
+    )
 
 
 def _recipe(vectors: str, neighbours: int, min_similarity: float, root: Path | None) -> Recipe:

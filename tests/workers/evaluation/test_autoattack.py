@@ -116,7 +116,7 @@ def test_every_stage_counts_its_passes() -> None:
 def test_version_rand_averages_gradients() -> None:
     attack = autoattack(epsilon=0.1, version="rand")
     assert [stage.name for stage in attack.stages] == ["apgd_ce", "apgd_dlr"]
-    assert [stage.eot for stage in attack.stages] == [20, 20]  # type: ignore[attr-defined]
+    assert [stage.expectation.passes for stage in attack.stages] == [20, 20]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_one_pass_for_both_changes_nothing_but_the_count(
 
 @pytest.mark.parametrize("evaluation", [attack_pixel, attack_paper])
 def test_averaged_gradients_share_no_pass_with_the_clean_answer(run: Run, evaluation: Any) -> None:
-    attack = fgsm(epsilon=EPSILON, eot=3)
+    attack = fgsm(epsilon=EPSILON, eot=3, judgement="single_draw")
     assert not isinstance(attack, WithFirstGradient)
     averaged, once = run(attack, evaluation=evaluation), run(fgsm(epsilon=EPSILON), evaluation=evaluation)
     assert torch.equal(averaged.prediction, once.prediction)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -15,7 +16,8 @@ from assay.workers.evaluation.engine.attacked_segmentation import AttackedPixels
 from assay.workers.evaluation.engine.candidates import Candidates, safely
 from assay.workers.evaluation.engine.forward import Passes
 from assay.workers.evaluation.engine.gallery_images import PixelSpace, attacked_images
-from assay.workers.evaluation.engine.ledger import ExampleOutcomes, Stage
+from assay.workers.evaluation.engine.ledger import ExampleOutcomes
+from assay.workers.evaluation.engine.outcomes import Stage
 from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel
 from assay.workers.evaluation.engine.segmentation_attack import attack_segmentation
 from assay.workers.evaluation.engine.series import attack_series
@@ -24,14 +26,14 @@ from assay.workers.evaluation.engine.shard import Evaluation, Shard
 
 @runtime_checkable
 class WithOtherModel(Protocol):
-    """An attack that needs the model of another job."""
+    """An attack that needs the models of other jobs."""
 
     @property
-    def job(self) -> str:
-        """Id of the training job that the model comes from."""
+    def jobs(self) -> Sequence[str]:
+        """Ids of the training jobs that the models come from."""
 
-    def on(self, source: Forward) -> Attack:
-        """The same attack with its other model."""
+    def on(self, sources: Sequence[Forward]) -> Attack:
+        """The same attack with its other models, in the order of the jobs."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class ClassifierAttack:
         if shard.task == "series":
             return attack_series(attack, shard)
         if isinstance(attack, WithOtherModel):
-            attack = attack.on(Passes(shard.others[attack.job], shard.device))
+            attack = attack.on([Passes(shard.others[job], shard.device) for job in attack.jobs])
         subject = (shard.classifier, shard.images, shard.labels, shard.ids)
         randomness, keep = Randomness(shard.seed, attack.name), shard.save_adversarial
         candidates, normalised = Candidates(shard.ranks), shard.protocol == "paper"

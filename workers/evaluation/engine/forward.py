@@ -7,10 +7,12 @@ for rounding, because each row of the logits depends on its own image only.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
+
+from assay.attacks.passes import StraightThrough
 
 Result = TypeVar("Result")
 SINGLE = 4  # bytes of a float32
@@ -54,12 +56,20 @@ class Passes:
         device: Where it is.
         limit: Shared by all that run the same model.
         autocast: Whether to compute in bfloat16; images and logits keep their type.
+        rough_gradients: Whether to compute gradients, and these alone, in bfloat16.
     """
 
     def __init__(
-        self, model: nn.Module, device: torch.device, limit: Limit | None = None, *, autocast: bool = False
+        self,
+        model: nn.Module,
+        device: torch.device,
+        limit: Limit | None = None,
+        *,
+        autocast: bool = False,
+        rough_gradients: bool = False,
     ) -> None:
         self.limit = limit or Limit()
+        self._rough = Passes(model, device, self.limit, autocast=True) if rough_gradients else None
         self._model = model
         self._device = device
         self._precision = torch.autocast(device.type, torch.bfloat16, enabled=autocast)
@@ -67,6 +77,10 @@ class Passes:
     def in_bfloat16(self) -> Passes:
         """The same model in autocast."""
         return Passes(self._model, self._device, self.limit, autocast=True)
+
+    def with_bfloat16_gradients(self) -> Passes:
+        """The same model with the Jacobian of its pass in autocast: a second pass under autograd."""
+        return Passes(self._model, self._device, self.limit, rough_gradients=True)
 
     def __call__(self, images: Tensor) -> Tensor:
         """Logits of images (B, C, H, W), (B, classes).
@@ -90,6 +104,13 @@ class Passes:
 
     def whole(self, images: Tensor) -> Tensor:
         """Logits of images (B, C, H, W) in one pass, regardless of memory."""
+        if self._rough is not None and torch.is_grad_enabled() and images.requires_grad:
+            with torch.no_grad():
+                exact = self._whole(images.detach())
+            return cast(Tensor, StraightThrough.apply(self._rough.whole(images), exact))
+        return self._whole(images)
+
+    def _whole(self, images: Tensor) -> Tensor:
         with self._precision:
             logits: Tensor = self._model(images)
         if images.is_floating_point():

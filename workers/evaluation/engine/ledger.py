@@ -5,44 +5,19 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import safetensors.torch
 import torch
 from torch import Tensor
 
-from assay.attacks.judgement import Verdict, in_top5
+from assay.attacks.judgement import Verdict, in_top5, wrong_by
 from assay.attacks.kernel import State, unconverged
 from assay.attacks.threat import sizes
 from assay.service.contract.gallery import GalleryItem
 from assay.workers.evaluation.engine.candidates import Candidates
-from assay.workers.evaluation.engine.outcomes import OutcomeFile
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Counts of one stage of an attack in one shard.
-
-    Attributes:
-        name: Catalog name of the attack.
-        n: Examples given to it.
-        broken: Those that it broke.
-        forward: Forward passes.
-        backward: Backward passes.
-        zero_gradient: Examples whose first gradient in this stage was zero everywhere.
-        number: Of the stage in its ensemble; a screened one appears twice.
-        seconds: Wall time.
-    """
-
-    name: str
-    n: int
-    broken: int
-    forward: int
-    backward: int
-    zero_gradient: int
-    number: int
-    seconds: float
+from assay.workers.evaluation.engine.outcomes import OutcomeFile, Stage
 
 
 @dataclass(frozen=True)
@@ -68,11 +43,17 @@ class ExampleOutcomes:
         linf: Largest change of a value from the unattacked image to the one that counts, float64 (n,); None
             without an attack.
         l2: L2 norm of that change, float64 (n,), or None.
+        l1: Its L1 norm.
+        l0: Number of values that changed.
+        hit: Whether the attack reached its target, bool (n,); None without targets.
         correct8: Whether the example is right once an adversarial example of it is rounded to 8 bits, bool
             (n,): one that doesn't survive being saved as a picture is not counted. Examples that hold out are
             right. None if not requested.
         margin: Logit of the true class less the highest other one on the image that counts, float64 (n,); NaN
             where it is not known. None without an attack.
+        expected: Share of fresh draws of the model that are right on the image that counts, float64 (n,), or
+            None. The other columns are then of the first of these draws, the loss is their mean.
+        clean_expected: The same on the unattacked image, or None.
         confidence: Largest softmax of the logits, float64 (n,); NaN where they are not finite. None if not
             requested.
         corrupted: Per example a text of 0 and 1, whether it is right under each corruption and
@@ -83,9 +64,9 @@ class ExampleOutcomes:
         nonfinite_gradient: How many of those had a value that was not finite.
         noted: Further evidence for warnings: how many adversarial examples were not counted, by reason
             (`verification.REASONS`), and a batch that had to be reduced.
-        stages: Counts of each stage of an attack, in order.
+        stages: Of an attack, in order.
         adversarial: The images that count, (n, C, H, W) in the attacked space, if requested.
-        gallery: Candidates for the gallery; None where nothing was attacked or perturbed.
+        gallery: Candidates for the gallery, or None.
     """
 
     ids: tuple[str, ...]
@@ -105,8 +86,13 @@ class ExampleOutcomes:
     broken_by: tuple[str | None, ...] | None = None
     linf: Tensor | None = None
     l2: Tensor | None = None
+    l1: Tensor | None = None
+    l0: Tensor | None = None
     margin: Tensor | None = None
+    hit: Tensor | None = None
     correct8: Tensor | None = None
+    expected: Tensor | None = None
+    clean_expected: Tensor | None = None
     confidence: Tensor | None = None
     corrupted: tuple[str, ...] | None = None
     noted: Mapping[str, Any] = field(default_factory=dict)
@@ -121,8 +107,13 @@ class ExampleOutcomes:
             "queries": self.queries,
             "linf": self.linf,
             "l2": self.l2,
+            "l1": self.l1,
+            "l0": self.l0,
             "margin": self.margin,
+            "hit": self.hit,
             "correct8": self.correct8,
+            "expected": self.expected,
+            "clean_expected": self.clean_expected,
             "confidence": self.confidence,
         }
         return {
@@ -148,7 +139,7 @@ class ExampleOutcomes:
             "zero_gradient": self.zero_gradient,
             "nonfinite_gradient": self.nonfinite_gradient,
             **self.noted,
-            **({"stages": [asdict(stage) for stage in self.stages]} if self.stages else {}),
+            **({"stages": [stage.counts() for stage in self.stages]} if self.stages else {}),
         }
 
     def files(self) -> Iterable[OutcomeFile]:
@@ -158,7 +149,10 @@ class ExampleOutcomes:
         the `ids` as JSON. Examples that were wrong before the attack, and those that hold out, are left out.
         """
         if self.adversarial is not None:
-            found = (self.clean_correct & ~self.correct).nonzero().flatten()
+            broken = self.clean_correct & ~self.correct
+            if self.expected is not None and self.clean_expected is not None:
+                broken = self.expected < self.clean_expected
+            found = broken.nonzero().flatten()
             tensors = {
                 "images": self.adversarial[found].contiguous(),
                 "labels": self.labels[found].contiguous(),
@@ -175,13 +169,6 @@ def _listed(values: Tensor) -> list[object]:
     return [value if math.isfinite(value) else None for value in values.tolist()]
 
 
-def margins(logits: Tensor, labels: Tensor) -> Tensor:
-    """Logit of the true class less the highest other one, float64 (B,), on the CPU; inf for one class."""
-    truth = labels.to(logits.device)[:, None]
-    others = logits.scatter(1, truth, -torch.inf).amax(1)
-    return (logits.gather(1, truth)[:, 0].double() - others.double()).cpu()
-
-
 class Ledger:
     """Collects outcomes as examples finish, in any order, and over several stages of an attack.
 
@@ -190,6 +177,7 @@ class Ledger:
         ids: Example ids.
         keep_adversarial: Whether to keep the images that count.
         attacked: Whether there is an attack, whose perturbations have a size.
+        targeted: Whether that attack has targets.
         candidates: Where images for a gallery are kept.
     """
 
@@ -200,6 +188,7 @@ class Ledger:
         keep_adversarial: bool = False,
         *,
         attacked: bool = False,
+        targeted: bool = False,
         candidates: Candidates | None = None,
     ) -> None:
         n = len(ids)
@@ -223,7 +212,8 @@ class Ledger:
         # NaN is below everything: the first outcome of an example is kept.
         self._loss = torch.full((n,), torch.nan, dtype=torch.float64)
         self._margin = torch.full((n,), torch.nan, dtype=torch.float64)
-        self._sizes = {norm: torch.zeros(n, dtype=torch.float64) for norm in ("Linf", "L2")}
+        self._sizes = {norm: torch.zeros(n, dtype=torch.float64) for norm in ("Linf", "L2", "L1", "L0")}
+        self._hit = torch.zeros(n, dtype=torch.bool) if targeted else None
         self._stages: list[Stage] = []
         self._broken_by: dict[int, str] = {}
 
@@ -244,9 +234,9 @@ class Ledger:
         """The examples without one, in order, int64."""
         return (~self._settled).nonzero().flatten()
 
-    def note_pass(self, rows: Tensor, *, backward: bool = False) -> None:
-        """Counts one more pass per example, beside those of the attack."""
-        self._passes["forward"][rows] += 1
+    def note_pass(self, rows: Tensor, *, count: int = 1, backward: bool = False) -> None:
+        """Counts so many more passes per example, beside those of the attack."""
+        self._passes["forward"][rows] += count
         if backward:
             self._passes["backward"][rows] += 1
 
@@ -298,6 +288,8 @@ class Ledger:
         """
         assert not self._settled[rows].any(), "every example has one outcome"
         self._write(rows, values, images, clean)
+        if self._hit is not None and "hit" in values:
+            self._hit[rows] = values["hit"].cpu()
         self._settle(rows)
 
     def hold(self, rows: Tensor, values: Mapping[str, Tensor], images: Tensor, clean: Tensor) -> None:
@@ -341,7 +333,8 @@ class Ledger:
         self._flags["nonfinite"][rows] = values["nonfinite"].cpu()
         self._loss[rows] = values["loss"].cpu()
         if self._attacked and "logits" in values:
-            self._margin[rows] = margins(values["logits"], self._labels[rows])
+            truth = self._labels[rows].to(images.device)
+            self._margin[rows] = -wrong_by(values["logits"], truth).cpu()
         if clean is not None:
             if self._candidates is not None:
                 self._candidates.note(rows, values, images, clean)
@@ -376,8 +369,11 @@ class Ledger:
             queries=self._queries if self._attacked else None,
             broken_by=broken_by if self._stages else None,
             linf=self._sizes["Linf"] if self._attacked else None,
+            l1=self._sizes["L1"] if self._attacked else None,
+            l0=self._sizes["L0"] if self._attacked else None,
             l2=self._sizes["L2"] if self._attacked else None,
             margin=self._margin if self._attacked else None,
+            hit=self._hit,
             correct8=correct8,
             noted=self._noted() | dict(noted or {}),
             stages=tuple(self._stages),

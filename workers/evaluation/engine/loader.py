@@ -9,11 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from assay.attacks.judgement import judge
-from assay.attacks.kernel import Examples, Objective, differentiate
+from assay.attacks.kernel import Examples, Objective
+from assay.attacks.passes import differentiate
 from assay.workers.evaluation.engine.forward import Passes
 from assay.workers.evaluation.engine.ledger import Ledger
 
 DType = Literal["float32", "float64", "bfloat16"]
+Screening = Literal["bfloat16", "bfloat16_gradients"]
+"""How attacks use bfloat16: for a whole first run, or for gradients alone."""
 Images = Callable[[Sequence[int]], Tensor]
 """Loads images by index into the ids: float32 in [0, 1], (B, C, H, W), on the CPU; or int64 tokens (B, N);
 or time series, float32 (B, F + 1, T)."""

@@ -6,7 +6,7 @@ n = examples, or repeats of an evaluation that measures the machine.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor
@@ -81,3 +81,34 @@ class WithoutFiles:
     def files(self) -> Iterable[OutcomeFile]:
         """No files."""
         return ()
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Counts of one stage of an attack in one shard.
+
+    Attributes:
+        name: Catalog name of the attack.
+        n: Examples given to it.
+        broken: Those that it broke.
+        forward: Forward passes.
+        backward: Backward passes.
+        zero_gradient: Examples whose first gradient in this stage was zero everywhere.
+        number: Of the stage in its ensemble; a screened one appears twice.
+        seconds: Wall time.
+        expected: Expected number of right answers after it, where that was estimated.
+    """
+
+    name: str
+    n: int
+    broken: int
+    forward: int
+    backward: int
+    zero_gradient: int
+    number: int
+    seconds: float
+    expected: float | None = None
+
+    def counts(self) -> dict[str, Any]:
+        """The counts as JSON."""
+        return {key: value for key, value in asdict(self).items() if value is not None}

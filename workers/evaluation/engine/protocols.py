@@ -16,15 +16,19 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from assay.attacks.adversarial.kernels.targeting import is_targeted
 from assay.attacks.ensemble import Ensemble, stages_of
+from assay.attacks.expectation import SINGLE
 from assay.attacks.judgement import judge
-from assay.attacks.kernel import Attack, Examples, Setting, State, WithFirstGradient, frozen
+from assay.attacks.kernel import Attack, Examples, Setting, State, WithExpectation, WithFirstGradient, frozen
 from assay.attacks.randomness import Randomness
 from assay.attacks.threat import PIXELS, Box
 from assay.models.layers.layers import Classifier
 from assay.workers.evaluation.engine.candidates import Candidates
-from assay.workers.evaluation.engine.ledger import ExampleOutcomes, Ledger, Stage
-from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
+from assay.workers.evaluation.engine.expected_accuracy import ExpectedRun
+from assay.workers.evaluation.engine.ledger import ExampleOutcomes, Ledger
+from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress, Screening
+from assay.workers.evaluation.engine.outcomes import Stage
 from assay.workers.evaluation.engine.slots import run_batch
 from assay.workers.evaluation.engine.stages import PixelRun, passes_of
 
@@ -86,7 +90,7 @@ def attack_pixel(
     dtype: DType = "float32",
     progress: Progress | None = None,
     keep_adversarial: bool = False,
-    screening: bool = False,
+    screening: Screening | None = None,
     staged: Callable[[Stage], None] | None = None,
     prepare: Callable[[Tensor], Tensor] | None = None,
     box: Box | None = PIXELS,
@@ -94,7 +98,8 @@ def attack_pixel(
 ) -> ExampleOutcomes:
     """Attacks the model on images in [0, 1], worst case per example.
 
-    An outcome describes the first misclassified iterate, else the iterate with the highest loss; where the
+    An attack whose `expectation` asks for it is judged by expected accuracy (`ExpectedRun`). Else an
+    outcome describes the first misclassified iterate, else the iterate with the highest loss; where the
     unattacked image is wrong already, that image. Batches only affect rounding.
 
     An adversarial example counts only if the model, without autocast, misclassifies it once more, and it is
@@ -113,9 +118,9 @@ def attack_pixel(
         progress: As for `classify`.
         keep_adversarial: Whether to return the images that count, in [0, 1], and to judge them rounded to
             8 bits as well.
-        screening: Whether each stage runs in bfloat16 first, and without autocast on the examples left, as
-            with dtype bfloat16. The result is the worst case of both, so it can only be lower than that of
-            the second alone.
+        screening: With bfloat16 each stage runs in it first, and without autocast on the examples left, as
+            with dtype bfloat16: the worst case of both, which can only be lower than that of the second
+            alone. With bfloat16_gradients each stage runs once, and only its gradients are in bfloat16.
         staged: Called at the end of a stage.
         prepare: Applied to each batch on the device, to give what the attack perturbs and the model reads;
             None for the images themselves.
@@ -126,11 +131,19 @@ def attack_pixel(
         ValueError: If there are no examples, or images are outside [0, 1], or the attack does not fit.
     """
     loader = Loader(model, images_of, labels, ids, batch_size, device, dtype, prepare)
-    ledger = Ledger(labels, ids, keep_adversarial, attacked=True, candidates=candidates)
+    stages = stages_of(attack)
+    asked = stages[0].expectation if isinstance(stages[0], WithExpectation) else SINGLE
+    targeted = is_targeted(attack) and not asked.expected
+    ledger = Ledger(labels, ids, keep_adversarial, attacked=True, targeted=targeted, candidates=candidates)
     with torch.no_grad(), frozen(model):
+        if asked.expected:
+            expected = ExpectedRun(
+                loader, ledger, progress or _ignore, ids, randomness, torch.device(device), asked, box
+            )
+            return expected.run(stages)
         runs = [
             (number, stage, passes_of(loader, stage, screening=screening))
-            for number, stage in enumerate(stages_of(attack))
+            for number, stage in enumerate(stages)
         ]
         run = PixelRun(
             loader,
@@ -191,12 +204,15 @@ def attack_paper(
     if isinstance(attack, Ensemble):
         raise ValueError(f"{attack.name} is a worst case over several attacks, which `paper` doesn't have")
     loader = Loader(model.backbone, images_of, labels, ids, batch_size, device, dtype, model.normalize)
-    ledger = Ledger(labels, ids, keep_adversarial, attacked=True, candidates=candidates)
+    targeted = is_targeted(attack)
+    ledger = Ledger(labels, ids, keep_adversarial, attacked=True, targeted=targeted, candidates=candidates)
     tell = progress or _ignore
     setting = Setting(ids, randomness, box=None, final_iterate=True)
 
     def leave(state: State) -> None:
         ledger.note_attack(state)
+        if "astray" in state:
+            state = state | {"hit": state["prediction"] == state["goal"]}
         ledger.settle(state["row"], state, state["best"], state["images"])
 
     with torch.no_grad(), frozen(model):

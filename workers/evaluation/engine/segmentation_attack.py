@@ -36,7 +36,7 @@ from assay.workers.evaluation.engine.attacked_segmentation import CLEAN, Attacke
 from assay.workers.evaluation.engine.candidates import safely
 from assay.workers.evaluation.engine.forward import Passes
 from assay.workers.evaluation.engine.gallery_images import MapCandidates, attacked_maps
-from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
+from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress, Screening
 from assay.workers.evaluation.engine.segmentation import Maps, count_pixels
 from assay.workers.evaluation.engine.slots import run_slots
 from assay.workers.evaluation.engine.verification import out_of_ball, out_of_box
@@ -60,7 +60,7 @@ def attack_segmentation(
     class_weights: tuple[float, ...] | None = None,
     device: torch.device | str = "cpu",
     dtype: DType = "float32",
-    screening: bool = False,
+    screening: Screening | None = None,
     keep_adversarial: bool = False,
     ranks: Mapping[int, int] | None = None,
     progress: Progress | None = None,
@@ -82,8 +82,9 @@ def attack_segmentation(
         device: Where the model is.
         dtype: Arithmetic.
         ranks: Place in the order of sampling of the rows that a gallery may show.
-        screening: Whether each loss is raised in bfloat16 first, and without autocast on images with right
-            pixels left, as with dtype bfloat16. The better of both counts.
+        screening: With bfloat16 each loss is raised in it first, and without autocast on images with right
+            pixels left, as with dtype bfloat16: the better of both counts. With bfloat16_gradients there is
+            one run, and only gradients are in bfloat16.
         keep_adversarial: Whether to return the images with the fewest right pixels.
         progress: Called with the number of images done; those that wait for later losses count in part.
         staged: Called with the name of a finished loss, and the number of images with right pixels left.
@@ -94,8 +95,11 @@ def attack_segmentation(
     loader = Loader(model, images_of, None, ids, batch_size, device, dtype)
     with torch.no_grad(), frozen(model):
         attacks = ensemble.attacks(class_weights)
-        rough = screening or loader.forward is not loader.exact
-        passes = [loader.exact.in_bfloat16(), loader.exact] if rough else [loader.exact]
+        passes = [loader.exact]
+        if screening == "bfloat16_gradients":
+            passes = [loader.exact.with_bfloat16_gradients()]
+        elif screening == "bfloat16" or loader.forward is not loader.exact:
+            passes = [loader.exact.in_bfloat16(), loader.exact]
         shown = MapCandidates(ranks or {})
         run = _Run(loader, maps_of, ids, classes, attacks, len(passes), shown, keep=keep_adversarial)
         run.progress = progress

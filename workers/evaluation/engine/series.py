@@ -26,9 +26,9 @@ from assay.service.contract.gallery import MAX_ITEMS, GalleryAnswer, GalleryItem
 from assay.workers.data.formats.series import SeriesSet
 from assay.workers.evaluation.engine.candidates import Candidates, answers, finite, safely
 from assay.workers.evaluation.engine.gallery_series import attacked_series, perturbed_rows, points
-from assay.workers.evaluation.engine.ledger import ExampleOutcomes, Stage
+from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.evaluation.engine.loader import Images, Loader
-from assay.workers.evaluation.engine.outcomes import WithoutFiles
+from assay.workers.evaluation.engine.outcomes import Stage, WithoutFiles
 from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel, classify
 from assay.workers.evaluation.engine.shard import Running, Shard
 

@@ -23,7 +23,7 @@ from assay.workers.data.formats.dataset import ExampleSet, ImageSet
 from assay.workers.data.formats.segmentation import SegmentationSet, truth_of
 from assay.workers.data.formats.stored_corruptions import StoredCorruptions
 from assay.workers.data.formats.text import LanguageSet, SentenceSet, SequenceSet
-from assay.workers.evaluation.engine.loader import DType, Images, Progress
+from assay.workers.evaluation.engine.loader import DType, Images, Progress, Screening
 from assay.workers.evaluation.engine.outcomes import Outcomes
 
 Staged = Callable[[str, int], None]
@@ -93,7 +93,7 @@ class Shard:
         seed: Of the job; key random draws by it and by the examples' ids.
         root: ASSAY_DATA_ROOT, for evaluations that read folders; None where it is not set.
         protocol: For attacks on classifiers: `pixel` or `paper`.
-        screening: Whether attacks run in bfloat16 first.
+        screening: How attacks use bfloat16, if they do.
         save_adversarial: Whether the outcomes' files include adversarial examples.
         ranks: Rows that a gallery may show, with their places in the order of sampling of the whole job.
         planned: The plan's facts about the evaluation, by name.
@@ -112,7 +112,7 @@ class Shard:
     seed: int = 0
     root: Path | None = None
     protocol: str = "pixel"
-    screening: bool = False
+    screening: Screening | None = None
     save_adversarial: bool = False
     ranks: Mapping[int, int] = field(default_factory=dict)
     planned: Mapping[str, Any] = field(default_factory=dict)

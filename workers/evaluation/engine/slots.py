@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, concatenate, judged, select
+from assay.attacks.kernel import Examples, Forward, Setting, State, concatenate, judged, select
 
 
 class Waiting(Protocol):
@@ -85,13 +85,14 @@ def run_slots(
 
 
 def run_batch(
-    attack: Attack,
+    attack: Kernel[Examples],
     setting: Setting,
     model: Forward,
     *,
     examples: Examples,
     leave: Callable[[State], None],
     tell: Callable[[], None],
+    read: Callable[[State], State] = judged,
 ) -> None:
     """Attacks one batch that is never refilled; broken slots leave before the next step.
 
@@ -108,6 +109,7 @@ def run_batch(
         leave=leave,
         tell=tell,
         late=False,
+        read=read,
     )
 
 

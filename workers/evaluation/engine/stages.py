@@ -22,8 +22,9 @@ from assay.attacks.kernel import (
 )
 from assay.attacks.randomness import LibraryStream, Randomness
 from assay.attacks.threat import PIXELS, Box
-from assay.workers.evaluation.engine.ledger import ExampleOutcomes, Ledger, Stage
-from assay.workers.evaluation.engine.loader import Feed, Loader, Progress
+from assay.workers.evaluation.engine.ledger import ExampleOutcomes, Ledger
+from assay.workers.evaluation.engine.loader import Feed, Loader, Progress, Screening
+from assay.workers.evaluation.engine.outcomes import Stage
 from assay.workers.evaluation.engine.slots import run_batch, run_slots
 from assay.workers.evaluation.engine.verification import REASONS, Verification, resume
 
@@ -265,15 +266,20 @@ class PixelRun:
         self._progress(self._ledger.done + waiting * self._over // max(self._stages, 1))
 
 
-def passes_of(loader: Loader, attack: Attack, *, screening: bool) -> list[Callable[[Tensor], Tensor]]:
+def passes_of(
+    loader: Loader, attack: Attack, *, screening: Screening | None
+) -> list[Callable[[Tensor], Tensor]]:
     """The forward passes that a stage runs with, one after the other.
 
     Adversarial examples from bfloat16 must hold without autocast. Where one does not, the example was not
     attacked to the end: so a run without autocast follows, on all remaining examples. An attack that looks
     for the smallest perturbation, or that counts its queries, would report those of the first run: it has
-    only the second.
+    only the second. With gradients alone in bfloat16 every iterate is judged without autocast, in one run.
     """
-    rough = screening or loader.forward is not loader.exact
-    if rough and attack.gradient and attack.ball is not None:
+    if not attack.gradient or attack.ball is None:
+        return [loader.exact]
+    if screening == "bfloat16_gradients":
+        return [loader.exact.with_bfloat16_gradients()]
+    if screening == "bfloat16" or loader.forward is not loader.exact:
         return [loader.exact.in_bfloat16(), loader.exact]
     return [loader.exact]

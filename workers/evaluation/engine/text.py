@@ -37,6 +37,8 @@ class TextRow:
         clean_confidence: softmax of the prediction for the unchanged text; None where it is not finite.
         confidence: that for the text that counts.
         backward: gradients taken by the search.
+        expected: share of fresh draws of a random model that are right on the text that counts, or None.
+        clean_expected: the same on the unchanged text. `status` is then about most of these draws.
     """
 
     id: str
@@ -54,6 +56,8 @@ class TextRow:
     clean_confidence: float | None = None
     confidence: float | None = None
     backward: int = 0
+    expected: float | None = None
+    clean_expected: float | None = None
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,14 @@ class TextOutcomes:
             "changed": [row.changed for row in rows],
             "forward": [row.passes for row in rows],
             "backward": [row.backward for row in rows],
+            **self._expected(),
         }
+
+    def _expected(self) -> dict[str, list[Any]]:
+        if any(row.expected is None for row in self.rows):
+            return {}
+        names = ("expected", "clean_expected")
+        return {name: [getattr(row, name) for row in self.rows] for name in names}
 
     def evidence(self) -> dict[str, Any]:
         """The counts that warnings rest on; those of shards add up."""

@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from assay.attacks.expectation import SINGLE, Expectation, share_right
 from assay.attacks.judgement import judge
 from assay.attacks.kernel import frozen
 from assay.attacks.words.search.greedy import Answer
@@ -23,12 +24,15 @@ from assay.attacks.words.search.text import Text
 from assay.workers.evaluation.engine.candidates import answers, safely
 from assay.workers.evaluation.engine.gallery_texts import attacked_texts
 from assay.workers.evaluation.engine.loader import Progress
+from assay.workers.evaluation.engine.probe import keyed_answers
 from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.evaluation.engine.text import Status, TextOutcomes, TextRow
 from assay.workers.evaluation.engine.text_reader import Reader, reading
 
 Ask = Callable[[Sequence[str]], Tensor]
 """The model: texts to logits (B, classes), on any device."""
+# A text is mostly right where more than this share of the draws is.
+MOSTLY = 0.5
 
 
 @dataclass(frozen=True)
@@ -63,9 +67,16 @@ class _Running:
 
 @dataclass(frozen=True)
 class TextAttack:
-    """A recipe, ready to run: the evaluation of a text attack."""
+    """A recipe, ready to run: the evaluation of a text attack.
+
+    Attributes:
+        recipe: The recipe.
+        expectation: Passes at each text. Where there are several, fresh draws judge the text that the search
+            ends with, and the unchanged one.
+    """
 
     recipe: Recipe
+    expectation: Expectation = SINGLE
 
     def measure(self, shard: Shard) -> TextOutcomes:
         """Attacks every text of the shard."""
@@ -88,6 +99,11 @@ class TextAttack:
                 batch_size=shard.batch_size,
                 progress=shard.progress,
             )
+            if self.expectation.expected:
+                rows = expected_rows(
+                    reader, found.rows, self.expectation.draws, shard.seed, shard.device, shard.batch_size
+                )
+                found = replace(found, rows=rows)
         read = reading(sentences, data.encode, longest)
         notes = {**found.notes, **read, **reader.limit.noted()}
         gallery = safely(lambda: attacked_texts(found.rows, shard.ranks))
@@ -129,20 +145,22 @@ class TextAttack:
             for number in list(running):
                 finding = _go_on(running[number])
                 if finding is not None:
-                    rows[number] = _row(finding, ids[number], int(labels[number]), running.pop(number).known)
+                    row = _row(finding, ids[number], int(labels[number]), running.pop(number).known)
+                    rows[number] = replace(row, passes=row.passes * self.expectation.passes)
             if progress is not None:
                 progress(len(rows))
         return TextOutcomes(tuple(rows[number] for number in range(len(ids))))
 
-    @staticmethod
-    def _answer(ask: Ask, running: dict[int, _Running], labels: Tensor, batch_size: int) -> None:
+    def _answer(self, ask: Ask, running: dict[int, _Running], labels: Tensor, batch_size: int) -> None:
         """Runs the model on all open queries: short ones first, to reduce padding."""
+        passes = self.expectation.passes
         questions = [(number, text) for number in sorted(running) for text in running[number].questions()]
         questions.sort(key=lambda question: question[1].count(" "))
         for start in range(0, len(questions), batch_size):
             batch = questions[start : start + batch_size]
             truth = labels[[number for number, _ in batch]]
-            found = judged(ask([text for _, text in batch]), truth)
+            texts = [text for _, text in batch]
+            found = judged(torch.stack([ask(texts) for _ in range(passes)]), truth)
             for (number, text), one in zip(batch, found, strict=True):
                 running[number].known[text] = one
 
@@ -152,6 +170,7 @@ class FolderTextAttack:
     """A recipe that reads a folder of the data root, opened once the root is known."""
 
     open: Callable[[Path | None], Recipe]
+    expectation: Expectation = SINGLE
 
     def check(self, root: Path | None) -> None:
         """Reads the folder, and raises what `open` raises."""
@@ -159,24 +178,67 @@ class FolderTextAttack:
 
     def measure(self, shard: Shard) -> TextOutcomes:
         """Attacks every text of the shard; raises what `open` raises."""
-        return TextAttack(self.open(shard.root)).measure(shard)
+        return TextAttack(self.open(shard.root), self.expectation).measure(shard)
 
 
-def judged(logits: Tensor, labels: Tensor) -> list[JudgedText]:
-    """Judges texts by logits (B, classes) and labels (B,).
+def judged(drawn: Tensor, labels: Tensor) -> list[JudgedText]:
+    """Judges texts by the logits of one or several passes, (P, B, classes), and labels (B,).
 
     The score is 1 minus the softmax of the true class in float64, and 1 where logits are not finite: these
-    count as wrong.
+    count as wrong. Score and loss are means over the passes, the prediction is that of the mean logits, and a
+    text is broken where no pass is right.
     """
-    values = logits.detach().double().cpu()
-    verdict = judge(values, labels)
-    scores = 1 - values.softmax(1).gather(1, labels[:, None])[:, 0]
-    scores = scores.masked_fill(verdict.nonfinite, 1.0)
-    rows = zip(*(part.tolist() for part in (scores, *verdict)), answers(values), strict=True)
+    values = drawn.detach().double().cpu()
+    verdicts = [judge(logits, labels) for logits in values]
+    scores = torch.stack(
+        [
+            (1 - logits.softmax(1).gather(1, labels[:, None])[:, 0]).masked_fill(verdict.nonfinite, 1.0)
+            for logits, verdict in zip(values, verdicts, strict=True)
+        ]
+    ).mean(0)
+    broken = torch.stack([verdict.rank != 0 for verdict in verdicts]).all(0)
+    losses = torch.stack([verdict.loss for verdict in verdicts]).mean(0)
+    mean = values.mean(0)
+    whole = judge(mean, labels)
+    columns = (scores, broken, whole.prediction, losses, whole.nonfinite)
+    rows = zip(*(part.tolist() for part in columns), answers(mean), strict=True)
     return [
-        JudgedText(Answer(score, rank != 0), prediction, loss, nonfinite, answer.confidence)
-        for score, prediction, rank, loss, nonfinite, answer in rows
+        JudgedText(Answer(score, wrong), prediction, loss, nonfinite, answer.confidence)
+        for score, wrong, prediction, loss, nonfinite, answer in rows
     ]
+
+
+def expected_rows(
+    ask: Ask, rows: Sequence[TextRow], draws: int, seed: int, device: torch.device, batch_size: int
+) -> tuple[TextRow, ...]:
+    """The rows with the share of fresh draws of the model that are right, before and after the attack.
+
+    Args:
+        ask: the model, in evaluation mode.
+        rows: of the attack, with their texts.
+        draws: of the model, keyed by the job's seed and the first text of a batch.
+        seed: the job's.
+        device: where the model is.
+        batch_size: texts in one batch.
+
+    Returns:
+        Rows whose `status` says whether most draws are right: `skipped` where they were not before.
+    """
+    found: list[TextRow] = []
+    for start in range(0, len(rows), batch_size):
+        batch = rows[start : start + batch_size]
+        labels = torch.tensor([row.label for row in batch])
+        shares = []
+        for texts in ([row.original for row in batch], [row.text for row in batch]):
+            with keyed_answers(seed, "expected/final", batch[0].id, device):
+                drawn = [ask(texts).detach().double().cpu() for _ in range(draws)]
+            shares.append(share_right(torch.stack(drawn), labels).tolist())
+        for row, before, after in zip(batch, *shares, strict=True):
+            attacked: Status = "succeeded" if after <= MOSTLY else "failed"
+            status: Status = attacked if before > MOSTLY else "skipped"
+            passes = row.passes + 2 * draws
+            found.append(replace(row, status=status, passes=passes, clean_expected=before, expected=after))
+    return tuple(found)
 
 
 def _go_on(example: _Running) -> Finding | None:

@@ -6,12 +6,14 @@ text, not its tokens: the text found is read anew, like any other, and the model
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from assay.attacks.expectation import SINGLE, Expectation
 from assay.attacks.kernel import frozen
 from assay.attacks.words.search.draws import Draws
 from assay.attacks.words.search.gradient_swaps import Heard, Search, Victim
@@ -25,7 +27,7 @@ from assay.workers.evaluation.engine.forward import Passes
 from assay.workers.evaluation.engine.gallery_texts import attacked_texts
 from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.evaluation.engine.text import Status, TextOutcomes, TextRow
-from assay.workers.evaluation.engine.text_attack import JudgedText, judged
+from assay.workers.evaluation.engine.text_attack import JudgedText, expected_rows, judged
 from assay.workers.evaluation.engine.text_reader import Reader, reading
 
 
@@ -37,11 +39,13 @@ class TokenAttack:
         name: Of the component; random draws are keyed by it.
         search: The search.
         max_share: Share of the words that may be swapped; one word always may.
+        expectation: Passes at each text; as of `TextAttack`.
     """
 
     name: str
     search: Search
     max_share: float
+    expectation: Expectation = SINGLE
 
     def measure(self, shard: Shard) -> TextOutcomes:
         """Attacks every text of the shard.
@@ -53,11 +57,15 @@ class TokenAttack:
         sentences = [data.sentences[index] for index in shard.order]
         rows: list[TextRow] = []
         with frozen(shard.classifier):
-            model = _Model(shard)
+            model = _Model(shard, self.expectation.passes)
             for sentence, label, example in zip(sentences, shard.labels.tolist(), shard.ids, strict=True):
                 draws = Draws(shard.seed, self.name, example)
                 rows.append(self._row(model, sentence, label, example, draws))
                 shard.progress(len(rows))
+            if self.expectation.expected:
+                with torch.no_grad():
+                    judging = (self.expectation.draws, shard.seed, shard.device, shard.batch_size)
+                    rows = list(expected_rows(model.reader, rows, *judging))
         return TextOutcomes(
             tuple(rows),
             notes={**reading(sentences, data.encode, longest), **model.reader.limit.noted()},
@@ -67,17 +75,18 @@ class TokenAttack:
 
     def _row(self, model: _Model, sentence: str, label: int, example: str, draws: Draws) -> TextRow:
         clean = model.judge_text(sentence, label)
-        row = _unattacked(example, label, sentence, clean)
+        row = replace(_unattacked(example, label, sentence, clean), passes=self.expectation.passes)
         if clean.answer.broken:
             return row
         most = max(1, int(self.max_share * row.words))
         victim = model.victim(sentence, label, most, clean.loss)
         found = self.search(victim, draws)
+        passes = self.expectation.passes
         row = replace(
             row,
             queries=1 + found.queries,
-            passes=1 + found.queries + found.gradients,
-            backward=found.gradients,
+            passes=passes * (1 + found.queries + found.gradients),
+            backward=passes * found.gradients,
         )
         if torch.equal(found.tokens, victim.tokens):
             return row
@@ -89,7 +98,7 @@ class TokenAttack:
             prediction=last.prediction,
             status=status,
             loss=last.loss,
-            passes=row.passes + 1,
+            passes=row.passes + passes,
             changed=Text(text).changed(Text(sentence)),
             nonfinite=last.nonfinite,
             text=text,
@@ -100,7 +109,7 @@ class TokenAttack:
 class _Model:
     """The shard's model, as a search sees it."""
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: Shard, passes: int) -> None:
         autocast = shard.dtype == "bfloat16"
         self.data = shard.sentences
         self.layer = word_vectors(shard.classifier)
@@ -115,13 +124,15 @@ class _Model:
         self._classifier = shard.classifier
         self._device = shard.device
         self._size = shard.batch_size
+        self._drawn = range(passes)
         self._passes = Passes(shard.classifier, shard.device, self.reader.limit)
         self._precision = torch.autocast(shard.device.type, torch.bfloat16, enabled=autocast)
 
     def judge_text(self, text: str, label: int) -> JudgedText:
         """The model's answer to a text."""
         with torch.no_grad():
-            return judged(self.reader([text]), torch.tensor([label]))[0]
+            drawn = torch.stack([self.reader([text]) for _ in self._drawn])
+            return judged(drawn, torch.tensor([label]))[0]
 
     def victim(self, sentence: str, label: int, most: int, loss: float) -> Victim:
         """A text as a search sees it."""
@@ -148,8 +159,9 @@ class _Model:
         heard: list[Heard] = []
         with torch.no_grad(), self._precision:
             for batch in texts.split(self._size):
-                logits = torch.cat(self._passes.in_parts(batch.to(self._device), self._classifier))
-                found = judged(logits, torch.full((len(batch),), label))
+                tokens = batch.to(self._device)
+                drawn = [torch.cat(self._passes.in_parts(tokens, self._classifier)) for _ in self._drawn]
+                found = judged(torch.stack(drawn), torch.full((len(batch),), label))
                 heard += [Heard(torch.inf if one.nonfinite else one.loss, one.answer.broken) for one in found]
         return heard
 
@@ -162,25 +174,48 @@ class _Model:
         return torch.cat(parts)
 
     def _slopes(self, rows: Tensor, label: int) -> Tensor:
-        """Gradients of the cross-entropy by the vectors of texts (B, N), (B, N, C)."""
-        leaves: list[Tensor] = []
+        """Gradients of the cross-entropy by the vectors of texts (B, N), mean of all passes, (B, N, C)."""
+        total = self._slope(rows, label)
+        for _ in self._drawn[1:]:
+            total = total + self._slope(rows, label)
+        return total / len(self._drawn)
 
-        def hold(_layer: nn.Module, _tokens: tuple[Tensor, ...], vectors: Tensor) -> Tensor:
-            leaves.append(vectors.detach().requires_grad_())
-            return leaves[-1]
-
-        hook = self.layer.register_forward_hook(hold)
-        try:
-            with torch.enable_grad(), self._precision:
+    def _slope(self, rows: Tensor, label: int) -> Tensor:
+        def loss() -> Tensor:
+            with self._precision:
                 logits = self._classifier(rows)
-                truth = torch.full((len(rows),), label, device=logits.device)
-                loss = functional.cross_entropy(logits.float(), truth, reduction="sum")
-        finally:
-            hook.remove()
-        if len(leaves) != 1:
-            raise ValueError(f"the model reads its word vectors {len(leaves)} times in a pass, not once")
-        (gradient,) = torch.autograd.grad(loss, leaves)
-        return gradient
+            truth = torch.full((len(rows),), label, device=logits.device)
+            return functional.cross_entropy(logits.float(), truth, reduction="sum")
+
+        return gradient_by_vectors(self.layer, loss)
+
+
+def gradient_by_vectors(layer: nn.Module, loss: Callable[[], Tensor]) -> Tensor:
+    """Gradient of a loss by the vectors that a layer gives to words, (B, N, C).
+
+    Args:
+        layer: As of `word_vectors`.
+        loss: Runs the model once, and returns one number.
+
+    Raises:
+        ValueError: the model does not read its word vectors once.
+    """
+    leaves: list[Tensor] = []
+
+    def hold(_layer: nn.Module, _tokens: tuple[Tensor, ...], vectors: Tensor) -> Tensor:
+        leaves.append(vectors.detach().requires_grad_())
+        return leaves[-1]
+
+    hook = layer.register_forward_hook(hold)
+    try:
+        with torch.enable_grad():
+            value = loss()
+    finally:
+        hook.remove()
+    if len(leaves) != 1:
+        raise ValueError(f"the model reads its word vectors {len(leaves)} times in a pass, not once")
+    (gradient,) = torch.autograd.grad(value, leaves)
+    return gradient
 
 
 def swappable(data: SentenceSet) -> Tensor:

@@ -96,6 +96,9 @@ class Verification:
         if "unjudged" in state:
             state |= verdict._asdict() | {"logits": logits}
             bad = {reason: which & ~right for reason, which in bad.items()}
+        if "astray" in state:
+            hit = (state["prediction"] == state["goal"]) & (verdict.prediction == state["goal"])
+            state |= {"hit": hit}
         holds = ~(torch.stack(list(bad.values())).any(0) | right)
         correct8 = self._right_in_8_bit(state, holds) if self._eight_bit else None
         unjudged = right if "unjudged" in state else torch.zeros_like(right)
@@ -124,8 +127,11 @@ def resume(state: State, discrepancy: Tensor) -> State:
     rounding = ROUNDINGS * torch.finfo(state["logits"].dtype).eps * state["logits"].abs().amax(1).double()
     discrepancy = discrepancy.to(rounding.device)
     least = torch.maximum(discrepancy.nan_to_num(0.0, 0.0, 0.0), rounding.nan_to_num(0.0, 0.0, 0.0))
-    judgement = set(Verdict._fields)
-    return {key: values for key, values in state.items() if key not in judgement} | {
+    judgement = {*Verdict._fields, "hit"}
+    kept = {key: values for key, values in state.items() if key not in judgement}
+    if "astray" in state:
+        kept["astray"] = torch.zeros_like(state["astray"])
+    return kept | {
         "broken": torch.zeros_like(state["broken"]),
         "demand": 2 * torch.maximum(least, state["demand"]),
         "refused": state["refused"] + 1,

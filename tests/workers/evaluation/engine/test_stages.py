@@ -24,6 +24,7 @@ from assay.attacks.randomness import Randomness
 from assay.attacks.threat import Ball
 from assay.models.layers.layers import Classifier
 from assay.workers.evaluation.engine import slots
+from assay.workers.evaluation.engine.forward import Passes
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel, classify
 from assay.workers.evaluation.engine.verification import resume
@@ -210,7 +211,7 @@ def test_one_image_that_does_not_fit_is_an_error(run: Run, model: Classifier) ->
 def test_screening_only_finds_more(run: Run) -> None:
     plain = run(pgd(epsilon=EPSILON, steps=5))
     told: list[Any] = []
-    screened = run(pgd(epsilon=EPSILON, steps=5), screening=True, staged=told.append)
+    screened = run(pgd(epsilon=EPSILON, steps=5), screening="bfloat16", staged=told.append)
     assert not (screened.correct & ~plain.correct).any()
     first, second = told
     assert (first.n, second.n) == (int(plain.clean_correct.sum()), first.n - first.broken)
@@ -227,9 +228,39 @@ def test_bfloat16_leaves_no_more_right_than_float32(run: Run) -> None:
         assert "unverified" not in rough.evidence()
 
 
+def test_gradients_alone_are_in_bfloat16(run: Run, model: Classifier) -> None:
+    """Logits are those of float32, bit for bit, and gradients those of autocast."""
+    loader = Passes(model.eval(), torch.device("cpu"))
+    images = torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
+
+    def slope(passes: Passes) -> tuple[Tensor, Tensor]:
+        logits = passes(images)
+        return logits, torch.autograd.grad(logits[:, 0].sum(), images)[0]
+
+    exact, rough, mixed = map(slope, (loader, loader.in_bfloat16(), loader.with_bfloat16_gradients()))
+    assert torch.equal(mixed[0], exact[0])
+    assert not torch.equal(rough[0], exact[0])
+    assert torch.equal(mixed[1], rough[1])
+    assert not torch.equal(mixed[1], exact[1])
+    with torch.no_grad():
+        assert torch.equal(loader.with_bfloat16_gradients()(images), exact[0])
+
+
+def test_gradients_in_bfloat16_need_no_second_run(run: Run) -> None:
+    attack = pgd(epsilon=EPSILON, steps=10)
+    plain, mixed = run(attack), run(attack, screening="bfloat16_gradients")
+    assert int((plain.correct != mixed.correct).sum()) <= 3
+    # As many passes of the examples that hold out as in float32 alone.
+    held = plain.correct & mixed.correct
+    assert torch.equal(mixed.forward[held], plain.forward[held])
+    assert "unverified" not in mixed.noted
+    ensemble = run(Ensemble("both", (attack, apgd(epsilon=EPSILON, steps=5))), screening="bfloat16_gradients")
+    assert [stage.name for stage in ensemble.stages] == ["pgd", "apgd"]
+
+
 def test_screening_is_no_evidence_of_its_own(run: Run) -> None:
     attack = pgd(epsilon=EPSILON, steps=20, relative_step_size=0.02, random_start=False)
-    plain, screened = run(attack), run(attack, screening=True)
+    plain, screened = run(attack), run(attack, screening="bfloat16")
     assert 0 < screened.evidence()["unconverged"] <= plain.evidence()["unconverged"]
     assert screened.stages == (), "one attack has no stages"
 
@@ -238,7 +269,7 @@ def test_a_stage_that_comes_twice_is_told_apart(run: Run) -> None:
     again = Ensemble(
         "several", (pgd(epsilon=EPSILON / 2), uniform_noise(epsilon=EPSILON), pgd(epsilon=EPSILON))
     )
-    outcomes = run(again, screening=True)
+    outcomes = run(again, screening="bfloat16")
     assert [(stage.number, stage.name) for stage in outcomes.stages] == [
         (0, "pgd"), (0, "pgd"), (1, "uniform_noise"), (2, "pgd"), (2, "pgd")
     ]  # fmt: skip

@@ -16,6 +16,7 @@ from assay.models.sequence_transformer import sequence_transformer
 from assay.models.text_classifier import text_classifier
 from assay.workers.data.formats.text import Sentences
 from assay.workers.data.formats.vocabulary import PAD_WORD, UNKNOWN_WORD, Vocabulary
+from assay.workers.evaluation.deepwordbug import deepwordbug
 from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.evaluation.engine.text import TextRow
 from assay.workers.evaluation.engine.token_attack import TokenAttack, swappable
@@ -177,3 +178,61 @@ def test_a_model_without_word_vectors_is_refused_by_name(attack: TokenAttack) ->
 
     with pytest.raises(ValueError, match=r"the model Sums has no method word_vectors"):
         attack.measure(shard(TokenModel(Sums())))
+
+
+class Doubtful(nn.Module):
+    """The same model, whose logits have normal noise."""
+
+    def __init__(self, model: TokenModel, deviation: float) -> None:
+        super().__init__()
+        self.model = model
+        self.deviation = deviation
+
+    def word_vectors(self) -> nn.Embedding:
+        return word_vectors(self.model)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        logits: Tensor = self.model(tokens)
+        return logits + self.deviation * torch.randn_like(logits)
+
+
+TWICE: dict[str, Any] = {
+    "hotflip": hotflip(max_share=0.4, beam=2, eot=3, model_draws=40),
+    "gcg": gcg(max_share=0.4, steps=5, tried=8, eot=3, model_draws=40),
+    "deepwordbug": deepwordbug(eot=3, model_draws=40),
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_a_random_model_has_expected_accuracies(name: str) -> None:
+    """The shares are those of the texts, within four standard deviations of 40 and 2000 draws."""
+    model = Doubtful(network(), 0.5).eval()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        found = TWICE[name].measure(shard(model))  # type: ignore[arg-type]
+        columns = found.columns()
+        for row in found.rows:
+            for text, share in ((row.text, row.expected), (row.original, row.clean_expected)):
+                tokens = VOCABULARY.ids(text.split())[None, :12].expand(2000, -1)
+                true = float((model(tokens).argmax(1) == row.label).double().mean())
+                assert abs(true - share) < 4 * (0.25 * (1 / 40 + 1 / 2000)) ** 0.5
+    assert columns["expected"] == [row.expected for row in found.rows]
+    assert sum(columns["expected"]) < sum(columns["clean_expected"])
+    for row in found.rows:
+        assert row.expected is not None
+        assert row.clean_expected is not None
+        attacked = "succeeded" if row.expected <= 0.5 else "failed"
+        assert row.status == (attacked if row.clean_expected > 0.5 else "skipped")
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_passes_that_are_all_alike_change_nothing_but_their_number(name: str) -> None:
+    once: Any = {"hotflip": ATTACKS["hotflip"], "gcg": ATTACKS["gcg"], "deepwordbug": deepwordbug()}[name]
+    single, thrice = (attack.measure(shard(network())) for attack in (once, TWICE[name]))
+    for row, other in zip(single.rows, thrice.rows, strict=True):
+        assert (other.text, other.status, other.queries) == (row.text, row.status, row.queries)
+        assert other.passes == 3 * row.passes + 80
+        assert other.backward == 3 * row.backward
+        assert other.expected == float(row.status == "failed")
+        assert row.expected is None
+    assert "expected" not in single.columns()
