@@ -130,7 +130,10 @@ class Component(BaseModel):
         return facts
 
     def jobs(self, params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """The parameters that name a training job whose model is used: (parameter, job id)."""
+        """The parameters that name training jobs whose models are used: (parameter, job id)."""
         for name, part in self.parameters["properties"].items():
             if part.get("job") and isinstance(params.get(name), str):
                 yield name, params[name]
+            several = any(branch.get("items", {}).get("job") for branch in part.get("anyOf", [part]))
+            if several and isinstance(params.get(name), list):
+                yield from ((name, job) for job in params[name] if isinstance(job, str))

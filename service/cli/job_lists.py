@@ -51,6 +51,8 @@ SHAPE: Mapping[str, Any] = {
     "additionalProperties": False,
 }
 REFERENCE_PREFIX = "@"
+# The parameter that is a list of ids of jobs.
+JOB_LIST = "others"
 MAX_DEPTH = 40
 
 Entry = dict[str, Any]
@@ -87,11 +89,21 @@ def resolved(value: Any, ids: Mapping[str, str]) -> Any:
         ids: name to id of every earlier job.
     """
     if isinstance(value, dict):
-        return {
-            key: ids[part[len(REFERENCE_PREFIX) :]] if _refers(key, part) else resolved(part, ids)
-            for key, part in value.items()
-        }
+        found: dict[str, Any] = {}
+        for key, part in value.items():
+            if _refers(key, part):
+                found[key] = ids[part[len(REFERENCE_PREFIX) :]]
+            elif listed := _named(key, part):
+                found[key] = [resolved(item, ids)["job"] for item in listed]
+            else:
+                found[key] = resolved(part, ids)
+        return found
     return [resolved(part, ids) for part in value] if isinstance(value, list) else value
+
+
+def _named(key: str, part: object) -> list[dict[str, Any]]:
+    """The items of a list of jobs, each as if it were a job of its own; none of anything else."""
+    return [{"job": item} for item in part] if key == JOB_LIST and isinstance(part, list) else []
 
 
 def referred(jobs: list[Entry]) -> frozenset[str]:
@@ -138,6 +150,9 @@ def _references(value: object, loc: Loc) -> Iterator[tuple[Loc, str]]:
         for key, part in value.items():
             if _refers(key, part):
                 yield (*loc, key), part[len(REFERENCE_PREFIX) :]
+            elif listed := _named(key, part):
+                for index, item in enumerate(listed):
+                    yield from (((*loc, key, index), name) for _, name in _references(item, ()))
             else:
                 yield from _references(part, (*loc, key))
     elif isinstance(value, list):

@@ -10,7 +10,15 @@ from typing import Any
 from assay.service.catalog.schema_text import describe
 from assay.service.contract.errors import AssayError, ErrorDetail
 from assay.service.contract.problems import path_text
-from assay.service.contract.results import Artifact, EvaluationResult, Job, Metric, Results, Warning
+from assay.service.contract.results import (
+    Artifact,
+    CurveBreakdown,
+    EvaluationResult,
+    Job,
+    Metric,
+    Results,
+    Warning,
+)
 from assay.service.metrics.bracket import bracket_line
 from assay.service.reports.comparisons import comparison_lines, warning_lines
 from assay.service.reports.numbers import metric_cells, split_params
@@ -123,7 +131,8 @@ def _codes(warnings: Sequence[Warning]) -> str:
 
 def _all_metrics(evaluation: EvaluationResult) -> list[tuple[str, Metric]]:
     metrics = list(evaluation.metrics.items())
-    for part in evaluation.breakdown:
+    # A curve of up to 64 steps is for the plot, CSV and JSON.
+    for part in (part for part in evaluation.breakdown if not isinstance(part, CurveBreakdown)):
         metrics += [(f"{part.label}/{name}", m) for name, m in part.metrics.items()]
     return metrics
 

@@ -163,7 +163,8 @@ class Counts(TypedDict, total=False):
 class StageEvidence(Counts):
     """One stage of an attack in one shard: it has `broken` some of `n` examples.
 
-    `number` is that of the stage in its ensemble; a screened stage appears twice.
+    `number` is that of the stage in its ensemble; a screened stage appears twice. `expected` is the expected
+    number of right answers to all examples of the shard after the stage, where it was estimated.
     """
 
     name: str
@@ -173,6 +174,7 @@ class StageEvidence(Counts):
     forward: int
     backward: int
     seconds: float
+    expected: NotRequired[float]
 
 
 class ProbeEvidence(TypedDict, total=False):

@@ -18,26 +18,6 @@ RowProtocol = Literal[Protocol, "language", "sequence", "series", "control"]
 A `series` row is the worst case per example of standardised series, as `pixel` is of images; attacks in the
 space of released code are `paper` for both. Results of earlier versions have `pixel` for all of them.
 """
-# By the data's task.
-ROW_PROTOCOLS: Mapping[str, RowProtocol] = {
-    "language": "language",
-    "sequence": "sequence",
-    "series": "series",
-    "series_regression": "series",
-    "control": "control",
-}
-
-
-def row_protocol(protocol: Protocol, task: str) -> RowProtocol:
-    """The protocol that a row states.
-
-    Args:
-        protocol: of the run.
-        task: of the data; those with one protocol state the task's word.
-    """
-    word = ROW_PROTOCOLS.get(task, protocol)
-    return protocol if word == "series" and protocol == "paper" else word
-
 
 Unit = Literal["proportion", "ratio", "seconds", "bytes", "count", "distance", "number"]
 """What a metric's value is measured in.
@@ -92,9 +72,8 @@ IntervalMethod = Literal[
 class Metric(Answer):
     """A measured value with its sample size and 95 % interval. Proportions are in [0, 1].
 
-    Exact counts (parameters, operations) have the interval `exact`: the value itself.
-    `ci_low` and `ci_high` are null without a value, and where `ci_method` says that the examples are too few
-    for an interval or do not differ.
+    Exact counts (parameters, operations) have the interval `exact`: the value itself. `ci_low` and `ci_high`
+    are null without a value, and where `ci_method` says that the examples are too few or do not differ.
     `value` is null when it is not finite; a warning then says why. `unit` is null where the outcome table of
     the evaluation is not known, as after its package was removed.
     """
@@ -147,7 +126,8 @@ class StageBreakdown(Answer):
 
     `top1` is the accuracy left after this stage and those before it, over all examples of the evaluation:
     before the last stage a provisional robust accuracy, an upper bound of the final one. `n` examples entered
-    the stage; `broken` of them were broken in it.
+    the stage; `broken` of them were broken in it. Where expected accuracy counts, `expected_top1` is there in
+    place of `top1`, without an interval, and no example is broken.
 
     For segmentation: the unattacked images (`clean`) and each loss, with the metrics of each alone, which are
     no worst case; `broken` of its `n` images have no right pixel left.
@@ -219,6 +199,24 @@ class SmoothedBreakdown(Answer):
         return level if self.radius is None else f"{level}/radius {self.radius:g}"
 
 
+class CurveBreakdown(Answer):
+    """A step of the curve of an attack that looks for the smallest perturbation: accuracy at this radius."""
+
+    norm: str
+    epsilon: float
+    metrics: dict[str, Metric]
+
+    @property
+    def label(self) -> str:
+        """The part's name in tables."""
+        return f"{self.norm} {self.epsilon:.9g}"
+
+
+AnyBreakdown = (
+    Breakdown | StageBreakdown | LayerBreakdown | PursuitBreakdown | SmoothedBreakdown | CurveBreakdown
+)
+
+
 class Reference(Answer):
     """A published number for the same metric, with its source and protocol."""
 
@@ -241,7 +239,7 @@ class EvaluationResult(Answer):
     protocol: RowProtocol
     backend: str
     metrics: dict[str, Metric]
-    breakdown: list[Breakdown | StageBreakdown | LayerBreakdown | PursuitBreakdown | SmoothedBreakdown] = []
+    breakdown: list[AnyBreakdown] = []
     reference: list[Reference] = []
     warnings: list[Warning] = []
     seconds: float

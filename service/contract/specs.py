@@ -116,8 +116,9 @@ class LeftOut(Spec):
 class ExecutionSpec(Spec):
     """How to run: device class, arithmetic, and examples per batch.
 
-    `screening` runs each attack in bfloat16 first, then in `dtype` on the examples left. Every adversarial
-    example is confirmed without autocast, so accuracy under attack can only be lower than without screening.
+    `screening` "bfloat16" runs each attack in bfloat16 first, then in `dtype` on the examples left. Every
+    adversarial example is confirmed without autocast, so accuracy under attack can only be lower than without
+    screening. "bfloat16_gradients" runs each attack once, with gradients in bfloat16 and all else in `dtype`.
     `float16` is for training alone; the trained model is then measured in float32. `devices` is for training
     too: it runs on so many GPUs of one machine (or in so many processes on the CPU), which share every batch.
     """
@@ -125,7 +126,7 @@ class ExecutionSpec(Spec):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
     batch_size: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = "auto"
-    screening: Literal["bfloat16"] | None = None
+    screening: Literal["bfloat16", "bfloat16_gradients"] | None = None
     devices: Annotated[int, Field(ge=1, le=64)] = 1
 
 

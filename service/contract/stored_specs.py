@@ -61,7 +61,7 @@ class Execution(DeviceChoice):
 
     dtype: DTypeName
     batch_size: int | Literal["auto"]
-    screening: NotRequired[Literal["bfloat16"] | None]
+    screening: NotRequired[Literal["bfloat16", "bfloat16_gradients"] | None]
 
 
 class EvaluationItem(ComponentReference):

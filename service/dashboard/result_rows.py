@@ -8,6 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from assay.service.contract.results import (
+    AnyBreakdown,
+    CurveBreakdown,
     EvaluationResult,
     Metric,
     Reference,
@@ -74,9 +76,14 @@ class ShownEvaluation:
 
     # Of the evaluations of a page alone: those of all take longer than the rest of the page.
     @cached_property
+    def shown(self) -> list[AnyBreakdown]:
+        """The breakdown, but for curves: they have a plot."""
+        return [part for part in self.result.breakdown if not isinstance(part, CurveBreakdown)]
+
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         """Metrics of the breakdown."""
-        return tuple(dict.fromkeys(name for part in self.result.breakdown for name in part.metrics))
+        return tuple(dict.fromkeys(name for part in self.shown for name in part.metrics))
 
     @cached_property
     def parts(self) -> tuple[ShownPart, ...]:
@@ -87,7 +94,7 @@ class ShownEvaluation:
                 tuple(part.metrics.get(name) for name in self.columns),
                 part if isinstance(part, StageBreakdown) else None,
             )
-            for part in self.result.breakdown
+            for part in self.shown
         )
 
     @property

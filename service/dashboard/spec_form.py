@@ -46,7 +46,8 @@ HELP = {
     "device": "class of the device.",
     "dtype": "of the arithmetic.",
     "batch_size": "examples in a batch.",
-    "screening": "run each attack in this type first, then in dtype on the examples left.",
+    "screening": "bfloat16: each attack runs in it first, then in dtype on the examples left;"
+    " bfloat16_gradients: only gradients are in bfloat16.",
     "devices": "GPUs of one machine that a training shares.",
 }
 

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 
 from assay.service.contract.records import Evidence
 from assay.service.contract.results import Metric, StageBreakdown
-from assay.service.metrics.estimates import mean, median, proportion
+from assay.service.metrics.estimates import bounded_mean, mean, measured, median, proportion
+from assay.service.metrics.intervals import NO_BOUNDS
 from assay.service.metrics.paired import Pair, PairedMetrics, PairedShares, Rows
 from assay.service.metrics.paired_estimates import (
     AnyEstimator,
@@ -20,12 +21,18 @@ from assay.service.metrics.paired_estimates import (
     FirstOf,
     Median,
     PairedEstimates,
+    column_of,
     ratio_of,
 )
+from assay.service.metrics.security_curve import capped, curve_metrics, curve_points, distances, end_of_area
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
 # Metric to outcome column: the share of its true entries.
 SHARES = {"top1": "correct", "top5": "correct5", "top1_8bit": "correct8"}
+# Metric to outcome column: its mean, for models that answer at random.
+EXPECTED = {"expected_top1": "expected", "clean_expected_top1": "clean_expected"}
+# An example is mostly right where more than this share of the draws is.
+MOSTLY = 0.5
 # With fewer classes than this, top-5 accuracy says nothing: of five classes it is always 1.
 TOP5_CLASSES = 6
 # Metric to outcome column: its median over the broken examples.
@@ -59,25 +66,40 @@ class Attack(Classification):
     """
 
     name = "attack"
-    columns = columns_of(COLUMNS, optional="queries broken_by linf l2 margin correct8")
+    columns = columns_of(
+        COLUMNS, optional="queries broken_by linf l2 l1 l0 margin correct8 hit expected clean_expected"
+    )
     units: ClassVar[Units] = {
-        **dict.fromkeys(("top1", "top5", "top1_8bit", "attack_success_rate"), "proportion"),
-        "median_linf": "distance",
-        "median_l2": "distance",
+        **dict.fromkeys(
+            ("top1", "top5", "top1_8bit", "attack_success_rate", "target_hit_rate"), "proportion"
+        ),
+        **dict.fromkeys(EXPECTED, "proportion"),
+        **dict.fromkeys((*MEDIANS, "median_distance", "curve_area"), "distance"),
+        "curve_top1": "proportion",
         "queries": "count",
     }
     undefined: ClassVar[Reasons] = {
         "attack_success_rate": "no example was right before the attack",
+        "target_hit_rate": "no example was attacked",
         "queries": "no example was right before the attack",
         "median_linf": "no example was broken",
         "median_l2": "no example was broken",
+        "median_distance": "for half of the examples or more nothing was found",
     }
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
         """Accuracies under the attack, its success and its cost; the stages of an ensemble."""
+        stages = stage_breakdown(context.evidence, len(rows["id"]))
+        if "expected" in rows:
+            return Summary(expected_metrics(rows), stages)
         everything = [True] * len(rows["id"]) if context.protocol == "paper" else None
         metrics = classification_metrics(rows, initially_correct=rows["clean_correct"], attacked=everything)
-        return Summary(_telling(metrics, context), stage_breakdown(context.evidence, len(rows["id"])))
+        metrics = _telling(metrics, context)
+        if (found := _distances(rows, context.params)) is None:
+            return Summary(metrics, stages)
+        end = end_of_area(found, context.params.get("area_to"))
+        points = curve_points(found, context.params["norm"])
+        return Summary(curve_metrics(found, end) | metrics, points)
 
     def paired(self, pair: Pair) -> PairedMetrics:
         """As of unattacked examples; the success rate and the queries are linearised."""
@@ -85,8 +107,11 @@ class Attack(Classification):
         medians = {metric: Median(_norms(name)) for metric, name in MEDIANS.items()}
         estimators: dict[str, AnyEstimator] = {
             "attack_success_rate": Estimator(_broken, ratio_of),
+            "target_hit_rate": Estimator(lambda rows: _hits(rows, everything=everything), ratio_of),
             "queries": Estimator(lambda rows: _queries(rows, everything=everything), ratio_of),
+            **{metric: Estimator(column_of(name), largest=1.0) for metric, name in EXPECTED.items()},
             **medians,
+            **_curves([result.params for result in pair.results or ()]),
         }
         return FirstOf(PairedShares(pair, SHARES), PairedEstimates(pair, estimators))
 
@@ -119,6 +144,7 @@ def classification_metrics(
         `top1_8bit`: share that is right when adversarial examples are rounded to 8 bits (`correct8`).
         `attack_success_rate`: of the examples that were right before, the share that is wrong now; its
         `n` counts those, and its value is None when there are none.
+        `target_hit_rate`: of the attacked examples, the share that is classified as its target (`hit`).
         `median_linf`, `median_l2`: median norm of the perturbations of the broken examples, in the attacked
         space (`linf`, `l2`); `n` counts these, and the value is None when there are none.
         `queries`: mean number of forward passes that the attack made of an attacked example, without those
@@ -146,11 +172,39 @@ def classification_metrics(
     return metrics | _of_attack(known, before, before if attacked is None else attacked)
 
 
+def expected_metrics(columns: Rows) -> dict[str, Metric]:
+    """Metrics of an attack on a model that answers at random.
+
+    Args:
+        columns: `expected` and `clean_expected`, the share of right answers to the image that counts and to
+            the unattacked one, in fresh draws of the model, (n,), and the other columns of an attack.
+
+    Returns:
+        `expected_top1`: mean share of right answers under attack; `clean_expected_top1` without it. Their
+        intervals are over examples and draws.
+        `median_linf`, `median_l2`: median norm of the perturbations of the examples that were mostly right,
+        and no longer are.
+        `queries`: as in `classification_metrics`, over the examples that some draw got right.
+    """
+    found = {metric: bounded_mean(columns[name]) for metric, name in EXPECTED.items()}
+    broken = [bool(flag) for flag, _ in _broken(columns) or ()]
+    for metric, name in MEDIANS.items():
+        if name in columns:
+            found[metric] = median(list(compress(columns[name], broken)))
+    if "queries" in columns and not any(columns["backward"]):
+        asked = [count for count in columns["queries"] if count]
+        found["queries"] = mean(asked, "queries", lowest=0.0)
+    return found
+
+
 def _of_attack(
     columns: Mapping[str, Sequence[Any]], before: Sequence[bool], attacked: Sequence[bool]
 ) -> dict[str, Metric]:
     broken = [was and not now for was, now in zip(before, columns["correct"], strict=True)]
     metrics = {"attack_success_rate": proportion(sum(broken), sum(before), higher_is_better=False)}
+    if "hit" in columns:
+        hits = sum(compress(columns["hit"], attacked))
+        metrics["target_hit_rate"] = proportion(hits, sum(attacked), higher_is_better=False)
     for metric, name in MEDIANS.items():
         if name in columns:
             metrics[metric] = median(list(compress(columns[name], broken)))
@@ -159,12 +213,47 @@ def _of_attack(
     return metrics
 
 
+def _distances(rows: Rows, params: Mapping[str, Any]) -> list[float] | None:
+    """The distances of an attack without an epsilon; None of others."""
+    if params.get("epsilon") is not None or "norm" not in params:
+        return None
+    return distances(rows, params["norm"])
+
+
+def _curves(params_of: Sequence[Mapping[str, Any]]) -> dict[str, AnyEstimator]:
+    """Of an attack without an epsilon: its median where all distances are finite, its area up to one end."""
+    if not params_of:
+        return {}
+    params, ends = params_of[0], {one.get("area_to") for one in params_of}
+
+    def finite(rows: Rows) -> list[tuple[int, float]] | None:
+        found = _distances(rows, params)
+        return None if found is None or math.inf in found else [(1, one) for one in found]
+
+    curves: dict[str, AnyEstimator] = {"median_distance": Median(finite)}
+    if len(ends) == 1 and (end := next(iter(ends))) is not None:
+        areas = Estimator(lambda rows: capped(_distances(rows, params) or (), end), largest=end)
+        curves["curve_area"] = areas
+    return curves
+
+
 def _broken(rows: Rows) -> list[tuple[int, int]] | None:
-    """Of each example whether it was broken, and whether it was right before."""
+    """Of each example whether it was broken, and whether it was right before (of a random model: mostly)."""
+    if "expected" in rows:
+        shares = zip(rows["expected"], rows["clean_expected"], strict=True)
+        return [(int(was > MOSTLY >= now), int(was > MOSTLY)) for now, was in shares]
     if not {"correct", "clean_correct"} <= rows.keys():
         return None
     pairs = zip(rows["correct"], rows["clean_correct"], strict=True)
     return [(int(bool(was) and not now), int(bool(was))) for now, was in pairs]
+
+
+def _hits(rows: Rows, *, everything: bool) -> list[tuple[int, int]] | None:
+    """Of each example whether its target was hit, and whether it was attacked."""
+    if not {"hit", "clean_correct"} <= rows.keys() or None in rows["hit"]:
+        return None
+    pairs = zip(rows["hit"], rows["clean_correct"], strict=True)
+    return [(int(hit and (everything or was)), int(everything or was)) for hit, was in pairs]
 
 
 def _queries(rows: Rows, *, everything: bool) -> list[tuple[float, int]] | None:
@@ -173,6 +262,8 @@ def _queries(rows: Rows, *, everything: bool) -> list[tuple[float, int]] | None:
     if not queries or None in queries or any(rows["backward"]):
         return None
     attacked = [1 if everything else int(bool(was)) for was in rows["clean_correct"]]
+    if "expected" in rows:
+        attacked = [int(count > 0) for count in queries]
     return [(count * one, one) for count, one in zip(queries, attacked, strict=True)]
 
 
@@ -214,9 +305,14 @@ def _summed(name: str, same: Sequence[Mapping[str, Any]], entered: int, n: int) 
     broken, forward, backward = (
         sum(stage[count] for stage in same) for count in ("broken", "forward", "backward")
     )
+    if all("expected" in stage for stage in same):
+        left = math.fsum(stage["expected"] for stage in same) / n
+        metrics = {"expected_top1": measured(left, NO_BOUNDS, n)}
+    else:
+        metrics = {"top1": proportion(entered - broken, n, higher_is_better=True)}
     return StageBreakdown(
         stage=name,
-        metrics={"top1": proportion(entered - broken, n, higher_is_better=True)},
+        metrics=metrics,
         n=entered,
         broken=broken,
         forward_passes=forward,

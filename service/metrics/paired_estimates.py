@@ -104,6 +104,11 @@ class Median:
 AnyEstimator = Estimator | Statistic | Median
 
 
+def column_of(name: str) -> Callable[[Rows], list[float] | None]:
+    """Of each example its entry in a column; None where the rows lack it, or an entry."""
+    return lambda rows: list(rows[name]) if name in rows and None not in rows[name] else None
+
+
 class PairedEstimates:
     """Differences of metrics by their estimators."""
 

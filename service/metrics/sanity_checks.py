@@ -27,7 +27,7 @@ TOLERANCE = 0.002
 MIN_EXAMPLES = 2
 LARGE_EPSILON = 64 / 255
 # The compared metric: the first one present.
-ACCURACIES = ("top1", "pixel_accuracy")
+ACCURACIES = ("top1", "expected_top1", "pixel_accuracy")
 NEAR_ZERO = 0.05
 # Parameters whose increase can only help an attack.
 EFFORT = ("steps", "restarts", "queries", "samples", "iterations", "searches", "draws", "targets")
@@ -233,7 +233,8 @@ def _same_terms(one: _Attack, other: _Attack) -> bool:
     """Whether two attacks have the same ball around the same examples and the same goal, any wrong answer."""
     (a, _), (b, _) = one, other
     same_ball = _norm(*one) == _norm(*other) and abs(_epsilon(a) - _epsilon(b)) <= 1e-9
-    return same_ball and a.data == b.data and not _harder(a) and not _harder(b)
+    alike = a.data == b.data and _accuracy_name(a) == _accuracy_name(b)
+    return same_ball and alike and not _harder(a) and not _harder(b)
 
 
 def _harder(evaluation: EvaluationResult) -> bool:
@@ -266,11 +267,15 @@ def _epsilon(evaluation: EvaluationResult) -> float:
 
 def _of_examples(evaluation: EvaluationResult) -> bool:
     """Whether accuracy is a share of examples, not of pixels."""
-    return ACCURACIES[0] in evaluation.metrics
+    return _accuracy_name(evaluation) != ACCURACIES[-1]
+
+
+def _accuracy_name(evaluation: EvaluationResult) -> str:
+    return next(name for name in ACCURACIES if name in evaluation.metrics)
 
 
 def _metric(evaluation: EvaluationResult) -> Metric:
-    return evaluation.metrics[ACCURACIES[0] if _of_examples(evaluation) else ACCURACIES[1]]
+    return evaluation.metrics[_accuracy_name(evaluation)]
 
 
 def _accuracy(evaluation: EvaluationResult) -> float:
@@ -280,7 +285,6 @@ def _accuracy(evaluation: EvaluationResult) -> float:
 
 
 def _evidence(evaluation: EvaluationResult) -> dict[str, Any]:
-    name = ACCURACIES[0] if _of_examples(evaluation) else ACCURACIES[1]
-    evidence = {name: _accuracy(evaluation), "n": _metric(evaluation).n}
+    evidence = {_accuracy_name(evaluation): _accuracy(evaluation), "n": _metric(evaluation).n}
     known = evaluation.params.get("epsilon") is not None
     return {"epsilon": evaluation.params["epsilon"], **evidence} if known else evidence

@@ -25,6 +25,10 @@ MEANS = {
     "top1": "correct",
     "top5": "correct5",
     "top1_8bit": "correct8",
+    "expected_accuracy_under_attack": "expected",
+    "expected_accuracy": "clean_expected",
+    "expected_top1": "expected",
+    "clean_expected_top1": "clean_expected",
     "accuracy_under_attack": "correct",
     "accuracy": "clean_correct",
     "normalized_return": "normalized",
@@ -91,6 +95,9 @@ def _values(metric: str, result: EvaluationResult, rows: Rows) -> Values | None:
         return _of_ratio(rows[WORD_SHARES[metric]], rows["tokens"])
     if metric == "attack_success_rate":
         return _of_ratio(*_attacked(rows))
+    if metric == "target_hit_rate":
+        attacked = _attacked(rows)[1]
+        return _of_ratio([h and was for h, was in zip(rows["hit"], attacked, strict=True)], attacked)
     if metric == "queries":
         attacked = _attacked(rows)[1]
         return _of_ratio(

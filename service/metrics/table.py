@@ -15,19 +15,15 @@ from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 
 from assay.service.contract.records import Evidence
 from assay.service.contract.results import (
-    Breakdown,
+    AnyBreakdown,
     EvaluationResult,
-    LayerBreakdown,
     Metric,
-    PursuitBreakdown,
-    SmoothedBreakdown,
-    StageBreakdown,
     Unit,
     Warning,
 )
 from assay.service.metrics.paired import Pair, PairedMetrics, Rows
 
-Part = Breakdown | StageBreakdown | LayerBreakdown | PursuitBreakdown | SmoothedBreakdown
+Part = AnyBreakdown
 Units = Mapping[str, Unit]
 Reasons = Mapping[str, str]
 

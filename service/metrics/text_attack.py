@@ -13,11 +13,13 @@ from typing import Any, ClassVar
 from assay.service.contract.results import Metric
 from assay.service.metrics.estimates import bounded_mean, mean, proportion
 from assay.service.metrics.paired import Pair, PairedMetrics, PairedShares, Rows
-from assay.service.metrics.paired_estimates import Estimator, FirstOf, PairedEstimates, ratio_of
+from assay.service.metrics.paired_estimates import Estimator, FirstOf, PairedEstimates, column_of, ratio_of
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
 # Metric to column: the share of its true entries.
 SHARES = {"accuracy_under_attack": "correct", "accuracy": "clean_correct"}
+# Metric to column: its mean, for models that answer at random.
+EXPECTED = {"expected_accuracy_under_attack": "expected", "expected_accuracy": "clean_expected"}
 
 
 class TextAttack(OutcomeTable):
@@ -25,10 +27,11 @@ class TextAttack(OutcomeTable):
 
     name = "text_attack"
     columns = columns_of(
-        "id label prediction correct clean_correct status loss queries words changed forward backward"
+        "id label prediction correct clean_correct status loss queries words changed forward backward",
+        optional="expected clean_expected",
     )
     units: ClassVar[Units] = {
-        **dict.fromkeys((*SHARES, "attack_success_rate", "words_changed"), "proportion"),
+        **dict.fromkeys((*SHARES, *EXPECTED, "attack_success_rate", "words_changed"), "proportion"),
         "queries": "count",
     }
     undefined: ClassVar[Reasons] = {
@@ -40,7 +43,7 @@ class TextAttack(OutcomeTable):
     def summarise(self, rows: Rows, context: Context) -> Summary:
         """Accuracies, the attack's success and its cost."""
         del context
-        return Summary(text_attack_metrics(rows))
+        return Summary(expected_metrics(rows) if "expected" in rows else text_attack_metrics(rows))
 
     def paired(self, pair: Pair) -> PairedMetrics:
         """McNemar's test of the accuracies, linearised tests of means over some of the examples."""
@@ -50,6 +53,8 @@ class TextAttack(OutcomeTable):
             "words_changed": _changed,
         }
         estimators = {metric: Estimator(examples, ratio_of) for metric, examples in ratios.items()}
+        for metric, name in EXPECTED.items():
+            estimators[metric] = Estimator(column_of(name), largest=1.0)
         return FirstOf(PairedShares(pair, SHARES), PairedEstimates(pair, estimators))
 
 
@@ -81,13 +86,33 @@ def text_attack_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metri
     }
 
 
+def expected_metrics(columns: Rows) -> dict[str, Metric]:
+    """Metrics of an attack on a model that answers at random.
+
+    Args:
+        columns: of `TextAttack.columns`, each (n,), n >= 1; `expected` and `clean_expected` are the shares of
+            right answers in fresh draws of the model.
+
+    Returns:
+        `expected_accuracy_under_attack` and `expected_accuracy`, means of the two; `queries` over all texts;
+        `words_changed` of the texts that were right in most draws, and no longer are.
+    """
+    shares = [share for share, _ in _changed(columns)]
+    broken = [one == "succeeded" for one in columns["status"]]
+    return {
+        **{metric: bounded_mean(columns[name]) for metric, name in EXPECTED.items()},
+        "queries": mean(columns["queries"], "queries"),
+        "words_changed": bounded_mean(list(compress(shares, broken))),
+    }
+
+
 def _successes(rows: Rows) -> list[tuple[int, int]]:
     """Of each text whether it was broken, and whether it was attacked."""
     return [(int(one == "succeeded"), int(one != "skipped")) for one in rows["status"]]
 
 
 def _queries(rows: Rows) -> list[tuple[float, int]]:
-    attacked = [int(one != "skipped") for one in rows["status"]]
+    attacked = [int(one != "skipped" or "expected" in rows) for one in rows["status"]]
     return [(count * one, one) for count, one in zip(rows["queries"], attacked, strict=True)]
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from assay.service.plots import bracket, curve, examples, heatmap, stages, strength, tradeoff, training
+from assay.service.plots import (
+    bracket,
+    curve,
+    examples,
+    heatmap,
+    security_curve,
+    stages,
+    strength,
+    tradeoff,
+    training,
+)
 from assay.service.plots.series import LabelledResults
 from assay.service.plots.theme import Spec
 
@@ -35,6 +45,7 @@ class PlotKind:
 
 KINDS: Mapping[str, PlotKind] = {
     "curve": PlotKind(curve.TITLE, curve.NEEDS, curve.curve),
+    "security_curve": PlotKind(security_curve.TITLE, security_curve.NEEDS, security_curve.security_curve),
     "bracket": PlotKind(bracket.TITLE, bracket.NEEDS, bracket.bracket),
     "stages": PlotKind(stages.TITLE, stages.NEEDS, stages.stages),
     "heatmap": PlotKind(heatmap.TITLE, heatmap.NEEDS, heatmap.heatmap),

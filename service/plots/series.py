@@ -12,7 +12,20 @@ from assay.service.contract.results import EvaluationResult, Metric, Results
 from assay.service.plots.theme import percent, unique_labels
 
 # The first one that a row has is its accuracy.
-ACCURACIES = ("top1", "accuracy_under_attack", "miou", "mean_accuracy", "pixel_accuracy")
+ACCURACIES = (
+    "top1",
+    "expected_top1",
+    "accuracy_under_attack",
+    "expected_accuracy_under_attack",
+    "miou",
+    "mean_accuracy",
+    "pixel_accuracy",
+)
+# Expected accuracies, and those without the attack, of the same row.
+UNATTACKED = {
+    "expected_top1": "clean_expected_top1",
+    "expected_accuracy_under_attack": "expected_accuracy",
+}
 EPSILON, NORM = "epsilon", "norm"
 TITLES = {"miou": "mIoU"}
 
@@ -98,8 +111,10 @@ def unattacked(results: Results) -> Iterator[EvaluationResult]:
 
 
 def unattacked_accuracy(results: Results, row: EvaluationResult) -> Metric | None:
-    """The accuracy on the same data without an attack."""
+    """The accuracy on the same data without an attack; the row has its own where it is an expected one."""
     name = accuracy_name(row)
+    if name in UNATTACKED:
+        return row.metrics.get(UNATTACKED[name])
     for other in unattacked(results):
         if other.data == row.data and accuracy_name(other) == name:
             return accuracy(other)

@@ -20,7 +20,8 @@ TITLE = "Accuracy left after each stage"
 NEEDS = "an ensemble of attacks with more than one stage"
 BEFORE = "no attack"
 STEP = 58
-ACCURACY = "top1"
+# The first one that a stage has.
+ACCURACIES = ("top1", "expected_top1")
 
 
 def stages(jobs: Sequence[LabelledResults]) -> Spec | None:
@@ -58,7 +59,7 @@ def stages(jobs: Sequence[LabelledResults]) -> Spec | None:
 def _staged(row: EvaluationResult) -> list[StageBreakdown]:
     """The stages, where each goes on with what those before it left; losses of segmentation are no steps."""
     parts = [part for part in row.breakdown if isinstance(part, StageBreakdown)]
-    return [part for part in parts if ACCURACY in part.metrics]
+    return [part for part in parts if any(name in part.metrics for name in ACCURACIES)]
 
 
 def _points(label: str, job: LabelledResults, row: EvaluationResult) -> Values:
@@ -67,7 +68,7 @@ def _points(label: str, job: LabelledResults, row: EvaluationResult) -> Values:
     if start is not None:
         points.append(_point(label, BEFORE, 0, start.value, interval_text(start), {}))
     for place, part in enumerate(_staged(row), 1):
-        metric = part.metrics[ACCURACY]
+        metric = next(part.metrics[name] for name in ACCURACIES if name in part.metrics)
         facts = {
             "entered": part.n,
             "broken": part.broken,

@@ -13,7 +13,7 @@ from typing import Any
 BINS = 15
 # With more classes there is no confusion matrix, and the plot of classes shows those that lose most.
 MAX_CLASSES = 50
-COLUMNS = ("label", "correct", "prediction", "confidence", "clean_correct", "forward", "backward")
+COLUMNS = ("label", "correct", "prediction", "confidence", "clean_correct", "forward", "backward", "expected")
 # A curve of more points is thinned.
 MAX_POINTS = 200
 
@@ -58,14 +58,14 @@ def spent(columns: Mapping[str, Sequence[Any]]) -> list[tuple[float, float]]:
 
     Args:
         columns: of its outcome table: `correct`, `clean_correct`, `forward` and `backward`, each (n,); rows
-            without an attack lack one of them.
+            without an attack lack one of them, and under an `expected` accuracy nothing is broken by a pass.
 
     Returns:
         Pairs of the mean of min(passes, b) over all n examples and the share that is right before the attack
         and not broken within b passes; b are the passes of the broken examples, and last the largest of all.
     """
     names = ("correct", "clean_correct", "forward", "backward")
-    if any(name not in columns for name in names):
+    if "expected" in columns or any(name not in columns for name in names):
         return []
     rows = list(zip(*(columns[name] for name in names), strict=True))
     passes = sorted(forward + backward for _, _, forward, backward in rows)

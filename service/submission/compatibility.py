@@ -11,7 +11,7 @@ from assay.service.catalog.component import BY_PARAMETER, EVALUATIONS, Component
 from assay.service.catalog.schema_text import choices
 from assay.service.contract.corruption_cells import TASK
 from assay.service.contract.problems import Loc, Problems, nearest
-from assay.service.contract.results import row_protocol
+from assay.service.contract.row_protocols import row_protocol
 from assay.service.contract.stored_specs import ComponentReference, Params
 
 # The shape of a model's logits and input: where these differ, the weights do not fit.

@@ -115,7 +115,7 @@ def check_execution(given: object, protocol: str | None, problems: Problems) -> 
     screening = execution.get("screening")
     if screening is not None and protocol != "pixel":
         message = (
-            "only attacks under the protocol 'pixel' can be screened: the worst case of both runs counts"
+            "only attacks under the protocol 'pixel' can be screened: successes are confirmed in float32"
         )
         problems.add(("execution", "screening"), message, given=screening, allowed=[None])
     elif screening is not None and execution.get("dtype", "float32") != "float32":

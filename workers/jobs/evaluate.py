@@ -11,7 +11,7 @@ import torch
 from assay.service.catalog.catalog import load as load_catalog
 from assay.service.contract.messages import EvaluateRequest, Measurement, OutcomeReport, ProgressReport
 from assay.service.contract.records import Evidence, OutcomeExtra
-from assay.service.contract.results import row_protocol
+from assay.service.contract.row_protocols import row_protocol
 from assay.service.contract.stored_specs import EvaluationItem, UserSpec
 from assay.workers import catalog
 from assay.workers.containment import limits
@@ -133,7 +133,7 @@ def shard_of(spec: UserSpec, loaded: Loaded, data: ExampleSet, order: Sequence[i
         dtype=cast(DType, spec["execution"]["dtype"]),
         seed=spec["seed"],
         root=data_root(),
-        screening=spec["execution"].get("screening") is not None,
+        screening=spec["execution"].get("screening"),
         save_adversarial=bool(spec.get("save_adversarial")),
         **more,
     )

@@ -163,6 +163,7 @@ def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Mer
         worst_case=protocol != "paper",
         segmentation="segmentation" in _tasks(job, item),
         screening=_screening(spec["execution"]),
+        expected=any(name.startswith("expected_") for name in summary.metrics),
         planned=planned,
         breakdown=[part for part in summary.breakdown if isinstance(part, StageBreakdown)],
         undefined=_undefined(summary, table),
@@ -254,7 +255,7 @@ def published_for(
 
 
 def _screening(execution: Execution) -> str | None:
-    """The arithmetic of the first of two runs; a bfloat16 job is confirmed like a screened one."""
+    """How attacks use bfloat16, if they do; a bfloat16 job is confirmed like a screened one."""
     rough = "bfloat16" if execution["dtype"] == "bfloat16" else None
     return execution.get("screening") or rough
 

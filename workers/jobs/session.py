@@ -72,6 +72,10 @@ def configure(threads: int) -> None:
     torch.backends.cudnn.benchmark = False
 
 
+# Models of other jobs that are held: as many as `transfer` takes.
+MAX_OTHERS = 16
+
+
 @dataclass(frozen=True)
 class Loaded:
     """A classifier ready to run: pixels (B, channels, S, S) in [0, 1] to logits (B, classes).
@@ -99,12 +103,13 @@ class Session:
     def __init__(self) -> None:
         self._data: dict[str, ExampleSet] = {}
         self._loaded: tuple[str, Loaded] | None = None
-        self._other: tuple[str, Loaded] | None = None
+        self._others: dict[str, Loaded] = {}
 
     def forget(self) -> None:
         """Drop everything, so that a failure leaves no half-made state behind."""
         self._data.clear()
-        self._loaded = self._other = None
+        self._loaded = None
+        self._others.clear()
 
     def data(self, spec: ComponentReference, split: str) -> ExampleSet:
         """The data set of a data spec.
@@ -156,8 +161,9 @@ class Session:
             MissingData: the data that it was trained on is missing.
         """
         key = _key(source, execution, device)
-        if self._other is None or self._other[0] != key:
-            self._other = None
+        if key not in self._others:
+            if len(self._others) >= MAX_OTHERS:
+                self._others.clear()
             # Its weights are in the file, regardless of their origin.
             model: ModelReference = {**source["spec"]["model"], "weights": {"job": ""}}
             changes = {"kind": "evaluate", "execution": execution, "model": model}
@@ -165,8 +171,8 @@ class Session:
                 EvaluateJobSpec, {**source["spec"], **changes}
             )  # `_load` reads the fields common to both
             data = self.data(spec["data"], "test")
-            self._other = (key, _load(spec, data, device, source["weights"]))
-        return self._other[1]
+            self._others[key] = _load(spec, data, device, source["weights"])
+        return self._others[key]
 
 
 def resolve_device(name: str) -> torch.device:

@@ -13,7 +13,8 @@ from typing import cast
 
 from assay.service.contract.messages import OutcomeReport, TrainRequest
 from assay.service.contract.records import Evidence, ForeignModel, PlannedEvaluation
-from assay.service.contract.results import data_label, row_protocol
+from assay.service.contract.results import data_label
+from assay.service.contract.row_protocols import row_protocol
 from assay.service.contract.stored_specs import ModelReference, TrainJobSpec
 from assay.workers import catalog
 from assay.workers.data.formats.sampling import evaluation_order

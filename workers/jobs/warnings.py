@@ -72,11 +72,18 @@ RARE: dict[CountedCode, float] = {"unconverged": 0.02}
 # Found by probing the first images; only the first shard does.
 PROBED: dict[ProbedCode, str] = {
     "random_outputs": "the logits of {count} of the first {noun} changed between two passes: the model draws"
-    " random numbers, and an attack that does not average over them (autoattack version rand, eot) looks"
-    " weaker than it is; the outcomes repeat with the same shards and batch size only",
+    " random numbers, and the numbers of this row are those of single draws; an attack that does not average"
+    " over them (autoattack version rand, eot) is not the strongest, and may count lucky draws; the outcomes"
+    " repeat with the same shards and batch size only",
     "batch_dependent": "the logits of {count} of the first {noun} changed with the batch: an example's result"
     " depends on its neighbours, and is not the one that the model gives it alone",
 }
+# Of a row with expected accuracies.
+EXPECTED = (
+    "the logits of {count} of the first {noun} changed between two passes: the model draws random numbers;"
+    " the accuracies of this row are those to expect over its draws; they repeat with the same shards and"
+    " batch size only"
+)
 # Share of unknown words above which a warning is due.
 MANY_UNKNOWN = 0.1
 OF_TEXTS: tuple[TextCount, ...] = ("words", "unknown_words", "cut_texts", "swapped", "swapped_unknown")
@@ -96,7 +103,8 @@ class Row:
             if any, the examples `seen` in training and the classes `renamed` since.
         breakdown: the stages of an ensemble.
         undefined: metrics without a value, with the reason.
-        screening: the arithmetic of the first of two runs, or None.
+        screening: how attacks use bfloat16, or None.
+        expected: whether the accuracies are expected ones over draws of the model.
         segmentation: whether pixels are judged.
         noun: what one example is called.
     """
@@ -110,6 +118,7 @@ class Row:
     breakdown: Sequence[StageBreakdown] = ()
     undefined: Mapping[str, str] = field(default_factory=dict)
     screening: str | None = None
+    expected: bool = False
     segmentation: bool = False
     noun: str = "images"
 
@@ -124,7 +133,7 @@ def of_evaluation(plan: Plan, evidence: Sequence[Evidence], row: Row) -> list[Wa
     """
     return [
         *_counted(evidence, row),
-        *_probed(evidence, row.noun),
+        *_probed(evidence, row),
         *_inactive(evidence, row.noun),
         *_doubtful(row.planned, row.noun),
         *_of_classes(row),
@@ -156,14 +165,17 @@ def _by_stage(evidence: Sequence[Evidence], code: CountedCode) -> dict[str, int]
     return dict(sorted(counts.items()))
 
 
-def _probed(evidence: Sequence[Evidence], noun: str) -> Iterator[Warning]:
+def _probed(evidence: Sequence[Evidence], row: Row) -> Iterator[Warning]:
     for code, text in PROBED.items():
         count = sum(shard.get(code, 0) for shard in evidence)
         if count:
             found: dict[str, float] = {"count": count}
             if largest := max(_changes(evidence, code), default=0.0):  # shards of earlier versions do not say
                 found["largest_change"] = largest
-            yield Warning(code=code, message=text.format(count=count, noun=noun), evidence=found)
+            stated = row.expected and code == "random_outputs"
+            message = (EXPECTED if stated else text).format(count=count, noun=row.noun)
+            severity: Severity = "note" if stated else SEVERITY[code]
+            yield Warning(code=code, severity=severity, message=message, evidence=found)
 
 
 def _changes(evidence: Sequence[Evidence], code: ProbedCode) -> list[float]:
@@ -302,6 +314,8 @@ def _of_run(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Warn
             f"the attack ran in {row.screening} first, and again on what that had left: the worst case of two"
             " runs may be lower than that of one"
         )
+        if row.screening == "bfloat16_gradients":
+            message = "the attack's gradients were in bfloat16: in float32 it may find a few more, or fewer"
         yield Warning(code="screened", message=message, evidence={"screening": row.screening})
     reduced = [shard["reduced_batch"] for shard in evidence if shard.get("reduced_batch")]
     if reduced:

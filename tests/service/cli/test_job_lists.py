@@ -31,6 +31,22 @@ def test_names_become_ids_wherever_a_job_is_named() -> None:
     assert done["evaluations"][1] == spec["evaluations"][1], "only a field called job names one"
 
 
+def test_names_in_a_list_of_jobs_become_ids_too() -> None:
+    attack = {"name": "transfer", "params": {"job": "@tiny", "others": ["@other", "01xyz"]}}
+    spec = {"name": "attacked", "kind": "evaluate", "evaluations": [attack]}
+    names = {"tiny": "01abc", "other": "01def"}
+    (done,) = job_lists.resolved([spec], names)
+    assert done["evaluations"][0]["params"] == {"job": "01abc", "others": ["01def", "01xyz"]}
+    trained = [TRAIN, {**TRAIN, "name": "other"}]
+    assert job_lists.referred(read(*trained, spec)) == {"tiny", "other"}
+    attack["params"]["others"] = ["@othr"]  # type: ignore[index]
+    with pytest.raises(InvalidSpec) as caught:
+        read(*trained, spec)
+    (problem,) = caught.value.envelope().error.details
+    assert problem.nearest == "@other"
+    assert "others" in str(problem.loc)
+
+
 def test_an_id_stays_an_id() -> None:
     spec = {**ATTACK, "model": {"name": "vit", "weights": {"job": "01jd3q0x5v8f7m2n9k4t6w1z0y"}}}
     (job,) = read(spec)

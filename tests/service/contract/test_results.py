@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from assay.service.catalog.catalog import load
-from assay.service.contract.results import ROW_PROTOCOLS, Warning, row_protocol
+from assay.service.contract.results import Warning
+from assay.service.contract.row_protocols import ROW_PROTOCOLS, row_protocol
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY
 
 IMAGES = {"classification", "segmentation", "anomaly_detection", "stored_corruptions"}

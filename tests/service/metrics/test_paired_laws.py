@@ -69,10 +69,18 @@ def attacked(worse: bool) -> Rows:
         correct=right(0.1 if worse else 0.6),
         clean_correct=right(0.95),
         correct8=right(0.15 if worse else 0.65),
+        hit=[not one for one in right(0.3 if worse else 0.8)],
         queries=[round(100 + 40 * rank - 60 * shift) for rank in OTHER],
         linf=[0.05 + 0.02 * rank - 0.03 * shift for rank in OTHER],
         l2=[2 + rank - shift for rank in OTHER],
     )
+
+
+def drawn(worse: bool) -> Rows:
+    """An attack on a model that answers at random."""
+    ranks, lowest = (OTHER, (0.0, 0.55)) if worse else (RANKS, (0.4, 0.75))
+    columns = [[low + 0.2 * rank for rank in ranks] for low in lowest]
+    return attacked(worse) | dict(zip(("expected", "clean_expected"), columns, strict=True))
 
 
 def anomalous(worse: bool) -> Rows:
@@ -187,6 +195,15 @@ def texts(worse: bool) -> Rows:
     )  # fmt: skip
 
 
+def drawn_texts(worse: bool) -> Rows:
+    """An attack on a model that answers at random."""
+    before = [(0.45 if worse else 0.8) + 0.1 * rank for rank in (OTHER if worse else RANKS)]
+    after = [(0.05 if worse else 0.45) + 0.3 * rank for rank in (OTHER if worse else RANKS)]
+    pairs = zip(before, after, strict=True)
+    status = ["skipped" if was <= 0.5 else "succeeded" if now <= 0.5 else "failed" for was, now in pairs]
+    return texts(worse) | {"status": status, "expected": after, "clean_expected": before}
+
+
 def layered(low: float, worse: bool, by: float = 0.3) -> list[list[float]]:
     return [[low + 0.2 * rank + by * worse, low + 0.1 * rank + by * worse] for rank in RANKS]
 
@@ -234,6 +251,7 @@ LAYERS = {"layers": [0, 1]}
 CASES = [
     Case("classification", classified),
     Case("attack", attacked),
+    Case("attack", drawn),
     Case("anomaly", anomalous),
     Case("calibration", calibrated, {"ece_bins": 5, "rms_bin_size": 10, "rms_bins": "all"}),
     Case("corrupted_classification", corrupted, FULL, baseline=dict.fromkeys(FIFTEEN, 0.8)),
@@ -248,6 +266,7 @@ CASES = [
     Case("regression", regressed),
     Case("returns", played),
     Case("text_attack", texts),
+    Case("text_attack", drawn_texts),
     Case("attention_spectrum", spectrum, evidence=LAYERS),
     Case("eigenvector_check", eigenvectors, evidence=LAYERS),
     Case("head_distance", heads, evidence=LAYERS),

@@ -9,6 +9,7 @@ import pytest
 from assay.service.contract.results import (
     Bracket,
     Breakdown,
+    CurveBreakdown,
     EvaluationResult,
     Metric,
     Reference,
@@ -70,6 +71,10 @@ def whole_results(shift: float = 0.0) -> Results:
         for name in ("fog", "frost")
         for severity in (1, 3, 5)
     ]
+    steps = [
+        CurveBreakdown(norm="L2", epsilon=epsilon, metrics={"curve_top1": metric(0.95 - epsilon - shift)})
+        for epsilon in (0.0, 0.1, 0.4, 0.8)
+    ]
     evaluations = [
         row("clean", 0.95 - shift),
         row("pgd", 0.7 - shift, params={"epsilon": "2/255", "norm": "Linf"}, reference=published),
@@ -81,6 +86,7 @@ def whole_results(shift: float = 0.0) -> Results:
             breakdown=[stage("apgd_ce", 0.65 - shift, 190, 60), stage("square", 0.6 - shift, 130, 10)],
         ),
         row("corruptions", 0.6 - shift, breakdown=cells),
+        row("fmn", 0.0, params={"norm": "L2"}, breakdown=steps),
     ]
     bounds = [
         Bracket(

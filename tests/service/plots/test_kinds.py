@@ -14,7 +14,7 @@ from assay.service.contract.results import EvaluationResult, Results
 from assay.service.plots.kinds import KINDS, LabelledResults, plots_of
 from assay.service.plots.theme import INK, MAX_LABEL, PALETTES, SHAPES, themed, unique_labels
 
-OF_SEVERAL = ("cost", "curve", "heatmap", "stages", "tradeoff", "training")
+OF_SEVERAL = ("cost", "curve", "heatmap", "security_curve", "stages", "tradeoff", "training")
 ODD_NAMES = (
     "<script>alert(1)</script>",
     "x" * 10_000,
@@ -73,6 +73,24 @@ def test_without_what_it_needs_there_is_no_plot(job: LabelledResults, kind: str)
     assert KINDS[kind].build([only(job.results)]) is None
     assert KINDS[kind].needs
     assert plots_of([]) == {}
+
+
+def test_a_security_curve_is_a_staircase_with_its_median_in_words(job: LabelledResults) -> None:
+    (row,) = [one for one in job.results.evaluations if one.name == "fmn"]
+    median = {"median_distance": row.metrics["top1"].model_copy(update={"value": 0.25})}
+    known = row.model_copy(update={"metrics": median | row.metrics})
+    spec = KINDS["security_curve"].build([only(job.results, known)])
+    assert spec is not None
+    assert [(point["x"], point["value"]) for point in spec["data"]["values"]] == [
+        (0.0, 0.95), (0.1, pytest.approx(0.85)), (0.4, pytest.approx(0.55)), (0.8, pytest.approx(0.15))
+    ]  # fmt: skip
+    assert "fmn, L2: median 0.25" in spec["description"]
+    marks = [layer["mark"] for layer in spec["layer"]]
+    assert all(mark["interpolate"] == "step-after" for mark in marks if mark["type"] in ("line", "area"))
+    endless = {"median_distance": row.metrics["top1"].model_copy(update={"value": None})}
+    spec = KINDS["security_curve"].build([only(job.results, row.model_copy(update={"metrics": endless}))])
+    assert spec is not None
+    assert "median above all distances found" in spec["description"]
 
 
 def test_a_curve_begins_with_the_accuracy_without_an_attack(job: LabelledResults) -> None:

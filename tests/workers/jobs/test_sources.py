@@ -10,6 +10,7 @@ import pytest
 import safetensors.torch
 
 from assay.workers.jobs import evaluate, plan
+from assay.workers.jobs import session as module
 from assay.workers.jobs.failures import BadWeights
 from assay.workers.jobs.session import Session
 
@@ -60,6 +61,38 @@ def test_the_plan_records_each_model_once_and_shards_take_these(spec: dict[str, 
     answers = [shard(asked, made, index) for index in (1, 2, 3)]
     losses = [answer["columns"]["loss"] for answer in answers]
     assert losses[0] == losses[2] != losses[1]
+
+
+def test_several_models_of_one_attack_are_loaded_once_for_all_shards(
+    spec: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one, _), (two, _) = (trained(tmp_path, spec, name, seed) for name, seed in (("a", 1), ("b", 2)))
+    asked = request(spec, "a", a=one, b=two)
+    asked["spec"]["evaluations"][1]["params"]["others"] = ["b"]
+    made = planned(asked)
+    assert sorted(made["sources"]) == ["a", "b"]
+    session, loads = Session(), []
+    load = module._load
+
+    def counted(*given: Any, **named: Any) -> Any:
+        loads.append(given[3])
+        return load(*given, **named)
+
+    monkeypatch.setattr(module, "_load", counted)
+    answers = [
+        evaluate.run(
+            asked | {"plan": made, "evaluation": 1, "start": start, "stop": start + N // 2},
+            session,
+            lambda _: None,
+        )
+        for start in (0, N // 2)
+    ]
+    # The evaluated model has random weights; the two others come from files.
+    assert sorted(str(path) for path in loads if path is not None) == sorted([one["weights"], two["weights"]])
+    together = [loss for answer in answers for loss in answer["columns"]["loss"]]
+    alone = asked | {"spec": copy.deepcopy(asked["spec"])}
+    alone["spec"]["evaluations"][1]["params"].pop("others")
+    assert together != shard(alone, planned(alone))["columns"]["loss"]
 
 
 def test_a_plan_without_attacks_from_other_models_records_none(spec: dict[str, Any]) -> None:

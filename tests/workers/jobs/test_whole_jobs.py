@@ -95,7 +95,11 @@ class Bench:
 
     def _with_job(self, item: Mapping[str, Any], trained: Mapping[str, str]) -> dict[str, Any]:
         params = dict(item.get("params", {}))
-        return {**item, "params": params | ({"job": trained[params["job"]]} if "job" in params else {})}
+        if "job" in params:
+            params["job"] = trained[params["job"]]
+        if "others" in params:
+            params["others"] = [trained[name] for name in params["others"]]
+        return {**item, "params": params}
 
     def _spec(self, evaluations: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
         spec = evaluate_spec() | {"data": {"name": "digits", "params": {}}, **changes}
@@ -263,6 +267,40 @@ def test_a_model_that_rolls_dice_rolls_the_same_again(bench: Bench) -> None:
     assert outcomes(attack, shard_seconds=1e-9) == parts != first
 
 
+def test_random_models_have_expected_accuracies(bench: Bench) -> None:
+    """Those of the final draws, in the results, by stage, in the CSV and in the words of the warning."""
+    torch.manual_seed(0)
+    averaged = {"epsilon": EPSILON, "steps": 4, "eot": 3, "model_draws": 20}
+    results = bench.run(
+        Dice(),
+        {"name": "pgd", "params": averaged},
+        {"name": "pgd", "params": averaged | {"judgement": "single_draw"}},
+        {"name": "autoattack", "params": {"epsilon": EPSILON, "version": "rand", "model_draws": 10}},
+        limit=20,
+    )
+    expected, single, ensemble = results.evaluations
+    assert list(expected.metrics)[:2] == ["expected_top1", "clean_expected_top1"]
+    assert "top1" not in expected.metrics
+    table = bench.table(0, "pgd")
+    share = [float(row["expected"]) for row in table]
+    metric = expected.metrics["expected_top1"]
+    assert metric.value == pytest.approx(sum(share) / len(share))
+    assert metric.ci_low is not None
+    assert metric.unit == "proportion"
+    assert all(round(20 * one) == pytest.approx(20 * one) for one in share)
+    assert next(iter(single.metrics)) == "top1"
+    said = {row.name + row.params["judgement"]: warning for row in results.evaluations
+            for warning in row.warnings if warning.code == "random_outputs"}  # fmt: skip
+    assert said["pgdexpected"].severity == "note"
+    assert "those to expect over its draws" in said["pgdexpected"].message
+    assert said["pgdsingle_draw"].severity == "caution"
+    assert "those of single draws" in said["pgdsingle_draw"].message
+    stages = [part for part in ensemble.breakdown if isinstance(part, StageBreakdown)]
+    assert [part.stage for part in stages] == ["apgd_ce", "apgd_dlr"]
+    assert stages[-1].metrics["expected_top1"].value == ensemble.metrics["expected_top1"].value
+    assert "unverified" not in codes(expected)
+
+
 def test_a_model_that_looks_at_its_neighbours_is_noticed(bench: Bench) -> None:
     results = bench.run(Neighbours(), {"name": "clean"})
     assert "batch_dependent" in codes(results.evaluations[0])
@@ -387,6 +425,28 @@ def test_screening_is_labelled_and_never_raises_accuracy(bench: Bench) -> None:
     assert screened.metrics["top1"].value <= plain.metrics["top1"].value
     assert "screened" in codes(screened)
     assert "screened" not in codes(plain)
+    mixed = bench.run(Plain(), pgd, execution={"screening": "bfloat16_gradients"}).evaluations[0]
+    (said,) = [warning for warning in mixed.warnings if warning.code == "screened"]
+    assert "gradients were in bfloat16" in said.message
+    assert mixed.metrics["top1"].value == pytest.approx(plain.metrics["top1"].value, abs=0.02)
+
+
+def test_several_models_and_gradients_of_another_reach_the_attack(bench: Bench) -> None:
+    """Of an ensemble, and of BPDA against a model that rounds its gradients away."""
+    both = {"epsilon": EPSILON, "job": "twin", "others": ["other twin"], "steps": 10}
+    borrowed = {"epsilon": EPSILON, "job": "twin", "steps": 20}
+    results = bench.run(
+        Masked(),
+        {"name": "transfer", "params": both},
+        {"name": "bpda", "params": borrowed},
+        {"name": "pgd", "params": {"epsilon": EPSILON, "steps": 20}},
+        others={"twin": Plain(), "other twin": Plain("blind-twin")},
+    )
+    transferred, bpda, direct = results.evaluations
+    assert bpda.metrics["top1"].value < transferred.metrics["top1"].value < direct.metrics["top1"].value
+    assert "zero_gradient" in codes(direct)
+    assert "zero_gradient" not in codes(bpda)
+    assert results.provenance is not None
 
 
 def test_a_transfer_attack_uses_the_other_model(bench: Bench) -> None:
