@@ -20,11 +20,11 @@ import torch
 from torch import Tensor, nn
 
 import assay.attacks.adversarial
-from assay.attacks.adversarial.transfer import Transfer
 from assay.attacks.kernel import Attack
 from assay.attacks.randomness import Randomness
 from assay.attacks.threat import sizes
 from assay.service.catalog.catalog import load
+from assay.workers.evaluation.engine.attacks import WithOtherModel
 from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel, classify
 from assay.workers.jobs.library_backends import draws_for_a_batch
 from tests.support import networks
@@ -33,14 +33,21 @@ from tests.support.components import foreign_modules
 N = networks.REGULARISED_FROM
 IDS = [f"digit-{number:04d}" for number in range(N)]
 # An epsilon that matters to 8 x 8 digits, for attacks that have one.
-EPSILON = {"Linf": 0.1, "L2": 0.8, "L1": 6.0}
+EPSILON = {"Linf": 0.1, "L2": 0.8, "L1": 6.0, "L0": 20.0}
 # What verification adds to an attack's passes: the image, and the image rounded to 8 bits.
 VERIFICATION_PASSES = 2
 # Attacks that may break no example here.
-WEAK = ("transfer", "uniform_noise")
+WEAK = ("transfer", "bpda", "uniform_noise")
 # Cheaper parameters for attacks whose defaults take thousands of passes.
 QUICK: dict[str, dict[str, Any]] = {
     "carlini_wagner": {"iterations": 10, "searches": 2, "learning_rate": 0.05},
+    "ddn": {"steps": 20},
+    "hop_skip_jump": {"queries": 150, "samples": 10},
+    "sparse_rs": {"pixels": 6, "queries": 100},
+    "adversarial_patch": {"size": 3, "steps": 10, "step_size": 0.2, "restarts": 2},
+    "spatial": {"rotations": 5, "shifts": 3},
+    "fmn": {"steps": 20},
+    "sigma_zero": {"steps": 40},
     "apgd_ce": {"steps": 10},
     "apgd_dlr": {"steps": 10},
     "apgd_t": {"steps": 8, "targets": 3},
@@ -52,6 +59,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "apgd": {"steps": 10},
     "assay_fast": {"steps": 4, "queries": 20, "check_share": 0.5},
     "transfer": {"job": "another", "steps": 10},
+    "bpda": {"job": "another", "steps": 10},
 }
 
 
@@ -86,6 +94,7 @@ def value_of(expression: str, params: dict[str, Any], protocol: str = "pixel") -
         "params": SimpleNamespace(**params),
         "data": SimpleNamespace(classes=10, tasks=["classification"]),
         "job": SimpleNamespace(protocol=protocol),
+        "model": SimpleNamespace(image_size=8),
     }
     return eval(expression, {"__builtins__": {"min": min, "max": max, "len": len, "abs": abs}}, names)
 
@@ -177,7 +186,7 @@ def usual(network: Network, digits: tuple[Tensor, Tensor]) -> Callable[..., Any]
 
 def make(module: ModuleType, name: str, params: dict[str, Any]) -> Attack:
     attack: Attack = getattr(module, name)(**params)
-    return attack.on(Surrogate()) if isinstance(attack, Transfer) else attack
+    return attack.on([Surrogate()]) if isinstance(attack, WithOtherModel) else attack
 
 
 class Surrogate(nn.Module):

@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.attacks.kernel import differentiate
+from assay.attacks.passes import differentiate
 from assay.attacks.threat import sizes
 from assay.models.layers.series_model import SeriesModel
 from assay.models.series_transformer import series_transformer
@@ -230,3 +230,18 @@ def test_no_gradient_reaches_padding_or_steps() -> None:
     assert not gradient[:, -1].any()
     assert not gradient[:, :-1].masked_select(absent).any()
     assert gradient[:, :-1].masked_select(~absent).abs().min() > 0
+
+
+@pytest.mark.parametrize("attack", ["fgsm", "pgd", "apgd_ce"])
+def test_expected_accuracy_of_series(attack: str) -> None:
+    """A model that is not random is right in all draws or in none, under the same attack."""
+    params = {"norm": "Linf", "epsilon": EPSILON["Linf"], **QUICK.get(attack, {})}
+    drawn = {"eot": 2, "model_draws": 3}
+    found: Any = attack_evaluation(catalog.build("attack", attack, params | drawn)(), "series").measure(
+        shard()
+    )
+    once = attacked(attack, "Linf", shard())
+    assert torch.equal(found.expected, once.correct.double())
+    assert found.clean_expected.eq(1).all()
+    moved = found.adversarial - standardised(shard())
+    assert float(sizes(moved, "Linf").max()) <= EPSILON["Linf"] + 1e-12

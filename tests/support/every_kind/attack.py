@@ -9,7 +9,8 @@ import torch
 from annotated_types import Interval
 
 from assay.attacks.adversarial.kernels.targeting import Goal
-from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, begin, evaluate, record
+from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, begin, record
+from assay.attacks.passes import evaluate
 from assay.attacks.threat import Ball, Fraction, as_column, clip_to
 
 __all__ = ["downhill"]
