@@ -5,12 +5,12 @@ Athalye, Carlini and Wagner 2018, "Obfuscated Gradients Give a False Sense of Se
 without it.
 
     forward    f(x), the evaluated model, which alone decides what is broken
-    backward   the Jacobian of g at x, the model of `job`
+    backward   the Jacobian of g at x, the model that `job` names
     loss and steps as in `pgd`: x' = clip(x0 + P(x + s sign(J_g(x)^T dL/df(x)) - x0))
 
-g is a training job with as many classes and channels and the same image size: the defended model without its
-defence, or a copy that was trained to answer alike. Each gradient takes a pass of both models, which count as
-one. In a job with the protocol `paper` it runs as `pixel`.
+g has as many classes and channels and takes images of the same size: the defended model without its defence,
+or a copy that was trained to answer alike. It comes from a training job or an upload. A gradient takes a
+forward pass of both models. In a job with the protocol `paper` it runs as `pixel`.
 
 Use it against defences that round, quantise or otherwise cut gradients: where `pgd` has the warning
 `zero_gradient`, or `square` breaks more than it.
@@ -40,7 +40,7 @@ TABLE = "attack"
 PAPER = "Athalye et al. 2018, Obfuscated Gradients Give a False Sense of Security"
 # Judged by the worst case within [0, 1], under any protocol of the job.
 PROTOCOLS = ("pixel",)
-PASSES = ("params.restarts * (params.steps + 1) + 1", "params.restarts * params.steps")
+PASSES = ("params.restarts * (2 * params.steps + 1) + 1", "params.restarts * params.steps")
 RULES = (
     ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
     ("params.loss != 'dlr' or data.classes >= 3", "the DLR loss needs at least 3 classes"),
@@ -60,8 +60,8 @@ def bpda(
     """PGD on the evaluated model with another model's gradients.
 
     Args:
-        job: Id of the training job of the model that gives the gradients, with as many classes and channels
-            and the same image size; an unfinished one is waited for.
+        job: The model that gives the gradients: id of its training job, or checkpoint:NAME of an upload. It
+            has as many classes and channels and the same image size; an unfinished job is waited for.
         epsilon: Radius of the ball, in pixel units.
         norm: Norm of the ball and of the steps.
         steps: Gradient steps in each restart.
@@ -88,7 +88,7 @@ class Bpda:
     """PGD whose model has the gradients of another.
 
     Attributes:
-        jobs: Id of the other model's training job.
+        jobs: What names the other model: the id of its training job, or an upload.
         inner: PGD.
         source: The other model; set later, by `on`.
     """
@@ -117,7 +117,7 @@ class Bpda:
         """A step of PGD."""
         source = self.source
         if source is None:
-            raise ValueError(f"the model of job {self.jobs[0]} is missing")
+            raise ValueError(f"the model of {self.jobs[0]} is missing")
 
         def mixed(points: Tensor) -> Tensor:
             if not (torch.is_grad_enabled() and points.requires_grad):
@@ -126,4 +126,6 @@ class Bpda:
                 values = model(points.detach())
             return cast(Tensor, StraightThrough.apply(source(points), values))
 
+        gradients = state["backward"].clone()
         self.inner.step(setting, in_parts_of(model, mixed), state)
+        state["forward"] = state["forward"] + state["backward"] - gradients

@@ -4,7 +4,7 @@ Papernot et al. 2016, "Transferability in Machine Learning"; Carlini et al. 2019
 Robustness", section 4.3: a transfer attack that breaks more than a direct one shows masked gradients.
 
     x' = attack(surrogate, x),    accuracy of the evaluated model on x'
-    several surrogates: one model with the mean of their logits, or the logarithm of their mean probabilities
+    several surrogates: the mean of their logits, of their probabilities or of their losses is attacked
                         Dong et al. 2018, "Boosting Adversarial Attacks with Momentum", section 3.3
 
 The other models are attacked as in the `paper` protocol, but within [0, 1]: all steps, without early exit,
@@ -41,10 +41,11 @@ TABLE = "attack"
 PAPER = "Papernot et al. 2016, Transferability in Machine Learning"
 # Judged by the worst case within [0, 1], under any protocol of the job.
 PROTOCOLS = ("pixel",)
-# A pass of several surrogates counts as one.
+# Two of the evaluated model; the others' are counted for each of them.
 PASSES = (
-    "params.restarts * (params.steps + 1) + 3 + (params.attack == 'mi_fgsm') * params.steps * params.scales",
-    "params.restarts * params.steps * params.scales",
+    "2 + (1 + len(params.others)) * (1 + params.restarts * (params.steps + 1)"
+    " + (params.attack == 'mi_fgsm') * params.steps * params.scales)",
+    "(1 + len(params.others)) * params.restarts * params.steps * params.scales",
 )
 RULES = (
     ("params.norm != 'Linf' or params.epsilon <= 1", "epsilon is at most 1 in Linf: pixels lie in [0, 1]"),
@@ -58,7 +59,7 @@ RULES = (
     ),
 )
 
-Fusion = Literal["logits", "probabilities"]
+Fusion = Literal["logits", "probabilities", "losses"]
 
 
 def transfer(
@@ -79,9 +80,9 @@ def transfer(
     """Adversarial examples of other models.
 
     Args:
-        job: Id of the training job that the other model comes from, with as many classes and channels and the
-            same image size; an unfinished one is waited for.
-        others: Ids of further training jobs: all models are attacked together.
+        job: The other model: id of its training job, or checkpoint:NAME of an upload. It has as many classes
+            and channels and the same image size; an unfinished job is waited for.
+        others: Further models, named likewise: all are attacked together.
         fusion: What is averaged over several models.
         epsilon: Radius of the ball, in pixel units.
         norm: Norm of the ball.
@@ -123,7 +124,7 @@ class Transfer:
     """The attack as a kernel whose one step is one whole attack on the other models.
 
     Attributes:
-        jobs: Ids of the other models' training jobs.
+        jobs: What names the other models: ids of training jobs, or uploads.
         inner: The attack on them.
         fusion: What is averaged over several models.
         source: These models as one; set later, by `on`.
@@ -156,7 +157,7 @@ class Transfer:
         attacked = self._attacked(setting, state)
         state["adversarial"] = attacked["best"]
         for key in ("forward", "backward"):
-            state[key] = state[key] + attacked[key]
+            state[key] = state[key] + attacked[key] * len(self.jobs)
         for key in ("seen_gradient", "zero_gradient", "nonfinite_gradient"):
             state[key] = state[key] | attacked[key]
         logits, values = ask(model, state, Goal().objective(state["goal"]))
@@ -165,7 +166,7 @@ class Transfer:
 
     def _attacked(self, setting: Setting, state: State) -> State:
         if self.source is None:
-            raise ValueError(f"the model of job {self.jobs[0]} is missing")
+            raise ValueError(f"the model of {self.jobs[0]} is missing")
         images: Tensor = state["images"]
         logits = self.source(images)
         there = Setting(setting.ids, setting.randomness, box=PIXELS, final_iterate=True)
@@ -179,6 +180,9 @@ class Transfer:
 def fused(sources: Sequence[Forward], fusion: Fusion) -> Forward:
     """One model out of several: their mean logits, or the logarithm of their mean probabilities.
 
+    Of `losses` the cross-entropy of each class is the mean over the models. These are logarithms of numbers
+    whose sum is at most 1, since a geometric mean is; the rest is the probability of one class more, K.
+
     Raises:
         ValueError: There is no model.
     """
@@ -191,6 +195,10 @@ def fused(sources: Sequence[Forward], fusion: Fusion) -> Forward:
         logits = torch.stack([source(images) for source in sources])
         if fusion == "logits":
             return logits.mean(0)
-        return logits.log_softmax(2).logsumexp(0) - torch.tensor(len(sources)).log().to(logits)
+        if fusion == "probabilities":
+            return logits.log_softmax(2).logsumexp(0) - torch.tensor(len(sources)).log().to(logits)
+        mean = logits.log_softmax(2).mean(0)
+        rest = (1 - mean.exp().sum(1, keepdim=True)).clamp(min=torch.finfo(mean.dtype).tiny).log()
+        return torch.cat([mean, rest], 1)
 
     return in_parts_of(sources[0], together)

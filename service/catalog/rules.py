@@ -3,7 +3,8 @@
 A rule is data, not code: it is parsed, every node is checked against a list of allowed kinds, and then it
 is computed node by node. `eval` is never used. Names are `model.x`, `data.x` and `params.x`;
 allowed are constants, lists, arithmetic without powers, comparisons, `in`, `is None`, `and`, `or`, `not`
-and the calls min, max, len, abs and ascending (of a list: each value is more than the one before it).
+and the calls min, max, len (0 for null), abs and ascending (of a list: each value is more than the one
+before it).
 `job.protocol` is the protocol of an evaluation job, and `part.backbone_width` is the fact `width` of the
 component named by the parameter `backbone`; in recipes and evaluations, by the model's parameter.
 """
@@ -61,10 +62,14 @@ def _ascending(values: Any) -> bool:
     return all(first < second for first, second in itertools.pairwise(values))
 
 
+def _length(values: Any) -> int:
+    return 0 if values is None else len(values)
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "min": min,
     "max": max,
-    "len": len,
+    "len": _length,
     "abs": abs,
     "ascending": _ascending,
 }

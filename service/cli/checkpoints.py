@@ -85,6 +85,7 @@ def _text(found: Checkpoint) -> str:
     if found.program is not None:
         size, dtypes = found.program.image_size, ", ".join(found.program.dtypes)
         draws = "; it draws random numbers" if found.program.random else ""
+        draws += "" if found.program.gradients else "; it has no gradients"
         channels = f"{found.classes} classes, {found.channels} channels"
         lines.append(f"program {channels}, {size} x {size} pixels; runs in {dtypes}{draws}")
     elif found.classes is not None and found.layout != PROGRAM_LAYOUT:

@@ -47,11 +47,13 @@ class ProgramFacts(Answer):
         image_size: height and width of its images, in pixels.
         dtypes: the values of `execution.dtype` that it supports.
         random: whether its forward pass draws random numbers.
+        gradients: whether its logits have gradients by the pixels that are not all zero.
     """
 
     image_size: int
     dtypes: list[str]
     random: bool
+    gradients: bool = True
 
 
 class Verdict(Faults):

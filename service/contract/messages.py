@@ -26,9 +26,12 @@ from assay.service.contract.stored_specs import CheckJobSpec, EvaluateJobSpec, T
 
 
 class ModelSource(TypedDict):
-    """The training job of another model that an evaluation uses, and the path of its weights."""
+    """Another model that an evaluation uses, and the path of its weights.
 
-    spec: TrainJobSpec
+    `spec` is that of its training job, or for an uploaded one this job's with the other model in it.
+    """
+
+    spec: TrainJobSpec | EvaluateJobSpec
     weights: str
 
 
@@ -37,8 +40,8 @@ class RequestBase(TypedDict):
 
     `evaluation`, `start` and `stop` are the claim's range (0 but for evaluate shards), `folder` is the job's,
     `weights` the path of the weights that the model starts from, None where they come from no file.
-    `sources` are other models by job id, `cores` the processor cores that the shard may use. `ticket` numbers
-    the requests to one evaluator.
+    `sources` are other models as parameters name them, `cores` the processor cores that the shard may use.
+    `ticket` numbers the requests to one evaluator.
     """
 
     job: str

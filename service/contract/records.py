@@ -28,7 +28,7 @@ class AssumedNormalization(ChannelStatistics):
 
 
 class ForeignModel(TypedDict):
-    """The model of another job that an attack used, and the sha256 of its weights' content."""
+    """Another model, of a job or an upload, that an attack used, and the sha256 of its weights' content."""
 
     model: ComponentReference
     weights_sha256: str
@@ -83,9 +83,10 @@ class Plan(TypedDict):
     `batch_size` is in examples, `forward_flops` the operations of one example's forward pass, `image_size` in
     pixels (of text in tokens). `estimated_seconds` is the computing of all evaluations at the speed measured
     by the plan shard, `deadline_seconds` the time that the job gets where its user gave no timeout; those of
-    earlier versions lack both. `data_sha256` is keyed by `results.data_label`, `sources` by job id. The plan
-    of a training lacks `image_size`, `forward_flops` and `assumed_normalization`. `example_bytes`, of
-    evaluations, is what the model keeps of one example for its backward pass; `parameters` are its weights.
+    earlier versions lack both. `data_sha256` is keyed by `results.data_label`, `sources` by what names them.
+    The plan of a training lacks `image_size`, `forward_flops` and `assumed_normalization`. `example_bytes`,
+    of evaluations, is what the model keeps of one example for its backward pass; `parameters` are its
+    weights.
     """
 
     device: str
@@ -324,11 +325,12 @@ class WrongShapeRecord(TypedDict):
 
 
 class ProgramRecord(TypedDict):
-    """Facts about an exported program; `image_size` is in pixels."""
+    """Facts about an exported program; `image_size` is in pixels. Programs without `gradients` have them."""
 
     image_size: int
     dtypes: list[str]
     random: bool
+    gradients: NotRequired[bool]
 
 
 class VerdictRecord(TypedDict, total=False):

@@ -258,7 +258,7 @@ def data_label(data: Mapping[str, Any]) -> str:
 
 
 class Source(Answer):
-    """Another job's model that evaluations used: {"name", "params"}, and the hash of its weights' content."""
+    """Another model that evaluations used: {"name", "params"}, and the hash of its weights' content."""
 
     model: dict[str, Any]
     weights_sha256: str
@@ -267,7 +267,8 @@ class Source(Answer):
 class Provenance(Answer):
     """Everything needed to repeat the numbers.
 
-    `data_sha256` is keyed by `data_label`, `sources` by the id of the job that the model comes from.
+    `data_sha256` is keyed by `data_label`, `sources` by the id of the job that the model comes from, or
+    by `checkpoint:NAME@SHA256` of the upload.
     """
 
     spec: dict[str, Any]

@@ -159,15 +159,15 @@ class Checkpoints:
             record(connection, by, "checkpoint.delete", name, detail={"sha256": found.sha256})
         return job_id
 
-    def needed_by(self, job_id: str) -> str | None:
-        """The id of the job whose folder has the checkpoint that a job loads; None when deleted."""
+    def needed_by(self, job_id: str) -> dict[str, CheckpointRow]:
+        """The checkpoints that a job loads, by name; those that were deleted are missing."""
         needed = (
-            select(checkpoints.c.job_id)
+            _selected()
             .join(dependencies, dependencies.c.depends_on == checkpoints.c.job_id)
             .where(dependencies.c.job_id == job_id)
         )
         with self._database.reading() as connection:
-            return connection.execute(needed).scalar()
+            return {row.name: _row(row) for row in connection.execute(needed)}
 
     def checked(self, claim: Claim, verdict: VerdictRecord, error: str | None) -> bool:
         """Ends a check: the checkpoint is ready or rejected, and its dependents go on or fail.

@@ -143,6 +143,12 @@ class CheckpointRow:
         return {name: count for name, count in known.items() if count is not None}
 
     @property
+    def gradients(self) -> bool:
+        """Whether it has gradients by its inputs, as far as known."""
+        program = (self.verdict or {}).get("program")
+        return program is None or program.get("gradients", True)
+
+    @property
     def dtypes(self) -> list[str] | None:
         """Allowed values of `execution.dtype` for an exported program; None where unknown."""
         program = (self.verdict or {}).get("program")

@@ -109,8 +109,12 @@ class _Part:
             raise unknown_job(job_id)
 
     def _check_sources(self, required: Sequence[Dependency]) -> None:
-        """Raises InvalidSpec where weights are those of a job that the caller does not see."""
-        unseen = {job_id for job_id in {dependency.job for dependency in required} if not self._sees(job_id)}
+        """Raises InvalidSpec where weights are those of a job that the caller does not see.
+
+        Checkpoints are found by name among those of the caller's tenant alone, when the job is added.
+        """
+        trained = {dependency.job for dependency in required if dependency.checkpoint is None}
+        unseen = {job_id for job_id in trained if not self._sees(job_id)}
         if unseen:
             raise missing_dependency(
                 [(dependency, "there is no such job") for dependency in required if dependency.job in unseen]

@@ -13,6 +13,7 @@ from assay.service.contract.corruption_cells import TASK
 from assay.service.contract.problems import Loc, Problems, nearest
 from assay.service.contract.row_protocols import row_protocol
 from assay.service.contract.stored_specs import ComponentReference, Params
+from assay.service.submission.weights import NO_GRADIENTS
 
 # The shape of a model's logits and input: where these differ, the weights do not fit.
 COMPARED_FACTS = ("classes", "channels")
@@ -92,24 +93,29 @@ def check_fit(data: Checked | None, model: MadeFor, problems: Problems, loc: Loc
 
 
 def misfits(
-    theirs: ComponentReference, their_facts: Mapping[str, Any], data: Checked | None, ours: MadeFor
+    theirs: ComponentReference,
+    their_facts: Mapping[str, Any],
+    data: Checked | None,
+    ours: MadeFor,
+    whose: str = "job",
 ) -> Iterator[tuple[str, str]]:
-    """Mismatches of another job's model with this one, and the right values.
+    """Mismatches of another model with this one, and the right values.
 
     Args:
         theirs: {"name", "params"} of the other model.
-        their_facts: Facts of the data set that it was trained on.
+        their_facts: Facts of the data set that it was trained on, or of the file of its weights.
         data: The data that both run on, None where unknown.
         ours: The data and sizes that this job's model is made for.
+        whose: What the other model belongs to, for messages.
     """
     facts = data.component.facts_for(data.params) if data is not None else {}
     for fact in COMPARED_FACTS:
         trained, needed = _of_model(their_facts, fact), _of_model(facts, fact)
         if needed is not None and trained is not None and needed != trained:
-            yield f"this job's model is made for {trained} {fact}", f"{needed} {fact}"
-    size = theirs["params"].get("image_size")
+            yield f"this {whose}'s model is made for {trained} {fact}", f"{needed} {fact}"
+    size = theirs["params"].get("image_size", their_facts.get("image_size"))
     if size is not None and ours.image_size is not None and size != ours.image_size:
-        yield f"this job's model is for images of {size} pixels", f"images of {ours.image_size} pixels"
+        yield f"this {whose}'s model is for images of {size} pixels", f"images of {ours.image_size} pixels"
 
 
 def check_tasks(
@@ -262,6 +268,22 @@ def check_capabilities(
                 f"{evaluation.name!r} needs {wanted}, which the {part.kind} {part.name!r} does not offer"
             )
             problems.add((*loc, "name"), message, given=evaluation.name, allowed=able)
+
+
+def check_gradients(catalog: Catalog, evaluation: Component, problems: Problems, loc: Loc) -> None:
+    """Report an attack that follows gradients, for a model that has none."""
+
+    def follows(one: Component) -> bool:
+        return one.threat is not None and one.threat.knowledge == "white_box"
+
+    if follows(evaluation):
+        able = [
+            entry.name
+            for entry in catalog.list("attack")
+            if entry.threat is not None and not follows(entry) and _share(entry.tasks, evaluation.tasks)
+        ]
+        message = f"{evaluation.name!r} follows gradients, and {NO_GRADIENTS}"
+        problems.add((*loc, "name"), message, given=evaluation.name, allowed=able)
 
 
 def known_of_model(catalog: Catalog, component: Component, params: Params) -> dict[str, object]:

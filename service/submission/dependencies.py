@@ -1,4 +1,8 @@
-"""Dependencies of a job: the weights that it loads, and the models that its attacks start from."""
+"""Dependencies of a job: the weights that it loads, and the models that its attacks start from.
+
+A parameter of an attack names a training job by its id, or an upload as `checkpoint:NAME`; submission adds
+the hash of its file: `checkpoint:NAME@SHA256`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.errors import NotFound
 from assay.service.contract.problems import Loc
 from assay.service.contract.stored_specs import Spec, evaluations_in
-from assay.service.submission.weights import LOC
+from assay.service.submission.weights import LOC, checkpoint_named
 
 
 @dataclass(frozen=True)
@@ -18,14 +22,17 @@ class Dependency:
     """A field that names a training job, or a checkpoint, as a source of weights.
 
     Attributes:
-        job: Id of that job; of the job that checks it, for a checkpoint.
+        job: Id of that job. For a checkpoint the value of the field, and in the store the id of the job that
+            checks it.
         loc: The field, in a spec whose suites are expanded.
         checkpoint: The name of an uploaded checkpoint; None for a training job.
+        sha256: Of a checkpoint's file, as the field states it.
     """
 
     job: str
     loc: Loc
     checkpoint: str | None = None
+    sha256: str | None = None
 
     @property
     def evaluation(self) -> int | None:
@@ -34,7 +41,9 @@ class Dependency:
 
 
 def dependencies_of(spec: Spec) -> list[Dependency]:
-    """Every field of a valid spec that names another job, in the spec's order.
+    """Every field of a valid spec that names another job, and those of attacks that name a checkpoint.
+
+    They are in the spec's order. The checkpoint of the job's own weights is not among them.
 
     Args:
         spec: With every default filled in.
@@ -49,4 +58,5 @@ def _of_evaluations(spec: Spec) -> Iterator[Dependency]:
         with contextlib.suppress(NotFound):
             component = load().find_evaluation(item["name"])
             for parameter, job in component.jobs(item.get("params", {})):
-                yield Dependency(job, ("evaluations", index, "params", parameter))
+                name, sha256 = checkpoint_named(job) or (None, None)
+                yield Dependency(job, ("evaluations", index, "params", parameter), name, sha256)

@@ -27,6 +27,7 @@ from assay.service.submission.compatibility import (
     check_capabilities,
     check_data_tasks,
     check_fit,
+    check_gradients,
     check_protocol,
     check_tasks,
     data_text,
@@ -48,8 +49,10 @@ from assay.service.submission.weights import (
     FindJob,
     WeightsSource,
     check_exported,
+    check_other_checkpoint,
     check_same_model,
     check_source,
+    checkpoint_named,
     find_source,
 )
 
@@ -135,6 +138,7 @@ class _Validation:
         self.data: Checked | None = None
         self.source: WeightsSource | None = None
         self.protocol: str | None = None
+        self.dtype = "float32"
         self.left_out: list[dict[str, str]] = []
         self.counted: dict[tuple[str, object], int | None] = {}
         self.compared_facts: tuple[str, ...] = COMPARED_FACTS
@@ -145,6 +149,8 @@ class _Validation:
         if shape.get("kind") == "evaluate":
             self.protocol = str(shape.get("protocol", "pixel"))
         check_execution(shape.get("execution"), self.protocol, self.problems)
+        if isinstance(shape.get("execution"), dict):
+            self.dtype = str(shape["execution"].get("dtype", self.dtype))
         if "model" in shape:
             spec["model"] = self._check_model(shape["model"])
             check_exported(shape, self.source, self.problems)
@@ -269,6 +275,8 @@ class _Validation:
             self._check_other_models(checked, data, problems, loc)
             if self.model is not None and self.model.certain:
                 check_capabilities(self.catalog, checked.component, self.model, problems, loc)
+            if self.source is not None and not self.source.gradients:
+                check_gradients(self.catalog, checked.component, problems, loc)
         if checked is not None and data is not None and len(problems) == before:
             check_stored(
                 checked, data, self.data_root, problems, (*loc, "data") if own is not None else ("data",)
@@ -281,9 +289,12 @@ class _Validation:
     def _check_other_models(
         self, checked: Checked, data: Checked | None, problems: Problems, loc: Loc
     ) -> None:
-        """Checks other jobs' models in an evaluation: they must exist or be expected, and fit."""
+        """Checks other models in an evaluation: they must exist or be expected, and fit; pins uploads."""
         for name, given in checked.component.jobs(checked.params):
             where: Loc = (*loc, "params", name)
+            if checkpoint_named(given) is not None:
+                self._check_upload(checked, name, given, data, problems, where)
+                continue
             source = (
                 check_source(given, problems, where, self.find_job) if self.find_job is not None else None
             )
@@ -292,6 +303,24 @@ class _Validation:
             facts = facts_of(self.catalog, source["data"])
             for problem, allowed in misfits(source["model"], facts, data, self._made_for()):
                 problems.add(where, problem, given=given, allowed=f"a training job of a model for {allowed}")
+
+    def _check_upload(
+        self, checked: Checked, name: str, given: str, data: Checked | None, problems: Problems, loc: Loc
+    ) -> None:
+        """Checks an upload that an evaluation names as another model, and writes its hash behind its name."""
+        if self.find_checkpoint is None:
+            return
+        found = check_other_checkpoint(given, self.dtype, problems, loc, self.find_checkpoint)
+        if found is None:
+            return
+        pinned, checkpoint = found
+        for problem, allowed in misfits(
+            checkpoint.model, checkpoint.facts, data, self._made_for(), "checkpoint"
+        ):
+            problems.add(loc, problem, given=given, allowed=f"a model for {allowed}")
+        value = checked.params[name]
+        others = [pinned if one == given else one for one in value] if isinstance(value, list) else pinned
+        checked.params[name] = others
 
     def _made_for(self) -> MadeFor:
         """The data and sizes that the model is made for, as far as known by now."""

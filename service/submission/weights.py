@@ -65,6 +65,10 @@ class CheckpointLike(Protocol):
         """The values of `execution.dtype` that it supports; None where unknown."""
 
     @property
+    def gradients(self) -> bool:
+        """Whether it has gradients by its inputs, as far as known."""
+
+    @property
     def sha256(self) -> str:
         """Hash of its file."""
 
@@ -76,6 +80,10 @@ class CheckpointLike(Protocol):
     def reading(self) -> WeightsReading:
         """`normalization` and `positions` as stated by the upload, None where unstated."""
 
+
+NO_GRADIENTS = "this exported program has no gradients by its pixels: rounding, a step or a cut hides them"
+# What a parameter that names another model begins with where that is an upload.
+CHECKPOINT_PREFIX = "checkpoint:"
 
 FindJob = Callable[[str], JobLike | None]
 FindCheckpoint = Callable[[str], CheckpointLike | None]
@@ -92,6 +100,7 @@ class WeightsSource:
         stated: Fields of a spec's `weights` on an uploaded file beside its name; empty for a job's weights.
         foreign: Whether the file is known to have no normalisation of its own.
         dtypes: Allowed values of `execution.dtype` for an exported program; None where all are.
+        gradients: Whether the model has gradients by its inputs, as far as known.
     """
 
     model: ComponentReference
@@ -100,6 +109,7 @@ class WeightsSource:
     stated: Mapping[str, Any] = field(default_factory=dict)
     foreign: bool = False
     dtypes: Sequence[str] | None = None
+    gradients: bool = True
 
 
 def find_source(
@@ -132,14 +142,10 @@ def _check_checkpoint(
     weights: Mapping[str, Any], problems: Problems, checkpoint: CheckpointLike | None
 ) -> WeightsSource | None:
     """An uploaded checkpoint as a source; while it is still being checked, its dependents wait."""
-    loc, given = (*LOC, "checkpoint"), weights["checkpoint"]
-    if checkpoint is None:
-        allowed = "the name of an uploaded checkpoint: GET /api/v1/checkpoints lists them"
-        problems.add(loc, "there is no such checkpoint", given=given, allowed=allowed)
+    loc = (*LOC, "checkpoint")
+    if not _usable(checkpoint, weights["checkpoint"], problems, loc):
         return None
-    if checkpoint.state == "rejected":
-        problems.add(loc, f"this checkpoint was rejected: {checkpoint.reason}", given=given)
-        return None
+    assert checkpoint is not None
     wanted = weights.get("sha256")
     if wanted is not None and wanted != checkpoint.sha256:
         message = "the checkpoint of this name has another content"
@@ -151,8 +157,71 @@ def _check_checkpoint(
             problems.add((*LOC, name), message, given=weights[name], allowed=[stated])
     stated = {"sha256": checkpoint.sha256, **checkpoint.reading}
     return WeightsSource(
-        checkpoint.model, None, checkpoint.facts, stated, checkpoint.foreign, checkpoint.dtypes
+        checkpoint.model,
+        None,
+        checkpoint.facts,
+        stated,
+        checkpoint.foreign,
+        checkpoint.dtypes,
+        checkpoint.gradients,
     )
+
+
+def checkpoint_named(value: str) -> tuple[str, str | None] | None:
+    """The name and the hash in `checkpoint:NAME[@SHA256]`; None for the id of a job."""
+    if not value.startswith(CHECKPOINT_PREFIX):
+        return None
+    name, _, sha256 = value.removeprefix(CHECKPOINT_PREFIX).partition("@")
+    return name, sha256 or None
+
+
+def _usable(checkpoint: CheckpointLike | None, given: str, problems: Problems, loc: Loc) -> bool:
+    if checkpoint is None:
+        allowed = "the name of an uploaded checkpoint: GET /api/v1/checkpoints lists them"
+        problems.add(loc, "there is no such checkpoint", given=given, allowed=allowed)
+        return False
+    if checkpoint.state == "rejected":
+        problems.add(loc, f"this checkpoint was rejected: {checkpoint.reason}", given=given)
+        return False
+    return True
+
+
+def check_other_checkpoint(
+    given: str, dtype: str, problems: Problems, loc: Loc, find_checkpoint: FindCheckpoint
+) -> tuple[str, CheckpointLike] | None:
+    """The upload named as another model of an attack, pinned to its content, or None; reports errors.
+
+    Args:
+        given: `checkpoint:NAME` or `checkpoint:NAME@SHA256`.
+        dtype: The job's arithmetic.
+        problems: Receives errors of the upload.
+        loc: The field.
+        find_checkpoint: Name to the checkpoint, or None when there is no such checkpoint.
+
+    Returns:
+        `checkpoint:NAME@SHA256` and the checkpoint.
+    """
+    named = checkpoint_named(given)
+    assert named is not None
+    name, sha256 = named
+    checkpoint = find_checkpoint(name)
+    if not _usable(checkpoint, given, problems, loc):
+        return None
+    assert checkpoint is not None
+    pinned = f"{CHECKPOINT_PREFIX}{name}@{checkpoint.sha256}"
+    if sha256 not in (None, checkpoint.sha256):
+        problems.add(loc, "the checkpoint of this name has another content", given=given, allowed=[pinned])
+    elif checkpoint.dtypes is not None and dtype not in checkpoint.dtypes:
+        message = f"the exported program cannot be run in {dtype}, the arithmetic of this job"
+        problems.add(loc, message, given=given, allowed=f"a model that can be run in {dtype}")
+    elif not checkpoint.gradients:
+        problems.add(loc, NO_GRADIENTS, given=given, allowed="a model with gradients by its pixels")
+    elif checkpoint.foreign and checkpoint.reading["normalization"] is None:
+        message = "this checkpoint was uploaded without a normalization, which an attack from it needs"
+        problems.add(loc, message, given=given, allowed="a checkpoint uploaded with ?normalization=")
+    else:
+        return pinned, checkpoint
+    return None
 
 
 def check_exported(job: Mapping[str, Any], source: WeightsSource | None, problems: Problems) -> None:

@@ -80,6 +80,55 @@ def test_a_program_gives_example_by_example_what_its_network_gives(
     assert clean > attacked
 
 
+def test_a_program_is_attacked_from_as_its_network_is(
+    client: AssayClient, known: tuple[str, Classifier], program: Path, tmp_path: Path
+) -> None:
+    client.upload_checkpoint("mine", program)
+    wait = client.wait_for_checkpoint("mine", timeout_seconds=120)
+
+    def attacks(source: str, others: list[str]) -> list[dict[str, Any]]:
+        named = {"job": source, "epsilon": "8/255", "steps": 3}
+        return [
+            {"name": "transfer", "params": {**named, "others": others, "fusion": "losses"}},
+            {"name": "bpda", "params": named},
+        ]
+
+    pinned = f"checkpoint:mine@{wait.sha256}"
+    uploaded = client.submit(attacking(known[0], attacks("checkpoint:mine", [known[0]]), limit=12)).id
+    own = client.submit(attacking(known[0], attacks(known[0], ["checkpoint:mine"]), limit=12)).id
+    finished(client, uploaded)
+    finished(client, own)
+    found, wanted = (outcomes(client, job, tmp_path / job) for job in (uploaded, own))
+    assert found == wanted
+    assert len(found) == 2
+    provenance = client.results(uploaded).provenance
+    assert provenance is not None
+    assert provenance.sources[pinned].weights_sha256 == wait.sha256
+    assert provenance.sources[known[0]].model["name"] == "symvit"
+    assert client.job(uploaded).spec["evaluations"][1]["params"]["job"] == pinned
+
+
+def test_a_defended_program_is_broken_with_the_gradients_of_another(
+    client: AssayClient, known: tuple[str, Classifier], program: Path, tmp_path: Path
+) -> None:
+    client.upload_checkpoint("mine", program)
+    client.upload_checkpoint("rounded", export(_Rounded(known[1]), tmp_path / "r.pt2", shape=(1, SIZE, SIZE)))
+    model = {"name": "exported", "weights": {"checkpoint": "rounded"}}
+    params = {"job": "checkpoint:mine", "epsilon": "24/255", "steps": 10}
+    found = client.wait_for_checkpoint("rounded", timeout_seconds=120)
+    assert found.program is not None
+    assert not found.program.gradients
+    with pytest.raises(InvalidSpec, match="'pgd' follows gradients, and this exported program has no grad"):
+        client.submit(attacking(None, [pgd()]) | {"model": model})
+    evaluations = [{"name": "clean"}, {"name": "bpda", "params": params}]
+    job = client.submit(attacking(None, evaluations, limit=40) | {"model": model}).id
+    finished(client, job)
+    clean, attacked = (one.metrics["top1"].value for one in client.results(job).evaluations)
+    assert clean is not None
+    assert attacked is not None
+    assert attacked < clean - 0.2
+
+
 def test_other_ways_to_run_a_program(client: AssayClient, program: Path) -> None:
     client.upload_checkpoint("mine", program)
     paper = attacking(None, [pgd("8/255", steps=2)], limit=8, protocol="paper") | {"model": MINE}
@@ -137,6 +186,18 @@ def test_programs_that_cannot_be_attacked_or_trusted_never_get_to_a_job(
     path.write_bytes(program.read_bytes()[:-500])
     with pytest.raises(InvalidSpec, match="damaged or cut off"):
         client.upload_checkpoint("cut", path)
+
+
+class _Rounded(nn.Module):
+    """A defence whose gradient is zero everywhere."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.network((x * 8).round() / 8)
+        return logits
 
 
 class _Probabilities(nn.Module):

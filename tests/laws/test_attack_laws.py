@@ -12,7 +12,7 @@ import pkgutil
 import typing
 from collections.abc import Callable, Sequence
 from itertools import product
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -24,6 +24,7 @@ from assay.attacks.kernel import Attack
 from assay.attacks.randomness import Randomness
 from assay.attacks.threat import sizes
 from assay.service.catalog.catalog import load
+from assay.service.catalog.rules import evaluate
 from assay.workers.evaluation.engine.attacks import WithOtherModel
 from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel, classify
 from assay.workers.jobs.library_backends import draws_for_a_batch
@@ -90,13 +91,13 @@ def filled(module: ModuleType, name: str, params: dict[str, Any]) -> dict[str, A
 
 
 def value_of(expression: str, params: dict[str, Any], protocol: str = "pixel") -> Any:
-    names = {
-        "params": SimpleNamespace(**params),
-        "data": SimpleNamespace(classes=10, tasks=["classification"]),
-        "job": SimpleNamespace(protocol=protocol),
-        "model": SimpleNamespace(image_size=8),
+    names: dict[str, Any] = {
+        "params": params,
+        "data": {"classes": 10, "tasks": ["classification"]},
+        "job": {"protocol": protocol},
+        "model": {"image_size": 8},
     }
-    return eval(expression, {"__builtins__": {"min": min, "max": max, "len": len, "abs": abs}}, names)
+    return evaluate(expression, names)
 
 
 def allowed(module: ModuleType, params: dict[str, Any], protocol: str = "pixel") -> bool:

@@ -152,7 +152,7 @@ class Session:
         """The classifier of another job, for attacks that need a second model.
 
         Args:
-            source: {"spec", "weights"}: of the training job, and the path of its weights.
+            source: {"spec", "weights"}: of the training job or the upload, and the path of its weights.
             execution: Of the present job.
             device: "cpu", "cuda" or "auto".
 
@@ -164,8 +164,10 @@ class Session:
         if key not in self._others:
             if len(self._others) >= MAX_OTHERS:
                 self._others.clear()
-            # Its weights are in the file, regardless of their origin.
-            model: ModelReference = {**source["spec"]["model"], "weights": {"job": ""}}
+            model: ModelReference = {**source["spec"]["model"]}
+            if source["spec"]["kind"] == "train":
+                # Its weights are in the file, regardless of their origin.
+                model["weights"] = {"job": ""}
             changes = {"kind": "evaluate", "execution": execution, "model": model}
             spec = cast(
                 EvaluateJobSpec, {**source["spec"], **changes}

@@ -1,4 +1,4 @@
-"""Models of other jobs used by evaluations: they must fit, and stay the same from plan to result.
+"""Other models used by evaluations: they must fit, and stay the same from plan to result.
 
 The plan records each with the hash of its weights' content; a shard accepts only those weights.
 """
@@ -13,13 +13,15 @@ from assay.service.submission.dependencies import Dependency, dependencies_of
 from assay.workers.jobs.failures import BadWeights
 from assay.workers.jobs.session import Loaded, Session
 from assay.workers.weights.fit import FACTS, check_fit, made_for
+from assay.workers.weights.training_record import trained_on
 
 
 def planned_sources(request: PlanRequest, session: Session, loaded: Loaded) -> dict[str, ForeignModel]:
     """The plan's record of other models used by a job.
 
     Args:
-        request: The plan request; its `sources` are {job: {"spec", "weights"}}, with the path of the weights.
+        request: The plan request; its `sources` are {job: {"spec", "weights"}}, with the path of the weights,
+            by the text that names the model: a job's id or `checkpoint:NAME@SHA256`.
         session: Loads them, one after the other.
         loaded: The evaluated model.
 
@@ -33,7 +35,10 @@ def planned_sources(request: PlanRequest, session: Session, loaded: Loaded) -> d
     found: dict[str, ForeignModel] = {}
     for dependency in _required(request):
         source = _source(dependency, request)
-        _check_data(dependency, source, request["spec"], session)
+        if source["spec"]["kind"] == "train":
+            _check_data(dependency, source, request["spec"], session)
+        else:
+            _check_upload(dependency, source, request["spec"], session, loaded)
         if dependency.job not in found:
             other = _load(dependency, source, request["spec"], session, loaded)
             stated = source["spec"]["model"]
@@ -56,7 +61,7 @@ def shard_sources(request: EvaluateRequest, session: Session, loaded: Loaded) ->
             continue
         other = _load(dependency, _source(dependency, request), request["spec"], session, loaded)
         if dependency.job in planned and other.weights_sha256 != planned[dependency.job]["weights_sha256"]:
-            raise ValueError(f"the weights of job {dependency.job} changed since the job was planned")
+            raise ValueError(f"the weights of {_named(dependency)} changed since the job was planned")
         found[dependency.job] = other
     return found
 
@@ -71,9 +76,24 @@ def _source(dependency: Dependency, request: PlanRequest | EvaluateRequest) -> M
     source = request.get("sources", {}).get(dependency.job)
     if source is None:
         raise BadWeights(
-            f"{path_text(dependency.loc)}: job {dependency.job}, whose model is needed, was deleted"
+            f"{path_text(dependency.loc)}: {_named(dependency)}, whose model is needed, was deleted"
         )
     return source
+
+
+def _named(dependency: Dependency) -> str:
+    return f"job {dependency.job}" if dependency.checkpoint is None else f"checkpoint {dependency.checkpoint}"
+
+
+def _check_upload(
+    dependency: Dependency, source: ModelSource, spec: EvaluateJobSpec, session: Session, loaded: Loaded
+) -> None:
+    """Refuse an uploaded model made for other data than that of the evaluation."""
+    assert dependency.evaluation is not None
+    examples = session.data(spec["evaluations"][dependency.evaluation]["data"] or spec["data"], "test")
+    record = trained_on(_load(dependency, source, spec, session, loaded))
+    names = None if record is None else record.class_names
+    check_fit(examples, session.data(spec["data"], "test"), names, path_text(dependency.loc))
 
 
 def _check_data(dependency: Dependency, source: ModelSource, spec: EvaluateJobSpec, session: Session) -> None:
@@ -84,7 +104,7 @@ def _check_data(dependency: Dependency, source: ModelSource, spec: EvaluateJobSp
         theirs, ours = made_for(trained_on, fact), made_for(evaluated, fact)
         if theirs != ours:
             raise ValueError(
-                f"{path_text(dependency.loc)}: the model of job {dependency.job} is made for {theirs} {fact},"
+                f"{path_text(dependency.loc)}: the model of {_named(dependency)} is made for {theirs} {fact},"
                 f" {evaluated.name!r} has {ours}"
             )
     check_fit(evaluated, trained_on, None, path_text(dependency.loc))
@@ -96,7 +116,7 @@ def _load(
     other = session.other(source, spec["execution"], device=loaded.device.type)
     if other.image_size != loaded.image_size:
         raise ValueError(
-            f"{path_text(dependency.loc)}: the model of job {dependency.job} is for images of"
+            f"{path_text(dependency.loc)}: the model of {_named(dependency)} is for images of"
             f" {other.image_size} pixels, the evaluated one for {loaded.image_size}"
         )
     return other

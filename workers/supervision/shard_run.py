@@ -32,10 +32,10 @@ from assay.service.contract.messages import (
     ShardRequest,
 )
 from assay.service.contract.records import VerdictRecord
-from assay.service.contract.stored_specs import TrainJobSpec
+from assay.service.contract.stored_specs import EvaluateJobSpec, TrainJobSpec
 from assay.service.store.artifacts import WEIGHTS
 from assay.service.store.live import Live
-from assay.service.store.rows import Claim, OutcomeRow
+from assay.service.store.rows import CheckpointRow, Claim, OutcomeRow
 from assay.service.store.store import Store
 from assay.service.submission.dependencies import dependencies_of
 from assay.workers.settings import WorkerSettings
@@ -302,29 +302,45 @@ class ShardRun:
             source = self._claim.job_id
         elif "checkpoint" in weights:
             # One that is not there, against all rules, is for the evaluator to complain of.
-            found = self._insist(lambda: self._store.checkpoints.needed_by(self._claim.job_id))
-            source = found or f"checkpoint-{weights['checkpoint']}"
+            found = self._uploads().get(weights["checkpoint"])
+            source = f"checkpoint-{weights['checkpoint']}" if found is None else found.job_id
         return str(self._place.settings.folder(source) / WEIGHTS) if source else None
 
     def _sources(self) -> dict[str, ModelSource]:
-        """Other models used by the shard, by job: {"spec", "weights"}; a plan has all evaluations'."""
+        """Other models used by the shard, by the job or the upload named; a plan has all evaluations'."""
         claim = self._claim
         required = [
             dependency for dependency in dependencies_of(claim.spec) if dependency.evaluation is not None
         ]
         mine = {
-            dependency.job
+            dependency.job: dependency.checkpoint
             for dependency in required
             if claim.kind == "plan" or dependency.evaluation == claim.evaluation
         }
+        uploads = self._uploads() if any(mine.values()) else {}
         found: dict[str, ModelSource] = {}
-        for job_id in sorted(mine):
+        for job_id, checkpoint in sorted(mine.items()):
             # One that is not there, against all rules, is for the evaluator to complain of.
+            if checkpoint is not None:
+                if checkpoint in uploads:
+                    found[job_id] = self._uploaded(uploads[checkpoint])
+                continue
             with contextlib.suppress(NotFound):
-                # Only trainings have dependents.
+                # Only trainings and checks of uploads have dependents.
                 spec = cast(TrainJobSpec, self._insist(partial(self._store.jobs.get, job_id)).spec)
                 found[job_id] = {"spec": spec, "weights": str(self._place.settings.folder(job_id) / WEIGHTS)}
         return found
+
+    def _uploads(self) -> dict[str, CheckpointRow]:
+        return self._insist(lambda: self._store.checkpoints.needed_by(self._claim.job_id))
+
+    def _uploaded(self, checkpoint: CheckpointRow) -> ModelSource:
+        """An upload as the model of an attack: read as its uploader stated, for the data of this job."""
+        claim = self._claim
+        weights = {"checkpoint": checkpoint.name, "sha256": checkpoint.sha256, **checkpoint.reading}
+        spec = claim.spec | {"model": {**checkpoint.model, "weights": weights}}
+        path = self._place.settings.folder(checkpoint.job_id) / WEIGHTS
+        return {"spec": cast(EvaluateJobSpec, spec), "weights": str(path)}
 
     def _renew(self) -> None:
         with logs.about(**self._about):

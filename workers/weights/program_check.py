@@ -1,8 +1,9 @@
 """Check of an uploaded program: trial runs on a few random images show whether it can be attacked.
 
 All assumptions of an attack are tested on the CPU in float32: logits for any batch, finite, repeatable and
-independent of the batch, with gradients that are finite and not all zero. Further abilities (float64,
-autocast to bfloat16) are recorded for jobs that need them. On a machine with a GPU it must run there, too.
+independent of the batch, with gradients that are finite. Further abilities (gradients that are not all zero,
+float64, autocast to bfloat16) are recorded for jobs that need them. On a machine with a GPU it must run
+there, too.
 """
 
 from __future__ import annotations
@@ -48,8 +49,10 @@ def run(path: Path) -> CheckedReport:
         program = read_program(path)
         signature = program.signature
         verdict = verdict.model_copy(update={"classes": signature.classes, "channels": signature.channels})
-        dtypes = examine(as_classifier(program).eval())
-        facts = ProgramFacts(image_size=program.image_size, dtypes=dtypes, random=program.random)
+        dtypes, gradients = examine(as_classifier(program).eval())
+        facts = ProgramFacts(
+            image_size=program.image_size, dtypes=dtypes, random=program.random, gradients=gradients
+        )
         verdict = verdict.model_copy(update={"program": facts})
     except (BadWeights, Unfit) as found:
         error = str(found)
@@ -61,8 +64,8 @@ def run(path: Path) -> CheckedReport:
     }
 
 
-def examine(classifier: Classifier) -> list[str]:
-    """Test a program; returns the values of `execution.dtype` it supports.
+def examine(classifier: Classifier) -> tuple[list[str], bool]:
+    """Test a program; returns the values of `execution.dtype` it supports, and whether it has gradients.
 
     Args:
         classifier: Around a `Program`, on the CPU in float32.
@@ -80,7 +83,7 @@ def examine(classifier: Classifier) -> list[str]:
     weights = torch.randn(IMAGES, signature.classes, generator=generator)
     before = {name: tensor.clone() for name, tensor in classifier.state_dict().items()}
     logits = _answers(classifier, images, signature.classes)
-    _check_gradients(classifier, images, weights)
+    gradients = _has_gradients(classifier, images, weights)
     after = classifier.state_dict()
     if any(not torch.equal(tensor, after[name]) for name, tensor in before.items()):
         raise Unfit(
@@ -91,7 +94,7 @@ def examine(classifier: Classifier) -> list[str]:
         _check_independence(classifier, images, logits)
     if torch.cuda.is_available():
         _check_gpu(classifier, images, weights, None if program.random else logits)
-    return ["float32", *(name for name, tried in _others(classifier, images, weights) if tried)]
+    return ["float32", *(name for name, tried in _others(classifier, images, weights) if tried)], gradients
 
 
 def _answers(classifier: Classifier, images: Tensor, classes: int) -> Tensor:
@@ -114,20 +117,14 @@ def _answers(classifier: Classifier, images: Tensor, classes: int) -> Tensor:
     return logits
 
 
-def _check_gradients(classifier: Classifier, images: Tensor, weights: Tensor) -> None:
+def _has_gradients(classifier: Classifier, images: Tensor, weights: Tensor) -> bool:
+    """Whether any gradient of a logit by a pixel is there and not zero."""
     gradient = _gradient(classifier, images, weights)
     if gradient is None:
-        raise Unfit(
-            "its logits have no gradient with respect to the pixels: detach, torch.no_grad, argmax or integer"
-            " types cut it off"
-        )
+        return False
     if not gradient.isfinite().all():
         raise Unfit("the gradients of its logits with respect to the pixels are not finite")
-    if not gradient.any():
-        raise Unfit(
-            "the gradients of its logits with respect to the pixels are all zero: rounding, quantisation or a"
-            " step hides them, so that an attack would find nothing"
-        )
+    return bool(gradient.any())
 
 
 def _gradient(classifier: Classifier, images: Tensor, weights: Tensor) -> Tensor | None:
@@ -167,7 +164,7 @@ def _check_gpu(classifier: Classifier, images: Tensor, weights: Tensor, logits: 
     there = copy.deepcopy(classifier).cuda()
     found = _attempt("on the GPU", there, images.cuda()).cpu()
     gradient = _gradient(there, images.cuda(), weights.cuda())
-    if gradient is None or not gradient.isfinite().all():
+    if gradient is not None and not gradient.isfinite().all():
         raise Unfit("on the GPU the gradients of its logits with respect to the pixels are not finite")
     if logits is not None and changed(logits, found, REGROUPED):
         raise Unfit("on the GPU it answers differently from the CPU")
@@ -194,14 +191,15 @@ def _works(model: Callable[[Tensor], Tensor], images: Tensor, weights: Tensor) -
     images = images.clone().requires_grad_()
     try:
         logits = model(images)
-        gradient = torch.autograd.grad((logits * weights.to(logits)).sum(), images)[0]
+        loss = (logits * weights.to(logits)).sum()
+        gradient = _differentiate(loss, images) if loss.requires_grad else None
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         if is_out_of_memory(error):
             raise
         return False
-    return bool(logits.isfinite().all() and gradient.isfinite().all())
+    return bool(logits.isfinite().all() and (gradient is None or gradient.isfinite().all()))
 
 
 def _attempt(how: str, call: Callable[[Tensor], Any], given: Tensor) -> Any:

@@ -7,6 +7,7 @@ They are written when a job is added. A job is older than its dependents, so the
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, exists, insert, select
@@ -16,28 +17,38 @@ from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import Spec
 from assay.service.store.tables import checkpoints, dependencies, jobs
 from assay.service.store.transactions.transitions import OPEN, lock_job
-from assay.service.submission.dependencies import Dependency
+from assay.service.submission.dependencies import Dependency, dependencies_of
 from assay.service.submission.weights import LOC
 
 
 def checkpoint_dependencies(connection: Connection, spec: Spec, tenant: str | None) -> list[Dependency]:
-    """The checkpoint that a valid spec names, if it does, as the tenant knows it.
+    """The checkpoints that a valid spec names, as the tenant knows them: those of attacks, and its own.
 
     Raises:
-        InvalidSpec: when no checkpoint has that name, or its content differs from the spec's.
+        InvalidSpec: when no checkpoint has such a name, or its content differs from the spec's.
     """
     weights = spec["model"].get("weights") or {}
-    name = weights.get("checkpoint")
-    if name is None:
-        return []
-    mine = (checkpoints.c.tenant == (tenant or "")) & (checkpoints.c.name == name)
-    row = connection.execute(select(checkpoints.c.job_id, checkpoints.c.sha256).where(mine)).one_or_none()
-    dependency = Dependency(row.job_id if row is not None else "", (*LOC, "checkpoint"), checkpoint=name)
-    if row is None:
-        raise missing_dependency([(dependency, "there is no such checkpoint")])
-    if weights.get("sha256") not in (None, row.sha256):
-        raise missing_dependency([(dependency, "the checkpoint of this name has another content")])
-    return [dependency]
+    named = [dependency for dependency in dependencies_of(spec) if dependency.checkpoint is not None]
+    if (own := weights.get("checkpoint")) is not None:
+        named.append(Dependency(own, (*LOC, "checkpoint"), own, weights.get("sha256")))
+    rows = select(checkpoints.c.name, checkpoints.c.job_id, checkpoints.c.sha256).where(
+        checkpoints.c.tenant == (tenant or ""),
+        checkpoints.c.name.in_(sorted({str(dependency.checkpoint) for dependency in named})),
+    )
+    known = {row.name: row for row in connection.execute(rows)} if named else {}
+    problems: list[tuple[Dependency, str]] = []
+    found: list[Dependency] = []
+    for dependency in named:
+        row = known.get(dependency.checkpoint)
+        if row is None:
+            problems.append((dependency, "there is no such checkpoint"))
+        elif dependency.sha256 not in (None, row.sha256):
+            problems.append((dependency, "the checkpoint of this name has another content"))
+        else:
+            found.append(replace(dependency, job=row.job_id))
+    if problems:
+        raise missing_dependency(problems)
+    return found
 
 
 def add_dependencies(connection: Connection, job_id: str, required: Sequence[Dependency]) -> None:

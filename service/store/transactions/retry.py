@@ -81,9 +81,12 @@ def _missing(connection: Connection, job_id: str, needed: Mapping[str, Row[Any] 
 def _named(connection: Connection, job_id: str, source: str) -> str:
     """A required job as named by its dependent: a checkpoint by its name."""
     spec = connection.execute(select(jobs.c.spec).where(jobs.c.id == job_id)).scalar_one()
+    others = dependencies_of(spec)
     own = (spec["model"].get("weights") or {}).get("checkpoint")
-    others = {dependency.job for dependency in dependencies_of(spec)}
-    return f"job {source}" if own is None or source in others else f"checkpoint {own}"
+    uploads = dict.fromkeys(name for name in (own, *(one.checkpoint for one in others)) if name is not None)
+    if not uploads or source in {one.job for one in others}:
+        return f"job {source}"
+    return f"checkpoint {' or '.join(uploads)}"
 
 
 def _state_text(source: Row[Any]) -> str:

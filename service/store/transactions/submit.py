@@ -70,7 +70,8 @@ def add_job(
         IntegrityError: when another transaction has just used the key.
     """
     check_submission(connection, tenant, tenant_limits(connection, tenant, limits))
-    required = [*dependencies_of(spec), *checkpoint_dependencies(connection, spec, tenant)]
+    trained = [dependency for dependency in dependencies_of(spec) if dependency.checkpoint is None]
+    required = [*trained, *checkpoint_dependencies(connection, spec, tenant)]
     state = _state(connection, required)
     created_at = connection.execute(select(now())).scalar_one()
     job_id = new_id(created_at)

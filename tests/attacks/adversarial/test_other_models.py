@@ -69,6 +69,60 @@ def test_logits_and_probabilities_are_averaged(network: nn.Module, other: nn.Mod
         fused([], "logits")
 
 
+def test_losses_are_averaged(network: nn.Module, other: nn.Module) -> None:
+    images, labels = networks.digits()
+    values, truth = images[:20].double(), labels[:20]
+
+    def with_gradient(loss: Any) -> tuple[Tensor, Tensor]:
+        leaf = values.clone().requires_grad_(True)
+        found = loss(leaf)
+        return found.detach(), torch.autograd.grad(found.sum(), leaf)[0]
+
+    def mean(points: Tensor) -> Tensor:
+        return sum(cross_entropy(one(points), truth, reduction="none") for one in (network, other)) / 2  # type: ignore[return-value]
+
+    together = fused([network, other], "losses")
+    found = with_gradient(lambda points: cross_entropy(together(points), truth, reduction="none"))
+    for one, wanted in zip(found, with_gradient(mean), strict=True):
+        torch.testing.assert_close(one, wanted)
+    logits = fused([network, other], "logits")
+    apart = with_gradient(lambda points: cross_entropy(logits(points), truth, reduction="none"))
+    assert not torch.allclose(apart[0], found[0], rtol=1e-3)
+    # Of models that agree nothing is left for the class that holds the rest.
+    same = with_gradient(lambda points: cross_entropy(fused([network] * 2, "losses")(points), truth))
+    assert all(part.isfinite().all() for part in same)
+    attack = transfer(job="one", others=["two"], fusion="losses", epsilon=EPSILON, steps=8)
+    broken = run(attack.on([other, network]), network)
+    assert int(broken.correct.sum()) < int(broken.clean_correct.sum())
+
+
+def test_passes_of_all_models_are_counted(network: nn.Module, other: nn.Module) -> None:
+    """Forward calls of each model in turn, an image at a time."""
+    calls = {"evaluated": 0, "one": 0, "two": 0}
+
+    class Counted(nn.Module):
+        def __init__(self, name: str, model: nn.Module) -> None:
+            super().__init__()
+            self.name, self.model = name, model
+
+        def forward(self, images: Tensor) -> Tensor:
+            calls[self.name] += len(images)
+            logits: Tensor = self.model(images)
+            return logits
+
+    sources = [Counted("one", other).eval(), Counted("two", network).eval()]
+    attack = transfer(job="one", others=["two"], epsilon=EPSILON, steps=3)
+    found = run(attack.on(sources), Counted("evaluated", network).eval())
+    assert calls["one"] == calls["two"] > 0
+    assert int(found.forward.sum()) == sum(calls.values())
+    calls.update(dict.fromkeys(calls, 0))
+    mixed = run(
+        bpda(job="one", epsilon=EPSILON, steps=3).on(sources[:1]), Counted("evaluated", network).eval()
+    )
+    assert int(mixed.backward.sum()) == calls["one"] > 0
+    assert int(mixed.forward.sum()) == calls["evaluated"] + calls["one"]
+
+
 def test_a_transfer_from_an_ensemble_is_that_from_the_fused_model(
     network: nn.Module, other: nn.Module
 ) -> None:
@@ -182,10 +236,10 @@ def test_passes_shrink_where_memory_is_short(network: nn.Module, make: Any, mode
 
 @pytest.mark.parametrize("make", [lambda: bpda(job="gone"), lambda: transfer(job="gone")])
 def test_without_the_other_model_there_is_an_error(network: nn.Module, make: Any) -> None:
-    with pytest.raises(ValueError, match="the model of job gone is missing"):
+    with pytest.raises(ValueError, match="the model of gone is missing"):
         run(make(), network)
 
 
 def test_bad_values() -> None:
-    with pytest.raises(ValueError, match="fusion is 'votes', allowed are logits, probabilities"):
+    with pytest.raises(ValueError, match="fusion is 'votes', allowed are logits, probabilities, losses"):
         transfer(job="one", fusion="votes")  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from tests.support.tensors import tensor_file
 PATH = "/api/v1/checkpoints"
 FILE = archive({"data/weights/weight_0": b"1234"})
 MODEL = {"name": "exported", "weights": {"checkpoint": "mine"}}
-FACTS = {"image_size": 32, "dtypes": ["float32", "bfloat16"], "random": False}
+FACTS = {"image_size": 32, "dtypes": ["float32", "bfloat16"], "random": False, "gradients": False}
 
 
 def upload(api: httpx.Client, content: bytes = FILE, **params: str) -> httpx.Response:

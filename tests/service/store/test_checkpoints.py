@@ -38,6 +38,11 @@ def using(name: str = "ours", **weights: Any) -> dict[str, Any]:
     return spec
 
 
+def attacking(*named: str) -> dict[str, Any]:
+    attacks = [{"name": "transfer", "params": {"job": name}, "data": None} for name in named]
+    return evaluate_spec() | {"evaluations": attacks}
+
+
 def check(store: Store, error: str | None = None) -> None:
     held = claim(store)
     assert held.kind == "check"
@@ -145,15 +150,40 @@ def test_tenants_have_their_own_names(store: Store) -> None:
     with pytest.raises(InvalidSpec, match="cannot give"):
         store.jobs.add(using(), body_sha256="s", tenant="others")
     job = store.jobs.add(using(), body_sha256="s", tenant="them")[0]
-    assert store.checkpoints.needed_by(job.id) == theirs.job_id
+    assert store.checkpoints.needed_by(job.id) == {"ours": theirs}
+
+
+def test_attacks_find_the_uploads_of_their_tenant_alone(store: Store) -> None:
+    mine = [upload(store, name, tenant="me")[0] for name in ("a", "b")]
+    theirs = upload(store, "a", tenant="them", sha256="b" * 64)[0]
+
+    def added(spec: dict[str, Any], tenant: str) -> str:
+        view = TenantStore(store, View(tenant, everything=False), UNLIMITED, by=None)
+        return view.jobs.add(spec, body_sha256="s")[0].id
+
+    both = added(attacking("checkpoint:a", f"checkpoint:b@{'a' * 64}"), "me")
+    assert states(store, both) == ["waiting"]
+    assert store.checkpoints.needed_by(both) == {"a": mine[0], "b": mine[1]}
+    assert store.checkpoints.needed_by(added(attacking("checkpoint:a"), "them")) == {"a": theirs}
+    for spec in (attacking("checkpoint:b"), attacking(f"checkpoint:a@{'a' * 64}")):
+        with pytest.raises(InvalidSpec) as caught:
+            added(spec, "them")
+        (detail,) = caught.value.details
+        assert detail.loc == ["evaluations", 0, "params", "job"]
+    with pytest.raises(InvalidState, match=f"job {both} is not finished"):
+        store.checkpoints.delete("a", tenant="me")
+    store.jobs.cancel(both)
+    store.checkpoints.delete("a", tenant="me")
+    with pytest.raises(InvalidState, match="checkpoint a or b, whose weights"):
+        store.jobs.retry(both)
 
 
 def test_jobs_wait_for_the_check(store: Store) -> None:
     row = upload(store)[0]
     waiting, other = add(store, using(sha256="a" * 64)), add(store, evaluate_spec())
     assert states(store, waiting, other) == ["waiting", "queued"]
-    assert store.checkpoints.needed_by(waiting) == row.job_id
-    assert store.checkpoints.needed_by(other) is None
+    assert store.checkpoints.needed_by(waiting) == {"ours": row}
+    assert store.checkpoints.needed_by(other) == {}
     check(store)
     assert states(store, waiting) == ["queued"]
     assert states(store, add(store, using())) == ["queued"]

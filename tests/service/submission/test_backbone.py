@@ -32,6 +32,7 @@ class Checkpoint:
     sha256: str = "0" * 64
     dtypes: list[str] | None = None
     foreign: bool = False
+    gradients: bool = True
     reading: dict[str, Any] = field(default_factory=lambda: {"normalization": "data", "positions": None})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -94,6 +94,81 @@ def test_everything_that_is_wrong_is_said_at_once_at_its_place_in_the_body() -> 
         ["evaluations", 2, "params", "job"],
         ["evaluations", 3, "params", "job"],
     ]
+
+
+@dataclass(frozen=True)
+class Upload:
+    model: dict[str, Any] = field(default_factory=lambda: {"name": "exported", "params": {}})
+    facts: dict[str, int] = field(default_factory=lambda: {"classes": 10, "channels": 1, "image_size": 32})
+    state: str = "ready"
+    reason: str = ""
+    sha256: str = "a" * 64
+    dtypes: tuple[str, ...] | None = ("float32",)
+    foreign: bool = False
+    gradients: bool = True
+    reading: dict[str, Any] = field(default_factory=lambda: {"normalization": None, "positions": None})
+
+
+def with_uploads(given: dict[str, Any], **uploads: Upload) -> dict[str, Any]:
+    return validate(load(), given, find_job=lambda _: None, find_checkpoint=uploads.get).spec
+
+
+def test_an_attack_may_name_uploads_and_is_pinned_to_their_content() -> None:
+    given = body("checkpoint:mine", f"checkpoint:mine@{'a' * 64}")
+    given["evaluations"][1]["params"]["others"] = ["checkpoint:second"]
+    spec = with_uploads(given, mine=Upload(), second=Upload(sha256="b" * 64, state="checking", facts={}))
+    one, two = (item["params"] for item in spec["evaluations"][1:])
+    pinned = f"checkpoint:mine@{'a' * 64}"
+    assert (one["job"], two["job"], one["others"]) == (pinned, pinned, [f"checkpoint:second@{'b' * 64}"])
+    place = ("evaluations", 1, "params")
+    assert dependencies_of(spec)[:2] == [
+        Dependency(pinned, (*place, "job"), "mine", "a" * 64),
+        Dependency(one["others"][0], (*place, "others"), "second", "b" * 64),
+    ]
+    assert with_uploads(spec, mine=Upload(), second=Upload(sha256="b" * 64)) == spec
+
+
+@pytest.mark.parametrize(
+    ("named", "upload", "message"),
+    [
+        ("checkpoint:other", Upload(), "there is no such checkpoint"),
+        ("checkpoint:", Upload(), "there is no such checkpoint"),
+        ("checkpoint:mine", Upload(state="rejected", reason="bad"), "this checkpoint was rejected: bad"),
+        (f"checkpoint:mine@{'b' * 64}", Upload(), "the checkpoint of this name has another content"),
+        ("checkpoint:mine", Upload(dtypes=("float64",)), "the exported program cannot be run in float32"),
+        ("checkpoint:mine", Upload(gradients=False), "this exported program has no gradients"),
+        ("checkpoint:mine", Upload(foreign=True), "uploaded without a normalization"),
+        ("checkpoint:mine", Upload(facts={"channels": 3}), "this checkpoint's model is made for 3 channels"),
+        ("checkpoint:mine", Upload(facts={"image_size": 16}), "this checkpoint's model is for images of 16"),
+    ],
+)
+def test_an_upload_that_cannot_be_used_is_refused(named: str, upload: Upload, message: str) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        with_uploads(body(named), mine=upload)
+    (problem,) = caught.value.details
+    assert problem.loc == FIELD
+    assert message in problem.message
+    assert problem.given == named
+
+
+def test_a_program_without_gradients_is_attacked_without_its_own() -> None:
+    mine = {"name": "exported", "weights": {"checkpoint": "mine"}}
+    uploads = {"mine": Upload(gradients=False), "open": Upload()}
+    able = [{"name": "clean"}, {"name": "square"}, {"name": "bpda", "params": {"job": "checkpoint:open"}}]
+    with_uploads(body(model=mine) | {"evaluations": able}, **uploads)
+    with pytest.raises(InvalidSpec) as caught:
+        with_uploads(body(model=mine) | {"evaluations": [*able, {"name": "pgd"}]}, **uploads)
+    (problem,) = caught.value.details
+    assert problem.loc == ["evaluations", 3, "name"]
+    assert "'pgd' follows gradients, and this exported program has no gradients" in problem.message
+    assert isinstance(problem.allowed, list)
+    assert {"square", "bpda", "transfer", "hop_skip_jump"} <= {*problem.allowed}
+    assert "apgd" not in problem.allowed
+    full = with_uploads(body(model=mine) | {"evaluations": [{"suite": "full"}]}, **uploads)
+    names = [item["name"] for item in full["evaluations"]]
+    assert "square" in names
+    assert "pgd" not in names
+    assert any("no gradients" in item["reason"] for item in full["left_out"])
 
 
 def test_each_field_of_a_spec_that_names_a_job() -> None:

@@ -65,6 +65,7 @@ def test_a_checkpoint_of_another_model_is_refused() -> None:
         facts={"classes": 200, "channels": 3},
         reading={},
         foreign=False,
+        gradients=True,
         dtypes=None,
         model=validate(load(), job(A)).spec["model"],
     )

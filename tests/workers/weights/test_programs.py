@@ -66,7 +66,7 @@ def test_a_right_program_is_ready_and_says_what_it_takes(plain: Path) -> None:
     assert error is None
     assert (verdict["layout"], verdict["classes"], verdict["channels"]) == ("program", DIGITS, CHANNELS)
     dtypes = ["float32", "float64", "bfloat16"]
-    assert verdict["program"] == {"image_size": SIZE, "dtypes": dtypes, "random": False}
+    assert verdict["program"] == {"image_size": SIZE, "dtypes": dtypes, "random": False, "gradients": True}
     assert verdict["other"] == []
 
 
@@ -83,6 +83,18 @@ def test_a_random_program_is_taken_and_said_to_be_random(tmp_path: Path) -> None
     verdict, error = checked(program(tmp_path, _noisy))
     assert error is None
     assert verdict["program"]["random"] is True
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [lambda net, x: net.plain(x.detach()), lambda net, x: net.plain((x * 8).round() / 8)],
+    ids=["cut", "rounded"],
+)
+def test_a_program_without_gradients_is_taken_and_said_to_have_none(tmp_path: Path, answer: Answer) -> None:
+    verdict, error = checked(program(tmp_path, answer))
+    assert error is None
+    assert verdict["program"]["gradients"] is False
+    assert verdict["program"]["dtypes"] == ["float32", "float64", "bfloat16"]
 
 
 def _mixed(net: Any, x: Tensor) -> Any:
@@ -103,8 +115,6 @@ def _by_rank(net: Any, x: Tensor) -> Any:
     [
         (lambda net, x: net.plain(x).softmax(1), "it returns probabilities, which hide gradients"),
         (lambda net, x: net.plain(x) / 0, "its logits are not finite"),
-        (lambda net, x: net.plain(x.detach()), "no gradient with respect to the pixels"),
-        (lambda net, x: net.plain((x * 8).round() / 8), "with respect to the pixels are all zero"),
         (lambda net, x: net.plain((x - x).sqrt() + x), "with respect to the pixels are not finite"),
         (lambda net, x: net.plain(x)[:, :1], "one logit for each image"),
         (lambda net, x: net.plain(x).to(torch.int64), "type torch.int64, wanted"),
@@ -211,7 +221,7 @@ def test_a_program_has_to_run_on_the_gpu_too(
     monkeypatch.setattr(torch.nn.Module, "cuda", moved)
     monkeypatch.setattr(Tensor, "cuda", lambda tensor: tensor)
     if reason is None:
-        assert examine(classifier) == ["float32", "float64", "bfloat16"]
+        assert examine(classifier) == (["float32", "float64", "bfloat16"], True)
     else:
         with pytest.raises(Unfit, match=reason):
             examine(classifier)
