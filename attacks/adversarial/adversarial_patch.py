@@ -38,8 +38,8 @@ TASKS = ("classification",)
 THREAT = {"knowledge": "white_box", "search": "iterative"}
 TABLE = "attack"
 PAPER = "Brown et al. 2017, Adversarial Patch"
-# With `all` an image has at most 64 places.
-RUNS = "(params.restarts * (params.location != 'all') + 64 * (params.location == 'all'))"
+# With `all` an image has at most 256 places.
+RUNS = "(params.restarts * (params.location != 'all') + 256 * (params.location == 'all'))"
 PASSES = (f"2 + {RUNS} * (params.steps + 1)", f"1 + {RUNS} * params.steps")
 # A patch is within the range of pixels, under any protocol of the job.
 PROTOCOLS = ("pixel",)
@@ -55,7 +55,7 @@ RULES = (
 )
 
 Location = Literal["gradient", "all", "centre"]
-MAX_PLACES = 64
+MAX_PLACES = 256
 
 
 def adversarial_patch(
@@ -77,8 +77,8 @@ def adversarial_patch(
     Args:
         size: Side of the square, in pixels.
         aligned: Squares on the grid of `size` pixels; else at steps of half a square.
-        location: The squares with the largest gradients, one in each restart; all squares, 64 at most, in the
-            order of their gradients; or the middle.
+        location: The squares with the largest gradients, one in each restart; all squares, 256 at most, in
+            the order of their gradients; or the middle.
         steps: Gradient steps for each place.
         step_size: Length of a step, in pixel units.
         restarts: How many places are tried with location gradient; how many starts with centre.

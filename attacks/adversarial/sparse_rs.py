@@ -131,7 +131,8 @@ class _SparseRS:
 
     def exchanged(self, query: Tensor) -> Tensor:
         """How many pixels a proposal exchanges, (B,); all of them at the start."""
-        place = torch.bucketize(query.double() / self.queries * SCHEDULE, torch.tensor(CHECKPOINTS).double())
+        scaled = (query.double() / self.queries * SCHEDULE).long()
+        place = torch.bucketize(scaled, torch.tensor(CHECKPOINTS))
         divisor = torch.tensor(DIVISORS, dtype=torch.float64)[place]
         count = (self.share / divisor * self.pixels).long().clamp(min=1)
         return torch.where(query == 0, self.pixels, count)

@@ -45,6 +45,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "ddn": {"steps": 20},
     "hop_skip_jump": {"queries": 150, "samples": 10},
     "sparse_rs": {"pixels": 6, "queries": 100},
+    "patch_rs": {"size": 3, "queries": 100},
     "adversarial_patch": {"size": 3, "steps": 10, "step_size": 0.2, "restarts": 2},
     "spatial": {"rotations": 5, "shifts": 3},
     "fmn": {"steps": 20},

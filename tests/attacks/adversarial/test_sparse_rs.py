@@ -43,7 +43,7 @@ def by_hand(
     highest = None
     for query in range(queries):
         (generator,) = source.generators([example], step=query)
-        part = sum(query / queries * 10_000 > bound for bound in CHECKPOINTS)
+        part = sum(int(query / queries * 10_000) > bound for bound in CHECKPOINTS)
         count = pixels if query == 0 else max(int(share / DIVISORS[part] * pixels), 1)
         shuffled = torch.randperm(pixels, generator=generator).tolist()
         fresh: list[int] = []

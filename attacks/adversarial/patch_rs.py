@@ -1,0 +1,186 @@
+"""Patch-RS: random search over the place and the colours of a patch, without gradients.
+
+Croce, Andriushchenko, Singh, Flammarion and Hein 2022, "Sparse-RS: a Versatile Framework for Query-Efficient
+Sparse Black-Box Adversarial Attacks", section 5.1, for patches of one image: an s x s square of corners of
+the colour cube,
+
+    start    a place drawn uniformly, columns of one colour each, drawn uniformly
+    query i  every 5 (1 + floor(i / 1000)) queries the place moves by up to floor(0.75 (1 - i / N) h) pixels
+             along each axis, drawn uniformly, and stays in the image; else a square of the patch, of side
+             max(floor(sqrt(a_i) s), 1) and a place drawn uniformly, gets one colour: in each channel 0 or 1
+    a_i      `share`, and its 2nd, 4th, 8th, 16th, 32nd, 32nd, 64th, 64th and 128th part after 10, 50, 200,
+             500, 1000, 2000, 4000, 6000 and 8000 of 10,000 queries
+    kept where z_y - max_{i != y} z_i falls
+
+The divisors, the intervals and the shifts are those of the authors' code, whose start never reaches the last
+row and column; here it does. Other budgets have the schedule in proportion. No library has the attack.
+
+Use it for patches where gradients are masked or missing, and as a check on `adversarial_patch`. It bounds no
+norm, and is never compared with attacks that do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import torch
+from annotated_types import Interval
+from torch import Tensor
+
+from assay.attacks.adversarial.kernels.losses import margin
+from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, begin, record
+from assay.attacks.passes import ask
+from assay.attacks.threat import PIXELS, as_column
+
+__all__ = ["patch_rs"]
+
+TASKS = ("classification",)
+THREAT = {"knowledge": "black_box", "search": "iterative"}
+TABLE = "attack"
+PAPER = (
+    "Croce et al. 2022, Sparse-RS: a Versatile Framework for Query-Efficient Sparse Black-Box Adversarial"
+    " Attacks"
+)
+PASSES = ("params.queries + 2", "0")
+# Colours are corners of the range of pixels, under any protocol of the job.
+PROTOCOLS = ("pixel",)
+RULES = (
+    (
+        "model.image_size is None or params.size <= model.image_size",
+        "size must not be larger than the model's image_size",
+    ),
+)
+
+CHECKPOINTS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
+DIVISORS = (1, 2, 4, 8, 16, 32, 32, 64, 64, 128)
+SCHEDULE = 10_000
+MAX_SHIFT = 0.75
+
+
+def patch_rs(
+    *,
+    size: Annotated[int, Interval(ge=1, le=10_000)] = 16,
+    queries: Annotated[int, Interval(ge=1, le=1_000_000)] = 10_000,
+    share: Annotated[float, Interval(gt=0, le=1)] = 0.4,
+) -> Attack:
+    """A square of extreme colours, found by random search.
+
+    Args:
+        size: Side of the square, in pixels.
+        queries: Proposals, the start included.
+        share: Share of the patch that the first proposals paint.
+
+    Raises:
+        ValueError: If a value is out of its range, or the square is larger than the image.
+    """
+    if size < 1 or queries < 1:
+        raise ValueError(f"size ({size}) and queries ({queries}) must be at least 1")
+    if not 0 < share <= 1:
+        raise ValueError(f"share is {share}, it must be above 0 and at most 1")
+    return _PatchRS(size, queries, share)
+
+
+@dataclass(frozen=True)
+class _PatchRS:
+    """A step of the kernel evaluates one proposal for every slot, and keeps it if it is better.
+
+    Keys of its own in the state, each with that of the present proposal under `proposed_`:
+
+        patch       the best patch so far, like the images but `size` x `size`, (B, C, s, s)
+        place       its upper left corner: row and column, int64 (B, 2)
+        highest     the objective there, float64 (B,), NaN before the first
+
+    Attributes:
+        size: s.
+        queries: Proposals.
+        share: a_i of the first ones.
+    """
+
+    size: int
+    queries: int
+    share: float
+    name: ClassVar[str] = "patch_rs"
+    backend: ClassVar[str] = "native"
+    gradient: ClassVar[bool] = False
+    ball: ClassVar[None] = None
+
+    def start(self, setting: Setting, examples: Examples) -> State:
+        """Returns the state of new slots, at the image."""
+        del setting  # nothing is drawn yet
+        images = examples.images
+        count, channels, height, width = images.shape
+        if self.size > min(height, width):
+            raise ValueError(f"size is {self.size}, the images have {height} x {width}")
+        state = begin(examples, examples.labels, images)
+        patch = images.new_zeros(count, channels, self.size, self.size)
+        place = torch.zeros(count, 2, dtype=torch.int64, device=images.device)
+        highest = torch.full_like(state["objective"], torch.nan)
+        own = {"patch": patch, "place": place, "proposed_patch": patch, "proposed_place": place}
+        return state | own | {"highest": highest}
+
+    def step(self, setting: Setting, model: Forward, state: State) -> None:
+        """Proposes, evaluates, and keeps what is better."""
+        self._propose(setting, state)
+        goal = state["goal"]
+        logits, values = ask(model, state, lambda logits: margin(logits, goal))
+        record(setting, state, logits, values)
+        better = ~(values <= state["highest"])  # NaN is below everything
+        chosen = as_column(better, state["patch"])
+        state["patch"] = torch.where(chosen, state["proposed_patch"], state["patch"])
+        state["place"] = torch.where(better[:, None], state["proposed_place"], state["place"])
+        state["highest"] = torch.where(better, values, state["highest"])
+        state["iteration"] = state["iteration"] + 1
+        state["done"] = state["iteration"] >= self.queries
+
+    def side(self, query: int) -> int:
+        """Side of the square that a proposal paints, in pixels."""
+        scaled = int(query / self.queries * SCHEDULE)
+        divisor = DIVISORS[sum(scaled > bound for bound in CHECKPOINTS)]
+        return max(int((self.share / divisor) ** 0.5 * self.size), 1)
+
+    def shift(self, query: int, height: int) -> int:
+        """How far a proposal moves the patch at most, in pixels; 0 where it paints instead."""
+        if query % (5 * (1 + query // 1000)):
+            return 0
+        return int((self.queries - query) / self.queries * MAX_SHIFT * height)
+
+    def _propose(self, setting: Setting, state: State) -> None:
+        patches, places = state["patch"].clone(), state["place"].clone()
+        adversarial = state["images"].clone()
+        low, high = PIXELS
+        size = self.size
+        for slot, (row, query) in enumerate(
+            zip(state["row"].split(1), state["iteration"].tolist(), strict=True)
+        ):
+            (generator,) = setting.randomness.generators(setting.ids_of(row), step=query)
+            channels, height, width = adversarial.shape[1:]
+            room = torch.tensor([height - size, width - size])
+            most = self.shift(query, height)
+            if query == 0:
+                place = (torch.rand(2, generator=generator, dtype=torch.float64) * (room + 1)).long()
+                places[slot] = place.to(places)
+                columns = torch.rand(channels, 1, size, generator=generator, dtype=torch.float64)
+                patches[slot] = torch.where(columns < 0.5, low, high).to(patches)
+            elif most > 0:
+                moved = torch.randint(-most, most + 1, (2,), generator=generator)
+                there = (state["place"][slot].cpu() + moved).clamp(min=0)
+                places[slot] = torch.minimum(there, room).to(places)
+            else:
+                side = self.side(query)
+                top, left = torch.randint(size - side + 1, (2,), generator=generator).tolist()
+                colour = torch.rand(channels, 1, 1, generator=generator, dtype=torch.float64)
+                painted = torch.where(colour < 0.5, low, high).to(patches)
+                patches[slot, :, top : top + side, left : left + side] = painted
+        rows, columns = _squares(places, size)
+        batch = torch.arange(len(patches), device=patches.device)[:, None, None]
+        # Advanced indices around the slice bring (B, s, s, C) to the front.
+        adversarial[batch, :, rows[:, :, None], columns[:, None, :]] = patches.permute(0, 2, 3, 1)
+        state["proposed_patch"], state["proposed_place"] = patches, places
+        state["adversarial"] = adversarial
+
+
+def _squares(places: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Rows and columns of the pixels under patches at these places, (B, s) each."""
+    steps = torch.arange(size, device=places.device)
+    return places[:, :1] + steps, places[:, 1:] + steps
