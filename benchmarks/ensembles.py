@@ -4,8 +4,8 @@ Every ensemble attacks the same test images of the networks of `benchmarks.robus
 Passes are images through the network, forward and backward, the clean pass and the verification of successes
 included; "x" is AutoAttack's forward and backward passes together over those of the other. Flips are counted
 both ways: examples that AutoAttack alone broke, and that the other alone broke. Each run is kept in DIR/runs.
-`DIR/curves.json` has, for every network, epsilon and ensemble, robust accuracy over cumulative passes, and
-`DIR/curves.vl.json` a Vega-Lite plot of them.
+`DIR/curves.json` has, for every network, epsilon and ensemble, robust accuracy over cumulative passes,
+`DIR/curves.vl.json` a Vega-Lite plot of them, and `--picture FILE` is that plot as an SVG.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import torch
+import vl_convert
 from torch import Tensor, nn
 
 from assay.attacks.adversarial.apgd import apgd
@@ -29,6 +30,7 @@ from assay.attacks.adversarial.autoattack import autoattack
 from assay.attacks.adversarial.kernels.losses import LossName
 from assay.attacks.adversarial.pgd import pgd
 from assay.attacks.randomness import Randomness
+from assay.service.plots.theme import DASHES, HEIGHT, PALETTES, SCHEMA, WIDTH, config
 from assay.workers.evaluation.engine.protocols import attack_pixel
 from benchmarks.robust_networks import NETWORKS, images, load
 
@@ -126,26 +128,40 @@ def plot(curves: Sequence[Run]) -> Run:
         if passes > 0  # the axis is logarithmic
     ]
     return {
-        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
+        "$schema": SCHEMA,
+        "config": config("light"),
         "data": {"values": values},
         "facet": {"field": "case", "columns": 2, "title": None},
         "resolve": {"scale": {"y": "independent"}},
         "spec": {
+            "width": WIDTH,
+            "height": HEIGHT,
             "mark": {"type": "line", "interpolate": "step-after"},
             "encoding": {
                 "x": {
                     "field": "passes",
                     "type": "quantitative",
                     "scale": {"type": "log"},
-                    "title": "passes, forward and backward",
+                    "title": "Passes of all examples, forward and backward",
+                    "axis": {"format": "~s", "labelOverlap": True},
                 },
                 "y": {
                     "field": "left",
                     "type": "quantitative",
                     "scale": {"zero": False},
-                    "title": "robust accuracy",
+                    "title": "Robust accuracy",
+                    "axis": {"format": "%"},
                 },
-                "color": {"field": "ensemble", "type": "nominal"},
+                **{
+                    channel: {
+                        "field": "ensemble",
+                        "type": "nominal",
+                        "title": "Ensemble",
+                        "sort": None,
+                        "scale": {"range": list(marks)},
+                    }
+                    for channel, marks in (("color", PALETTES["light"]), ("strokeDash", DASHES))
+                },
             },
         },
     }
@@ -172,6 +188,7 @@ def main() -> None:
     parser.add_argument("--networks", nargs="*", default=list(NETWORKS))
     parser.add_argument("--epsilons", nargs="*", type=int, default=list(EPSILONS), help="in 255ths")
     parser.add_argument("--ensembles", nargs="*", default=list(ENSEMBLES), help=f"also {', '.join(LOSSES)}")
+    parser.add_argument("--picture", type=Path, help="an SVG file to write")
     options = parser.parse_args()
     torch.set_num_threads(1)
     n, curves = options.examples, []
@@ -196,6 +213,8 @@ def main() -> None:
                 )
     (options.state / "curves.json").write_text(json.dumps({"n": n, "curves": curves}))
     (options.state / "curves.vl.json").write_text(json.dumps(plot(curves)))
+    if options.picture is not None:
+        options.picture.write_text(vl_convert.vegalite_to_svg(plot(curves), allowed_base_urls=[]))
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     for line in table:
         cells = (cell.rjust(width) for cell, width in zip(line, widths, strict=True))

@@ -8,7 +8,7 @@ from typing import Any
 from assay.service.contract.results import Bracket
 from assay.service.metrics.bracket import bracket_line
 from assay.service.plots.series import LabelledResults, interval_text
-from assay.service.plots.theme import Spec, cycled, dashed_lines, frame, shortened, with_lines
+from assay.service.plots.theme import Spec, cycled, dashed_lines, frame, share_axis, shortened, with_lines
 
 TITLE = "Robust accuracy, verified and attacked"
 NEEDS = "one job with a verified evaluation and an attack in the same norm"
@@ -39,13 +39,7 @@ def _panel(points: Sequence[Bracket]) -> Spec:
         "title": shortened(f"ε{' in 1/255' * in_pixels} ({points[0].norm}, {points[0].data})"),
         "axis": {"tickCount": 6, "grid": False},
     }
-    y: Spec = {
-        "field": "value",
-        "type": "quantitative",
-        "title": "Robust accuracy",
-        "scale": {"domain": [0, 1]},
-        "axis": {"format": ".0%", "tickCount": 6},
-    }
+    y: Spec = share_axis("value", "Robust accuracy")
     told = cycled("side", SIDES, title="Bound")
     lines = {"x": x, "y": y, "color": told["color"], "detail": {"field": "side", "type": "nominal"}}
     tooltip = [

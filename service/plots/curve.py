@@ -21,6 +21,7 @@ from assay.service.plots.theme import (
     dashed_lines,
     frame,
     percent,
+    share_axis,
     shortened,
     with_lines,
 )
@@ -100,13 +101,7 @@ def _axes(row: Measured) -> tuple[Spec, Spec]:
         "title": f"ε in 1/255 ({norm})" if row.in_pixels else f"ε ({norm})",
         "axis": {"tickCount": 6, "grid": False},
     }
-    y: Spec = {
-        "field": "value",
-        "type": "quantitative",
-        "title": TITLES.get(accuracy_name(row.row) or "", "Accuracy"),
-        "scale": {"domain": [0, 1]},
-        "axis": {"format": ".0%", "tickCount": 6},
-    }
+    y: Spec = share_axis("value", TITLES.get(accuracy_name(row.row) or "", "Accuracy"))
     return x, y
 
 

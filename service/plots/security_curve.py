@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from assay.service.contract.results import CurveBreakdown, EvaluationResult
 from assay.service.plots.curve import NORMS
 from assay.service.plots.series import LabelledResults, attack_labels, attack_name, interval_text, labels_of
-from assay.service.plots.theme import Spec, Values, cycled, dashed_lines, frame, percent, with_lines
+from assay.service.plots.theme import (
+    Spec,
+    Values,
+    cycled,
+    dashed_lines,
+    frame,
+    percent,
+    share_axis,
+    with_lines,
+)
 
 TITLE = "Security curves"
 NEEDS = "an attack that looks for the smallest perturbation (ddn, fmn, sigma_zero, carlini_wagner)"
@@ -72,13 +81,7 @@ def _panel(norm: str, points: Values) -> Spec:
     order = list(dict.fromkeys(point["attack"] for point in points))
     told = cycled("attack", order, title="Attack")
     x: Spec = {"field": "x", "type": "quantitative", "title": f"radius ({norm})", "axis": {"tickCount": 6}}
-    y: Spec = {
-        "field": "value",
-        "type": "quantitative",
-        "title": "Accuracy",
-        "scale": {"domain": [0, 1]},
-        "axis": {"format": ".0%", "tickCount": 6},
-    }
+    y: Spec = share_axis("value", "Accuracy")
     tooltip = [
         {"field": "attack", "type": "nominal"},
         {"field": "x", "type": "quantitative", "title": "radius", "format": ".4~g"},

@@ -14,7 +14,16 @@ from assay.service.plots.series import (
     setting_label,
     unattacked_accuracy,
 )
-from assay.service.plots.theme import Spec, Values, cycled, dashed_lines, frame, percent, with_lines
+from assay.service.plots.theme import (
+    Spec,
+    Values,
+    cycled,
+    dashed_lines,
+    frame,
+    percent,
+    share_axis,
+    with_lines,
+)
 
 TITLE = "Accuracy left after each stage"
 NEEDS = "an ensemble of attacks with more than one stage"
@@ -101,13 +110,7 @@ def _panel(heading: str, lines: Sequence[Values], *, several: bool) -> Spec:
         "axis": {"labelAngle": -25 if len(order) > 3 else 0, "grid": False},
         "scale": {"type": "point", "padding": 0.5},
     }
-    y: Spec = {
-        "field": "value",
-        "type": "quantitative",
-        "title": "Accuracy",
-        "scale": {"domain": [0, 1]},
-        "axis": {"format": ".0%", "tickCount": 6},
-    }
+    y: Spec = share_axis("value", "Accuracy")
     tooltip = [
         *({"field": field, "type": "nominal"} for field in ("job", "stage")),
         {"field": "value", "type": "quantitative", "title": "accuracy", "format": ".1%"},

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from assay.service.plots.series import LabelledResults, attack_labels, attack_name, ball_text
-from assay.service.plots.theme import Spec, Values, cycled, dashed_lines, frame, percent, with_lines
+from assay.service.plots.theme import (
+    Spec,
+    Values,
+    cycled,
+    dashed_lines,
+    frame,
+    percent,
+    share_axis,
+    with_lines,
+)
 
 TITLE = "Accuracy against passes"
 NEEDS = "one job with two attacks of one epsilon, and that ended after plots were introduced"
@@ -70,13 +79,7 @@ def _panel(heading: str, curves: dict[str, _Curve], order: Sequence[str]) -> Spe
         "scale": {"type": "log"},
         "axis": {"tickCount": 5, "format": "~s"},
     }
-    y: Spec = {
-        "field": "accuracy",
-        "type": "quantitative",
-        "title": "Accuracy left",
-        "scale": {"domain": [0, 1]},
-        "axis": {"format": ".0%", "tickCount": 6},
-    }
+    y: Spec = share_axis("accuracy", "Accuracy left")
     tooltip = [
         {"field": "attack", "type": "nominal"},
         {"field": "passes", "type": "quantitative", "title": "passes per example", "format": ".4~g"},

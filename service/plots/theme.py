@@ -40,6 +40,17 @@ GRID: Mapping[Scheme, str] = {"light": "#e0e0e0", "dark": "#3d4248"}
 BACKGROUND: Mapping[Scheme, str] = {"light": "#ffffff", "dark": "#16191d"}
 
 
+def share_axis(field: str, title: str) -> Spec:
+    """The encoding of a share in [0, 1], shown in percent."""
+    return {
+        "field": field,
+        "type": "quantitative",
+        "title": title,
+        "scale": {"domain": [0, 1]},
+        "axis": {"format": ".0%", "tickCount": 6},
+    }
+
+
 def config(scheme: Scheme) -> Spec:
     """The `config` of a spec."""
     ink, muted, grid = INK[scheme], MUTED[scheme], GRID[scheme]
