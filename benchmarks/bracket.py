@@ -17,7 +17,8 @@ import torch
 from assay.attacks.adversarial.pgd import pgd
 from assay.attacks.randomness import Randomness
 from assay.workers.data.digits import digits as digits_data
-from assay.workers.evaluation.engine.linear_bounds import MarginBounds, Method, UnsupportedModel, proved
+from assay.workers.evaluation.engine.bound_operators import UnsupportedModel
+from assay.workers.evaluation.engine.linear_bounds import MarginBounds, Method, proved
 from assay.workers.evaluation.engine.protocols import attack_pixel
 from tests.support import networks
 

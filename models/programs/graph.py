@@ -8,6 +8,7 @@ evaluated: batch-dependent sizes are results of nodes, computed when these run.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +22,8 @@ from assay.models.programs.payload import DTYPES, STRIDED
 from assay.models.programs.reading import field, integer, listed, of_type, real, refuse, shown, union
 
 MAX_NODES = 100_000
+# Of a module, for messages; what torch writes where there is none is not one.
+MODULE = re.compile(r"(?!_empty_nn_module)[\w.]{1,200}", re.ASCII)
 MEMORY_FORMATS = {
     1: torch.contiguous_format,
     2: torch.channels_last,
@@ -54,6 +57,7 @@ class Node:
         results: names of the results: one, several, or a list of them for an operator that returns a list.
         operator: the operator without its argument checks; None for a function of integers.
         last: names last used by this node.
+        module: path of the module that made the call, as the file says; empty where it does not.
     """
 
     call: Callable[..., Any]
@@ -62,6 +66,7 @@ class Node:
     results: tuple[str | list[str], ...]
     operator: OpOverload[..., Any] | None = None
     last: tuple[str, ...] = ()
+    module: str = ""
 
 
 @dataclass(frozen=True)
@@ -112,6 +117,7 @@ class _Call:
     function: Callable[..., Any]
     given: Mapping[str, Any]
     results: tuple[str | list[str], ...]
+    module: str
 
 
 def _call(entry: Any) -> _Call | None:
@@ -128,13 +134,21 @@ def _call(entry: Any) -> _Call | None:
         given[name] = _argument(field(item, "arg", dict))
     if isinstance(function, OpOverload):
         _refuse_training(target, given)
-    return _Call(target, function, given, _results(field(entry, "outputs", list)))
+    return _Call(target, function, given, _results(field(entry, "outputs", list)), _module(entry))
+
+
+def _module(entry: Mapping[str, Any]) -> str:
+    """Path of the innermost module on the stack of a node: `key,path,type` of each, between semicolons."""
+    metadata = entry.get("metadata")
+    stack = metadata.get("nn_module_stack") if isinstance(metadata, Mapping) else None
+    parts = stack.rpartition(";")[2].split(",") if isinstance(stack, str) else []
+    return parts[1] if len(parts) == 3 and MODULE.fullmatch(parts[1]) else ""
 
 
 def _node(call: _Call, stored: set[str]) -> Node:
     target, operator, given = call.target, call.function, call.given
     if not isinstance(operator, OpOverload):
-        return Node(operator, tuple(given.values()), {}, call.results)
+        return Node(operator, tuple(given.values()), {}, call.results, module=call.module)
     arguments = operator._schema.arguments
     unknown = given.keys() - {argument.name for argument in arguments}
     if unknown:
@@ -155,7 +169,7 @@ def _node(call: _Call, stored: set[str]) -> Node:
         refuse(f"{target} lacks the argument {missing[0]}")
     positional = tuple(given.get(a.name, a.default_value) for a in by_position)
     keywords = {a.name: given[a.name] for a in arguments if a.kwarg_only and a.name in given}
-    return Node(guarded(operator), positional, keywords, call.results, operator)
+    return Node(guarded(operator), positional, keywords, call.results, operator, module=call.module)
 
 
 def _refuse_training(target: str, given: Mapping[str, Any]) -> None:

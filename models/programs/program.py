@@ -94,8 +94,13 @@ class Program(nn.Module):
         own = {"device": self._where.device, "dtype": self._where.dtype}
         max_elements = MAX_ELEMENTS * max(1, images.shape[0])
         known = images.shape in self._known
+        trace = torch._C._get_tracing_state()  # of `torch.jit`: so that its nodes have the names of modules
         for node in self._nodes:
+            if trace is not None:
+                trace.push_scope(node.module)
             run_node(node, values, own, max_elements, known=known)
+            if trace is not None:
+                trace.pop_scope()
         if len(self._known) < MAX_SHAPES:
             self._known.add(images.shape)
         logits: Tensor = values[self.signature.logits]

@@ -26,7 +26,8 @@ from annotated_types import Interval
 from assay.attacks.kernel import frozen
 from assay.attacks.threat import Fraction
 from assay.workers.evaluation.engine.analysis import Measured
-from assay.workers.evaluation.engine.linear_bounds import MarginBounds, proved, require_library
+from assay.workers.evaluation.engine.bound_operators import require_library
+from assay.workers.evaluation.engine.linear_bounds import MarginBounds, proved
 from assay.workers.evaluation.engine.loader import Loader
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
 
@@ -76,18 +77,27 @@ class _Verified:
         del root
         require_library()
 
+    def check_model(self, shard: Shard) -> None:
+        """Refuses a model without bounds for the first image, when the job is planned.
+
+        Raises:
+            ValueError: names the operators without bounds and their modules, or the arithmetic.
+        """
+        if shard.dtype == "bfloat16":
+            raise ValueError("verified needs execution.dtype float32 or float64, not bfloat16")
+        loader = _loader(shard)
+        image, label = loader.images(torch.tensor([0])), loader.labels_of(torch.tensor([0]))
+        with frozen(shard.classifier):
+            bounds = MarginBounds(shard.classifier, image, self.method, iterations=1)
+            bounds.lower(image, label, self.norm, self.epsilon)
+
     def measure(self, shard: Shard) -> Measured:
         """One row per example: whether it is verified, and its smallest lower margin.
 
         Raises:
             ValueError: an operator of the model has no bounds, or images are outside [0, 1].
         """
-        if shard.dtype == "bfloat16":
-            raise ValueError("verified needs execution.dtype float32 or float64, not bfloat16")
-        size = min(shard.batch_size, MAX_BATCH)
-        loader = Loader(
-            shard.classifier, shard.images, shard.labels, shard.ids, size, shard.device, shard.dtype
-        )
+        loader = _loader(shard)
         example = loader.images(torch.tensor([0]))
         n = len(shard.ids)
         right, held = torch.zeros(n, dtype=torch.bool), torch.zeros(n, dtype=torch.bool)
@@ -109,3 +119,8 @@ class _Verified:
         }
         passes = torch.ones(n, dtype=torch.int64)
         return Measured(shard.ids, values, passes, torch.zeros_like(passes), loader.noted())
+
+
+def _loader(shard: Shard) -> Loader:
+    size = min(shard.batch_size, MAX_BATCH)
+    return Loader(shard.classifier, shard.images, shard.labels, shard.ids, size, shard.device, shard.dtype)

@@ -12,7 +12,7 @@ from assay.service.catalog.catalog import load as load_catalog
 from assay.service.contract.messages import EvaluateRequest, Measurement, OutcomeReport, ProgressReport
 from assay.service.contract.records import Evidence, OutcomeExtra
 from assay.service.contract.row_protocols import row_protocol
-from assay.service.contract.stored_specs import EvaluationItem, UserSpec
+from assay.service.contract.stored_specs import EvaluateJobSpec, EvaluationItem, UserSpec
 from assay.workers import catalog
 from assay.workers.containment import limits
 from assay.workers.data.formats.dataset import ExampleSet
@@ -112,6 +112,34 @@ def evaluation_of(item: EvaluationItem, task: str) -> Evaluation:
         return attack_evaluation(made, task)
     evaluation: Evaluation = made
     return evaluation
+
+
+def check_model(
+    spec: EvaluateJobSpec, number: int, loaded: Loaded, data: ExampleSet, order: Sequence[int]
+) -> None:
+    """Refuse, before anything is measured, a model that an evaluation does not take.
+
+    Args:
+        spec: Of the job.
+        number: Of the evaluation.
+        loaded: The model.
+        data: The evaluation's data set.
+        order: Which of its examples; the first one is tried.
+
+    Raises:
+        ValueError: names the evaluation and what it does not take.
+    """
+    item = spec["evaluations"][number]
+    if load_catalog().find_evaluation(item["name"]).kind == "attack":
+        return
+    # A `ModelReader` (workers/evaluation/engine/shard.py).
+    check = getattr(evaluation_of(item, data.task), "check_model", None)
+    if check is None:
+        return
+    try:
+        check(shard_of(spec, looking_at(loaded, data), data, order[:1], batch_size=1))
+    except ValueError as error:
+        raise ValueError(f"evaluations[{number}], {item['name']!r}: {error}") from error
 
 
 def shard_of(spec: UserSpec, loaded: Loaded, data: ExampleSet, order: Sequence[int], **more: Any) -> Shard:

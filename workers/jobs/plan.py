@@ -19,7 +19,6 @@ from assay.service.contract.stored_specs import EvaluateJobSpec, EvaluationItem
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet, model_class_names
 from assay.workers.data.formats.sampling import evaluation_order, sampled_as
-from assay.workers.data.formats.stored_corruptions import StoredCorruptions
 from assay.workers.data.formats.text import LanguageSet, is_text
 from assay.workers.evaluation.engine.stages import COMPATIBLE
 from assay.workers.jobs.cost import (
@@ -30,8 +29,9 @@ from assay.workers.jobs.cost import (
     measure_cost,
     windows_of,
 )
+from assay.workers.jobs.evaluate import check_model
 from assay.workers.jobs.segmentation_attacks import class_pixels
-from assay.workers.jobs.session import Loaded, Session, check_folders, examples_of
+from assay.workers.jobs.session import Loaded, Session, checked_examples
 from assay.workers.jobs.sources import planned_sources
 from assay.workers.published.language import known_text
 from assay.workers.published.match import known_as
@@ -46,14 +46,12 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
     Raises:
         MissingData: a data set is missing.
         BadWeights: the weights, or those of another model used by an evaluation, are missing.
-        ValueError: model and data do not fit each other.
+        ValueError: model and data, or model and an evaluation, do not fit each other.
     """
     spec = request["spec"]
     data = session.data(spec["data"], "test")
     catalog.check_rules(spec, data)
     loaded = session.classifier(spec, device=spec["execution"]["device"], weights=request["weights"])
-    source = trained_on(loaded)
-    names, words = (None, None) if source is None else (source.class_names, source.vocabulary)
     flops, saved_bytes = measure_cost(loaded, data)
     batch_size = choose_batch_size(spec["execution"]["batch_size"], loaded.device.type, saved_bytes)
     # At the measured speed the model has so many operations; unlike the shards, this depends on the worker.
@@ -63,15 +61,9 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
     shards: list[ShardRange] = []
     hashes: dict[str, str] = {}
     for index, item in enumerate(spec["evaluations"]):
-        check_folders(item)
-        examples = examples_of(session, spec, item)
-        if isinstance(examples, StoredCorruptions):
-            examples.check()
-        check_fit(examples, data, names, f"evaluations[{index}].data")
-        check_vocabulary(examples, data, words, f"evaluations[{index}].data")
-        if item["data"] is not None:
-            catalog.check_rules_of_evaluation(spec, index, examples)
+        examples = _examples(index, spec, session, data, loaded)
         order = evaluation_order(sampled_as(examples), examples.ids, spec["limit"])
+        check_model(spec, index, loaded, examples, order)
         repeats = catalog.repeats(item["name"], item["params"])
         n, ids = len(order) if repeats is None else repeats, (examples.ids[position] for position in order)
         cost = _example_cost(item, examples, loaded, flops)
@@ -107,6 +99,20 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
         "shards": [{**shard, "number": number} for number, shard in enumerate(shards)],
     }
     return {"type": "plan", "plan": plan}
+
+
+def _examples(
+    index: int, spec: EvaluateJobSpec, session: Session, data: ExampleSet, loaded: Loaded
+) -> ExampleSet:
+    """The examples of an evaluation; its data and folders are there, and fit the model and its data."""
+    item, source = spec["evaluations"][index], trained_on(loaded)
+    examples = checked_examples(session, spec, item)
+    names, words = (None, None) if source is None else (source.class_names, source.vocabulary)
+    check_fit(examples, data, names, f"evaluations[{index}].data")
+    check_vocabulary(examples, data, words, f"evaluations[{index}].data")
+    if item["data"] is not None:
+        catalog.check_rules_of_evaluation(spec, index, examples)
+    return examples
 
 
 def _example_cost(item: EvaluationItem, examples: ExampleSet, loaded: Loaded, flops: float) -> float:

@@ -369,6 +369,21 @@ def examples_of(session: Session, spec: EvaluateJobSpec, item: EvaluationItem) -
     return data.of_cells(cells_of(item["params"])) if isinstance(data, StoredCorruptions) else data
 
 
+def checked_examples(session: Session, spec: EvaluateJobSpec, item: EvaluationItem) -> ExampleSet:
+    """The data set of an evaluation, after a look at every file and folder that the evaluation reads.
+
+    Raises:
+        MissingData: some are missing.
+        CorruptData: some cannot be read.
+        ValueError: as for `check_folders`.
+    """
+    check_folders(item)
+    examples = examples_of(session, spec, item)
+    if isinstance(examples, StoredCorruptions):
+        examples.check()
+    return examples
+
+
 def check_folders(item: EvaluationItem) -> None:
     """Refuse, before anything is measured, an evaluation whose folders or libraries are not there.
 

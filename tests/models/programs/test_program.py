@@ -16,7 +16,7 @@ from torchvision.models.resnet import BasicBlock, ResNet
 from assay.models.exported import exported
 from assay.models.programs.reading import UnsafeProgram
 from assay.models.rpc_symvit import rpc_symvit
-from tests.support.programs import CLASSES, Net, export, load
+from tests.support.programs import CLASSES, Net, edited, export, load
 from tests.support.weights import disturb
 
 
@@ -238,3 +238,22 @@ class _Two(nn.Module):
 
 def _drawn(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+def test_calls_have_the_path_of_their_module_and_a_strange_one_is_none(tmp_path: Path) -> None:
+    path = export(Net(), tmp_path / "net.pt2")
+    modules = [node.module for node in load(path)._nodes]
+    assert [name for name in modules if name] == ["conv", "norm", "drop", "head"]
+
+    def strange(stack: Any) -> Any:
+        def edit(content: Any) -> None:
+            for node in content["graph_module"]["graph"]["nodes"]:
+                node["metadata"]["nn_module_stack"] = stack
+
+        return edit
+
+    for stack in (7, None, ["a,b,c"], "a,b", "a,<b>,c", "a,b/c,d", f"a,{'b' * 300},c"):
+        odd = load(edited(path, tmp_path / "odd.pt2", strange(stack)))
+        assert {node.module for node in odd._nodes} == {""}, stack
+    images = torch.rand(2, 3, 8, 8)
+    assert torch.equal(odd(images), load(path)(images))

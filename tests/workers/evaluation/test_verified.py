@@ -17,8 +17,9 @@ from assay.attacks.randomness import Randomness
 from assay.models.layers.layers import Classifier
 from assay.service.metrics.table import Context
 from assay.service.metrics.verification import Verified
-from assay.workers.evaluation.engine import linear_bounds
-from assay.workers.evaluation.engine.linear_bounds import MarginBounds, UnsupportedModel, proved
+from assay.workers.evaluation.engine import bound_operators, linear_bounds
+from assay.workers.evaluation.engine.bound_operators import UnsupportedModel
+from assay.workers.evaluation.engine.linear_bounds import MarginBounds, proved
 from assay.workers.evaluation.engine.protocols import attack_pixel
 from assay.workers.evaluation.verified import verified
 from assay.workers.jobs.session import check_folders
@@ -175,7 +176,7 @@ def test_an_unsound_relaxation_of_the_library_is_refused() -> None:
         def forward(self, images: Tensor) -> Tensor:
             return (images.flatten(1)[:, :3] + 1).sqrt()
 
-    with pytest.raises(UnsupportedModel, match="CROWN has no sound bounds here for Sqrt"):
+    with pytest.raises(UnsupportedModel, match="no sound bounds by CROWN: the model itself: Sqrt"):
         MarginBounds(Root(), IMAGES[:1], "CROWN")
     bounds, _ = MarginBounds(Root(), IMAGES[:1], "IBP").lower(IMAGES, LABELS % 3, "Linf", 0.1)
     assert bounds.isfinite().all()
@@ -196,7 +197,7 @@ def test_intervals_of_a_quotient_hold_for_negative_numbers() -> None:
 def test_a_missing_library_is_told_when_the_job_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     present = importlib.util.find_spec
     monkeypatch.setattr(
-        linear_bounds.importlib.util,
+        bound_operators.importlib.util,
         "find_spec",
         lambda name: None if name == "auto_LiRPA" else present(name),
     )

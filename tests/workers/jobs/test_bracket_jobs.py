@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import get_args
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from assay.service.cli.output import results_table
 from assay.workers.evaluation import verified
+from assay.workers.evaluation.engine.linear_bounds import Method
+from assay.workers.jobs.failures import describe
 from tests.support import networks
+from tests.support.programs import export, load
 from tests.workers.jobs.test_whole_jobs import Bench, bench
 
 __all__ = ["bench"]
@@ -63,15 +70,89 @@ def test_a_falsified_certificate_is_a_contradiction(bench: Bench, monkeypatch: p
     assert "certified_and_broken" in results_table(results)
 
 
-def test_an_unsupported_operator_is_named_in_the_error(bench: Bench) -> None:
-    class Sorted(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.head = nn.Linear(64, 10)
+class Block(nn.Module):
+    """One operator between two layers."""
 
-        def forward(self, images: Tensor) -> Tensor:
-            logits: Tensor = self.head(images.flatten(1).sort(1).values)
-            return logits
+    def __init__(self, operator: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.project = nn.Linear(64, 64)
+        self.operator = operator
 
-    with pytest.raises(ValueError, match=r"auto_LiRPA has no bounds for this model: .*(TopK|Sort|sort)"):
-        bench.run(Sorted(), {"name": "verified"}, limit=4)
+    def forward(self, features: Tensor) -> Tensor:
+        return self.operator(self.project(features))
+
+
+class Nested(nn.Module):
+    """A network whose operators are in `blocks.0.attention` and `blocks.1.attention`."""
+
+    def __init__(self, *operators: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.blocks = nn.ModuleList(nn.ModuleDict({"attention": Block(one)}) for one in operators)
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = images.flatten(1)
+        for block in self.blocks:
+            features = block["attention"](features)  # type: ignore[operator,index]
+        logits: Tensor = self.head(features)
+        return logits
+
+
+def descending(features: Tensor) -> Tensor:
+    return features.sort(1).values
+
+
+UNSUPPORTED = {
+    "CROWN: blocks.0.attention: Erf (and in 1 more module) (IBP has them); allowed": (torch.erf, torch.erf),
+    "CROWN: blocks.1.attention: Softmax (IBP has them); allowed": (torch.relu, lambda x: x.softmax(1)),
+    "CROWN: blocks.0.attention: TopK; allowed": (descending,),
+    "CROWN: blocks.0.attention: Erf; blocks.1.attention: Sqrt (IBP": (torch.erf, lambda x: (x + 9).sqrt()),
+    "IBP: blocks.1.attention: Square: a power other than 2; allowed": (torch.relu, lambda x: x**3),
+    "IBP: blocks.0.attention: Quotient: a division by what may be 0 or less": (lambda x: x / x,),
+}
+
+
+@pytest.mark.parametrize("exported", [False, True], ids=["native", "program"])
+@pytest.mark.parametrize("named", UNSUPPORTED)
+def test_an_unsupported_operator_ends_the_job_when_it_is_planned(
+    bench: Bench, tmp_path: Path, named: str, exported: bool
+) -> None:
+    model: nn.Module = Nested(*UNSUPPORTED[named])
+    if exported:
+        model = load(export(model, tmp_path / "nested.pt2", shape=(1, 8, 8)))
+    proof = {"name": "verified", "params": {"method": named.partition(":")[0]}}
+    with pytest.raises(ValueError, match=r"evaluations\[1\], 'verified': no sound bounds by ") as error:
+        bench.run(model, {"name": "clean"}, proof, limit=4)
+    assert named in str(error.value)
+    assert describe(error.value) | {"message": ""} == {
+        "error_type": "invalid_value",
+        "message": "",
+        "retry": False,
+    }
+    assert bench.store.jobs.get(bench.job_id).plan is None
+    assert bench.store.results.outcomes(bench.job_id, None) == []
+
+
+def test_bfloat16_is_refused_when_the_job_is_planned(bench: Bench) -> None:
+    half = {"device": "cpu", "dtype": "bfloat16", "batch_size": 4}
+    with pytest.raises(ValueError, match=r"verified needs execution\.dtype float32 or float64, not bfloat16"):
+        bench.run(networks.network(ROBUST), {"name": "verified"}, execution=half, limit=4)
+    assert bench.store.jobs.get(bench.job_id).plan is None
+
+
+@pytest.mark.parametrize("name", [ROBUST, "regularised"])
+def test_a_program_gives_what_its_network_gives(bench: Bench, tmp_path: Path, name: str) -> None:
+    network = networks.network(name)
+    program = load(export(network, tmp_path / "network.pt2", shape=(1, 8, 8)))
+    smoothing = {"name": "randomized_smoothing", "params": {"selection": 10, "draws": 100, "sigmas": [0.1]}}
+    proofs = [{"name": "verified", "params": {"method": method}} for method in get_args(Method)]
+    job = (*proofs, {"name": "pgd", "params": {"epsilon": "1/255", "steps": 3}}, smoothing)
+    found = []
+    for model in (network, program):
+        results = bench.run(model, *job, limit=12)
+        tables = [bench.table(place, one["name"]) for place, one in enumerate(job)]
+        found.append((tables, results.bracket, [one.metrics for one in results.evaluations]))
+    assert found[0] == found[1]
+    assert found[0][1][0].verified is not None
+    assert found[0][1][0].verified.value > 0  # type: ignore[operator]

@@ -1,9 +1,7 @@
 """Lower bounds of a classifier's margins over a ball, by auto_LiRPA on the operators that it bounds soundly.
 
-Xu et al. 2020, "Automatic Perturbation Analysis for Scalable Certified Robustness and Beyond". The library is
-imported on use: an extra, which needs a few names that its dependencies no longer have. Its release 0.3
-relaxes some operators unsoundly (the upper line of Sqrt has a negative slope), and accepts others with an
-assumption. So only the operators listed here are accepted, and one that is not is named.
+Xu et al. 2020, "Automatic Perturbation Analysis for Scalable Certified Robustness and Beyond". An operator
+that has no sound bounds is named with the module that calls it, of exported programs too.
 
 B = batch, K = classes.
 """
@@ -12,197 +10,38 @@ from __future__ import annotations
 
 import copy
 import importlib
-import importlib.util
 import logging
-import math
-import sys
-import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import Any, Literal, cast
 
-import numpy
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from assay.models.layers.layers import Classifier
+from assay.workers.evaluation.engine.bound_operators import (
+    INTERVAL,
+    PRODUCTS,
+    RELAXED,
+    UnsupportedModel,
+    ball,
+    library,
+    own_operators,
+)
 from assay.workers.evaluation.engine.verification import ABSOLUTE, RELATIVE
 
 Method = Literal["IBP", "CROWN", "alpha-CROWN"]
 Norm = Literal["Linf", "L2"]
 
-INSTALL = (
-    "verified needs auto_LiRPA: install it with `pip install --no-deps auto-lirpa==0.3 appdirs tqdm`; its"
-    " metadata asks for a torch below 1.13"
-)
-# By the library's class names: linear maps and changes of shape.
-LINEAR = frozenset(
-    {
-        "Linear",
-        "Conv",
-        "BatchNormalization",
-        "Add",
-        "Sub",
-        "Neg",
-        "MatMul",
-        "Mul",
-        "Div",
-        "Reshape",
-        "Flatten",
-    }
-    | {"Unsqueeze", "Squeeze", "Transpose", "Concat", "Slice", "Split", "Gather", "Expand", "Pad"}
-    | {
-        "Shape",
-        "ReduceMean",
-        "ReduceSum",
-        "AveragePool",
-        "GlobalAveragePool",
-        "Identity",
-        "Dropout",
-        "Cast",
-        "Input",
-    }
-)
-RELAXED = LINEAR | {"Relu", "LeakyRelu", "Tanh", "Sigmoid"}
-# Monotone or exact over intervals.
-INTERVAL = RELAXED | {"Softmax", "Exp", "Erf", "Quotient", "Square", "Sqrt", "Clip", "Abs"}
-# Whose second input may be perturbed too, over intervals only.
-PRODUCTS = frozenset({"MatMul", "Mul", "Div"})
 # A margin is verified above this share of the logits' size: float32 has 6e-8, and errors add up over layers.
 ROUNDING = 1e-4
-
-
-class UnsupportedModel(ValueError):
-    """The model has operators that cannot be bounded."""
-
-
-def require_library() -> None:
-    """Refuses where the library is missing.
-
-    Raises:
-        ValueError: says how to install it.
-    """
-    if importlib.util.find_spec("auto_LiRPA") is None:
-        raise ValueError(INSTALL)
-
-
-@cache
-def library() -> Any:
-    """auto_LiRPA, after the names that it expects of numpy and torch are there.
-
-    Raises:
-        ValueError: it is missing.
-    """
-    require_library()
-    from torch.onnx._internal.torchscript_exporter import _globals
-
-    if "numpy.lib.arraysetops" not in sys.modules:
-        old = types.ModuleType("numpy.lib.arraysetops")
-        old.isin = numpy.isin  # type: ignore[attr-defined]
-        sys.modules[old.__name__] = old
-    # The package has an attribute of the same name that is another module.
-    symbolic_helper: Any = importlib.import_module("torch.onnx.symbolic_helper")
-    if not hasattr(symbolic_helper, "_set_opset_version"):
-
-        def set_opset(version: int) -> None:
-            _globals.GLOBALS.export_onnx_opset_version = version
-
-        symbolic_helper._set_opset_version = set_opset
-    node: Any = torch._C.Node
-    if not hasattr(node, "__getitem__"):
-        node.__getitem__ = lambda self, name: getattr(self, self.kindOf(name))(name)
-    found = importlib.import_module("auto_LiRPA")
-    logging.getLogger("auto_LiRPA.utils").propagate = False
-    return found
-
-
-Interval = tuple[Tensor, Tensor]
-
-
-def _quotient(values: Interval, divisor: Interval) -> Interval:
-    if not (divisor[0] > 0).all():
-        raise UnsupportedModel("a division by what may be 0 or less")
-    ends = [one / other for one in values for other in divisor]
-    stacked = torch.stack(torch.broadcast_tensors(*ends))
-    return stacked.amin(0), stacked.amax(0)
-
-
-def _square(values: Interval, exponent: Interval) -> Interval:
-    if not all((one == 2).all() for one in exponent):
-        raise UnsupportedModel("a power other than 2")
-    low, high = values
-    ends = torch.stack([low.square(), high.square()])
-    return ends.amin(0).where((low > 0) | (high < 0), 0.0), ends.amax(0)
-
-
-@cache
-def _operators() -> dict[str, Any]:
-    """Operators over intervals that the library lacks (Erf, Clip), or bounds unsoundly (Div, Pow)."""
-    library()
-    Bound: Any = importlib.import_module("auto_LiRPA.operators.base").Bound  # noqa: N806 (a class)
-
-    def operator(name: str, forward: Callable[..., Tensor], interval: Callable[..., Interval]) -> Any:
-        methods = {
-            "forward": lambda self, *values: forward(*values),
-            "interval_propagate": lambda self, *values: interval(*values),
-        }
-        return type(f"Bound{name}", (Bound,), methods)
-
-    class BoundClip(Bound):  # type: ignore[misc]
-        def __init__(self, attr: Any, inputs: Any, output_index: int, options: Any) -> None:
-            super().__init__(attr, inputs, output_index, options)
-            self.ends = attr.get("min"), attr.get("max")
-
-        def forward(self, x: Tensor, *ends: Tensor) -> Tensor:
-            # Older graphs have the ends as attributes, newer ones as constants, an empty one for no end.
-            if not ends:
-                return x.clamp(*self.ends)
-            low, high = (end if end.numel() else None for end in (*ends, x.new_empty(0))[:2])
-            return x.clamp(low, high)
-
-        def interval_propagate(self, *v: Any) -> tuple[Tensor, Tensor]:
-            if any((low != high).any() for low, high in v[1:]):
-                raise UnsupportedModel("a clamp at what is not constant")
-            ends = [low for low, _ in v[1:]]
-            return self.forward(v[0][0], *ends), self.forward(v[0][1], *ends)
-
-    class BoundSquare(Bound):  # type: ignore[misc]
-        def forward(self, x: Tensor, exponent: Tensor) -> Tensor:
-            return x.pow(exponent)
-
-        def interval_propagate(self, *v: Any) -> tuple[Tensor, Tensor]:
-            return _square(v[0], v[1])
-
-    return {
-        "onnx::Erf": operator("Erf", torch.erf, lambda values: (torch.erf(values[0]), torch.erf(values[1]))),
-        "onnx::Div": operator("Quotient", torch.div, _quotient),
-        "onnx::Pow": operator("Square", torch.pow, _square),
-        "onnx::Clip": BoundClip,
-    }
-
-
-@cache
-def _ball() -> Any:
-    """The box around an image, as a perturbation, and within it a ball of radius `l2`, or None."""
-
-    class Ball(library().PerturbationLpNorm):  # type: ignore[misc]
-        def __init__(self, low: Tensor, high: Tensor, centre: Tensor, l2: float | None) -> None:
-            super().__init__(norm=math.inf, x_L=low, x_U=high)
-            self.centre, self.l2 = centre, l2
-
-        def concretize_matrix(self, x: Tensor, A: Any, sign: int, extra_constr: Any) -> Tensor:  # noqa: N803
-            """The better of the bounds over the box and over the ball: both hold."""
-            box = cast(Tensor, super().concretize_matrix(x, A, sign, extra_constr))
-            if self.l2 is None or not isinstance(A, Tensor):
-                return box
-            rows = A.reshape(A.shape[0], A.shape[1], -1)
-            middle = rows.matmul(self.centre.reshape(len(self.centre), -1, 1)).squeeze(-1)
-            ball = middle + sign * self.l2 * rows.norm(dim=-1)
-            return torch.maximum(box, ball) if sign < 0 else torch.minimum(box, ball)
-
-    return Ball
+# Of an error of the library.
+MAX_TEXT = 300
+# As models call them, and as exported programs do.
+ATTENTIONS = (functional.scaled_dot_product_attention, torch.ops.aten.scaled_dot_product_attention.default)
+EXPANSIONS = (Tensor.expand, torch.ops.aten.expand.default)
 
 
 class MarginBounds:
@@ -215,7 +54,7 @@ class MarginBounds:
         iterations: of that optimisation.
 
     Raises:
-        UnsupportedModel: names the operators that cannot be bounded.
+        UnsupportedModel: names the operators that cannot be bounded, and the modules that call them.
         ValueError: the library is missing.
     """
 
@@ -230,39 +69,42 @@ class MarginBounds:
             "sparse_spec_alpha": False,
             "optimize_bound_args": {"iteration": iterations},
         }
-        refused: list[str] = []
-        custom = _operators() if method == "IBP" else {}
+        refused: list[tuple[str, str]] = []
         try:
-            with _Traceable(), _noted(refused), torch.no_grad():
+            with _Traceable(), _scoped(self._model), _noted(refused), torch.no_grad():
                 # What is perturbed is known of a graph that was traced with a perturbed input.
-                ball = _ball()(example, example, example, None)
                 self._bounded = self._lirpa.BoundedModule(
                     self._model,
-                    self._lirpa.BoundedTensor(example.clone(), ball),
+                    self._lirpa.BoundedTensor(example.clone(), ball()(example, example, example, None)),
                     bound_opts=options,
                     device=example.device,
-                    custom_ops=custom,
+                    custom_ops=own_operators(intervals=method == "IBP"),
                 )
-        except (AssertionError, RuntimeError, KeyError, TypeError, IndexError, SystemError) as error:
-            names = ", ".join(sorted(set(refused))) or f"{type(error).__name__}: {error}"
-            raise UnsupportedModel(f"auto_LiRPA has no bounds for this model: {names}") from error
+        except (torch.OutOfMemoryError, MemoryError, UnsupportedModel):
+            raise
+        except Exception as error:  # of any kind: the library asserts and looks up
+            raise self._unsupported(_listed(refused) or _failure(error)) from error
         self._check_operators()
+
+    def _unsupported(self, what: str) -> UnsupportedModel:
+        allowed = ", ".join(sorted(INTERVAL if self._method == "IBP" else RELAXED))
+        return UnsupportedModel(f"no sound bounds by {self._method}: {what}; allowed: {allowed}")
 
     def _check_operators(self) -> None:
         allowed = INTERVAL if self._method == "IBP" else RELAXED
-        refused = set()
+        refused, elsewhere = [], True
         for node in self._bounded.modules():
-            kind = type(node).__name__.removeprefix("Bound")
+            kind = _kind(node)
             if node is self._bounded or not getattr(node, "perturbed", False):
                 continue
             both = sum(getattr(one, "perturbed", False) for one in getattr(node, "inputs", ())) > 1
             if kind not in allowed or (kind in PRODUCTS and both and self._method != "IBP"):
-                refused.add(f"{kind} of two perturbed inputs" if both and kind in allowed else kind)
+                refused.append(
+                    (node.name, f"{kind} of two perturbed inputs" if both and kind in allowed else kind)
+                )
+                elsewhere = elsewhere and kind in INTERVAL
         if refused:
-            raise UnsupportedModel(
-                f"{self._method} has no sound bounds here for {', '.join(sorted(refused))};"
-                f" allowed: {', '.join(sorted(allowed))}"
-            )
+            raise self._unsupported(_listed(refused) + " (IBP has them)" * elsewhere)
 
     def lower(self, images: Tensor, labels: Tensor, norm: Norm, epsilon: float) -> tuple[Tensor, Tensor]:
         """Lower bounds over the ball within [0, 1], and the logits of the images.
@@ -298,19 +140,17 @@ class MarginBounds:
         radius = epsilon * (1 + RELATIVE) + ABSOLUTE
         low, high = (image - radius).clamp(0, 1), (image + radius).clamp(0, 1)
         given = self._lirpa.BoundedTensor(
-            image.clone(), _ball()(low, high, image, radius if norm == "L2" else None)
+            image.clone(), ball()(low, high, image, radius if norm == "L2" else None)
         )
         try:
             traced = self._bounded(given).detach()
             found, _ = self._bounded.compute_bounds(
                 x=(given,), C=difference, method=self._method, bound_upper=False
             )
-        except torch.OutOfMemoryError:
+        except (torch.OutOfMemoryError, MemoryError):
             raise
-        except (AssertionError, RuntimeError) as error:
-            raise UnsupportedModel(
-                f"auto_LiRPA has no {self._method} bounds for this model: {type(error).__name__}: {error}"
-            ) from error
+        except Exception as error:  # of any kind: the library asserts and looks up
+            raise self._unsupported(_failure(error)) from error
         margins = torch.einsum("bjk,bk->bj", difference, logits)
         slack = ROUNDING * (1 + logits.abs().amax(1, keepdim=True))
         if ((traced - logits).abs() > slack).any():
@@ -344,6 +184,61 @@ def _without_dropout(model: nn.Module) -> nn.Module:
     return copied
 
 
+@contextmanager
+def _scoped(model: nn.Module) -> Iterator[None]:
+    """Names the modules in a trace; those of a classifier as in its network, without the wrapper."""
+    wrapper = "backbone" if isinstance(model, Classifier) else ""
+    names = {module: name.removeprefix(wrapper).removeprefix(".") for name, module in model.named_modules()}
+    jit: Any = torch.jit._trace
+    kept = jit._trace_module_map
+    jit._trace_module_map = {module: name for module, name in names.items() if name}
+    try:
+        yield
+    finally:
+        jit._trace_module_map = kept
+
+
+def _place(name: str) -> str:
+    """The module that a node of a graph is in, by the node's name: its scopes, then its own number."""
+    return next((part for part in reversed(name.split("/")[:-1]) if part), "the model itself")
+
+
+def _kind(node: object) -> str:
+    return type(node).__name__.removeprefix("Bound")
+
+
+def _listed(refused: Sequence[tuple[str, str]]) -> str:
+    """Each operator with the first module that calls it: `blocks.0.mlp.act: Erf (and in 3 more modules)`.
+
+    Args:
+        refused: name of a node, and its operator.
+    """
+    places: dict[str, dict[str, None]] = {}
+    for name, kind in refused:
+        places.setdefault(kind, {})[_place(name)] = None
+    return "; ".join(
+        f"{next(iter(found))}: {kind}{_others(len(found) - 1)}" for kind, found in places.items()
+    )
+
+
+def _others(count: int) -> str:
+    return f" (and in {count} more module{'s' * (count > 1)})" if count else ""
+
+
+def _failure(error: Exception) -> str:
+    """What failed, and the innermost node of the graph that it failed in, if one is at fault."""
+    node, trace = None, error.__traceback__
+    while trace is not None:
+        owner = trace.tb_frame.f_locals.get("self")
+        node = (
+            owner if getattr(owner, "input_name", None) is not None and hasattr(owner, "perturbed") else node
+        )
+        trace = trace.tb_next
+    said = str(error) if isinstance(error, UnsupportedModel) else f"{type(error).__name__}: {error}"
+    said = said if len(said) <= MAX_TEXT else f"{said[:MAX_TEXT]}..."
+    return said if node is None else f"{_place(node.name)}: {_kind(node)}: {said}"
+
+
 class _Traceable(TorchFunctionMode):
     """Operators that the library lacks, by others, while a model is traced with one image.
 
@@ -354,23 +249,26 @@ class _Traceable(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         options = kwargs or {}
-        if func is Tensor.expand:
+        if func in EXPANSIONS:
             expanded = func(*args, **options)
             return args[0] if expanded.shape == args[0].shape else expanded
-        if func is not functional.scaled_dot_product_attention:
+        trace = torch._C._get_tracing_state()
+        if func not in ATTENTIONS or trace is None:
             return func(*args, **options)
-        (query, key, value), rest = args[:3], args[3:]
-        if rest or any(options.get(name) for name in ("is_causal", "enable_gqa", "dropout_p")):
-            raise UnsupportedModel("attention with further options")
+        query, key, value = args[:3]
+        options = dict(zip(("attn_mask", "dropout_p", "is_causal"), args[3:], strict=False)) | options
+        place = _place(f"{trace.current_scope()}/")
+        if any(options.get(name) for name in ("is_causal", "enable_gqa", "dropout_p")):
+            raise UnsupportedModel(f"no bounds: {place}: attention that is causal, grouped or drops out")
         if options.get("attn_mask") is not None:
-            raise UnsupportedModel("attention with a mask")
+            raise UnsupportedModel(f"no bounds: {place}: attention with a mask")
         scale = float(options.get("scale") or int(query.shape[-1]) ** -0.5)
         return (query @ key.transpose(-2, -1) * scale).softmax(-1) @ value
 
 
 @contextmanager
-def _noted(refused: list[str]) -> Iterator[None]:
-    """Collects the operators that the library refuses; it only logs them."""
+def _noted(refused: list[tuple[str, str]]) -> Iterator[None]:
+    """Collects the nodes that the library refuses, as name and operator; it only logs them."""
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -378,7 +276,9 @@ def _noted(refused: list[str]) -> Iterator[None]:
             # A node is a named tuple, which logging takes for all arguments of the message.
             given: Any = record.args
             nodes = [given] if hasattr(given, "op") else [one for one in given or () if hasattr(one, "op")]
-            refused.extend(str((node.attr or {}).get("operator", node.op)) for node in nodes)
+            operators = (str((node.attr or {}).get("operator", node.op)) for node in nodes)
+            kinds = (operator.rpartition("::")[2] for operator in operators)
+            refused.extend((node.name, kind) for node, kind in zip(nodes, kinds, strict=True) if node.name)
 
     logger: logging.Logger = importlib.import_module("auto_LiRPA.utils").logger
     handler, kept, spread = Handler(), list(logger.handlers), logger.propagate

@@ -71,6 +71,20 @@ class FolderReader(Protocol):
         """
 
 
+class ModelReader(Protocol):
+    """Interface of an evaluation that does not take every model, beside `measure`."""
+
+    def check_model(self, shard: Shard) -> None:
+        """Refuses a model before any measurement.
+
+        Args:
+            shard: One example.
+
+        Raises:
+            ValueError: Says what in the model is not supported, and where.
+        """
+
+
 def _ignore(*_: object) -> None:
     """No-op callback."""
 
