@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import time
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
@@ -16,7 +17,8 @@ from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import NoResults, NotFound
 from assay.service.contract.results import EvaluationResult, Metric, Results
 from assay.service.contract.states import TERMINAL, JobState
-from assay.service.metrics.bracket import brackets
+from assay.service.contract.threat import ThreatOf
+from assay.service.metrics.bracket import Keep, OutcomesOf, brackets, with_contradictions
 from assay.service.reports.formats.csv_text import compact, inert
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
@@ -106,13 +108,25 @@ def _read(store: TenantStore, job: JobRow, catalog: Catalog) -> Results:
         raise NoResults(f"job {job.id} is {job.state.value} and has no results yet{reason}")
     found = results_view(job, rows, catalog.threat_of)
     places = dict(zip(sorted(rows), found.evaluations, strict=True))
-    bracket, contradictions = brackets(
-        places,
-        lambda place: [row.columns for row in store.results.outcomes(job.id, place)],
-        catalog.threat_of,
-    )
+    bracket, contradictions = brackets(places, *_outcomes(store, job.id, catalog))
     warnings = [*contradictions, *found.warnings, *spec_warnings(catalog, job.spec)]
     return found.model_copy(update={"bracket": bracket, "warnings": warnings})
+
+
+def contradicted(
+    store: TenantStore, job_id: str, evaluations: Mapping[int, EvaluationResult], catalog: Catalog
+) -> dict[int, EvaluationResult]:
+    """A job's evaluations; those of a ball with a contradiction have its warning, as the job's results do."""
+    return with_contradictions(evaluations, *_outcomes(store, job_id, catalog))
+
+
+def _outcomes(store: TenantStore, job_id: str, catalog: Catalog) -> tuple[OutcomesOf, ThreatOf, Keep]:
+    """The outcomes of a job's merged evaluations, which do not change: what is made of them is kept."""
+    return (
+        lambda place: [row.columns for row in store.results.outcomes(job_id, place)],
+        catalog.threat_of,
+        lambda key, make: store.results.cached(job_id, key, make),
+    )
 
 
 def to_csv(results: Results) -> str:

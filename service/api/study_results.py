@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from assay.service.api.outcome_tables import read_result
+from assay.service.api.results import contradicted
+from assay.service.catalog.catalog import load
 from assay.service.contract.errors import NoResults
 from assay.service.contract.states import JobState
 from assay.service.contract.study_results import StudyResults
@@ -58,7 +60,8 @@ def _measured(store: TenantStore, run: StudyJobRow) -> MeasuredRun:
     if run.state == "deleted":
         return MeasuredRun(run.seed, run.state)
     job = store.jobs.get(run.job_id)
-    results = {position: read_result(result) for position, result in store.results.of(job.id).items()}
+    found = {position: read_result(result) for position, result in store.results.of(job.id).items()}
+    results = contradicted(store, job.id, found, load())
 
     def columns(position: int) -> Rows:
         joined: dict[str, list[Any]] = {}

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
@@ -17,7 +18,9 @@ from starlette.responses import Response
 
 from assay.service.api.deps import CatalogDep, StoreDep, only
 from assay.service.api.outcome_tables import read_result
+from assay.service.api.results import contradicted
 from assay.service.catalog.catalog import Catalog
+from assay.service.contract.errors import NotFound
 from assay.service.contract.records import PlannedEvaluation
 from assay.service.dashboard.choices import Filter, check_choice
 from assay.service.dashboard.frame import render
@@ -100,19 +103,22 @@ class LeaderboardCache:
 
     def _read(self, store: TenantStore, catalog: Catalog, job_ids: Sequence[str]) -> None:
         rows = {row.id: row for row in store.leaderboards.read(job_ids)} if job_ids else {}
-        found = {job_id: _entries(rows.get(job_id), catalog) for job_id in job_ids}
+        found = {job_id: _entries(rows.get(job_id), store, catalog) for job_id in job_ids}
         with self._lock:
             self._known |= found
             while len(self._known) > MAX_KEPT_JOBS:
                 self._known.popitem(last=False)
 
 
-def _entries(row: FinishedJobRow | None, catalog: Catalog) -> list[LeaderboardEntry]:
+def _entries(row: FinishedJobRow | None, store: TenantStore, catalog: Catalog) -> list[LeaderboardEntry]:
     if row is None:
         return []
     planned = row.plan or row.provenance
     provenance: Mapping[str, Any] = row.provenance or {}
     evaluations: Sequence[PlannedEvaluation] = row.plan["evaluations"] if row.plan else ()
+    measured = {position: read_result(result) for position, result in row.results.items()}
+    with suppress(NotFound):  # deleted since it was read
+        measured = contradicted(store, row.id, measured, catalog)
     job = MeasuredJob(
         job=row.id,
         name=row.spec["name"],
@@ -121,7 +127,7 @@ def _entries(row: FinishedJobRow | None, catalog: Catalog) -> list[LeaderboardEn
         weights_sha256=provenance.get("weights_sha256"),
         data_sha256={} if planned is None else planned.get("data_sha256", {}),
         available={position: one.get("available", 0) for position, one in enumerate(evaluations)},
-        evaluations={position: read_result(result) for position, result in row.results.items()},
+        evaluations=measured,
         parameters=row.plan.get("parameters") if row.plan else None,
     )
     return leaderboard_entries(job, catalog.threat_of)

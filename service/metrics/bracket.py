@@ -9,8 +9,13 @@ another model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
+from operator import or_
+from typing import Any, NamedTuple, Protocol
 
 from assay.service.contract.fractions import fraction_value
 from assay.service.contract.results import Bracket, EvaluationResult, Metric, Warning, data_label
@@ -26,61 +31,128 @@ RANDOM = "random_outputs"
 MAX_IDS = 20
 # Radii closer than this are one.
 SAME = 1e-9
+# Whose flags and ids' hash take as much memory as a row of results.
+EXAMPLES_A_ROW = 8_000
 
 OutcomesOf = Callable[[int], Sequence[Rows]]
 """The columns of each shard of an evaluation, by its place in the job."""
 
 
-@dataclass(frozen=True)
-class _Side:
-    """What one evaluation says about each example.
+class Keep(Protocol):
+    """Keeps what is made of a job's outcomes, which do not change."""
+
+    def __call__(self, key: Hashable, make: Callable[[], tuple[int, Any]]) -> Any:
+        """What is kept for a key, else what `make` gives beside its size in rows of results."""
+
+
+def _make(key: Hashable, make: Callable[[], tuple[int, Any]]) -> Any:
+    """Keeps nothing."""
+    del key
+    return make()[1]
+
+
+class _Told(NamedTuple):
+    """What an evaluation says about each example, small enough to be kept for each of a job.
 
     Attributes:
-        name: of the evaluation.
-        key: data and norm.
-        epsilon: radius.
-        ids: all examples.
-        told: those that are verified, or broken.
-        verifies: which of the two.
+        n: examples.
+        examples: hash of their ids.
+        flags: a bit for each example in the order of ids, the first one lowest: whether it is verified, or
+            broken.
     """
 
+    n: int
+    examples: str
+    flags: int
+
+
+@dataclass(frozen=True)
+class _Side:
+    """An evaluation that has a part in a bracket.
+
+    Attributes:
+        place: in the job.
+        name: of the evaluation.
+        ball: data, norm and radius.
+        told: about its examples.
+        verifies: or attacks.
+    """
+
+    place: int
     name: str
-    key: tuple[str, str]
-    epsilon: float
-    ids: frozenset[str]
-    told: frozenset[str]
+    ball: tuple[str, str, float]
+    told: _Told
     verifies: bool
 
 
 def brackets(
-    evaluations: Mapping[int, EvaluationResult], outcomes_of: OutcomesOf, threat_of: ThreatOf
+    evaluations: Mapping[int, EvaluationResult],
+    outcomes_of: OutcomesOf,
+    threat_of: ThreatOf,
+    keep: Keep = _make,
 ) -> tuple[list[Bracket], list[Warning]]:
     """The bracket at every radius of a job's verified rows and attacks, and its contradictions.
 
     Args:
         evaluations: by place in the job.
-        outcomes_of: their outcomes; asked for only where an evaluation is verified.
+        outcomes_of: their outcomes; asked for only where an evaluation is verified, and once if they are
+            kept.
         threat_of: threat model of an attack by its name.
+        keep: of this job.
     """
-    wanted = {place: _ball(one, threat_of) for place, one in evaluations.items()}
+    balls = {place: _ball(one, threat_of) for place, one in evaluations.items()}
     verified = {
         ball[:2]
-        for place, ball in wanted.items()
+        for place, ball in balls.items()
         if ball is not None and VERIFIED in evaluations[place].metrics
     }
-    sides = [
-        side
-        for place, ball in wanted.items()
-        if ball is not None and ball[:2] in verified
-        if (side := _side(evaluations[place], ball, outcomes_of(place))) is not None
-    ]
+    sides = []
+    for place, ball in balls.items():
+        if ball is None or ball[:2] not in verified:
+            continue
+        told = keep(("told", place), partial(_sized, outcomes_of, place))
+        if told is not None:
+            one = evaluations[place]
+            sides.append(_Side(place, one.name, ball, told, VERIFIED in one.metrics))
+
+    def ids(place: int, flags: int) -> list[str]:
+        found: list[str] = keep(("ids", place, flags), lambda: _named(outcomes_of(place), flags))
+        return found
+
     found: list[Bracket] = []
     warnings: list[Warning] = []
     for group in _groups(sides):
-        points = [_point(group, epsilon) for epsilon in _radii(group)]
+        points = [_point(group, epsilon, ids) for epsilon in _radii(group)]
         found += points
         warnings += [_contradiction(point) for point in points if point.contradictions]
     return found, warnings
+
+
+def with_contradictions(
+    evaluations: Mapping[int, EvaluationResult],
+    outcomes_of: OutcomesOf,
+    threat_of: ThreatOf,
+    keep: Keep = _make,
+) -> dict[int, EvaluationResult]:
+    """The evaluations; those of a ball with a contradiction, verified or attacked, have its warning too.
+
+    Args:
+        evaluations: by place in the job.
+        outcomes_of: their outcomes.
+        threat_of: threat model of an attack by its name.
+        keep: of this job.
+    """
+    warnings = brackets(evaluations, outcomes_of, threat_of, keep)[1]
+    found = dict(evaluations)
+    for place, one in evaluations.items() if warnings else ():
+        ball = _ball(one, threat_of)
+        own = [
+            warning
+            for warning in warnings
+            if ball is not None and ball[:2] == (warning.evidence["data"], warning.evidence["norm"])
+        ]
+        found[place] = one.model_copy(update={"warnings": [*one.warnings, *own]})
+    return found
 
 
 def _ball(one: EvaluationResult, threat_of: ThreatOf) -> tuple[str, str, float] | None:
@@ -98,50 +170,66 @@ def _ball(one: EvaluationResult, threat_of: ThreatOf) -> tuple[str, str, float] 
     return label, str(one.params.get("norm") or threat.norm), radius
 
 
-def _side(one: EvaluationResult, ball: tuple[str, str, float], shards: Sequence[Rows]) -> _Side | None:
-    verifies = VERIFIED in one.metrics
+def _sized(outcomes_of: OutcomesOf, place: int) -> tuple[int, _Told | None]:
+    told = _told(outcomes_of(place))
+    return 1 if told is None else 1 + told.n // EXAMPLES_A_ROW, told
+
+
+def _told(shards: Sequence[Rows]) -> _Told | None:
+    """What the outcomes of an evaluation say; None where they cannot have a part."""
+    verifies = any("verified" in shard for shard in shards)
     column = "verified" if verifies else "correct"
     if not shards or any(column not in shard or EXPECTED in shard for shard in shards):
         return None
-    flags = [pair for shard in shards for pair in zip(map(str, shard["id"]), shard[column], strict=True)]
-    told = frozenset(example for example, flag in flags if bool(flag) is verifies)
-    ids = frozenset(example for example, _ in flags)
-    return _Side(one.name, ball[:2], ball[2], ids, told, verifies)
+    pairs = sorted(
+        (str(example), bool(flag) is verifies)
+        for shard in shards
+        for example, flag in zip(shard["id"], shard[column], strict=True)
+    )
+    ids = json.dumps([example for example, _ in pairs])
+    bits = "".join("01"[flag] for _, flag in reversed(pairs))
+    return _Told(len(pairs), hashlib.sha256(ids.encode()).hexdigest(), int(bits or "0", 2))
+
+
+def _named(shards: Sequence[Rows], flags: int) -> tuple[int, list[str]]:
+    """The ids with a flag, and their number."""
+    ids = sorted(str(example) for shard in shards for example in shard["id"])
+    found = [example for example, bit in zip(ids, f"{flags:0{len(ids)}b}"[::-1], strict=True) if bit == "1"]
+    return len(found), found
 
 
 def _groups(sides: Sequence[_Side]) -> list[list[_Side]]:
     """Those of one data set, norm and set of examples; with both sides only."""
-    groups: dict[tuple[tuple[str, str], frozenset[str]], list[_Side]] = {}
+    groups: dict[tuple[str, str, str], list[_Side]] = {}
     for side in sides:
-        groups.setdefault((side.key, side.ids), []).append(side)
+        groups.setdefault((*side.ball[:2], side.told.examples), []).append(side)
     return [group for group in groups.values() if len({side.verifies for side in group}) == 2]
 
 
 def _radii(group: Sequence[_Side]) -> list[float]:
     """All radii of the group in rising order, each once."""
     found: list[float] = []
-    for epsilon in sorted(side.epsilon for side in group):
+    for epsilon in sorted(side.ball[2] for side in group):
         if not found or epsilon - found[-1] > SAME:
             found.append(epsilon)
     return found
 
 
-def _point(group: Sequence[_Side], epsilon: float) -> Bracket:
-    below = [side for side in group if side.verifies and side.epsilon >= epsilon - SAME]
-    above = [side for side in group if not side.verifies and side.epsilon <= epsilon + SAME]
-    safe = frozenset[str]().union(*(side.told for side in below))
-    broken = frozenset[str]().union(*(side.told for side in above))
-    (label, norm), n = group[0].key, len(group[0].ids)
+def _point(group: Sequence[_Side], epsilon: float, ids: Callable[[int, int], list[str]]) -> Bracket:
+    below = [side for side in group if side.verifies and side.ball[2] >= epsilon - SAME]
+    above = [side for side in group if not side.verifies and side.ball[2] <= epsilon + SAME]
+    safe, broken = (reduce(or_, (side.told.flags for side in sides), 0) for sides in (below, above))
+    (label, norm, _), n = group[0].ball, group[0].told.n
     return Bracket(
         data=label,
         norm=norm,
         epsilon=epsilon,
         n=n,
-        verified=_share(len(safe), n) if below else None,
-        attacked=_share(n - len(broken), n) if above else None,
+        verified=_share(safe.bit_count(), n) if below else None,
+        attacked=_share(n - broken.bit_count(), n) if above else None,
         verified_by=list(dict.fromkeys(side.name for side in below)),
         attacked_by=list(dict.fromkeys(side.name for side in above)),
-        contradictions=sorted(safe & broken),
+        contradictions=ids(group[0].place, safe & broken) if safe & broken else [],
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import get_args
 
@@ -10,7 +11,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from assay.service.api.results import finished_results
+from assay.service.api.study_results import _measured
+from assay.service.catalog.catalog import load as load_catalog
 from assay.service.cli.output import results_table
+from assay.service.contract.errors import NoResults
+from assay.service.dashboard.leaderboard import LeaderboardCache
+from assay.service.metrics.leaderboard import ranked
+from assay.service.store.rows import StudyJobRow
+from assay.service.store.tenants import TenantStore, View
 from assay.workers.evaluation import verified
 from assay.workers.evaluation.engine.linear_bounds import Method
 from assay.workers.jobs.failures import describe
@@ -54,10 +63,7 @@ def test_a_job_has_a_bracket_whatever_its_shards(bench: Bench, shard_seconds: fl
 
 
 def test_a_falsified_certificate_is_a_contradiction(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    def everything(bounds: Tensor, logits: Tensor) -> Tensor:
-        return torch.ones(len(bounds), dtype=torch.bool)
-
-    monkeypatch.setattr(verified, "proved", everything)
+    falsified(monkeypatch)
     results = bench.run(networks.network("convolutional"), *JOB, limit=48)
     found = [one for one in results.warnings if one.code == "certified_and_broken"]
     assert found
@@ -68,6 +74,70 @@ def test_a_falsified_certificate_is_a_contradiction(bench: Bench, monkeypatch: p
     assert set(broken) <= set(results.bracket[0].contradictions)
     assert set(found[0].evidence["examples"]) <= set(results.bracket[0].contradictions)
     assert "certified_and_broken" in results_table(results)
+
+
+def falsified(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verifies every example that is right."""
+    monkeypatch.setattr(verified, "proved", lambda bounds, logits: torch.ones(len(bounds), dtype=torch.bool))
+
+
+def test_a_contradicted_job_has_no_rank_and_its_study_says_so(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = TenantStore(bench.store, View(None, everything=True))
+    found = {}
+    for name in ("fine", "contradicted"):
+        if name == "contradicted":
+            falsified(monkeypatch)
+        bench.run(networks.network("convolutional"), *JOB, {"name": "clean"}, limit=48)
+        entries, unread = LeaderboardCache().of(view, load_catalog(), [bench.job_id])
+        assert unread == 0
+        threats = {one.group.threat: ranked([one])[0] for one in entries}
+        assert threats.keys() == {"no attack", "Linf 8/255", "Linf 16/255", "L2 0.5"}
+        run = StudyJobRow(0, 0, "evaluate", bench.job_id, "succeeded", 1.0, "")
+        marks = {
+            place: "certified_and_broken" in {warning.code for warning in one.warnings}
+            for place, one in _measured(view, run).results.items()
+        }
+        found[name] = {threat: one.rank for threat, one in threats.items()}, marks
+    assert set(found["fine"][0].values()) == {1}
+    assert not any(found["fine"][1].values())
+    ranks, marks = found["contradicted"]
+    assert ranks == {"no attack": 1, "Linf 8/255": None, "Linf 16/255": None, "L2 0.5": 1}
+    assert [place for place, marked in marks.items() if marked] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("contradicted", [False, True])
+def test_a_poll_reads_no_outcomes_that_an_earlier_poll_read(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, contradicted: bool
+) -> None:
+    if contradicted:
+        falsified(monkeypatch)
+    outcomes, over = bench.store.results.outcomes, bench._over
+    polls: list[list[int | None]] = []
+
+    def poll() -> bool:
+        for _ in range(2):
+            polls.append([])
+            job = bench.store.jobs.get(bench.job_id)
+            with monkeypatch.context() as patched, suppress(NoResults):
+                patched.setattr(
+                    bench.store.results,
+                    "outcomes",
+                    lambda job_id, place: polls[-1].append(place) or outcomes(job_id, place),
+                )
+                finished_results(bench.store, job, load_catalog())  # type: ignore[arg-type]
+        return over()
+
+    monkeypatch.setattr(bench, "_over", poll)
+    bench.run(networks.network("convolutional"), *JOB, shard_seconds=1e-9, limit=48)
+    assert len(polls) > 2 * len(JOB)
+    assert not any(polls[1::2])
+    # The attack in L2 has no part: nothing is verified there.
+    read = [place for one in polls for place in one]
+    assert read[:4] == [0, 1, 2, 3] if not contradicted else set(read) == {0, 1, 2, 3}
+    # Once more for the ids, at each radius, after an attack has ended.
+    assert len(read) == 4 if not contradicted else 4 < len(read) <= 8
 
 
 class Block(nn.Module):

@@ -20,7 +20,7 @@ from assay.workers.data.formats.dataset import MissingData
 from assay.workers.jobs import cost, plan
 from assay.workers.jobs.cost import BATCH_BYTES, MAX_BATCH, choose_batch_size, example_seconds, measure_cost
 from assay.workers.jobs.plan import cut
-from assay.workers.jobs.session import Loaded, Session
+from assay.workers.jobs.session import Loaded, Session, check_folders
 from tests.support import networks
 from tests.support.wordnet_files import write_wordnet
 
@@ -234,10 +234,10 @@ def test_folders_are_looked_at_before_anything_is_measured(
     item = {"name": "pwws", "params": {"wordnet": "wordnet"}}
     monkeypatch.delenv("ASSAY_DATA_ROOT", raising=False)
     with pytest.raises(MissingData, match=r"docs/text-caches\.md"):
-        plan.check_folders(item)
+        check_folders(item)
     monkeypatch.setenv("ASSAY_DATA_ROOT", str(tmp_path))
     with pytest.raises(MissingData, match=r"docs/text-caches\.md"):
-        plan.check_folders(item)
+        check_folders(item)
     write_wordnet(tmp_path / "wordnet")
-    plan.check_folders(item)
-    plan.check_folders({"name": "deepwordbug", "params": {"max_edit_distance": 30}})
+    check_folders(item)
+    check_folders({"name": "deepwordbug", "params": {"max_edit_distance": 30}})
