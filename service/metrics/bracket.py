@@ -257,10 +257,16 @@ def _contradiction(point: Bracket) -> Warning:
     )
 
 
+def radius_text(point: Bracket) -> str:
+    """The radius, in Linf as `2/255` unless it is far below a step of 8-bit pixels."""
+    in_steps = point.norm == "Linf" and 255 * point.epsilon >= 0.01
+    return f"{255 * point.epsilon:.4g}/255" if in_steps else f"{point.epsilon:.4g}"
+
+
 def bracket_line(point: Bracket) -> str:
     """The bracket as people read it."""
     ends = [None if one is None else one.value for one in (point.verified, point.attacked)]
     low, high = ("unknown" if value is None else f"{100 * value:.2f} %" for value in ends)
-    radius = f"{255 * point.epsilon:.4g}/255" if point.norm == "Linf" else f"{point.epsilon:.4g}"
-    ball = f"robust accuracy in the {point.norm} ball of {radius}"
-    return f"{ball}: {low} (verified) to {high} (attacked), n = {point.n}"
+    ball = f"robust accuracy in the {point.norm} ball of {radius_text(point)}"
+    loose = "; that none is verified says nothing against the model" if ends[0] == 0 else ""
+    return f"{ball}: {low} (verified) to {high} (attacked), n = {point.n}{loose}"

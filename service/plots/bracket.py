@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from assay.service.contract.results import Bracket
-from assay.service.metrics.bracket import bracket_line
+from assay.service.metrics.bracket import bracket_line, radius_text
 from assay.service.plots.series import LabelledResults, interval_text
 from assay.service.plots.theme import Spec, cycled, dashed_lines, frame, share_axis, shortened, with_lines
 
@@ -82,7 +82,7 @@ def _values(points: Sequence[Bracket], scale: float) -> list[dict[str, Any]]:
         {
             "side": side,
             "x": scale * one.epsilon,
-            "epsilon": f"{255 * one.epsilon:.3g}/255" if scale > 1 else f"{one.epsilon:.3g}",
+            "epsilon": radius_text(one),
             "value": metric.value,
             "interval": interval_text(metric),
             "n": one.n,

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from assay.models.layers.layers import Classifier
 from assay.models.symvit import symvit
 from assay.service.client import DEFAULT_URL, AssayClient
-from assay.service.contract.errors import InvalidSpec
+from assay.service.contract.errors import InvalidSpec, NoResults
 from tests.e2e.jobs import SHAPE, attacking, finished, outcomes, pgd
 from tests.e2e.running import RunningService
+from tests.support import networks
 from tests.support.archives import GRAPH, archive, entries_of
 from tests.support.programs import export
 
@@ -139,6 +140,44 @@ def test_other_ways_to_run_a_program(client: AssayClient, program: Path) -> None
     library = attacking(None, [pgd("8/255", steps=2, backend="cleverhans")], limit=8) | {"model": MINE}
     for spec in (paper, double, screened, library):
         finished(client, client.submit(spec).id)
+
+
+def test_programs_have_a_bracket_and_what_cannot_be_verified_is_refused_at_planning(
+    client: AssayClient, tmp_path: Path
+) -> None:
+    job = [
+        {"name": "verified", "params": {"epsilon": "4/255"}},
+        pgd("4/255", steps=5),
+        {"name": "randomized_smoothing", "params": {"selection": 10, "draws": 100, "sigmas": [0.1]}},
+    ]
+    for name, network in (("relu", "convolutional-fgsm-trained"), ("gelu", "gelu")):
+        client.upload_checkpoint(
+            name, export(networks.network(network), tmp_path / f"{name}.pt2", shape=(1, 8, 8))
+        )
+    specs = [
+        attacking(None, job, limit=24) | {"model": {"name": "exported", "weights": {"checkpoint": name}}}
+        for name in ("relu", "gelu")
+    ]
+    done = finished(client, client.submit(specs[0]).id)
+    results = client.results(done.id)
+    (bracket,) = results.bracket
+    assert bracket.verified is not None
+    assert bracket.attacked is not None
+    assert 0 < (bracket.verified.value or 0) <= (bracket.attacked.value or 0)
+    assert results.evaluations[2].metrics["smoothed_top1"].n == 24
+    refused = client.wait(client.submit(specs[1]).id, timeout_seconds=120)
+    assert refused.state == "failed"
+    assert refused.error is not None
+    assert refused.error.type == "invalid_value"
+    assert "evaluations[0], 'verified': no sound bounds by CROWN: 2: Erf" in refused.error.message
+    with pytest.raises(NoResults):
+        client.results(refused.id)
+    # One attempt to plan, no shard of an evaluation.
+    moves = [event.data["state"] for event in client.events(refused.id) if event.type == "state"]
+    assert moves.count("starting") == 1, moves
+    assert "running" not in moves
+    smoothed = specs[1] | {"evaluations": job[1:]}
+    assert not client.results(finished(client, client.submit(smoothed).id).id).bracket
 
 
 def test_the_example_of_the_page_runs(

@@ -114,6 +114,11 @@ def test_lines_plot_and_signed_content() -> None:
     assert bracket_line(points[0]) == (
         "robust accuracy in the Linf ball of 2/255: 25.00 % (verified) to 75.00 % (attacked), n = 4"
     )
+    tiny, _ = made(proof(1e-9, ""), attack(1e-9, "b"))
+    assert bracket_line(tiny[0]) == (
+        "robust accuracy in the Linf ball of 1e-09: 0.00 % (verified) to 75.00 % (attacked), n = 4;"
+        " that none is verified says nothing against the model"
+    )
     results = Results(job="j", complete=True, evaluations=[], bracket=points, provenance=None)
     plot = plots_of([LabelledResults("mine", results)])["bracket"]
     assert "25.00 %" in plot["description"]

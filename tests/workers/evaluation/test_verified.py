@@ -140,6 +140,20 @@ def test_tighter_methods_verify_no_less_and_larger_balls_no_more() -> None:
     assert shares["CROWN"][1] > 0
 
 
+def test_alpha_crown_optimises_its_slopes() -> None:
+    # Two convolutions, the second of more neurons than a linear layer here has.
+    torch.manual_seed(0)
+    first, second = nn.Conv2d(1, 8, 3, 1, 1), nn.Conv2d(8, 8, 4, 2, 1)
+    deep = nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), nn.Flatten(), nn.Linear(128, 10)).eval()
+    for model, epsilon in ((networks.network("convolutional"), 24 / 255), (deep, 0.05)):
+        crown, alpha = (
+            MarginBounds(model, IMAGES[:1], method, 10).lower(IMAGES[:4], LABELS[:4], "Linf", epsilon)[0]  # type: ignore[arg-type]
+            for method in ("CROWN", "alpha-CROWN")
+        )
+        # The sum over classes is what is optimised.
+        assert (alpha.sum(1) > crown.sum(1)).all()
+
+
 @pytest.mark.parametrize("name", ["symvit", "rpc_symvit"])
 def test_transformers_have_interval_bounds_that_hold(name: str) -> None:
     model = networks.network(name)

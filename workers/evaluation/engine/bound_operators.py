@@ -1,9 +1,9 @@
 """auto_LiRPA, an extra: which of its operators have sound bounds, and Assay's own intervals of others.
 
 Xu et al. 2020, "Automatic Perturbation Analysis for Scalable Certified Robustness and Beyond". The library is
-imported on use, and needs a few names that its dependencies no longer have. Its release 0.3 relaxes some
-operators unsoundly (the upper line of Sqrt has a negative slope), and accepts others with an assumption. So
-only the operators listed here are accepted.
+imported on use, and needs a few names and signatures that its dependencies no longer have. Its release 0.3
+relaxes some operators unsoundly (the upper line of Sqrt has a negative slope), and accepts others with an
+assumption. So only the operators listed here are accepted.
 """
 
 from __future__ import annotations
@@ -104,7 +104,46 @@ def library() -> Any:
         node.__getitem__ = lambda self, name: getattr(self, self.kindOf(name))(name)
     found = importlib.import_module("auto_LiRPA")
     logging.getLogger("auto_LiRPA.utils").propagate = False
+    members = found.BoundedModule._named_members
+
+    def named_members(
+        self: Any, get: Any, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Any:
+        """Takes the argument that torch has had since; the library's own never repeats a member."""
+        del remove_duplicate
+        return members(self, get, prefix, recurse)
+
+    found.BoundedModule._named_members = named_members
+    activation: Any = importlib.import_module("auto_LiRPA.operators.activation")
+    activation.BoundRelu._relu_mask_alpha = staticmethod(_slopes)
     return found
+
+
+def _slopes(
+    lower: Tensor, upper: Tensor, below: Tensor | None, above: Tensor | None
+) -> tuple[Tensor | None, Tensor | None, Tensor]:
+    """Slopes of the lower lines of ReLUs in alpha-CROWN: 1 where it is linear, 0 where it is zero, else free.
+
+    In place of the library's, which clamps the free ones: they begin at 0 or 1, where the clamp of today's
+    torch has no gradient, and would stay there.
+
+    Args:
+        lower: bound of the input of each ReLU.
+        upper: the other bound.
+        below: slopes for lower bounds of the output, cut to [0, 1]; None if there are none to compute.
+        above: the same for upper bounds.
+
+    Returns:
+        Both slopes, and whether all are zero.
+    """
+
+    def within(slopes: Tensor | None) -> Tensor | None:
+        if slopes is None:
+            return None
+        cut = slopes + (slopes.clamp(0, 1) - slopes).detach()
+        return torch.where(lower >= 0, 1.0, torch.where(upper <= 0, 0.0, cut))
+
+    return within(below), within(above), (upper <= 0).all()
 
 
 Interval = tuple[Tensor, Tensor]
