@@ -83,12 +83,15 @@ class MarginBounds:
         except (torch.OutOfMemoryError, MemoryError, UnsupportedModel):
             raise
         except Exception as error:  # of any kind: the library asserts and looks up
-            raise self._unsupported(_listed(refused) or _failure(error)) from error
+            what = _listed(refused) + self._allowed() if refused else _failure(error)
+            raise self._unsupported(what) from error
         self._check_operators()
 
     def _unsupported(self, what: str) -> UnsupportedModel:
-        allowed = ", ".join(sorted(INTERVAL if self._method == "IBP" else RELAXED))
-        return UnsupportedModel(f"no sound bounds by {self._method}: {what}; allowed: {allowed}")
+        return UnsupportedModel(f"no sound bounds by {self._method}: {what}")
+
+    def _allowed(self) -> str:
+        return "; allowed: " + ", ".join(sorted(INTERVAL if self._method == "IBP" else RELAXED))
 
     def _check_operators(self) -> None:
         allowed = INTERVAL if self._method == "IBP" else RELAXED
@@ -104,7 +107,7 @@ class MarginBounds:
                 )
                 elsewhere = elsewhere and kind in INTERVAL
         if refused:
-            raise self._unsupported(_listed(refused) + " (IBP has them)" * elsewhere)
+            raise self._unsupported(_listed(refused) + " (IBP has them)" * elsewhere + self._allowed())
 
     def lower(self, images: Tensor, labels: Tensor, norm: Norm, epsilon: float) -> tuple[Tensor, Tensor]:
         """Lower bounds over the ball within [0, 1], and the logits of the images.
