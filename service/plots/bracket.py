@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from assay.service.contract.results import Bracket
@@ -13,6 +14,8 @@ from assay.service.plots.theme import Spec, cycled, dashed_lines, frame, share_a
 TITLE = "Robust accuracy, verified and attacked"
 NEEDS = "one job with a verified evaluation and an attack in the same norm"
 SIDES = ("attacked", "verified")
+# An attack counts for larger radii, a proof for smaller ones.
+STEPS = ("step-after", "step-before")
 
 
 def bracket(jobs: Sequence[LabelledResults]) -> Spec | None:
@@ -49,13 +52,23 @@ def _panel(points: Sequence[Bracket]) -> Spec:
         {"field": "interval", "type": "nominal", "title": "95 % interval"},
         {"field": "n", "type": "quantitative"},
     ]
+    # Between two radii nothing was measured: what is known there is a step, not a slope.
+    steps: list[Spec] = [
+        {**layer, "mark": {**layer["mark"], "interpolate": step}}
+        for layer, step in zip(dashed_lines(len(SIDES), lines), STEPS, strict=True)
+    ]
     layers: list[Spec] = [
         {
             "data": {"values": _band(points, 255 if in_pixels else 1)},
-            "mark": {"type": "area", "opacity": 0.16, "line": False},
-            "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
+            "mark": {"type": "rect", "opacity": 0.16},
+            "encoding": {
+                "x": x,
+                "x2": {"field": "x2"},
+                "y": {**y, "field": "low"},
+                "y2": {"field": "high"},
+            },
         },
-        *dashed_lines(len(SIDES), lines),
+        *steps,
         {
             "mark": {"type": "point", "filled": True, "size": 34, "opacity": 1},
             "encoding": {**lines, "shape": told["shape"], "tooltip": tooltip},
@@ -66,14 +79,15 @@ def _panel(points: Sequence[Bracket]) -> Spec:
 
 
 def _band(points: Sequence[Bracket], scale: float) -> list[dict[str, Any]]:
-    """Where both ends are known, or one is and the other is 0 or 1."""
+    """Between each radius and the next: verified at the larger one, attacked at the smaller; else 0 and 1."""
     return [
         {
             "x": scale * one.epsilon,
-            "low": (one.verified.value if one.verified else None) or 0.0,
+            "x2": scale * larger.epsilon,
+            "low": (larger.verified.value if larger.verified else None) or 0.0,
             "high": 1.0 if one.attacked is None or one.attacked.value is None else one.attacked.value,
         }
-        for one in points
+        for one, larger in pairwise(points)
     ]
 
 

@@ -110,9 +110,10 @@ def test_no_outcomes_are_read_without_a_verified_row() -> None:
 
 
 def test_lines_plot_and_signed_content() -> None:
-    points, _ = made(proof("2/255", "a"), attack("2/255", "b"), proof(0.5, "", norm="L2"))
+    proofs = proof("2/255", "ac"), proof("8/255", "a")
+    points, _ = made(*proofs, attack("2/255", "b"), attack("8/255", "d"), proof(0.5, "", norm="L2"))
     assert bracket_line(points[0]) == (
-        "robust accuracy in the Linf ball of 2/255: 25.00 % (verified) to 75.00 % (attacked), n = 4"
+        "robust accuracy in the Linf ball of 2/255: 50.00 % (verified) to 75.00 % (attacked), n = 4"
     )
     tiny, _ = made(proof(1e-9, ""), attack(1e-9, "b"))
     assert bracket_line(tiny[0]) == (
@@ -121,9 +122,17 @@ def test_lines_plot_and_signed_content() -> None:
     )
     results = Results(job="j", complete=True, evaluations=[], bracket=points, provenance=None)
     plot = plots_of([LabelledResults("mine", results)])["bracket"]
-    assert "25.00 %" in plot["description"]
+    assert "50.00 %" in plot["description"]
     assert {row["side"] for row in plot["data"]["values"]} == {"attacked", "verified"}
-    assert plot["layer"][0]["data"]["values"] == [{"x": pytest.approx(2), "low": 0.25, "high": 0.75}]
+    # Between two radii: what is verified at the larger one, what no attack broke at the smaller one.
+    band = {"x": pytest.approx(2), "x2": pytest.approx(8), "low": 0.25, "high": 0.75}
+    assert plot["layer"][0]["data"]["values"] == [band]
+    assert [layer["mark"].get("interpolate") for layer in plot["layer"]] == [
+        None,
+        "step-after",
+        "step-before",
+        None,
+    ]
     assert plots_of([LabelledResults("one", results), LabelledResults("two", results)]) == {}
     # The content of results that were signed before there were brackets is the same.
     assert content_of(results)["bracket"]
