@@ -40,7 +40,7 @@ from assay.models.layers.parameters import (
 __all__ = ["lm"]
 
 TASKS = ("language",)
-OFFERS = ("softmax",)
+OFFERS = ("softmax", "word_vectors")
 RULES = (
     *LANGUAGE_RULES,
     layer_rule("layers", "model.depth"),

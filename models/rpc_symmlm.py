@@ -43,6 +43,7 @@ from assay.models.symmlm import TINY, TINY_COMMON
 __all__ = ["rpc_symmlm"]
 
 TASKS = ("language",)
+OFFERS = ("word_vectors",)
 RULES = (*LANGUAGE_RULES, layer_rule("rpc_layers", "model.depth"))
 FACTS = LANGUAGE_FACTS | {"layout": "kv"}
 PAPER = rpc.PAPER

@@ -49,7 +49,7 @@ __all__ = ["sequence_transformer"]
 
 TASKS = ("sequence",)
 FACTS = {"prefix_tokens": 0, "image_plane": False}
-OFFERS = ("softmax",)
+OFFERS = ("softmax", "word_vectors")
 RULES = (
     ("model.width % model.heads == 0", "heads must divide width"),
     layer_rule("layers", "model.depth"),

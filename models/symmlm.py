@@ -38,7 +38,7 @@ from assay.models.layers.presets import Preset
 __all__ = ["symmlm"]
 
 TASKS = ("language",)
-OFFERS = ("softmax",)
+OFFERS = ("softmax", "word_vectors")
 RULES = LANGUAGE_RULES
 FACTS = LANGUAGE_FACTS | {"layout": "kv"}
 PAPER = symmetric.PAPER

@@ -35,7 +35,7 @@ from assay.models.lm import lm
 __all__ = ["text_classifier"]
 
 TASKS = ("sequence",)
-OFFERS = ("softmax",)
+OFFERS = ("softmax", "word_vectors")
 RULES = (("data.words == True", "text_classifier is for sentences of words"),)
 PAPER = rpc.PAPER
 

@@ -27,7 +27,10 @@ REQUIREMENT_TEXT = {
     "attention_matrix": "an attention matrix in every layer",
     "kernel_matrix": "a kernel matrix",
     "pursuit": "RPC-Attention in some layer",
+    "word_vectors": "the layer that makes words vectors (a method word_vectors)",
 }
+# Capabilities of models alone: no other part is asked for them.
+OF_MODELS = {"word_vectors"}
 # Between capabilities of which a part needs one.
 ALTERNATIVE = " or "
 
@@ -245,6 +248,8 @@ def check_capabilities(
 ) -> None:
     """Report each part of a model that lacks a capability that an evaluation requires.
 
+    A model for other tasks than the evaluation's is not looked at: `check_tasks` reports it.
+
     Args:
         catalog: Where parts are looked up.
         evaluation: The evaluation to run.
@@ -252,16 +257,20 @@ def check_capabilities(
         problems: Receives the parts at fault.
         loc: Place of the evaluation in the body.
     """
+    if not _share(_done_by(evaluation.tasks), model.component.tasks):
+        return
     parts = list(_parts(catalog, model.component, model.params))
     for requirement in evaluation.needs:
         capabilities = requirement.split(ALTERNATIVE)
         for part in parts:
             if not {*capabilities}.isdisjoint(part.offers):
                 continue
+            if part.kind != "model" and OF_MODELS.issuperset(capabilities):
+                continue
             able = [
                 entry.name
                 for entry in catalog.list(part.kind)
-                if not {*capabilities}.isdisjoint(entry.offers)
+                if not {*capabilities}.isdisjoint(entry.offers) and _share(entry.tasks, part.tasks)
             ]
             wanted = ALTERNATIVE.join(REQUIREMENT_TEXT.get(one, one) for one in capabilities)
             message = (

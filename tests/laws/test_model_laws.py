@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from assay.models.layers.token_model import WordVectors
 from assay.service.catalog.catalog import load
 from assay.service.contract.errors import InvalidSpec
 from assay.service.submission.validate import validate
@@ -122,6 +123,8 @@ def check(model: str, task: str, params: Mapping[str, Any], classes: int, channe
     build = catalog.build("model", model, params)
     with torch.device("meta"):
         module = build(classes, channels)
+    offers = load().find("model", model).offers
+    assert isinstance(module, WordVectors) == ("word_vectors" in offers)
     if sum(parameter.numel() for parameter in module.parameters()) > SMALL_PARAMETERS:
         return
     answer = build(classes, channels).eval()

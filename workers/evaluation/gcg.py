@@ -26,6 +26,7 @@ __all__ = ["gcg"]
 
 TASKS = ("sequence",)
 TABLE = "text_attack"
+NEEDS = ("word_vectors",)
 RULES = (
     ("data.sentences == True", "gcg changes words of texts: the data have none"),
     ("data.words == True", "gcg swaps whole words: the data's tokens are none"),

@@ -43,6 +43,7 @@ __all__ = ["gradient_word_swap"]
 
 TASKS = ("language",)
 TABLE = "word_swap"
+NEEDS = ("word_vectors",)
 PAPER = "Zou et al. 2023, Universal and Transferable Adversarial Attacks on Aligned Language Models"
 # Of a window: it is scored before and after, and searched.
 PASSES = (

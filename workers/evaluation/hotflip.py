@@ -27,6 +27,7 @@ __all__ = ["hotflip"]
 
 TASKS = ("sequence",)
 TABLE = "text_attack"
+NEEDS = ("word_vectors",)
 RULES = (
     ("data.sentences == True", "hotflip changes words of texts: the data have none"),
     ("data.words == True", "hotflip swaps whole words: the data's tokens are none"),

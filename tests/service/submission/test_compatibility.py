@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from assay.service.catalog.catalog import load
+from assay.service.catalog.catalog import Catalog, load
 from assay.service.contract.errors import ErrorDetail, InvalidSpec
 from assay.service.contract.problems import path_text
 from assay.service.submission.estimate import repeats
@@ -66,6 +66,48 @@ def test_models_that_cannot_be_looked_at_are_refused() -> None:
 def test_the_attention_of_a_backbone_counts() -> None:
     (detail,) = refused(job(segmenter(**CAUSAL), {"name": "eigenvector_check"}, data="shapes"))
     assert "'rpc_causal'" in detail.message
+
+
+TEXTS = {
+    "hotflip": ("text_classifier", "sst", {"sequence_transformer", "text_classifier"}),
+    "gcg": ("text_classifier", "sst", {"sequence_transformer", "text_classifier"}),
+    "gradient_word_swap": ("lm", "pydoc", {"lm", "rpc_symmlm", "symmlm"}),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_attacks_by_word_vectors_are_refused_for_models_without(name: str) -> None:
+    """A package's model `plain`, which does not state that it has them."""
+    model, data, able = TEXTS[name]
+    plain = load().find("model", model).model_copy(update={"name": "plain", "offers": ["softmax"]})
+    catalog = Catalog([*load().list(), plain])
+    with pytest.raises(InvalidSpec) as caught:
+        validate(catalog, job({"name": "plain"}, {"name": "clean"}, {"name": name}, data=data))
+    found = [detail for detail in caught.value.details if "does not offer" in detail.message]
+    (detail,) = found
+    assert path_text(detail.loc) == "evaluations[1].name"
+    assert f"{name!r} needs the layer that makes words vectors" in detail.message
+    assert "the model 'plain' does not offer" in detail.message
+    assert detail.given == name
+    assert able <= set(detail.allowed)  # type: ignore[arg-type]
+    assert {"plain", "vit"}.isdisjoint(detail.allowed)  # type: ignore[arg-type]
+    # Its attention offers none either, and is not asked.
+    validate(catalog, job({"name": model}, {"name": name}, data=data))
+
+
+def test_the_backbone_of_a_classifier_must_have_word_vectors() -> None:
+    plain = load().find("model", "lm").model_copy(update={"name": "plain", "offers": ["softmax"]})
+    model = {"name": "text_classifier", "params": {"backbone": {"name": "plain"}}}
+    with pytest.raises(InvalidSpec) as caught:
+        validate(Catalog([*load().list(), plain]), job(model, {"name": "gcg"}, data="sst"))
+    (detail,) = caught.value.details
+    assert "the model 'plain' does not offer" in detail.message
+    assert "lm" in detail.allowed  # type: ignore[operator]
+
+
+def test_a_model_of_another_task_has_one_error() -> None:
+    (detail,) = refused(job({"name": "vit", "params": SIZES}, {"name": "hotflip"}))
+    assert "'hotflip' is for sequence" in detail.message
 
 
 @pytest.mark.parametrize(
