@@ -9,7 +9,8 @@ Zou et al. 2023, "Universal and Transferable Adversarial Attacks on Aligned Lang
 
 Deviations: the loss is the classifier's and is raised, where the paper lowers that of a target string. The
 positions are the text's own words, where the paper appends a suffix. Swaps drawn twice are put to the model
-once, and where there are no more than `tried`, all are. Words are letters only, no stop words.
+once, and where there are no more than `tried`, all are. Words are letters only, no stop words; `min_cosine`
+is HotFlip's constraint on their vectors.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ def gcg(
     steps: Annotated[int, Interval(ge=1, le=10_000)] = 20,
     candidates: Annotated[int, Interval(ge=1, le=10_000)] = 32,
     tried: Annotated[int, Interval(ge=1, le=100_000)] = 64,
+    min_cosine: Annotated[float, Interval(ge=-1.0, le=1.0)] | None = None,
     eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
     model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
 ) -> TokenAttack:
@@ -55,6 +57,7 @@ def gcg(
         steps: Rounds, at most.
         candidates: Words at each position from which is drawn.
         tried: Swaps drawn and put to the model in each step.
+        min_cosine: Least cosine of the model's vectors of a word and what it becomes; null for no limit.
         eot: Passes at each text, for models that answer at random: scores are their means, the search goes on
             until all are wrong, and the row has expected accuracies.
         model_draws: With `eot` above 1 the fresh draws of the model from which these are estimated.
@@ -64,4 +67,5 @@ def gcg(
         lambda victim, draws: gradient_swaps.gcg(victim, draws, steps, candidates, tried),
         max_share,
         Expectation(eot, draws=model_draws),
+        min_cosine,
     )

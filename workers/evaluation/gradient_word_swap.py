@@ -7,7 +7,8 @@ swapped so that the model predicts the words that stay worse:
 
     raised     mean over the unswapped words of the document in the window of -log p(word | words before it)
     swaps      w for word i by the highest (e_w - e_i)^T grad_i, e the words' vectors; `max_share` of the
-               words that may be swapped, one at least: letters only, no stop words
+               words that may be swapped, one at least: letters only, no stop words; cos(e_w, e_i) of the
+               word as it was is at least `min_cosine`
     search     `gcg` draws swaps and goes to the best; `hotflip` is a beam search of `beam` texts
 
 Only the document itself is swapped: its neighbours in the window are those of the text. Both perplexities of
@@ -20,7 +21,7 @@ bound: a longer search finds more.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, get_args
 
 import torch
@@ -65,6 +66,7 @@ def gradient_word_swap(
     candidates: Annotated[int, Interval(ge=1, le=10_000)] = 32,
     tried: Annotated[int, Interval(ge=1, le=100_000)] = 32,
     beam: Annotated[int, Interval(ge=1, le=100)] = 1,
+    min_cosine: Annotated[float, Interval(ge=-1.0, le=1.0)] | None = None,
 ) -> SwappedWindows:
     """Perplexity per word of text in which words were swapped against the model, by its gradients.
 
@@ -76,13 +78,14 @@ def gradient_word_swap(
             hotflip puts to the model.
         tried: Swaps that gcg puts to the model in each step.
         beam: Texts that hotflip keeps after each step.
+        min_cosine: Least cosine of the model's vectors of a word and what it becomes; null for no limit.
 
     Raises:
         ValueError: If a value is out of its range.
     """
     if search not in get_args(SearchName):
         raise ValueError(f"search is {search!r}, allowed are {', '.join(get_args(SearchName))}")
-    return SwappedWindows(search, max_share, steps, candidates, tried, beam)
+    return SwappedWindows(search, max_share, steps, candidates, tried, beam, min_cosine)
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,7 @@ class SwappedWindows:
         candidates: Swaps with the highest estimates.
         tried: Swaps drawn in each step.
         beam: Texts kept.
+        min_cosine: Least cosine of the vectors of a word and of the word that it becomes; None for none.
     """
 
     search: SearchName
@@ -137,6 +141,7 @@ class SwappedWindows:
     candidates: int
     tried: int
     beam: int
+    min_cosine: float | None = None
 
     def measure(self, shard: Shard) -> AttackedDocuments:
         """Attacks and scores the documents of the shard, one after the other.
@@ -172,6 +177,7 @@ class SwappedWindows:
         for number in numbers:
             window = windows.window(number, len(words))
             victim = model.victim(after, words, window, scored, self.max_share)
+            victim = replace(victim, min_cosine=self.min_cosine)
             eligible += len(victim.free)
             if not victim.free:
                 continue

@@ -9,8 +9,9 @@ swap, section 3.3 for the beam, section 6 for words.
     or `max_share` of the words (one at least) or `steps` words are swapped
 
 Deviations: the estimates choose candidates and the model's own losses decide between them, where the paper
-goes by the estimates. The constraints are on words: letters only, no stop words. The paper's, on parts of
-speech and on the similarity of the words' vectors, are not here.
+goes by the estimates. The constraints are on words: letters only, no stop words. Of the paper's own,
+`min_cosine` (there 0.8) is that on the vectors of a word and of the word that it becomes, here the model's;
+that on parts of speech is not here.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ def hotflip(
     steps: Annotated[int, Interval(ge=1, le=1000)] = 10,
     candidates: Annotated[int, Interval(ge=1, le=10_000)] = 10,
     beam: Annotated[int, Interval(ge=1, le=100)] = 3,
+    min_cosine: Annotated[float, Interval(ge=-1.0, le=1.0)] | None = None,
     eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
     model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
 ) -> TokenAttack:
@@ -57,6 +59,7 @@ def hotflip(
         steps: Words that are swapped, at most.
         candidates: Swaps put to the model in each step, for each text in the beam.
         beam: Texts kept after each step.
+        min_cosine: Least cosine of the model's vectors of a word and what it becomes; null for no limit.
         eot: Passes at each text, for models that answer at random: scores are their means, the search goes on
             until all are wrong, and the row has expected accuracies.
         model_draws: With `eot` above 1 the fresh draws of the model from which these are estimated.
@@ -66,4 +69,5 @@ def hotflip(
         lambda victim, draws: gradient_swaps.hotflip(victim, steps, candidates, beam),
         max_share,
         Expectation(eot, draws=model_draws),
+        min_cosine,
     )

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from assay.attacks.words.search.draws import Draws
 
@@ -59,6 +61,8 @@ class Victim:
         loss: of the unchanged text.
         gradient: maps texts (B, N) to the loss's gradients by their vectors, (B, N, C).
         ask: the model's answers to texts (B, N).
+        min_cosine: of the vectors of a word of `tokens` and of the word that it becomes, in [-1, 1]; None for
+            no limit. A vector of zeros has the cosine 0.
     """
 
     tokens: Tensor
@@ -69,6 +73,7 @@ class Victim:
     loss: float
     gradient: Callable[[Tensor], Tensor]
     ask: Callable[[Tensor], Sequence[Heard]]
+    min_cosine: float | None = None
 
     def best_swaps(self, text: Tensor, gradient: Tensor, places: Sequence[int], k: int) -> list[list[Swap]]:
         """The k swaps with the highest estimates at each of some positions, best first.
@@ -86,6 +91,10 @@ class Victim:
             own, slopes = text[part].to(words.device), gradient[part.to(gradient.device)].float()
             change = slopes @ words.T - (slopes * self.vectors[own].float()).sum(1, keepdim=True)  # (F, A)
             change = change.masked_fill(self.allowed[None] == own[:, None], -torch.inf)
+            if self.min_cosine is not None:
+                first = self._directions[self.tokens[part].to(words.device)]
+                cosines = first @ self._directions[self.allowed].T  # (F, A)
+                change = change.masked_fill(cosines < self.min_cosine, -torch.inf)
             values, columns = change.topk(min(k, len(self.allowed)), dim=1)
             rows = zip(part.tolist(), values.tolist(), self.allowed[columns].tolist(), strict=True)
             found += [
@@ -93,6 +102,11 @@ class Victim:
                 for place, *pair in rows
             ]
         return found
+
+    @cached_property
+    def _directions(self) -> Tensor:
+        """The vectors of all words at length 1, float64 (V, C)."""
+        return normalize(self.vectors.double(), dim=1)
 
 
 class Swap(NamedTuple):

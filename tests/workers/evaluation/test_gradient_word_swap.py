@@ -55,8 +55,36 @@ def kept_mean(model: TokenModel, words: Tensor, original: Tensor, scored: Tensor
     return float(losses[stays].mean())
 
 
-def test_one_swap_is_the_best_of_all(model: TokenModel) -> None:
+def cosines(model: TokenModel) -> Tensor:
+    """Of all pairs of words, (V, V)."""
+    vectors = nn.functional.normalize(word_vectors(model).weight.detach().double(), dim=1)
+    return vectors @ vectors.T
+
+
+@pytest.mark.parametrize("search", ["gcg", "hotflip"])
+def test_the_cosine_holds_in_every_text_put_to_the_model(model: TokenModel, search: Any) -> None:
+    words = torch.from_numpy(text().stream().astype("int64"))
+    plain = [words[:-1][start : start + LENGTH] for start in range(0, len(words) - 1, LENGTH)]
+    seen: list[Tensor] = []
+    hook = word_vectors(model).register_forward_hook(lambda _, given, __: seen.extend(given[0]))
+    try:
+        run(model, search=search, max_share=0.6, steps=5, beam=2, min_cosine=0.1)
+    finally:
+        hook.remove()
+    pairs = set()
+    for given in seen:
+        whole = [one for one in plain if len(one) == len(given)]
+        was = min(whole, key=lambda one: int((one != given).sum()))
+        pairs |= {(int(a), int(b)) for a, b in zip(was, given, strict=True) if a != b}
+    found = [float(cosines(model)[pair]) for pair in pairs]
+    assert len(found) > 10
+    assert min(found) >= 0.1
+
+
+@pytest.mark.parametrize("least", [None, 0.3])
+def test_one_swap_is_the_best_of_all(model: TokenModel, least: float | None) -> None:
     """HotFlip that puts every swap to the model, against all of them by hand, window by window."""
+    near = cosines(model) >= (-1 if least is None else least)
     data = text()
     words = torch.from_numpy(data.stream().astype("int64"))
     first = range(data.starts[0], data.starts[1])
@@ -78,11 +106,13 @@ def test_one_swap_is_the_best_of_all(model: TokenModel) -> None:
                 changed[place] = word
                 if (
                     word != given[place]
+                    and near[plain[place], word]
                     and (value := kept_mean(model, changed, given, scored)) > highest + 1e-9
                 ):
                     best, highest = changed, value
         after[part] = best
-    found = run(model, (0,), search="hotflip", max_share=0.01, steps=1, candidates=10_000)
+    one: dict[str, Any] = {"search": "hotflip", "max_share": 0.01, "steps": 1, "candidates": 10_000}
+    found = run(model, (0,), min_cosine=least, **one)
     assert found.table["swapped"] == [int((after != words).sum())]
     with torch.no_grad():
         total = 0.0

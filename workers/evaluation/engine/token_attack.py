@@ -40,12 +40,14 @@ class TokenAttack:
         search: The search.
         max_share: Share of the words that may be swapped; one word always may.
         expectation: Passes at each text; as of `TextAttack`.
+        min_cosine: Of the model's vectors of a word and of the word that it becomes; None for no limit.
     """
 
     name: str
     search: Search
     max_share: float
     expectation: Expectation = SINGLE
+    min_cosine: float | None = None
 
     def measure(self, shard: Shard) -> TextOutcomes:
         """Attacks every text of the shard.
@@ -79,7 +81,7 @@ class TokenAttack:
         if clean.answer.broken:
             return row
         most = max(1, int(self.max_share * row.words))
-        victim = model.victim(sentence, label, most, clean.loss)
+        victim = replace(model.victim(sentence, label, most, clean.loss), min_cosine=self.min_cosine)
         found = self.search(victim, draws)
         passes = self.expectation.passes
         row = replace(

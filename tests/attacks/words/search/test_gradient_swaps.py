@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
 import torch
@@ -164,6 +165,55 @@ def test_both_keep_to_the_free_places_the_allowed_words_and_the_limit() -> None:
             assert len(changed) <= 2
             assert set(changed) <= {0, 2, 5, 6}
             assert set(asked[changed].tolist()) <= set(allowed.tolist())
+
+
+def cosine(model: Bag, first: int, second: int) -> float:
+    one, other = model.vectors[first], model.vectors[second]
+    return float(one @ other / (one.norm() * other.norm()))
+
+
+def test_with_a_cosine_the_best_swap_is_that_of_all_which_keep_to_it() -> None:
+    """The limit leaves out the best swap of all in most texts, and the rest is brute force."""
+    others = 0
+    for seed in range(20):
+        model, tokens = Bag(seed, linear=False), text(seed)
+        victim = replace(model.victim(tokens, (1, 4), 1), min_cosine=0.3)
+        best, highest = tokens, victim.loss
+        for place, word in product((1, 4), range(2, VOCABULARY)):
+            changed = tokens.clone()
+            changed[place] = word
+            loss = float(model.loss(changed[None]))
+            if loss > highest and cosine(model, int(tokens[place]), word) >= 0.3:
+                best, highest = changed, loss
+        for found in (
+            hotflip(victim, steps=1, candidates=1000, beam=1),
+            gcg(victim, DRAWS, steps=1, candidates=1000, tried=1000),
+        ):
+            assert torch.equal(found.tokens, best)
+        others += not torch.equal(best, brute_force(model, tokens, (1, 4))[1])
+    assert others >= 10
+
+
+def test_every_text_keeps_to_the_cosine_with_the_words_as_they_were() -> None:
+    """A word swapped twice, too; without free words none is put to the model."""
+    for seed in range(5):
+        model, tokens = Bag(seed, linear=False), text(seed)
+        victim = replace(model.victim(tokens, range(7), 3), min_cosine=0.2)
+        hotflip(victim, steps=5, candidates=8, beam=2)
+        gcg(victim, DRAWS, steps=30, candidates=4, tried=6)
+        swapped = 0
+        for asked in model.asked:
+            for place in (asked != tokens).nonzero()[:, 0].tolist():
+                assert cosine(model, int(tokens[place]), int(asked[place])) >= 0.2 - 1e-12
+                swapped += 1
+        assert swapped > 0
+        model.asked.clear()
+        free = replace(victim, min_cosine=None), replace(victim, min_cosine=-1.0)
+        same = [gcg(one, Draws(0, "gcg", seed), 6, 4, 6).tokens for one in free]
+        assert torch.equal(*same)
+        model.asked.clear()
+        assert torch.equal(hotflip(replace(victim, min_cosine=1.0), 3, 8, 2).tokens, tokens)
+        assert model.asked == []
 
 
 def test_queries_are_the_texts_put_to_the_model() -> None:

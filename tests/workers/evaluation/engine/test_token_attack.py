@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from assay.models.layers.token_model import TokenModel, word_vectors
 from assay.models.lm import lm
@@ -89,6 +90,23 @@ def test_a_success_is_a_wrong_answer_to_the_text(attack: TokenAttack, kind: str)
         assert len(changed) == row.changed <= max(1, int(0.4 * row.words))
         assert all(old in NAMES and new in NAMES for old, new in changed)
         assert (row.changed > 0) >= (row.status == "succeeded")
+
+
+@pytest.mark.parametrize("attack", [hotflip, gcg])
+def test_the_cosine_holds_in_every_row(attack: Any) -> None:
+    """By the model's vectors, of each word and what it became; without the limit it does not hold."""
+    model = network()
+    vectors = functional.normalize(word_vectors(model).weight.detach().double(), dim=1)
+
+    def cosines(least: float | None) -> list[float]:
+        rows = rows_of(attack(max_share=1.0, steps=6, min_cosine=least), shard(model))
+        pairs = [pair for row in rows for pair in zip(row.original.split(), row.text.split(), strict=True)]
+        ids = [VOCABULARY.ids(pair) for pair in pairs if pair[0] != pair[1]]
+        return [float(vectors[one] @ vectors[other]) for one, other in ids]
+
+    assert min(cosines(0.1)) >= 0.1
+    assert min(cosines(None)) < 0.1
+    assert cosines(1.0) == []
 
 
 @each_attack
