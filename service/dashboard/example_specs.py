@@ -106,6 +106,7 @@ PARAMETERS: Mapping[tuple[str, str], Params] = {
     ("data", "recall"): {"train": 1000, "evaluation": 200},
     ("data", "listops"): {"train": 1000, "evaluation": 200},
     ("attention", "scaled_learned"): {"patches": 16},
+    ("evaluation", "forced_continuation"): {"target": "the default value"},
     ("attention", "primal"): {"rank": 8},
 }
 # Where the parts of a task do not suit a component.
@@ -267,6 +268,7 @@ def _example_of_evaluation(catalog: Catalog, component: Component, parts: TaskPa
     stated: SpecBody = {"job": "01jd3q0x5v8f7m2n9k4t6w1z0y"} if "job" in properties else {}
     if "source" in properties:
         stated = {"severities": [1, 3, 5]}
+    stated |= PARAMETERS.get((component.kind, component.name), {})
     item = {"name": component.name, "params": stated}
     model = {"name": "rpc_symvit", "params": dict(parts.model_params)}
     data = DATA_OF.get(component.name, _data(parts))

@@ -45,7 +45,7 @@ class Perplexity(OutcomeTable):
         return PairedEstimates(pair, {"perplexity": Estimator(documents_of, paired_perplexity)})
 
 
-def causal(metrics: dict[str, Metric], context: Context) -> Summary:
+def causal(metrics: dict[str, Metric], context: Context, others: Sequence[str] = ()) -> Summary:
     """The metrics of a language model, without the perplexities where its shards found that it sees ahead.
 
     What was measured in their place is evidence of the warning `leaks_future`.
@@ -53,11 +53,12 @@ def causal(metrics: dict[str, Metric], context: Context) -> Summary:
     Args:
         metrics: those named after `perplexity` are invalid for such a model.
         context: its evidence says whether it is one.
+        others: further metrics that are invalid.
     """
     found = next((shard["leaks_future"] for shard in context.evidence if "leaks_future" in shard), None)
     if found is None:
         return Summary(metrics)
-    names = [name for name in metrics if name.startswith("perplexity")]
+    names = [name for name in metrics if name.startswith("perplexity") or name in others]
     message = (
         f"the model sees later words{_how(found)}. What was measured is no perplexity:"
         f" {', '.join(names)} is invalid"

@@ -17,6 +17,7 @@ from itertools import compress
 
 from assay.service.contract.corruption_cells import SEVERITIES, cells_of
 from assay.service.contract.results import Breakdown, EvaluationResult
+from assay.service.metrics.forced_continuation import changed
 from assay.service.metrics.paired import Rows
 
 Values = list[float]
@@ -36,6 +37,9 @@ MEANS = {
     "episode_length": "length",
     "action_change": "action_change",
 }
+# The same of prompts that make a model say a target: other tables have other such columns.
+OF_PROMPTS = {"target_hit_rate": "hit", "target_hit_rate_before": "hit_before", "queries": "queries"}
+LOSSES_OF_PROMPTS = {"target_perplexity": "nll", "target_perplexity_before": "nll_before"}
 ROOTS = {"rmse": "squared_error", "clean_rmse": "clean_squared_error"}
 # Metric to the columns of losses and words; the number of swapped words is taken away where it says so.
 PERPLEXITIES = {
@@ -69,7 +73,7 @@ def per_example(metric: str, result: EvaluationResult, rows: Rows) -> dict[str, 
     if reported is None or not len(ids):
         return None
     try:
-        values = _values(metric, result, rows)
+        values = _of_prompts(metric, rows) if "hit_before" in rows else _values(metric, result, rows)
     except (KeyError, TypeError, ValueError, ZeroDivisionError, OverflowError):
         return None  # a column of an earlier version, or without a value for some example
     if values is None or len(values) != len(ids) or not all(map(math.isfinite, values)):
@@ -106,6 +110,14 @@ def _values(metric: str, result: EvaluationResult, rows: Rows) -> Values | None:
     if metric in ("corrupted_top1", "mce"):
         return _corrupted(metric, result, rows["corrupted"])
     return _pixels(metric, rows) if metric in PIXEL_RATIOS else None
+
+
+def _of_prompts(metric: str, rows: Rows) -> Values | None:
+    if metric in OF_PROMPTS:
+        return list(map(float, rows[OF_PROMPTS[metric]]))
+    if metric in LOSSES_OF_PROMPTS:
+        return _of_ratio(rows[LOSSES_OF_PROMPTS[metric]], rows["tokens"], math.exp, math.exp)
+    return changed(rows) if metric == "words_changed" else None
 
 
 def _of_ratio(

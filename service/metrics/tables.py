@@ -10,6 +10,7 @@ from assay.service.metrics.calibration import Calibration
 from assay.service.metrics.classification import Attack, Classification
 from assay.service.metrics.corrupted_segmentation import CorruptedSegmentation
 from assay.service.metrics.corruption import CorruptedClassification, StoredCorruptions
+from assay.service.metrics.forced_continuation import ForcedContinuation
 from assay.service.metrics.perplexity import Perplexity
 from assay.service.metrics.regression import Regression
 from assay.service.metrics.returns import Returns
@@ -29,6 +30,7 @@ _EVERY: tuple[OutcomeTable, ...] = (
     Classification(),
     CorruptedClassification(),
     CorruptedSegmentation(),
+    ForcedContinuation(),
     Perplexity(),
     Regression(),
     Returns(),

@@ -32,13 +32,12 @@ from assay.attacks.kernel import frozen
 from assay.attacks.words.search import gradient_swaps
 from assay.attacks.words.search.draws import Draws
 from assay.attacks.words.search.gradient_swaps import Found, Heard, Victim
-from assay.attacks.words.search.stop_words import ENGLISH
 from assay.models.layers.token_model import TokenModel, word_vectors
-from assay.workers.data.formats.vocabulary import PAD, UNKNOWN
+from assay.workers.data.formats.vocabulary import UNKNOWN
 from assay.workers.evaluation.engine.likelihood import Window, Windows, score
 from assay.workers.evaluation.engine.outcomes import WithoutFiles
 from assay.workers.evaluation.engine.shard import Shard
-from assay.workers.evaluation.engine.token_attack import gradient_by_vectors
+from assay.workers.evaluation.engine.token_attack import gradient_by_vectors, words_of_letters
 
 __all__ = ["gradient_word_swap"]
 
@@ -90,7 +89,7 @@ def gradient_word_swap(
 
 @dataclass(frozen=True)
 class AttackedDocuments(WithoutFiles):
-    """One row per document, in the order of `ids`: the columns of `word_swap`.
+    """One row per document, in the order of `ids`: the columns of its evaluation's table.
 
     Attributes:
         ids: The documents.
@@ -104,7 +103,7 @@ class AttackedDocuments(WithoutFiles):
 
     @property
     def forward(self) -> Tensor:
-        """Windows run for each document, int64 (n,)."""
+        """Texts or windows run for each document, int64 (n,)."""
         return torch.tensor(self.table["forward"], dtype=torch.int64)
 
     @property
@@ -219,13 +218,7 @@ class _Model:
         self._shard = shard
         self._model: TokenModel = shard.language_model
         self._layer: nn.Embedding = word_vectors(shard.classifier)
-        names = shard.text.vocabulary.words
-        self._swappable = torch.tensor(
-            [
-                number not in (PAD, UNKNOWN) and name.isalpha() and name.lower() not in ENGLISH
-                for number, name in enumerate(names)
-            ]
-        )
+        self._swappable = words_of_letters(shard.text.vocabulary)
         self.noted: dict[str, Any] = {}
 
     def losses(self, words: Tensor, scored: tuple[int, int], windows: Windows) -> Any:

@@ -21,6 +21,7 @@ from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.data.formats.text import LanguageSet, is_text
 from assay.workers.data.formats.trajectories import ControlSet
+from assay.workers.evaluation.forced_continuation import ForcedContinuation
 from assay.workers.evaluation.perplexity import Perplexity
 from assay.workers.evaluation.returns import Returns
 from assay.workers.jobs.session import Loaded
@@ -75,11 +76,13 @@ def example_seconds(item: EvaluationItem, flops: float, device: str, image_size:
 def windows_of(item: EvaluationItem, examples: ExampleSet, loaded: Loaded) -> float:
     """How many windows a document of a text has on average; 1 for everything that is no document.
 
-    For an episode the passes of its most steps, one with a gradient by its cost.
+    A prompt is one. For an episode the passes of its most steps, one with a gradient by its cost.
     """
     if examples.task not in ("language", "control"):
         return 1.0
     made = catalog.build("evaluation", item["name"], item["params"])()
+    if isinstance(made, ForcedContinuation):
+        return 1.0
     if examples.task == "control":
         forward, backward = made.passes_per_step if isinstance(made, Returns) else (1, 0)
         return cast(ControlSet, examples).environment.max_steps * (forward + BACKWARD_COST * backward)

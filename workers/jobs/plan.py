@@ -59,7 +59,7 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
     estimated_seconds = 0.0
     evaluations: list[PlannedEvaluation] = []
     shards: list[ShardRange] = []
-    hashes: dict[str, str] = {}
+    hashes, total = dict[str, str](), len(spec["evaluations"])
     for index, item in enumerate(spec["evaluations"]):
         examples = _examples(index, spec, session, data, loaded)
         order = evaluation_order(sampled_as(examples), examples.ids, spec["limit"])
@@ -80,7 +80,6 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
         label = content_label(data_label(item["data"] or spec["data"]), item["params"])
         if label not in hashes:  # takes minutes for a large set
             hashes[label] = examples.content_sha256()
-        total = len(spec["evaluations"])
         report({"type": "progress", "done": index + 1, "total": total, "message": "planning"})
     plan: PlanWithShards = {
         "device": loaded.device.type,

@@ -149,6 +149,17 @@ def swapped(worse: bool) -> Rows:
                    "unknown": few, "unknown_before": few, "eligible": rows["tokens"]}  # fmt: skip
 
 
+def continued(worse: bool) -> Rows:
+    tokens = [4] * N
+    before = [count * (5 + rank - worse) for count, rank in zip(tokens, RANKS, strict=True)]
+    return common(
+        tokens=tokens, nll_before=before, nll=[0.5 * one for one in before],
+        hit=right(0.7 if worse else 0.2), hit_before=right(0.5 if worse else 0.05),
+        words=[30] * N, eligible=[20] * N, swapped=[2 + round(2 * rank) + 4 * worse for rank in OTHER],
+        queries=[round(50 + 20 * rank + 40 * worse) for rank in OTHER],
+    )  # fmt: skip
+
+
 def verified(worse: bool) -> Rows:
     return common(
         clean_correct=right(0.6 if worse else 0.95),
@@ -261,6 +272,7 @@ CASES = [
     Case("attacked_segmentation", attacked_pixels, evidence={"stages": []}),
     Case("perplexity", documents),
     Case("word_swap", swapped),
+    Case("forced_continuation", continued),
     Case("verified", verified),
     Case("smoothed", smoothed, {"sigmas": [0.25, 0.5], "radii": [0.0, 0.5]}),
     Case("regression", regressed),

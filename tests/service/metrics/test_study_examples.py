@@ -70,6 +70,17 @@ WORDS = {
     "unknown": [RNG.randrange(0, 2) for _ in range(N)],
     "unknown_before": [RNG.randrange(0, 2) for _ in range(N)],
 }
+PROMPTS = {
+    "id": ATTACK["id"],
+    "tokens": [3] * N,
+    "nll": [9 * RNG.random() for _ in range(N)],
+    "nll_before": [6 + 9 * RNG.random() for _ in range(N)],
+    "hit": [RNG.random() < 0.5 for _ in range(N)],
+    "hit_before": [RNG.random() < 0.1 for _ in range(N)],
+    "swapped": [RNG.randrange(0, 5) for _ in range(N)],
+    "words": [RNG.randrange(20, 30) for _ in range(N)],
+    "queries": [RNG.randrange(20, 90) for _ in range(N)],
+}
 CELLS = {"corruptions": ["blur", "fog"], "severities": [1, 2, 3, 4, 5]}
 CORRUPTED = {
     "id": ATTACK["id"],
@@ -100,6 +111,15 @@ CASES: list[tuple[str, dict[str, Any], Context, set[str]]] = [
         {
             *("perplexity", "perplexity_unswapped", "perplexity_unswapped_before"),
             *("swapped_words", "unknown_words", "unknown_words_before"),
+        },
+    ),
+    (
+        "forced_continuation",
+        PROMPTS,
+        Context(),
+        {
+            *("target_hit_rate", "target_hit_rate_before", "words_changed", "queries"),
+            *("target_perplexity", "target_perplexity_before"),
         },
     ),
     ("corrupted_classification", CORRUPTED, BASELINE, {"top1", "corrupted_top1", "mce"}),

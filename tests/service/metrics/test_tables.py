@@ -29,6 +29,10 @@ LOSSES: Rows = {"nll": [0.0, 0.0], "tokens": [0, 0], "unknown": [0, 0]}
 SWAPS: Rows = {
     name: [0, 0] for name in ("swapped", "kept_nll", "kept_nll_before", "unknown_before", "eligible")
 }
+PROMPTS: Rows = {
+    "nll": [None, 1.0], "nll_before": [2.0, None], "tokens": [2, 2], "hit": [False, True],
+    "hit_before": [False, False], "swapped": [1, 0], "words": [4, 4], "eligible": [3, 0], "queries": [5, 1],
+}  # fmt: skip
 COUNTED: Rows = {
     **{name: [0, 1] for name in ("skipped", "elements", "undefined")},
     "cosines": [[1] * 20] * 2,
@@ -105,6 +109,9 @@ UNDEFINED: dict[str, tuple[Rows, Context, set[str]]] = {
     ),
     "eigenvector_check": (
         CHECKED | CONTROLS, Context(evidence=[{"layers": [0]}]), {*METRICS} ,
+    ),
+    "forced_continuation": (
+        PROMPTS, Context(), {"target_perplexity", "target_perplexity_before"}
     ),
     "head_distance": (
         {name: [[None], [1.0]] for name in ("distance", "squared_distance")},

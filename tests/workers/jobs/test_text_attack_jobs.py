@@ -12,11 +12,15 @@ import pytest
 from assay.service.catalog.catalog import load
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.gallery import Gallery, GalleryText
+from assay.service.contract.problems import path_text
+from assay.service.metrics.forced_continuation import ForcedContinuation, forced_continuation_metrics
 from assay.service.metrics.perplexity import Perplexity
 from assay.service.metrics.table import joined
 from assay.service.metrics.text_attack import TextAttack, text_attack_metrics
 from assay.service.metrics.word_swap import WordSwap, word_swap_metrics
+from assay.service.submission.limits import BACKWARD_COST
 from assay.service.submission.validate import validate
+from assay.workers import catalog
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.jobs import evaluate, plan
 from assay.workers.jobs.session import Session
@@ -64,7 +68,8 @@ def run(wanted: dict[str, Any], folder: Path, shard_seconds: float = 1e9) -> lis
 
 def table(answers: list[dict[str, Any]]) -> dict[str, list[Any]]:
     names = answers[0]["columns"]
-    kind = TextAttack if "status" in names else WordSwap if "swapped" in names else Perplexity
+    kinds = {"status": TextAttack, "hit_before": ForcedContinuation, "swapped": WordSwap}
+    kind = next((found for column, found in kinds.items() if column in names), Perplexity)
     return joined(kind.columns, [answer["columns"] for answer in answers])
 
 
@@ -150,3 +155,50 @@ def test_a_word_swap_is_planned_and_measured(tmp_path: Path) -> None:
         pairs = zip(item.clean, item.perturbed, strict=True)
         assert all(old.changed or old.text == new.text for old, new in pairs)
         assert any(token.loss is not None for token in item.perturbed)
+
+
+LANGUAGE = {"model": {"name": "lm", "params": LM}, "data": {"name": "wikitext", "params": {"folder": "wt"}}}
+
+
+def forced(target: str, **params: Any) -> dict[str, Any]:
+    return {"name": "forced_continuation", "params": {"target": target, **params}}
+
+
+def test_a_forced_continuation_is_planned_and_measured(tmp_path: Path) -> None:
+    wanted = spec(forced("c d", steps=3, tried=4), {"name": "perplexity"}, limit=2, **LANGUAGE)
+    answers = run(wanted, tmp_path / "job")
+    columns = table([answer for answer in answers if "hit" in answer["columns"]])
+    assert tuple(columns) == tuple(column.name for column in ForcedContinuation.columns)
+    assert (columns["tokens"], columns["words"]) == ([2, 2], [7, 7])
+    assert forced_continuation_metrics(columns)["target_perplexity"].value is not None
+    session, request = Session(), {"spec": wanted, "weights": None, "folder": str(tmp_path)}
+    made = plan.run(request | {"shard_seconds": 1e9}, session, lambda _: None)["plan"]
+    prompts, sliding = (shard["cost"] for shard in made["shards"])
+    passes = catalog.passes("forced_continuation", wanted["evaluations"][0]["params"])
+    # A prompt is one window; the perplexity of a document has one for each of its words.
+    window = sliding / 2 / session.data(wanted["data"], "test").mean_tokens
+    assert prompts == pytest.approx(2 * window * (passes.forward + BACKWARD_COST * passes.backward))
+
+
+def test_the_plan_fails_where_the_model_cannot_say_the_target(tmp_path: Path) -> None:
+    """Words are known to the worker that reads the data; nothing has been measured yet."""
+    for target, message in (
+        ("a zebra", r"target has words that are not among the \d+ of 'wikitext': 'zebra'"),
+        ("a " * 9, "target has 9 words, allowed are at most 8"),
+    ):
+        session = Session()
+        request = {"spec": spec(forced(target), **LANGUAGE), "weights": None, "folder": str(tmp_path)}
+        with pytest.raises(ValueError, match=message):
+            plan.run(request | {"shard_seconds": 1e9}, session, lambda _: None)
+
+
+def test_a_prompt_longer_than_the_model_and_no_target_are_refused_at_submission() -> None:
+    def details(item: dict[str, Any]) -> dict[str, str]:
+        with pytest.raises(InvalidSpec) as caught:
+            spec(item, **LANGUAGE)
+        return {path_text(detail.loc): detail.message for detail in caught.value.details}
+
+    assert "prompt must not be larger" in details(forced("a", prompt=9))["evaluations[0].params"]
+    missing = details({"name": "forced_continuation"})
+    assert missing == {"evaluations[0].params.target": "is required"}
+    assert "evaluations[0].params.target" in details(forced(""))

@@ -21,7 +21,7 @@ from assay.attacks.words.search.stop_words import ENGLISH
 from assay.attacks.words.search.text import Text
 from assay.models.layers.token_model import word_vectors
 from assay.workers.data.formats.text import SentenceSet
-from assay.workers.data.formats.vocabulary import PAD, UNKNOWN
+from assay.workers.data.formats.vocabulary import PAD, UNKNOWN, Vocabulary
 from assay.workers.evaluation.engine.candidates import safely
 from assay.workers.evaluation.engine.forward import Passes
 from assay.workers.evaluation.engine.gallery_texts import attacked_texts
@@ -230,17 +230,21 @@ def swappable(data: SentenceSet) -> Tensor:
     Raises:
         ValueError: the data's tokens are not words.
     """
-    special = (PAD, UNKNOWN)
-    words = [
-        (number, word)
-        for number, word in enumerate(data.vocabulary.words)
-        if number not in special and word.isalpha() and word.lower() not in ENGLISH
-    ]
-    ids = torch.tensor([number for number, _ in words], dtype=torch.int64)
-    read = data.encode(" ".join(word for _, word in words))
+    ids = words_of_letters(data.vocabulary).nonzero().flatten()
+    read = data.encode(" ".join(data.vocabulary.words[number] for number in ids.tolist()))
     if len(read) != len(ids):
         raise ValueError(f"the data {data.name!r} cut words into several tokens: swaps are of whole words")
     return ids[read == ids]
+
+
+def words_of_letters(vocabulary: Vocabulary) -> Tensor:
+    """Which words may be swapped, and be what others become, bool (V,): letters only, no stop words."""
+    return torch.tensor(
+        [
+            number not in (PAD, UNKNOWN) and word.isalpha() and word.lower() not in ENGLISH
+            for number, word in enumerate(vocabulary.words)
+        ]
+    )
 
 
 def swapped_places(sentence: str) -> list[int]:
