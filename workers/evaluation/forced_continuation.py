@@ -58,6 +58,8 @@ PAPER = "Zou et al. 2023, Universal and Transferable Adversarial Attacks on Alig
 # The target is scored and checked before and after; each step has a gradient, the drawn swaps and a check.
 PASSES = ("4 + params.steps * (params.tried + 2)", "params.steps")
 
+# Of unknown words of a target, those whose nearest is looked for: seconds each in a large vocabulary.
+COMPARED = 3
 COLUMNS = "nll nll_before tokens hit hit_before swapped words eligible queries forward backward"
 
 
@@ -109,9 +111,9 @@ class ForcedContinuation:
             raise ValueError(f"target is {self.target!r}, it must have at least one word")
         lost = [word for word in dict.fromkeys(words) if known.id(word) in (PAD, UNKNOWN)]
         if lost:
-            near = {word: nearest(word, known.words[UNKNOWN + 1 :]) for word in lost}
+            near = {word: nearest(word, known.words[UNKNOWN + 1 :]) for word in lost[:COMPARED]}
             named = ", ".join(
-                f"{word!r}" + (f" (nearest: {other!r})" if other else "") for word, other in near.items()
+                f"{word!r} (nearest: {near[word]!r})" if near.get(word) else repr(word) for word in lost
             )
             raise ValueError(
                 f"target has words that are not among the {len(known)} of {text.name!r}: {named}"
