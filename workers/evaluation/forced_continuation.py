@@ -37,7 +37,6 @@ from assay.attacks.words.search.draws import Draws
 from assay.attacks.words.search.gradient_swaps import Heard, Victim
 from assay.models.layers.token_model import word_vectors
 from assay.service.contract.problems import nearest
-from assay.workers.data.formats.text import LanguageSet
 from assay.workers.data.formats.vocabulary import PAD, UNKNOWN
 from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.evaluation.engine.token_attack import gradient_by_vectors, words_of_letters
