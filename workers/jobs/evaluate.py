@@ -114,6 +114,24 @@ def evaluation_of(item: EvaluationItem, task: str) -> Evaluation:
     return evaluation
 
 
+def check_folders(item: EvaluationItem) -> None:
+    """Refuse, before anything is measured, an evaluation whose folders or libraries are not there.
+
+    Raises:
+        MissingData: a folder is not; says how to fill it.
+        CorruptData: what is in it cannot be read.
+        ValueError: a name leads out of the data root, or a library is missing.
+    """
+    component = load_catalog().find_evaluation(item["name"])
+    if component.kind == "attack":
+        return
+    made = catalog.build("evaluation", item["name"], item["params"])()
+    # A `FolderReader` (workers/evaluation/engine/shard.py), or an evaluation that needs an optional library.
+    check = getattr(made, "check", None)
+    if check is not None:
+        check(data_root())
+
+
 def check_model(
     spec: EvaluateJobSpec, number: int, loaded: Loaded, data: ExampleSet, order: Sequence[int]
 ) -> None:

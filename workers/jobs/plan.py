@@ -29,7 +29,7 @@ from assay.workers.jobs.cost import (
     measure_cost,
     windows_of,
 )
-from assay.workers.jobs.evaluate import check_model
+from assay.workers.jobs.evaluate import check_folders, check_model
 from assay.workers.jobs.segmentation_attacks import class_pixels
 from assay.workers.jobs.session import Loaded, Session, checked_examples
 from assay.workers.jobs.sources import planned_sources
@@ -105,6 +105,7 @@ def _examples(
 ) -> ExampleSet:
     """The examples of an evaluation; its data and folders are there, and fit the model and its data."""
     item, source = spec["evaluations"][index], trained_on(loaded)
+    check_folders(item)
     examples = checked_examples(session, spec, item)
     names, words = (None, None) if source is None else (source.class_names, source.vocabulary)
     check_fit(examples, data, names, f"evaluations[{index}].data")

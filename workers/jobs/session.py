@@ -16,7 +16,6 @@ from torch import nn
 
 from assay.models.layers.layers import Classifier
 from assay.models.layers.token_model import TokenModel, reads_series, reads_words, wrap
-from assay.service.catalog.catalog import load as load_catalog
 from assay.service.contract.corruption_cells import cells_of
 from assay.service.contract.messages import ModelSource
 from assay.service.contract.records import AssumedNormalization
@@ -370,33 +369,13 @@ def examples_of(session: Session, spec: EvaluateJobSpec, item: EvaluationItem) -
 
 
 def checked_examples(session: Session, spec: EvaluateJobSpec, item: EvaluationItem) -> ExampleSet:
-    """The data set of an evaluation, after a look at every file and folder that the evaluation reads.
+    """The data set of an evaluation, after a look at every file of stored corrupted images.
 
     Raises:
         MissingData: some are missing.
         CorruptData: some cannot be read.
-        ValueError: as for `check_folders`.
     """
-    check_folders(item)
     examples = examples_of(session, spec, item)
     if isinstance(examples, StoredCorruptions):
         examples.check()
     return examples
-
-
-def check_folders(item: EvaluationItem) -> None:
-    """Refuse, before anything is measured, an evaluation whose folders or libraries are not there.
-
-    Raises:
-        MissingData: a folder is not; says how to fill it.
-        CorruptData: what is in it cannot be read.
-        ValueError: a name leads out of the data root, or a library is missing.
-    """
-    component = load_catalog().find_evaluation(item["name"])
-    if component.kind == "attack":
-        return
-    made = catalog.build("evaluation", item["name"], item["params"])()
-    # A `FolderReader` (workers/evaluation/engine/shard.py), or an evaluation that needs an optional library.
-    check = getattr(made, "check", None)
-    if check is not None:
-        check(data_root())

@@ -22,7 +22,7 @@ from assay.workers.evaluation.engine.bound_operators import UnsupportedModel
 from assay.workers.evaluation.engine.linear_bounds import MarginBounds, proved
 from assay.workers.evaluation.engine.protocols import attack_pixel
 from assay.workers.evaluation.verified import verified
-from assay.workers.jobs.session import check_folders
+from assay.workers.jobs.evaluate import check_folders
 from tests.support import networks
 from tests.support.shards import Given, shard
 

@@ -19,8 +19,9 @@ from assay.workers.data.digits import digits
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.jobs import cost, plan
 from assay.workers.jobs.cost import BATCH_BYTES, MAX_BATCH, choose_batch_size, example_seconds, measure_cost
+from assay.workers.jobs.evaluate import check_folders
 from assay.workers.jobs.plan import cut
-from assay.workers.jobs.session import Loaded, Session, check_folders
+from assay.workers.jobs.session import Loaded, Session
 from tests.support import networks
 from tests.support.wordnet_files import write_wordnet
 
