@@ -31,7 +31,8 @@ class Readiness(Answer):
     device class, and `workers_with_another_catalog` how many of them do not have the components that this
     service offers; `containment_missing` says which parts of the containment of evaluators are missing, on
     how many workers (docs/containment.md), and `workers_refusing` how many take no work for that reason;
-    `artifacts` says whether the service can write to the folder of the jobs' files.
+    `other_data` says which data sets of workers are not those of a job's plan, with both hashes, and on how
+    many workers; `artifacts` says whether the service can write to the folder of the jobs' files.
     """
 
     status: Literal["ready"] = "ready"
@@ -42,6 +43,7 @@ class Readiness(Answer):
     workers_with_another_catalog: int = 0
     containment_missing: dict[str, int] = Field({}, description="part of the containment -> workers")
     workers_refusing: int = 0
+    other_data: dict[str, int] = Field({}, description="data set and both hashes -> workers")
 
 
 @router.get(
@@ -70,6 +72,7 @@ def readyz(store: SystemStoreDep, settings: SettingsDep, catalog: CatalogDep) ->
         workers_online=online,
         containment_missing=dict(sorted(missing.items())),
         workers_refusing=sum(one["mode"] == "required" and bool(one["missing"]) for one in contained),
+        other_data=dict(Counter(store.workers.other_data())),
         workers_with_another_catalog=sum(other != catalog.digest for other in store.workers.catalogs()),
     )
 

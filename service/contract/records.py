@@ -376,8 +376,12 @@ class ContainmentRecord(TypedDict):
 
 
 class Gauges(TypedDict, total=False):
-    """The GPU's memory while an evaluator uses it, the digest of the worker's catalog, its containment."""
+    """The GPU's memory while an evaluator uses it, the digest of the worker's catalog, its containment.
+
+    `other_data` says which of its data sets are not those of a plan.
+    """
 
     gpu: GpuMemory
     catalog: str
     containment: ContainmentRecord
+    other_data: list[str]

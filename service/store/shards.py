@@ -43,6 +43,7 @@ class Shards:
         device_classes: Sequence[str],
         *,
         lease_seconds: float,
+        without: Sequence[str] = (),
         warm_job: str | None = None,
         warm_shards: int = 0,
         devices: int = 1,
@@ -54,13 +55,14 @@ class Shards:
             worker: the worker's id; opaque here.
             device_classes: those of the worker, "cpu" or "cuda"; shards for "auto" run anywhere.
             lease_seconds: how long the claim holds without renewal.
+            without: jobs that the worker is not fit for.
             warm_job: the job whose model the worker has loaded; its shards come first within its tenant, and
                 for `fair_queue.WARM_SHARDS` in a row also when it is another tenant's turn.
             warm_shards: how many shards of that job the worker has run in a row.
             devices: how many devices the worker has for one shard.
             limits: of tenants without limits of their own.
         """
-        claimer = Claimer(worker, device_classes, devices, warm_job, warm_shards)
+        claimer = Claimer(worker, device_classes, devices, warm_job, warm_shards, tuple(without))
         while True:
             # Polling takes no lock, so that idle workers cost the others nothing.
             with self._database.reading() as connection:
@@ -220,9 +222,14 @@ class Shards:
         """
         self._give_back(claim)
 
-    def release(self, claim: Claim) -> None:
-        """Gives the shard back, for a worker that shuts down. Counts neither as failure nor as loss."""
-        self._give_back(claim)
+    def release(self, claim: Claim, message: str = "") -> None:
+        """Gives the shard back. Counts neither as failure nor as loss.
+
+        Args:
+            claim: of a worker that shuts down, or is not fit for the job.
+            message: becomes the job's message.
+        """
+        self._give_back(claim, message)
 
     def expire(self, *, cap: int = 20, dead_owners: Sequence[str] = ()) -> int:
         """Takes shards back whose lease has run out, or whose owner is known to be dead.
@@ -263,10 +270,12 @@ class Shards:
             rows = connection.execute(select(shards).where(condition).order_by(shards.c.id)).all()
         return [shard_row(row) for row in rows]
 
-    def _give_back(self, claim: Claim) -> None:
+    def _give_back(self, claim: Claim, message: str = "") -> None:
         with self._database.writing() as connection:
             found = lock_claim(connection, claim)
             if found is not None:
                 job, shard = found
                 requeue(connection, job, shard)
+                if message:
+                    record_message(connection, job.id, one_line(message))
                 charge(connection, job.tenant, [shard])

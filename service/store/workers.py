@@ -108,6 +108,13 @@ class Workers:
             found = connection.execute(select(workers.c.gauges).where(alive)).scalars()
             return [gauges["containment"] for gauges in found if gauges and "containment" in gauges]
 
+    def other_data(self, within_seconds: float = 60) -> list[str]:
+        """Data sets that are not those of a plan, of each worker with a heartbeat in the last seconds."""
+        alive = workers.c.seen_at >= now() - within_seconds
+        with self._database.reading() as connection:
+            found = connection.execute(select(workers.c.gauges).where(alive)).scalars()
+            return sorted(said for gauges in found if gauges for said in gauges.get("other_data", []))
+
     def online_lately(self, device: str, devices: int = 1) -> int:
         """`online`, cached for a second: for views, which are requested much more often."""
         key = (device, devices)

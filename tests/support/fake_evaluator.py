@@ -10,6 +10,7 @@ The job's `name`, or the environment variable FAKE_EVALUATOR, scripts its behavi
     crash=always    ... every time                         kill=once      the same by SIGKILL
     error=final     answers with an error report that says retry: false (error=again, error=once: true)
     checkpoint      a training reports a checkpoint halfway
+    unfit=TYPE      an evaluation answers that this worker is not fit for it
     garbage         writes what is no report               noise          prints much, also without line ends
     hang            never answers                          deaf           ignores SIGTERM
     child           starts a process that outlives it      holder         ... and holds its report pipe open
@@ -155,6 +156,9 @@ def checkpoint(request: Json, done: int) -> None:
 
 
 def accidents(request: Json, how: dict[str, str]) -> None:
+    if "unfit" in how and request["kind"] == "evaluate":
+        report({"type": "error", "error_type": how["unfit"], "message": "mine is another", "retry": True})
+        raise Told
     if how.get("crash") == "always" or (how.get("crash") == "once" and not _marked(request)):
         print("last words", flush=True)
         os._exit(7)

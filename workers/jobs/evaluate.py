@@ -26,7 +26,7 @@ from assay.workers.jobs import provenance
 from assay.workers.jobs.cost import BATCHES_HELD, SPARE_BYTES
 from assay.workers.jobs.session import Loaded, Session, data_root, examples_of
 from assay.workers.jobs.shard_files import write_files
-from assay.workers.jobs.sources import shard_sources
+from assay.workers.jobs.sources import check_content, shard_sources
 from assay.workers.weights.fit import looking_at
 
 Report = Callable[[ProgressReport], None]
@@ -36,6 +36,7 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
     """Answer an evaluate request.
 
     Raises:
+        OtherData: the data set has another content than when the job was planned.
         MissingData: the data set is no longer there.
         BadWeights: the weights, or those of another model used by an attack, are missing.
         ValueError: the weights, those of another model, or the number of examples changed since the job was
@@ -52,6 +53,7 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
             f"{data.name!r} has {len(data.ids)} examples, it had {planned['available']} when the job was"
             " planned"
         )
+    check_content(plan, session, spec, item, data)
     order = evaluation_order(sampled_as(data), data.ids, spec["limit"])
     repeats = catalog.repeats(item["name"], item["params"])
     start, stop = (request["start"], request["stop"]) if repeats is None else (0, len(order))

@@ -25,6 +25,10 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or NO_MEMORY in str(error)
 
 
+class OtherData(Exception):
+    """The data set of this worker has another content than that of the worker that planned the job."""
+
+
 class FailedElsewhere(Exception):
     """Another process failed, and has reported the reason."""
 
@@ -43,18 +47,23 @@ def _limit() -> str:
     return f": the evaluator's memory limit is what the plan of the job needs several times, {most}; {least}"
 
 
+# The error's type in the contract, and whether another worker may succeed.
+NAMED: dict[type[Exception], tuple[str, bool]] = {
+    OtherData: ("other_data", True),
+    MissingData: ("data_missing", False),
+    BadWeights: ("bad_weights", False),
+    TrainingDiverged: ("training_diverged", False),
+    ComponentMissing: ("component_missing", False),
+}
+
+
 def describe(error: Exception) -> Failure:
     """Name the failure; only transient ones are worth a retry."""
     if isinstance(error, FailedElsewhere):
         return error.failure
-    if isinstance(error, MissingData):
-        return Failure(error_type="data_missing", message=str(error), retry=False)
-    if isinstance(error, BadWeights):
-        return Failure(error_type="bad_weights", message=str(error), retry=False)
-    if isinstance(error, TrainingDiverged):
-        return Failure(error_type="training_diverged", message=str(error), retry=False)
-    if isinstance(error, ComponentMissing):
-        return Failure(error_type="component_missing", message=str(error), retry=False)
+    for kind, (error_type, retry) in NAMED.items():
+        if isinstance(error, kind):
+            return Failure(error_type=error_type, message=str(error), retry=retry)
     if isinstance(error, NotFound):
         text = f"{error.message}: the catalog of this worker is not that of the service; {SAME_CATALOG}"
         return Failure(error_type="component_missing", message=text, retry=False)

@@ -11,10 +11,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from assay.service.contract.corruption_cells import content_label
 from assay.service.contract.messages import PlanReport, PlanRequest, ProgressReport
 from assay.service.contract.records import PlannedEvaluation, PlanWithShards, ShardRange
-from assay.service.contract.results import data_label
 from assay.service.contract.stored_specs import EvaluateJobSpec, EvaluationItem
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet, model_class_names
@@ -32,7 +30,7 @@ from assay.workers.jobs.cost import (
 from assay.workers.jobs.evaluate import check_folders, check_model
 from assay.workers.jobs.segmentation_attacks import class_pixels
 from assay.workers.jobs.session import Loaded, Session, checked_examples
-from assay.workers.jobs.sources import planned_sources
+from assay.workers.jobs.sources import content_hash, planned_sources
 from assay.workers.published.language import known_text
 from assay.workers.published.match import known_as
 from assay.workers.published.sequences import known_sequences
@@ -77,9 +75,7 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
         # A batch counts windows, and an example is a document of many windows.
         together = 1 if data.task == "language" else batch_size
         shards += cut(index, n, cost, together, math.inf if whole else request["shard_seconds"])
-        label = content_label(data_label(item["data"] or spec["data"]), item["params"])
-        if label not in hashes:  # takes minutes for a large set
-            hashes[label] = examples.content_sha256()
+        hashes |= content_hash(session, spec, item, examples)
         report({"type": "progress", "done": index + 1, "total": total, "message": "planning"})
     plan: PlanWithShards = {
         "device": loaded.device.type,

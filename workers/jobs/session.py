@@ -103,12 +103,20 @@ class Session:
         self._data: dict[str, ExampleSet] = {}
         self._loaded: tuple[str, Loaded] | None = None
         self._others: dict[str, Loaded] = {}
+        self._hashes: dict[str, str] = {}
 
     def forget(self) -> None:
         """Drop everything, so that a failure leaves no half-made state behind."""
         self._data.clear()
         self._loaded = None
         self._others.clear()
+        self._hashes.clear()
+
+    def content_sha256(self, label: str, examples: ExampleSet) -> str:
+        """The hash of the content of a data set of this label, read once: a large one takes minutes."""
+        if label not in self._hashes:
+            self._hashes[label] = examples.content_sha256()
+        return self._hashes[label]
 
     def data(self, spec: ComponentReference, split: str) -> ExampleSet:
         """The data set of a data spec.

@@ -1,16 +1,19 @@
-"""Other models used by evaluations: they must fit, and stay the same from plan to result.
+"""Data and other models of evaluations: they must fit, and stay the same from plan to result.
 
-The plan records each with the hash of its weights' content; a shard accepts only those weights.
+The plan records each with the hash of its content; a shard accepts only that.
 """
 
 from __future__ import annotations
 
+from assay.service.contract.corruption_cells import content_label
 from assay.service.contract.messages import EvaluateRequest, ModelSource, PlanRequest
 from assay.service.contract.problems import path_text
-from assay.service.contract.records import ForeignModel
-from assay.service.contract.stored_specs import ComponentReference, EvaluateJobSpec
+from assay.service.contract.records import ForeignModel, Plan
+from assay.service.contract.results import data_label
+from assay.service.contract.stored_specs import ComponentReference, EvaluateJobSpec, EvaluationItem
 from assay.service.submission.dependencies import Dependency, dependencies_of
-from assay.workers.jobs.failures import BadWeights
+from assay.workers.data.formats.dataset import ExampleSet
+from assay.workers.jobs.failures import BadWeights, OtherData
 from assay.workers.jobs.session import Loaded, Session
 from assay.workers.weights.fit import FACTS, check_fit, made_for
 from assay.workers.weights.training_record import trained_on
@@ -120,3 +123,27 @@ def _load(
             f" {other.image_size} pixels, the evaluated one for {loaded.image_size}"
         )
     return other
+
+
+def content_hash(
+    session: Session, spec: EvaluateJobSpec, item: EvaluationItem, examples: ExampleSet
+) -> dict[str, str]:
+    """The hash of the content of an evaluation's data set, by its label."""
+    label = content_label(data_label(item["data"] or spec["data"]), item["params"])
+    return {label: session.content_sha256(label, examples)}
+
+
+def check_content(
+    plan: Plan, session: Session, spec: EvaluateJobSpec, item: EvaluationItem, examples: ExampleSet
+) -> None:
+    """Refuse to measure on other data than was planned.
+
+    Raises:
+        OtherData: has both hashes.
+    """
+    for label, found in content_hash(session, spec, item, examples).items():
+        planned = plan["data_sha256"].get(label, found)
+        if planned != found:
+            raise OtherData(
+                f"the data set {label} has the content {found} on this worker, {planned} in the plan"
+            )

@@ -25,6 +25,7 @@ from assay.service.contract.checkpoints import Verdict
 from assay.service.contract.errors import NotFound
 from assay.service.contract.messages import (
     CheckedReport,
+    Failure,
     FinalReport,
     ModelSource,
     OutcomeReport,
@@ -53,7 +54,7 @@ from assay.workers.supervision.job_limits import (
 )
 from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE, Spool
 from assay.workers.supervision.pretrained import fetch_pretrained
-from assay.workers.supervision.warm_evaluator import WarmEvaluator
+from assay.workers.supervision.warm_evaluator import UNFIT, WarmEvaluator
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -225,10 +226,23 @@ class ShardRun:
             verdict, error = message["verdict"], message["error"]
             if self._insist(lambda: self._store.checkpoints.checked(self._claim, verdict, error)):
                 self._ring_others()  # for the jobs that waited for it
+        elif message["error_type"] in UNFIT:
+            self._give_back(message)
         else:
             if message["retry"]:
                 self._place.evaluator.end()  # the next attempt starts from nothing
             self._fail(message["error_type"], message["message"], retry=message["retry"])
+
+    def _give_back(self, failure: Failure) -> None:
+        """Leaves the shard to a worker that is fit for it; nothing is counted against the job."""
+        error_type, message = failure["error_type"], failure["message"]
+        log.error("shard %s: given back, %s: %s", self._claim.shard_id, error_type, message)
+        self._place.evaluator.refuse(self._claim.job_id, message)
+        self._place.counters.failure(self._claim, error_type)
+        self._place.evaluator.end()
+        said = f"a worker gave a shard back: {message}"
+        self._insist(lambda: self._store.shards.release(self._claim, said))
+        self._ring_others()
 
     def _finish(self, message: OutcomeReport) -> None:
         row = _outcome(self._claim, message)

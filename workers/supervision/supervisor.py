@@ -160,6 +160,7 @@ class Supervisor(threading.Thread):
             self.identity,
             self._devices,
             lease_seconds=self._settings.lease_seconds,
+            without=[*self._evaluator.refused],
             warm_job=self._evaluator.job,
             warm_shards=self._evaluator.shards,
             devices=self._device_count,
@@ -228,6 +229,8 @@ class Supervisor(threading.Thread):
                 gauges: Gauges = {**self._counters.gauges, "catalog": load().digest}
                 if (contained := self._sandbox.record) is not None:
                     gauges["containment"] = contained
+                if self._evaluator.refused:
+                    gauges["other_data"] = [*dict.fromkeys(self._evaluator.refused.values())]
                 self._store.workers.beat(
                     self.identity,
                     lease_owner.host(),

@@ -35,6 +35,7 @@ class Claimer:
         count: devices that it has for one shard.
         warm_job: the job whose model it has loaded.
         warm_shards: how many shards of that job it has run in a row.
+        without: jobs that it is not fit for.
     """
 
     worker: str
@@ -42,6 +43,7 @@ class Claimer:
     count: int = 1
     warm_job: str | None = None
     warm_shards: int = 0
+    without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Candidate:
 
 def candidate(connection: Connection, claimer: Claimer, defaults: Limits) -> Candidate | None:
     """What this worker should get, read without locks; None without work."""
-    heads = read_heads(connection, claimer.devices, claimer.count)
+    heads = read_heads(connection, claimer.devices, claimer.count, claimer.without)
     if not heads:
         return None
     pool = read_pool(connection, claimer.devices, claimer.count, defaults, heads=heads)
@@ -95,7 +97,7 @@ def changed_clock(pool: Pool) -> tuple[float | None, bool]:
 
 def _warm(connection: Connection, claimer: Claimer) -> Any:
     """The warm job's tenant and device, if it has a shard for this worker."""
-    if claimer.warm_job is None:
+    if claimer.warm_job is None or claimer.warm_job in claimer.without:
         return None
     own = (shards.c.tenant == func.coalesce(jobs.c.tenant, "")) & (shards.c.precedence == -jobs.c.priority)
     own &= (shards.c.job_id == jobs.c.id) & (shards.c.state == str(ShardState.QUEUED))

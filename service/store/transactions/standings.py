@@ -102,17 +102,21 @@ def read_pool(
     return Pool(pool, present, clock, standings, heads, limits, blocked)
 
 
-def read_heads(connection: Connection, devices: Sequence[str], count: int) -> dict[str, dict[str, str]]:
+def read_heads(
+    connection: Connection, devices: Sequence[str], count: int, without: Sequence[str] = ()
+) -> dict[str, dict[str, str]]:
     """By tenant and device, the first job with a shard that a worker could claim.
 
     Args:
         connection: one statement on indices.
         devices: the worker's device classes.
         count: devices that it has for one shard.
+        without: jobs that it is not fit for.
     """
     places = places_of(devices)
     found = {}
-    for tenant, *firsts in connection.exec_driver_sql(_heads(connection.dialect, places, count)):
+    statement = _heads(connection.dialect, places, count, tuple(without))
+    for tenant, *firsts in connection.exec_driver_sql(statement):
         jobs_of = {device: job for device, job in zip(places, firsts, strict=True) if job is not None}
         if jobs_of:
             found[tenant] = jobs_of
@@ -120,11 +124,11 @@ def read_heads(connection: Connection, devices: Sequence[str], count: int) -> di
 
 
 # Polls and claims run these statements all the time, and building and compiling them is most of the cost:
-# each is kept as text, one for each engine. Their values are device classes and small integers.
+# each is kept as text, one for each engine. Their values are device classes, small integers and ids.
 
 
 @lru_cache(KEPT_TEXTS)
-def _heads(dialect: Dialect, devices: Sequence[str], count: int) -> str:
+def _heads(dialect: Dialect, devices: Sequence[str], count: int, without: Sequence[str]) -> str:
     """The tenants are found by one step in the claiming index for each, however long their queues are."""
     first = select(func.min(shards.c.tenant).label("tenant")).where(shards.c.state == QUEUED)
     queued = first.cte("queued_tenants", recursive=True)
@@ -134,15 +138,20 @@ def _heads(dialect: Dialect, devices: Sequence[str], count: int) -> str:
     following = select(later.scalar_subquery()).where(queued.c.tenant.is_not(None))
     queued = queued.union_all(following)
     columns = [
-        first_job(queued.c.tenant, device, count).scalar_subquery().label(device) for device in devices
+        first_job(queued.c.tenant, device, count, without).scalar_subquery().label(device)
+        for device in devices
     ]
     return _text(select(queued.c.tenant, *columns).where(queued.c.tenant.is_not(None)), dialect)
 
 
-def first_job(tenant: ColumnElement[str], device: str, count: int) -> Select[Any]:
+def first_job(
+    tenant: ColumnElement[str], device: str, count: int, without: Sequence[str] = ()
+) -> Select[Any]:
     """The statement for a tenant's next job on a device: by priority, then by age."""
     claimable = [str(state) for state in CLAIMABLE]
     own = (shards.c.state == QUEUED) & (shards.c.tenant == tenant) & (shards.c.device == device)
+    if without:
+        own &= shards.c.job_id.not_in(without)
     return (
         select(shards.c.job_id)
         .join(jobs, jobs.c.id == shards.c.job_id)

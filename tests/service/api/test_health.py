@@ -34,6 +34,7 @@ def test_readiness_counts_the_workers(api: httpx.Client, app_store: Any) -> None
         "workers_with_another_catalog": 0,
         "containment_missing": {},
         "workers_refusing": 0,
+        "other_data": {},
     }
 
 
@@ -117,3 +118,10 @@ def test_readiness_says_what_evaluators_lack(api: httpx.Client, app_store: Any) 
     assert body["containment_missing"] == {"files": 1, "signals": 2}
     assert body["workers_refusing"] == 1
     assert body["workers_online"] == {"auto": 1, "cpu": 1, "cuda": 0}
+
+
+def test_readiness_says_whose_data_differ_from_a_plan(api: httpx.Client, app_store: Any) -> None:
+    app_store.workers.beat("b", "box", ["cpu"], 2, {"other_data": ["cifar10: 12 here, 34 in the plan"]})
+    app_store.workers.beat("c", "box", ["cpu"], 3, {"other_data": ["cifar10: 12 here, 34 in the plan"]})
+    body = api.get("/readyz").json()
+    assert body["other_data"] == {"cifar10: 12 here, 34 in the plan": 2}

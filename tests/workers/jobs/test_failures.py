@@ -7,7 +7,7 @@ import torch
 
 from assay.service.contract.errors import InvalidSpec, NotFound
 from assay.workers.data.formats.dataset import MissingData
-from assay.workers.jobs.failures import BadWeights, describe
+from assay.workers.jobs.failures import BadWeights, OtherData, describe
 from assay.workers.training.result import TrainingDiverged
 
 
@@ -37,6 +37,10 @@ def test_missing_data_is_no_mere_value_error() -> None:
     error = MissingData.__new__(MissingData)
     error.args = ("no folder pictures",)
     assert describe(error) == {"error_type": "data_missing", "message": "no folder pictures", "retry": False}
+
+
+def test_another_worker_may_have_the_right_data() -> None:
+    assert describe(OtherData("x")) == {"error_type": "other_data", "message": "x", "retry": True}
 
 
 def test_details_of_a_spec_error_are_told() -> None:

@@ -11,7 +11,7 @@ import safetensors.torch
 
 from assay.workers.jobs import evaluate, plan
 from assay.workers.jobs import session as module
-from assay.workers.jobs.failures import BadWeights
+from assay.workers.jobs.failures import BadWeights, OtherData
 from assay.workers.jobs.session import Session
 
 N = 64
@@ -110,6 +110,15 @@ def test_weights_that_changed_since_the_plan_are_refused(spec: dict[str, Any], t
     assert shard(asked, made, 0)["n"] == N, "what needs it not goes on"
     del made["sources"]  # as an earlier version has planned it
     assert shard(asked, made)["n"] == N
+
+
+def test_a_shard_with_other_data_than_the_plan_is_not_measured(spec: dict[str, Any]) -> None:
+    asked = request(spec)
+    made = planned(asked)
+    assert shard(asked, made, 0)["n"] == N
+    (label,) = made["data_sha256"]
+    with pytest.raises(OtherData, match=f"the data set {label} has the content {made['data_sha256'][label]}"):
+        shard(asked, made | {"data_sha256": {label: "0" * 64}}, 0)
 
 
 def test_a_model_that_is_gone_or_does_not_fit_fails_the_plan(spec: dict[str, Any], tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.logs import JsonFormatter
 from assay.service.store.rows import Claim, Finished
 from assay.service.store.store import Store
+from assay.workers.settings import WorkerSettings
 from assay.workers.supervision import supervisor as supervising_module
 from assay.workers.supervision.completion import merge_and_finish
 from assay.workers.supervision.reaper import Reaper
@@ -53,6 +54,26 @@ def test_plan_shards_merge_succeed(either_store: Store, tmp_path: Path) -> None:
     assert job.provenance["times"]["shards"] == 6
     assert losses_and_failures(store, job_id) == (0, 0)
     assert store.workers.online("cpu") == 0, "it said goodbye"
+
+
+def unfit(state: Path) -> WorkerSettings:
+    """Settings of a worker whose evaluator finds that it is not fit for any job."""
+    plain = settings(state).evaluator_command
+    return settings(state, evaluator_command=f"env FAKE_EVALUATOR=unfit=other_data {plain}")
+
+
+def test_a_worker_with_other_data_leaves_the_job_to_others(store: Store, tmp_path: Path) -> None:
+    job_id = submit(store, "shards=3")
+    with supervising(store, unfit(tmp_path)):
+        wait_for(lambda: "gave a shard back: mine is another" in store.jobs.get(job_id).message)
+        wait_for(lambda: store.workers.other_data() == ["mine is another"], 20)
+        other = submit(store, "shards=1")
+        wait_for(lambda: "gave a shard back" in store.jobs.get(other).message)
+        assert store.workers.online("cpu") == 1, "it may be fit for other jobs"
+        assert store.jobs.get(job_id).state == "running"
+    with supervising(store, settings(tmp_path)):
+        assert ended(store, job_id).state == "succeeded"
+    assert losses_and_failures(store, job_id) == (0, 0)
 
 
 def test_training_reports_steps_and_releases_what_waits(store: Store, tmp_path: Path) -> None:

@@ -36,6 +36,17 @@ def test_a_training_on_several_devices_is_for_a_worker_that_has_them(store: Stor
     assert held.job_id == large
 
 
+def test_a_worker_is_not_given_the_jobs_that_it_is_not_fit_for(store: Store) -> None:
+    first, second = planned(store, 1), planned(store, 1)
+    held = claim(store, without=[first])
+    assert held.job_id == second
+    assert store.shards.claim("w", ["cpu"], lease_seconds=60, without=[first], warm_job=first) is None
+    again = claim(store)
+    assert again.job_id == first
+    store.shards.release(again, "a worker gave a shard back")
+    assert store.jobs.get(first).message == "a worker gave a shard back"
+
+
 def test_workers_are_counted_by_their_devices(store: Store) -> None:
     store.workers.beat("one", "box", ["cpu"], 1)
     store.workers.beat("four", "box", ["cuda", "cpu"], 2, devices=4)
