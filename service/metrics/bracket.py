@@ -23,8 +23,11 @@ from assay.service.contract.threat import Knowledge, ThreatOf
 from assay.service.metrics.estimates import proportion
 from assay.service.metrics.paired import Rows
 from assay.service.metrics.sanity_checks import HARDER
+from assay.service.metrics.security_curve import distances
 
 VERIFIED = "verified_top1"
+# Of an attack: its accuracy, or how far it had to go.
+COUNTED = ("top1", "median_distance")
 # An attack of a model that draws random numbers breaks an example in one draw: another claim.
 EXPECTED = "expected"
 RANDOM = "random_outputs"
@@ -106,14 +109,24 @@ def brackets(
         for place, ball in balls.items()
         if ball is not None and VERIFIED in evaluations[place].metrics
     }
+    radii: dict[tuple[str, str], set[float]] = {}
+    for ball in balls.values():
+        if ball is not None and ball[2] is not None:
+            radii.setdefault(ball[:2], set()).add(ball[2])
     sides = []
     for place, ball in balls.items():
         if ball is None or ball[:2] not in verified:
             continue
-        told = keep(("told", place), partial(_sized, outcomes_of, place))
-        if told is not None:
-            one = evaluations[place]
-            sides.append(_Side(place, one.name, ball, told, VERIFIED in one.metrics))
+        one, (label, norm, own) = evaluations[place], ball
+        # An attack that minimises the norm tells of every radius: of those that the other rows have.
+        asked = (own,) if own is not None else tuple(sorted(radii[ball[:2]]))
+        minimised = norm if own is None else None
+        told = keep(("told", place, asked), partial(_sized, outcomes_of, place, minimised, asked))
+        sides += [
+            _Side(place, one.name, (label, norm, radius), said, VERIFIED in one.metrics)
+            for radius, said in zip(asked, told, strict=True)
+            if said is not None
+        ]
 
     def ids(place: int, flags: int) -> list[str]:
         found: list[str] = keep(("ids", place, flags), lambda: _named(outcomes_of(place), flags))
@@ -155,24 +168,44 @@ def with_contradictions(
     return found
 
 
-def _ball(one: EvaluationResult, threat_of: ThreatOf) -> tuple[str, str, float] | None:
-    """Data, norm and radius of a verified row or of an attack that counts; None of any other row."""
+def _ball(one: EvaluationResult, threat_of: ThreatOf) -> tuple[str, str, float | None] | None:
+    """Data, norm and radius of a verified row or of an attack that counts; None of any other row.
+
+    The radius is None where the attack minimises the norm, without one.
+    """
     epsilon, random = one.params.get("epsilon"), any(warning.code == RANDOM for warning in one.warnings)
-    if epsilon is None or one.protocol != "pixel" or random:
+    if one.protocol != "pixel" or random:
         return None
-    label, radius = data_label(one.data), fraction_value(epsilon)
+    label, radius = data_label(one.data), None if epsilon is None else fraction_value(epsilon)
     if VERIFIED in one.metrics:
         return label, str(one.params["norm"]), radius
     threat = threat_of(one.name)
     harder = any(one.params.get(parameter) for parameter in HARDER)
-    if threat is None or threat.knowledge is Knowledge.NOISE or harder or "top1" not in one.metrics:
+    if threat is None or threat.knowledge is Knowledge.NOISE or harder or not {*COUNTED} & {*one.metrics}:
+        return None
+    if radius is None and not threat.minimum_norm:
         return None
     return label, str(one.params.get("norm") or threat.norm), radius
 
 
-def _sized(outcomes_of: OutcomesOf, place: int) -> tuple[int, _Told | None]:
-    told = _told(outcomes_of(place))
-    return 1 if told is None else 1 + told.n // EXAMPLES_A_ROW, told
+def _sized(
+    outcomes_of: OutcomesOf, place: int, minimised: str | None, radii: Sequence[float]
+) -> tuple[int, list[_Told | None]]:
+    """What the outcomes of an evaluation say at each radius; without a norm, at their own."""
+    shards = outcomes_of(place)
+    told = [_told(_within(shards, minimised, radius) if minimised else shards) for radius in radii]
+    return 1 + sum(1 + one.n // EXAMPLES_A_ROW for one in told if one is not None), told
+
+
+def _within(shards: Sequence[Rows], norm: str, radius: float) -> list[Rows]:
+    """The outcomes of an attack that minimises a norm, as if a ball had this radius; none without norms."""
+    found: list[Rows] = []
+    for shard in shards:
+        away = None if EXPECTED in shard else distances(shard, norm)
+        if away is None:
+            return []
+        found.append({"id": shard["id"], "correct": [one > radius for one in away]})
+    return found
 
 
 def _told(shards: Sequence[Rows]) -> _Told | None:

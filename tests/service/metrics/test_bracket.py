@@ -18,6 +18,7 @@ METRIC = Metric(
 )
 ATTACK = Threat(knowledge="white_box", search="iterative")
 NOISE = Threat(knowledge="noise")
+MINIMAL = Threat(knowledge="white_box", search="iterative", minimum_norm=True)
 
 
 def result(name: str, epsilon: Any, metric: str = "top1", **more: Any) -> EvaluationResult:
@@ -38,13 +39,23 @@ def attack(epsilon: Any, broken: str, **more: Any) -> tuple[EvaluationResult, di
     return result("ascent", epsilon, **more), rows
 
 
+def nearest(*sizes: float, **more: Any) -> tuple[EvaluationResult, dict[str, Any]]:
+    """An attack without a radius, and the distance of each example; infinite where it found nothing."""
+    correct = [size == float("inf") for size in sizes]
+    ways = [0.0 if none else size for none, size in zip(correct, sizes, strict=True)]
+    rows = {"id": IDS, "correct": correct, "clean_correct": [True] * 4, "linf": ways}
+    one = result("minimal", None, "median_distance", **more)
+    one.params.pop("epsilon")
+    return one, rows
+
+
 def made(*sides: tuple[EvaluationResult, dict[str, Any]]) -> tuple[list[Bracket], list[Warning]]:
     # Two shards: the examples of an evaluation are not in one piece.
     shards = {
         place: [{name: column[part] for name, column in rows.items()} for part in (slice(3), slice(3, None))]
         for place, (_, rows) in enumerate(sides)
     }
-    threats = {"ascent": ATTACK, "noise": NOISE}
+    threats = {"ascent": ATTACK, "noise": NOISE, "minimal": MINIMAL}
     return brackets({place: one for place, (one, _) in enumerate(sides)}, shards.__getitem__, threats.get)
 
 
@@ -137,3 +148,15 @@ def test_lines_plot_and_signed_content() -> None:
     # The content of results that were signed before there were brackets is the same.
     assert content_of(results)["bracket"]
     assert "bracket" not in content_of(results.model_copy(update={"bracket": []}))
+
+
+def test_an_attack_that_minimises_the_norm_counts_at_every_radius() -> None:
+    far = nearest(0.05, 0.15, 0.3, float("inf"))
+    points, warnings = made(proof(0.1, "cd"), attack(0.2, ""), far)
+    assert values(points) == [(0.1, 0.5, 0.75), (0.2, None, 0.5)]
+    assert [point.attacked_by for point in points] == [["minimal"], ["ascent", "minimal"]]
+    assert warnings == []
+    points, warnings = made(proof(0.1, "ad"), far)
+    assert values(points) == [(0.1, 0.5, 0.75)]
+    assert warnings[0].evidence["examples"] == ["a"]
+    assert made(proof(0.1, "cd"), nearest(0.05, 0.15, 0.3, 0.4, norm="L2"))[0] == []
