@@ -19,7 +19,9 @@ from assay.service.plots.theme import (
 )
 
 TITLE = "Security curves"
-NEEDS = "an attack that looks for the smallest perturbation (ddn, fmn, sigma_zero, carlini_wagner)"
+NEEDS = (
+    "an attack that looks for the smallest perturbation (ddn, fmn, sigma_zero, hop_skip_jump, carlini_wagner)"
+)
 
 
 def security_curve(jobs: Sequence[LabelledResults]) -> Spec | None:
@@ -40,7 +42,9 @@ def security_curve(jobs: Sequence[LabelledResults]) -> Spec | None:
     if not panels:
         return None
     built = [_panel(norm, points) for norm, points in panels.items()]
-    body = built[0] if len(built) == 1 else {"vconcat": built}
+    # Of their own, so that a panel's legend has its own lines alone.
+    apart = {"scale": {"color": "independent", "shape": "independent"}}
+    body = built[0] if len(built) == 1 else {"vconcat": built, "resolve": apart}
     subtitle = "" if several else jobs[0].label
     return frame(
         "security_curve", TITLE, body, description=f"{TITLE}: {'; '.join(sentences)}.", subtitle=subtitle
@@ -99,7 +103,14 @@ def _panel(norm: str, points: Values) -> Spec:
         "mark": {"type": "point", "opacity": 0, "size": 60},
         "encoding": {"x": x, "y": y, "color": told["color"], "tooltip": tooltip},
     }
+    # The last step of each line has a mark, which tells the lines of the legend apart without their colour.
+    ends_of = {point["attack"]: point for point in points}
+    marks: Spec = {
+        "data": {"values": list(ends_of.values())},
+        "mark": {"type": "point", "filled": True, "size": 45, "opacity": 1},
+        "encoding": {"x": x, "y": y, "color": told["color"], "shape": told["shape"], "tooltip": tooltip},
+    }
     return {
         "data": {"values": with_lines(points, "attack", order)},
-        "layer": [band, *dashed_lines(len(order), encoding, interpolate="step-after"), hover],
+        "layer": [band, *dashed_lines(len(order), encoding, interpolate="step-after"), hover, marks],
     }

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from assay.service.catalog.catalog import load
 from assay.service.contract.fractions import fraction_value
 from assay.service.contract.results import EvaluationResult, Metric, Results
 from assay.service.plots.theme import percent, unique_labels
@@ -141,13 +142,19 @@ def attacked(jobs: Sequence[LabelledResults]) -> list[Measured]:
             attack=names[_key(row)],
             key=_key(row),
             epsilon=epsilon,
-            norm=str(row.params.get(NORM, "Linf")),
+            norm=norm_of(row),
             row=row,
             metric=metric,
             unattacked=unattacked_accuracy(results, row),
         )
         for label, results, row, epsilon, metric in rows
     ]
+
+
+def norm_of(row: EvaluationResult) -> str:
+    """The norm of an attack's ball: its parameter, else its threat model's; Linf where none is known."""
+    threat = load().threat_of(row.name)
+    return str(row.params.get(NORM) or (threat.norm if threat is not None else "Linf"))
 
 
 def attack_labels(rows: Sequence[EvaluationResult]) -> dict[str, str]:
@@ -203,7 +210,7 @@ def ball_text(row: EvaluationResult) -> str | None:
     epsilon = epsilon_of(row)
     if epsilon is None:
         return None
-    norm = str(row.params.get(NORM, "Linf"))
+    norm = norm_of(row)
     pixels = norm == "Linf" and row.protocol in ("pixel", "paper")
     return f"{norm}, ε = {f'{255 * epsilon:.3g}/255' if pixels else f'{epsilon:.3g}'}"
 

@@ -12,6 +12,7 @@ import pytest
 
 from assay.service.contract.results import EvaluationResult, Results
 from assay.service.plots.kinds import KINDS, LabelledResults, plots_of
+from assay.service.plots.series import norm_of
 from assay.service.plots.theme import INK, MAX_LABEL, PALETTES, SHAPES, themed, unique_labels
 
 OF_SEVERAL = ("cost", "curve", "heatmap", "security_curve", "stages", "tradeoff", "training")
@@ -204,3 +205,22 @@ def test_a_scheme_changes_the_colours_alone(job: LabelledResults, scheme: Any) -
     }
     assert other["config"]["title"]["color"] == INK[scheme]
     assert len(PALETTES[scheme]) == len(set(PALETTES[scheme])) == len(SHAPES)
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "norm"),
+    [
+        ("sparse_l1_descent", {"epsilon": 2}, "L1"),
+        ("pgd", {"epsilon": "8/255", "norm": "L2"}, "L2"),
+        ("pgd", {"epsilon": "8/255"}, "Linf"),
+        ("of_old", {"epsilon": 0.1}, "Linf"),
+    ],
+)
+def test_the_norm_is_that_of_the_threat_where_no_parameter_says_it(
+    name: str, params: dict[str, Any], norm: str
+) -> None:
+    row = EvaluationResult(
+        name=name, params=params, metrics={}, data={"name": "digits", "params": {}}, protocol="pixel",
+        backend="native", seconds=1.0, forward_passes=1, backward_passes=1,
+    )  # fmt: skip
+    assert norm_of(row) == norm
