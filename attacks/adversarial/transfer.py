@@ -173,7 +173,11 @@ class Transfer:
         inner = self.inner.start(there, Examples(state["row"], images, state["goal"], state["truth"], logits))
         inner["forward"] = inner["forward"] + 1
         while not inner["done"].all():
+            before = {key: inner[key].clone() for key in ("forward", "backward", "done")}
             self.inner.step(there, self.source, inner)
+            # Those that have ended wait for the others of the batch: their passes are not their own.
+            for key in ("forward", "backward"):
+                inner[key] = torch.where(before["done"], before[key], inner[key])
         return inner
 
 

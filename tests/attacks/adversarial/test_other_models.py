@@ -123,6 +123,15 @@ def test_passes_of_all_models_are_counted(network: nn.Module, other: nn.Module) 
     assert int(mixed.forward.sum()) == calls["evaluated"] + calls["one"]
 
 
+def test_passes_of_an_example_are_its_own(network: nn.Module, other: nn.Module) -> None:
+    """Also where its iterates repeat, so that it ends before the others of its batch."""
+    attack = transfer(job="one", epsilon=EPSILON, steps=40).on([other])
+    whole, alone = (run(attack, network, batch_size=size) for size in (N, 1))
+    assert len(whole.backward.unique()) > 2, "some end early"
+    assert torch.equal(whole.forward, alone.forward)
+    assert torch.equal(whole.backward, alone.backward)
+
+
 def test_a_transfer_from_an_ensemble_is_that_from_the_fused_model(
     network: nn.Module, other: nn.Module
 ) -> None:
