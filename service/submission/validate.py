@@ -360,7 +360,10 @@ class _Validation:
         if self.protocol is not None:
             known["job"] = {"protocol": self.protocol}
         if self.model is not None and self.model.certain:
+            of_file = {} if self.source is None else self.source.facts
             known["model"] = known_of_model(self.catalog, self.model.component, self.model.params)
+            if "image_size" in of_file and known["model"].get("image_size") is None:
+                known["model"] = {**known["model"], "image_size": of_file["image_size"]}
             known["part"] = known_of_parts(self.catalog, self.model.component, self.model.params)
         if data is not None:
             known["data"] = self._known_of_data(data)

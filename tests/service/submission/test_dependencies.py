@@ -171,6 +171,22 @@ def test_a_program_without_gradients_is_attacked_without_its_own() -> None:
     assert any("no gradients" in item["reason"] for item in full["left_out"])
 
 
+def test_a_programs_image_size_is_known_to_the_rules_of_attacks() -> None:
+    mine = {"name": "exported", "weights": {"checkpoint": "mine"}}
+    execution = {"screening": "bfloat16_gradients"}
+    patch = {"name": "patch_rs", "params": {"size": 33}}
+    uploads = {"mine": Upload(dtypes=("float32", "bfloat16"))}
+    given = body(model=mine, execution=execution) | {"evaluations": [patch, {"name": "pgd"}]}
+    with pytest.raises(InvalidSpec) as caught:
+        with_uploads(given, **uploads)
+    (problem,) = caught.value.details
+    assert "size must not be larger than the model's image_size" in problem.message
+    patch["params"] = {"size": 32}
+    with_uploads(given, **uploads)
+    with pytest.raises(InvalidSpec, match="cannot be run in bfloat16_gradients"):
+        with_uploads(given, mine=Upload())
+
+
 def test_each_field_of_a_spec_that_names_a_job() -> None:
     weights = {"name": "symvit", "weights": {"job": "own"}}
     valid = validate(load(), body("one", "own", model=weights))

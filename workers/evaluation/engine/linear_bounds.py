@@ -147,9 +147,10 @@ class MarginBounds:
         )
         try:
             traced = self._bounded(given).detach()
-            found, _ = self._bounded.compute_bounds(
-                x=(given,), C=difference, method=self._method, bound_upper=False
-            )
+            with _default_dtype(image.dtype):
+                found, _ = self._bounded.compute_bounds(
+                    x=(given,), C=difference, method=self._method, bound_upper=False
+                )
         except (torch.OutOfMemoryError, MemoryError):
             raise
         except Exception as error:  # of any kind: the library asserts and looks up
@@ -168,6 +169,17 @@ def proved(bounds: Tensor, logits: Tensor) -> Tensor:
     """Whether every margin is above 0 by more than rounding, (B,); one that is not a number is not."""
     slack = ROUNDING * (1 + logits.abs().amax(1, keepdim=True))
     return (bounds > slack).all(1) & logits.isfinite().all(1)
+
+
+@contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """The library makes tensors of torch's default type where it needs those of the model's."""
+    kept = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(kept)
 
 
 def _differences(labels: Tensor, classes: int) -> Tensor:

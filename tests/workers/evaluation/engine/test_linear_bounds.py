@@ -56,6 +56,7 @@ INTERVALS: dict[str, Callable[[Tensor], Tensor]] = {
     "absolute": torch.abs,
     "clipped": lambda x: x.clamp(-0.1, 0.2),
     "quotient": lambda x: x / (1.5 + torch.tanh(x)),
+    "reciprocal": lambda x: 1 / (1.5 + torch.tanh(x)),
     "product": lambda x: x * torch.tanh(x),
     "square": lambda x: x**2,
     "root": lambda x: (1 + x**2).sqrt(),
@@ -87,6 +88,19 @@ def test_batch_norm_and_pooling_layers(method: Method) -> None:
     check(Middle(torch.relu, norm, nn.ReLU(), nn.AdaptiveAvgPool2d(1)).eval(), method)
 
 
+@pytest.mark.parametrize("method", ["IBP", "CROWN", "alpha-CROWN"])
+def test_bounds_in_float64_are_those_in_float32(method: Method) -> None:
+    torch.manual_seed(0)
+    model = Middle(torch.relu, nn.Conv2d(4, 4, 3, padding=1), nn.ReLU()).eval()
+    images, labels = torch.rand(2, 1, 4, 4), torch.tensor([0, 2])
+    single = MarginBounds(model, images[:1], method).lower(images, labels, "Linf", EPSILON)[0]
+    double = MarginBounds(model.double(), images[:1].double(), method)
+    found = double.lower(images.double(), labels, "Linf", EPSILON)[0]
+    assert found.dtype == torch.float64
+    assert torch.get_default_dtype() == torch.float32
+    torch.testing.assert_close(found.float(), single, rtol=1e-3, atol=1e-3)
+
+
 def check(model: nn.Module, method: Method) -> None:
     images = torch.rand(3, 1, 4, 4)
     labels = torch.tensor([0, 1, 2])
@@ -110,7 +124,10 @@ def bound(model: nn.Module) -> None:
     bounds.lower(torch.rand(1, 1, 4, 4), torch.tensor([0]), "Linf", EPSILON)
 
 
-@pytest.mark.parametrize("function", [lambda x: (x + 2) ** 3, lambda x: 1 / (x + 3), torch.cumsum])
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: (x + 2) ** 3, lambda x: (x + 3).log(), lambda x: 1 / (torch.tanh(x) - 1.5), torch.cumsum],
+)
 def test_operators_without_a_test_are_refused(function: Callable[..., Tensor]) -> None:
     torch.manual_seed(0)
     model = Middle(lambda x: function(x, 1) if function is torch.cumsum else function(x)).eval()
