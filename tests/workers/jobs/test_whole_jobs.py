@@ -457,7 +457,8 @@ def test_a_transfer_attack_uses_the_other_model(bench: Bench) -> None:
     transferred, attacked = results.evaluations
     clean = transferred.metrics["attack_success_rate"]
     assert 0 < clean.value < attacked.metrics["attack_success_rate"].value
-    assert transferred.forward_passes > 355 * 41
+    # No early exit; an example whose iterates repeat takes no more of the 40 steps.
+    assert transferred.forward_passes > transferred.backward_passes > 355 * 30
     assert results.provenance is not None
     (source,) = results.provenance.sources.values()
     assert source.model_dump() == {"model": {"name": "symvit", "params": {}}, "weights_sha256": "planted"}
