@@ -28,10 +28,9 @@ import torch
 from annotated_types import Interval
 from torch import Tensor
 
-from assay.attacks.adversarial.kernels.losses import margin
-from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, begin, record
-from assay.attacks.passes import ask
-from assay.attacks.threat import PIXELS, as_column
+from assay.attacks.adversarial.kernels.random_search import RandomSearch, check_budget
+from assay.attacks.kernel import Attack, Examples, Setting, State
+from assay.attacks.threat import PIXELS
 
 __all__ = ["patch_rs"]
 
@@ -54,7 +53,6 @@ RULES = (
 
 CHECKPOINTS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 DIVISORS = (1, 2, 4, 8, 16, 32, 32, 64, 64, 128)
-SCHEDULE = 10_000
 MAX_SHIFT = 0.75
 
 
@@ -74,69 +72,33 @@ def patch_rs(
     Raises:
         ValueError: If a value is out of its range, or the square is larger than the image.
     """
-    if size < 1 or queries < 1:
-        raise ValueError(f"size ({size}) and queries ({queries}) must be at least 1")
-    if not 0 < share <= 1:
-        raise ValueError(f"share is {share}, it must be above 0 and at most 1")
-    return _PatchRS(size, queries, share)
+    check_budget(queries, share, size=size)
+    return _PatchRS(queries, share, size)
 
 
 @dataclass(frozen=True)
-class _PatchRS:
-    """A step of the kernel evaluates one proposal for every slot, and keeps it if it is better.
-
-    Keys of its own in the state, each with that of the present proposal under `proposed_`:
-
-        patch       the best patch so far, like the images but `size` x `size`, (B, C, s, s)
-        place       its upper left corner: row and column, int64 (B, 2)
-        highest     the objective there, float64 (B,), NaN before the first
+class _PatchRS(RandomSearch):
+    """Keeps the best `patch`, (B, C, s, s), and its `place`: row and column, int64 (B, 2).
 
     Attributes:
         size: s.
-        queries: Proposals.
-        share: a_i of the first ones.
     """
 
     size: int
-    queries: int
-    share: float
+    KEPT: ClassVar[tuple[str, ...]] = ("patch", "place")
     name: ClassVar[str] = "patch_rs"
-    backend: ClassVar[str] = "native"
-    gradient: ClassVar[bool] = False
-    ball: ClassVar[None] = None
 
-    def start(self, setting: Setting, examples: Examples) -> State:
-        """Returns the state of new slots, at the image."""
-        del setting  # nothing is drawn yet
+    def _nothing(self, examples: Examples) -> State:
         images = examples.images
         count, channels, height, width = images.shape
         if self.size > min(height, width):
             raise ValueError(f"size is {self.size}, the images have {height} x {width}")
-        state = begin(examples, examples.labels, images)
         patch = images.new_zeros(count, channels, self.size, self.size)
-        place = torch.zeros(count, 2, dtype=torch.int64, device=images.device)
-        highest = torch.full_like(state["objective"], torch.nan)
-        own = {"patch": patch, "place": place, "proposed_patch": patch, "proposed_place": place}
-        return state | own | {"highest": highest}
-
-    def step(self, setting: Setting, model: Forward, state: State) -> None:
-        """Proposes, evaluates, and keeps what is better."""
-        self._propose(setting, state)
-        goal = state["goal"]
-        logits, values = ask(model, state, lambda logits: margin(logits, goal))
-        record(setting, state, logits, values)
-        better = ~(values <= state["highest"])  # NaN is below everything
-        chosen = as_column(better, state["patch"])
-        state["patch"] = torch.where(chosen, state["proposed_patch"], state["patch"])
-        state["place"] = torch.where(better[:, None], state["proposed_place"], state["place"])
-        state["highest"] = torch.where(better, values, state["highest"])
-        state["iteration"] = state["iteration"] + 1
-        state["done"] = state["iteration"] >= self.queries
+        return {"patch": patch, "place": torch.zeros(count, 2, dtype=torch.int64, device=images.device)}
 
     def side(self, query: int) -> int:
         """Side of the square that a proposal paints, in pixels."""
-        scaled = int(query / self.queries * SCHEDULE)
-        divisor = DIVISORS[sum(scaled > bound for bound in CHECKPOINTS)]
+        divisor = DIVISORS[sum(self.scaled(query) > bound for bound in CHECKPOINTS)]
         return max(int((self.share / divisor) ** 0.5 * self.size), 1)
 
     def shift(self, query: int, height: int) -> int:

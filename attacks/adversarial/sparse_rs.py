@@ -26,10 +26,9 @@ import torch
 from annotated_types import Interval
 from torch import Tensor
 
-from assay.attacks.adversarial.kernels.losses import margin
-from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, begin, record
-from assay.attacks.passes import ask
-from assay.attacks.threat import PIXELS, as_column
+from assay.attacks.adversarial.kernels.random_search import RandomSearch, check_budget
+from assay.attacks.kernel import Attack, Examples, Setting, State
+from assay.attacks.threat import PIXELS
 
 __all__ = ["sparse_rs"]
 
@@ -52,7 +51,6 @@ RULES = (
 
 CHECKPOINTS = (50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 DIVISORS = (2, 4, 5, 6, 8, 10, 12, 15, 20)
-SCHEDULE = 10_000
 
 
 def sparse_rs(
@@ -71,67 +69,33 @@ def sparse_rs(
     Raises:
         ValueError: If a value is out of its range, or the image has no more pixels than change.
     """
-    if pixels < 1 or queries < 1:
-        raise ValueError(f"pixels ({pixels}) and queries ({queries}) must be at least 1")
-    if not 0 < share <= 1:
-        raise ValueError(f"share is {share}, it must be above 0 and at most 1")
-    return _SparseRS(pixels, queries, share)
+    check_budget(queries, share, pixels=pixels)
+    return _SparseRS(queries, share, pixels)
 
 
 @dataclass(frozen=True)
-class _SparseRS:
-    """A step of the kernel evaluates one proposal for every slot, and keeps it if it is better.
-
-    Keys of its own in the state:
-
-        changed     the pixels of the best proposal so far, row by row, int64 (B, k)
-        proposed    those of the present one, int64 (B, k)
-        current     the best proposal so far, like the images
-        highest     its objective, float64 (B,), NaN before the first
+class _SparseRS(RandomSearch):
+    """Keeps the best image, `current`, and its `changed` pixels, row by row, int64 (B, k).
 
     Attributes:
         pixels: k.
-        queries: Proposals.
-        share: a_i of the first ones.
     """
 
     pixels: int
-    queries: int
-    share: float
+    KEPT: ClassVar[tuple[str, ...]] = ("current", "changed")
     name: ClassVar[str] = "sparse_rs"
-    backend: ClassVar[str] = "native"
-    gradient: ClassVar[bool] = False
-    ball: ClassVar[None] = None
 
-    def start(self, setting: Setting, examples: Examples) -> State:
-        """Returns the state of new slots, at the image."""
-        del setting  # nothing is drawn yet
+    def _nothing(self, examples: Examples) -> State:
         images = examples.images
         height, width = images.shape[-2:]
         if self.pixels >= height * width:
             raise ValueError(f"pixels is {self.pixels}, the images have {height} x {width}")
-        state = begin(examples, examples.labels, images)
         none = torch.zeros(len(images), self.pixels, dtype=torch.int64, device=images.device)
-        unknown = torch.full_like(state["objective"], torch.nan)
-        return state | {"changed": none, "proposed": none, "current": images, "highest": unknown}
-
-    def step(self, setting: Setting, model: Forward, state: State) -> None:
-        """Proposes, evaluates, and keeps what is better."""
-        self._propose(setting, state)
-        goal = state["goal"]
-        logits, values = ask(model, state, lambda logits: margin(logits, goal))
-        record(setting, state, logits, values)
-        better = ~(values <= state["highest"])  # NaN is below everything
-        chosen = as_column(better, state["current"])
-        state["current"] = torch.where(chosen, state["adversarial"], state["current"])
-        state["changed"] = torch.where(better[:, None], state["proposed"], state["changed"])
-        state["highest"] = torch.where(better, values, state["highest"])
-        state["iteration"] = state["iteration"] + 1
-        state["done"] = state["iteration"] >= self.queries
+        return {"current": images, "changed": none}
 
     def exchanged(self, query: Tensor) -> Tensor:
         """How many pixels a proposal exchanges, (B,); all of them at the start."""
-        scaled = (query.double() / self.queries * SCHEDULE).long()
+        scaled = torch.tensor([self.scaled(one) for one in query.tolist()])
         place = torch.bucketize(scaled, torch.tensor(CHECKPOINTS))
         divisor = torch.tensor(DIVISORS, dtype=torch.float64)[place]
         count = (self.share / divisor * self.pixels).long().clamp(min=1)
@@ -159,8 +123,8 @@ class _SparseRS:
         corners = torch.where(colours.to(device) < 0.5, low, high).to(flat.dtype)  # (B, C, k)
         there = fresh[:, None].expand(-1, channels, -1)
         flat = flat.scatter(2, there, torch.where(some[:, None], corners, flat.gather(2, there)))
-        state["proposed"] = proposed
-        state["adversarial"] = flat.view_as(images)
+        state["proposed_changed"] = proposed
+        state["adversarial"] = state["proposed_current"] = flat.view_as(images)
 
     def _drawn(
         self, setting: Setting, state: State, count: Tensor, channels: int, places: int

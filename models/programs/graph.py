@@ -22,7 +22,7 @@ from assay.models.programs.payload import DTYPES, STRIDED
 from assay.models.programs.reading import field, integer, listed, of_type, real, refuse, shown, union
 
 MAX_NODES = 100_000
-# Of a module, for messages; what torch writes where there is none is not one.
+# The path of a module, for messages. torch writes `_empty_nn_module` for a call outside all modules.
 MODULE = re.compile(r"(?!_empty_nn_module)[\w.]{1,200}", re.ASCII)
 MEMORY_FORMATS = {
     1: torch.contiguous_format,

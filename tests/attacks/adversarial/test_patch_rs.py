@@ -134,7 +134,7 @@ def test_an_example_depends_on_no_other(network: nn.Module) -> None:
 
 
 def test_bad_values(network: nn.Module) -> None:
-    with pytest.raises(ValueError, match="must be at least 1"):
+    with pytest.raises(ValueError, match="size is 0, it must be at least 1"):
         patch_rs(size=0)
     with pytest.raises(ValueError, match="share is 0, it must be above 0"):
         patch_rs(share=0)

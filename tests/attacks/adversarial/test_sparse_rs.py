@@ -143,7 +143,7 @@ def test_an_example_depends_on_no_other(network: nn.Module) -> None:
 
 
 def test_bad_values(network: nn.Module) -> None:
-    with pytest.raises(ValueError, match="must be at least 1"):
+    with pytest.raises(ValueError, match="pixels is 0, it must be at least 1"):
         sparse_rs(pixels=0)
     with pytest.raises(ValueError, match="share is 0, it must be above 0"):
         sparse_rs(share=0)
