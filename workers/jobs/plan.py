@@ -57,7 +57,7 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
     estimated_seconds = 0.0
     evaluations: list[PlannedEvaluation] = []
     shards: list[ShardRange] = []
-    hashes, total = dict[str, str](), len(spec["evaluations"])
+    hashes: dict[str, str] = {}
     for index, item in enumerate(spec["evaluations"]):
         examples = _examples(index, spec, session, data, loaded)
         order = evaluation_order(sampled_as(examples), examples.ids, spec["limit"])
@@ -76,7 +76,9 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
         together = 1 if data.task == "language" else batch_size
         shards += cut(index, n, cost, together, math.inf if whole else request["shard_seconds"])
         hashes |= content_hash(session, spec, item, examples)
-        report({"type": "progress", "done": index + 1, "total": total, "message": "planning"})
+        report(
+            {"type": "progress", "done": index + 1, "total": len(spec["evaluations"]), "message": "planning"}
+        )
     plan: PlanWithShards = {
         "device": loaded.device.type,
         "batch_size": batch_size,
