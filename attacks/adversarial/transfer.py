@@ -176,8 +176,9 @@ class Transfer:
             before = {key: inner[key].clone() for key in ("forward", "backward", "done")}
             self.inner.step(there, self.source, inner)
             # Those that have ended wait for the others of the batch: their passes are not their own.
+            ended = before["done"].to(images.device)
             for key in ("forward", "backward"):
-                inner[key] = torch.where(before["done"], before[key], inner[key])
+                inner[key] = torch.where(ended, before[key], inner[key])
         return inner
 
 

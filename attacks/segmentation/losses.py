@@ -78,7 +78,9 @@ class PixelLoss:
             progress: Fraction of the steps taken, in [0, 1), (B,).
         """
         counts = maps != IGNORE  # (B, H, W)
-        entropy = functional.cross_entropy(logits, maps.long(), ignore_index=IGNORE, reduction="none")
+        # Not `cross_entropy`: torch's loss of maps has no deterministic GPU kernel.
+        truth = maps.long().masked_fill(~counts, 0)[:, None]
+        entropy = -functional.log_softmax(logits, 1).gather(1, truth)[:, 0].masked_fill(~counts, 0)
         loss, weight = entropy, counts.to(entropy.dtype)
         if self.name == "js":
             loss = divergence_from_label(-entropy)

@@ -93,8 +93,7 @@ class AutoPGDL1(AutoPGD):
         last = state["part"] == len(RADII) - 1
         if last.any():
             record(setting, state, logits, values, last)
-        begun = state["iteration"] == 0
-        self._note(state, values, gradient, begun.to(gradient.device))
+        self._note(state, values, gradient, state["iteration"] == 0)
         if not over.all():
             gradient = self._adapt(state, gradient)
             self._ascend(setting, state, gradient, ~over)
@@ -103,13 +102,16 @@ class AutoPGDL1(AutoPGD):
             self._end_runs(state, over & last)
 
     def _note(self, state: State, values: Tensor, gradient: Tensor, begun: Tensor) -> None:
-        """Keeps the best point of the part; begins the counts of a new part."""
-        better = (values > state["run_loss"]) | begun
+        """Keeps the best point of the part; begins the counts of a new part, in the slots `begun` (CPU)."""
+        better, first = values > state["run_loss"], bool(begun.any())
+        if first:
+            begun = begun.to(values.device)
+            better = better | begun
         column = as_column(better, gradient)
         state["run_best"] = torch.where(column, state["adversarial"], state["run_best"])
         state["run_gradient"] = torch.where(column, gradient, state["run_gradient"])
         state["run_loss"] = torch.where(better, values, state["run_loss"])
-        if begun.any():
+        if first:
             changed = self._changed(state)
             radius = self._radii[state["part"]].to(state["step_size"])
             state["changed"] = torch.where(begun, changed, state["changed"])

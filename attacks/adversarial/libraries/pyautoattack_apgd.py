@@ -141,7 +141,7 @@ class LibraryAutoPGD:
         attack = self._attack(inner, target, width)
         pixels = (images - low) / width
         attack.init_hyperparam(pixels)
-        with _GivenStart(self._draws(setting, state)):
+        with _GivenStart(self._draws(setting, state).to(images.device)):
             highest = self._run(attack, pixels, state["goal"])
         found = (highest if setting.final_iterate else watch.first_wrong(highest)).detach() * width + low
         # Gradients that are NaN make NaN images: no attack succeeded there.

@@ -80,7 +80,7 @@ class Corruption:
         _check(images, ids)
         corrupted = torch.empty_like(images)
         _, _, height, width = images.shape
-        size = max(1, CHUNK_PIXELS.get(images.device.type, CHUNK_PIXELS["cpu"]) // (height * width))
+        size = max(1, CHUNK_PIXELS["cpu" if images.device.type == "cpu" else "cuda"] // (height * width))
         with torch.no_grad():
             for start in range(0, len(images), size):
                 part = slice(start, start + size)

@@ -172,6 +172,15 @@ def cosine(model: Bag, first: int, second: int) -> float:
     return float(one @ other / (one.norm() * other.norm()))
 
 
+def assert_best_swap(model: Bag, tokens: Tensor, found: Tensor, highest: float) -> None:
+    """A bag does not see order: two swaps may have one loss up to rounding, and either is the best."""
+    assert abs(float(model.loss(found[None])) - highest) <= 1e-12 * abs(highest)
+    changed = (found != tokens).nonzero()[:, 0].tolist()
+    assert len(changed) <= 1
+    assert set(changed) <= {1, 4}
+    assert all(cosine(model, int(tokens[place]), int(found[place])) >= 0.3 - 1e-12 for place in changed)
+
+
 def test_with_a_cosine_the_best_swap_is_that_of_all_which_keep_to_it() -> None:
     """The limit leaves out the best swap of all in most texts, and the rest is brute force."""
     others = 0
@@ -189,7 +198,7 @@ def test_with_a_cosine_the_best_swap_is_that_of_all_which_keep_to_it() -> None:
             hotflip(victim, steps=1, candidates=1000, beam=1),
             gcg(victim, DRAWS, steps=1, candidates=1000, tried=1000),
         ):
-            assert torch.equal(found.tokens, best)
+            assert_best_swap(model, tokens, found.tokens, highest)
         others += not torch.equal(best, brute_force(model, tokens, (1, 4))[1])
     assert others >= 10
 

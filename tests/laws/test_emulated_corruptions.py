@@ -1,0 +1,28 @@
+"""Every corruption of the catalog gives on the emulated device the levels that it gives on the CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.laws.test_corruption_laws import IDS, MODULES, in_levels, make, photographs
+from tests.support.emulated_device.device import EmulatedTensor, emulated_device
+
+__all__ = ["photographs"]
+
+
+@pytest.mark.parametrize("severities", [(3,), pytest.param((1, 2, 4, 5), marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize("name", MODULES)
+def test_a_corruption(name: str, severities: tuple[int, ...], photographs: Tensor) -> None:
+    for severity in severities:
+        here = make(name, severity)(photographs[:2], IDS[:2], 0)
+        with emulated_device() as device:
+            there = make(name, severity)(photographs[:2].to(device.device), IDS[:2], 0)
+            assert isinstance(there, EmulatedTensor)
+            found = there.cpu()
+        difference = in_levels(found - here).abs()
+        # Threads share the work in another way beside a device: a value may fall on the other side of a half.
+        assert (difference > 1e-3).double().mean() < 1e-3
+        assert difference.max() <= 1 + 1e-3
+        assert torch.isfinite(found).all()

@@ -1,0 +1,162 @@
+"""Every attention mechanism, model and exported program answers on the emulated device as on the CPU.
+
+Gradients are the same too, of inputs and parameters, in evaluation and in training. The probe runs there.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from assay.models.layers.auxiliary import collected
+from assay.service.catalog.catalog import load
+from assay.service.submission.weights import EXPORTED
+from assay.workers import catalog
+from assay.workers.evaluation.engine.probe import probe_shard
+from assay.workers.weights.program_check import examine
+from assay.workers.weights.programs import as_classifier
+from tests.laws.test_attention_laws import FORMS, GRID, HEADS, MECHANISMS, WIDTH, holes, other_form, tokens
+from tests.laws.test_model_laws import DATA, SMALL, SMALL_PARAMETERS, WORDS
+from tests.laws.test_probe_laws import given
+from tests.support import networks
+from tests.support.emulated_device.device import EmulatedDevice, EmulatedTensor, emulated_device
+from tests.support.programs import Net, export
+from tests.support.programs import load as load_program
+from tests.support.shards import Given, shard
+
+KINDS = [name for name in load().names("model") if name not in (EXPORTED, "timm")]
+
+
+@pytest.fixture
+def device() -> Iterator[EmulatedDevice]:
+    with emulated_device() as opened:
+        yield opened
+
+
+def near(there: Tensor, here: Tensor) -> None:
+    """Same numbers, and those of the device are on it."""
+    assert isinstance(there, EmulatedTensor)
+    torch.testing.assert_close(there.cpu(), here, rtol=1e-9, atol=1e-9)
+
+
+def pass_of(module: nn.Module, inputs: Tensor, *args: Any, **options: Any) -> tuple[Tensor, list[Tensor]]:
+    """Output and gradients of a pass: of the input if it is no token, and of all parameters used."""
+    if inputs.is_floating_point():
+        inputs = inputs.clone().requires_grad_()
+    with collected() as losses:
+        output = module(inputs, *args, **options)
+        total: Tensor = sum(losses, output.square().sum())
+    wanted = [inputs] * inputs.is_floating_point() + list(module.parameters())
+    gradients = torch.autograd.grad(total, wanted, allow_unused=True)
+    return output, [gradient for gradient in gradients if gradient is not None]
+
+
+def compare(there: tuple[Tensor, list[Tensor]], here: tuple[Tensor, list[Tensor]]) -> None:
+    near(there[0], here[0])
+    assert len(there[1]) == len(here[1]) > 0
+    for ours, theirs in zip(there[1], here[1], strict=True):
+        near(ours, theirs)
+
+
+MECHANISM_FORMS = [
+    pytest.param(name, form, marks=[pytest.mark.slow] * (form == "causal"))
+    for name, form in FORMS
+    if form == "own" or other_form(name)
+]
+
+
+@pytest.mark.parametrize(("name", "form"), MECHANISM_FORMS)
+def test_an_attention_mechanism(name: str, form: str, device: EmulatedDevice) -> None:
+    options = {"causal": True} if form == "causal" else {}
+    torch.manual_seed(0)
+    here = MECHANISMS[name](WIDTH, HEADS, prefix_tokens=1, **options).double()
+    there = copy.deepcopy(here).to(device.device)
+    mask = holes(1 + GRID[0] * GRID[1])
+    masks = [None, mask] if getattr(here, "padding_invariant", True) else [None]
+    for training, one in ((False, None), (True, masks[-1])):
+        for module in (here, there):
+            module.train(training)
+        x = tokens(4)
+        placed = None if one is None else one.to(device.device)
+        torch.manual_seed(1)
+        expected = pass_of(here, x, grid=GRID, mask=one)
+        torch.manual_seed(1)
+        compare(pass_of(there, x.to(device.device), grid=GRID, mask=placed), expected)
+    there.float().eval()
+    with torch.autocast(device.device.type, torch.bfloat16), torch.no_grad():
+        output = there(0.5 * tokens().float().to(device.device), grid=GRID)
+    torch.testing.assert_close(
+        output.double().cpu(), here.eval()(0.5 * tokens(), grid=GRID), rtol=0.1, atol=0.05
+    )
+
+
+def small(name: str) -> tuple[nn.Module, Tensor]:
+    """A model of the catalog in a small size, and an input."""
+    component = load().find("model", name)
+    (task,) = component.tasks
+    params = {key: value for key, value in SMALL.items() if key in component.parameters["properties"]}
+    facts = WORDS.get(task) or load().find("data", DATA[task]).facts
+    assert facts is not None
+    build = catalog.build("model", name, params)
+    with torch.device("meta"):
+        size = sum(part.numel() for part in build(facts["classes"], facts["channels"]).parameters())
+    if size > SMALL_PARAMETERS:
+        pytest.skip("a published size of a model that is here in small")
+    torch.manual_seed(0)
+    model: nn.Module = build(facts["classes"], facts["channels"]).double()
+    inputs = given(task, model, facts["channels"], facts["classes"])[:3]
+    return model, inputs.double() if inputs.is_floating_point() else inputs
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_model_in_evaluation_and_in_training(name: str, device: EmulatedDevice) -> None:
+    here, inputs = small(name)
+    there = copy.deepcopy(here).to(device.device)
+    for training in (False, True):
+        torch.manual_seed(1)
+        expected = pass_of(here.train(training), inputs)
+        torch.manual_seed(1)
+        compare(pass_of(there.train(training), inputs.to(device.device)), expected)
+    assert all(isinstance(weight, EmulatedTensor) for weight in there.state_dict().values())
+
+
+def test_a_timm_model(device: EmulatedDevice) -> None:
+    here = catalog.build("model", "timm", {"architecture": "resnet10t"})(10, 3).double()
+    there = copy.deepcopy(here).to(device.device)
+    images = torch.rand(2, 3, 32, 32, dtype=torch.float64)
+    compare(pass_of(there.eval(), images.to(device.device)), pass_of(here.eval(), images))
+
+
+def test_an_exported_program(tmp_path: Path, device: EmulatedDevice) -> None:
+    path = export(Net().eval(), tmp_path / "net.pt2")
+    here, there = (load_program(path).double() for _ in range(2))
+    there.to(device.device)
+    images = torch.rand(3, 3, 8, 8, dtype=torch.float64)
+    near(there(images.to(device.device)), here(images))
+    x = images.to(device.device).requires_grad_()
+    (gradient,) = torch.autograd.grad(there(x).square().sum(), x)
+    y = images.requires_grad_()
+    near(gradient, torch.autograd.grad(here(y).square().sum(), y)[0])
+
+
+def test_the_check_of_a_program_runs_it_on_the_accelerator_too(
+    tmp_path: Path, device: EmulatedDevice
+) -> None:
+    program = load_program(export(Net().eval(), tmp_path / "net.pt2"))
+    assert "float32" in examine(as_classifier(program))[0]
+    assert any(place.line.startswith("src/assay/workers/weights/program_check.py") for place in device.waits)
+
+
+def test_the_probe(device: EmulatedDevice) -> None:
+    images = networks.digits()[0][:16]
+    data = Given([str(row) for row in range(16)], images=lambda rows: images[list(rows)])
+    for name in ("regularised", "convolutional"):
+        model = networks.network(name)
+        expected = probe_shard(shard(model, data))
+        assert probe_shard(shard(model.to(device.device), data, device=device.device)) == expected

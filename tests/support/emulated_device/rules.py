@@ -1,0 +1,154 @@
+"""Which operators a CUDA device refuses, and which make the host wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class DeviceMixError(RuntimeError):
+    """An operator got tensors of two devices."""
+
+
+class NotDeterministicError(RuntimeError):
+    """An operator has no deterministic algorithm on CUDA, and deterministic algorithms are demanded."""
+
+
+class PinnedMemoryError(RuntimeError):
+    """Pinned memory was used wrongly."""
+
+
+Arguments = Mapping[str, Any]
+
+# From the documentation of `torch.use_deterministic_algorithms` in torch 2.15, "will throw": modules and
+# functions are named there, here the operators that they run, with a condition on the arguments.
+Condition = Callable[[Arguments], bool]
+
+
+def _always(given: Arguments) -> bool:
+    return True
+
+
+NO_DETERMINISTIC_ALGORITHM: dict[str, Condition] = {
+    "avg_pool3d_backward": _always,
+    "_adaptive_avg_pool2d_backward": _always,
+    "_adaptive_avg_pool3d_backward": _always,
+    "adaptive_max_pool2d_backward": _always,
+    "adaptive_max_pool3d_backward": _always,
+    "fractional_max_pool2d_backward": _always,
+    "fractional_max_pool3d_backward": _always,
+    "max_unpool2d": _always,
+    "max_unpool3d": _always,
+    "upsample_linear1d_backward": _always,
+    "upsample_bilinear2d_backward": _always,
+    "_upsample_bilinear2d_aa_backward": _always,
+    "upsample_bicubic2d_backward": _always,
+    "_upsample_bicubic2d_aa_backward": _always,
+    "upsample_trilinear3d_backward": _always,
+    "reflection_pad1d_backward": _always,
+    "reflection_pad2d_backward": _always,
+    "reflection_pad3d_backward": _always,
+    "nll_loss2d_forward": _always,  # `NLLLoss` of maps; of rows it is deterministic
+    "nll_loss2d_backward": _always,
+    "_ctc_loss_backward": _always,
+    "_embedding_bag_backward": lambda given: given.get("mode") == 2,
+    "put": _always,
+    "histc": lambda given: given["self"].is_floating_point(),
+    "bincount": lambda given: given.get("weights") is not None,
+    "median": lambda given: "dim" in given,
+    "nanmedian": lambda given: "dim" in given,
+    "grid_sampler_2d_backward": _always,
+    "grid_sampler_3d_backward": _always,
+    "scatter_reduce": lambda given: given["reduce"] not in ("sum", "mean"),
+}
+
+# Their results have a size, or are a number of the host, that only the device knows.
+WAITING: dict[str, Condition] = {
+    "_local_scalar_dense": _always,
+    "equal": _always,
+    "nonzero": _always,
+    "masked_select": _always,
+    "_unique": _always,
+    "_unique2": _always,
+    "unique_dim": _always,
+    "unique_consecutive": _always,
+    "unique_dim_consecutive": _always,
+    "bincount": _always,
+    "_linalg_check_errors": _always,
+    "repeat_interleave": lambda given: given.get("output_size") is None,
+}
+INDEXING = ("index", "index_put", "_index_put_impl", "_unsafe_index", "_unsafe_index_put")
+
+
+def base_name(func: Any) -> str:
+    """`add` of `aten.add_.Tensor` and of `aten.add.out`."""
+    name: str = func._schema.name.partition("::")[2]
+    return name.removesuffix("_") if not name.startswith("__") else name
+
+
+def named(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments by the names of the operator's schema."""
+    return {**dict(zip((one.name for one in func._schema.arguments), args, strict=False)), **kwargs}
+
+
+def refuse_nondeterminism(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raises as CUDA does under deterministic algorithms."""
+    condition = NO_DETERMINISTIC_ALGORITHM.get(base_name(func))
+    if condition is None or not torch.are_deterministic_algorithms_enabled():
+        return
+    if not torch.is_deterministic_algorithms_warn_only_enabled() and condition(named(func, args, kwargs)):
+        raise NotDeterministicError(
+            f"{func} has no deterministic algorithm on CUDA, and deterministic algorithms are demanded"
+        )
+
+
+def index_masks(func: Any, args: Sequence[Any]) -> list[Tensor]:
+    """The boolean tensors that an operator of indexing has as indices."""
+    if base_name(func) not in INDEXING:
+        return []
+    return [one for one in args[1] if isinstance(one, Tensor) and one.dtype in (torch.bool, torch.uint8)]
+
+
+def waits(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether the operator makes the host wait, copies between devices apart."""
+    condition = WAITING.get(base_name(func))
+    if condition is not None:
+        return condition(named(func, args, kwargs))
+    return bool(index_masks(func, args))
+
+
+def refuse_mix(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], theirs: Sequence[Tensor]) -> None:
+    """Raises as CUDA does where tensors of the CPU are among the arguments beside those of the device.
+
+    Args:
+        func: The operator.
+        args: Its arguments.
+        kwargs: Its named arguments.
+        theirs: Those on the CPU.
+    """
+    given = named(func, args, kwargs)
+    if base_name(func) in INDEXING:
+        values = given.get("values")
+        allowed = {id(one) for one in given["indices"] if one is not None}
+        if base_name(func) != "index" and isinstance(values, Tensor) and values.dim() == 0:
+            allowed.add(id(values))
+        theirs = [one for one in theirs if id(one) not in allowed]
+    elif torch.Tag.pointwise in func.tags or base_name(func) in ("where", "masked_fill", "fill", "lerp"):
+        written = {
+            id(given.get(one.name))
+            for one in func._schema.arguments
+            if one.alias_info is not None and one.alias_info.is_write
+        }
+        theirs = [one for one in theirs if one.dim() > 0 or id(one) in written]
+    elif base_name(func).startswith("_ctc_loss"):
+        lengths = {id(given.get("input_lengths")), id(given.get("target_lengths"))}
+        theirs = [one for one in theirs if id(one) not in lengths]
+    if theirs:
+        places = {id(value): name for name, value in given.items()}
+        where = ", ".join(places.get(id(one), "a list") for one in theirs)
+        raise DeviceMixError(
+            f"{func}: expected all tensors to be on the same device, but {where} is on the CPU"
+        )
