@@ -29,6 +29,11 @@ def share_batch_norms(model: nn.Module) -> None:
             share_batch_norms(child)
 
 
+def has_batch_norm(model: nn.Module) -> bool:
+    """Whether an example's outputs in training depend on the others of its pass, by their statistics."""
+    return any(isinstance(module, _BatchNorm) for module in model.modules())
+
+
 class SharedBatchNorm(_BatchNorm):
     """Replacement of a batch normalisation that takes over its weights and buffers."""
 

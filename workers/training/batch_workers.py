@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from assay.workers.evaluator_link import die_with_parent
+from assay.workers.exhaustion import is_out_of_memory
 from assay.workers.training.batches import TrainingBatch
 from assay.workers.training.distributed.processes import ALONE, Processes
 from assay.workers.training.examples import Example, Examples
@@ -65,9 +66,12 @@ class Chunk(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """Reason why an example could not be made; `wrong_data` blames the user's data."""
+    """Reason why an example could not be made, and what to raise in the training's process.
 
-    wrong_data: bool
+    A ValueError blames the user's data.
+    """
+
+    error: type[ValueError | MemoryError | MakingFailed]
     message: str
 
 
@@ -137,6 +141,7 @@ class MadeBatches:
 
         Raises:
             ValueError: the data of an example are bad; the message names it.
+            MemoryError: memory was too short for an example.
             MakingFailed: an example cannot be made for another reason.
             RuntimeError: a worker process died.
         """
@@ -159,7 +164,7 @@ class MadeBatches:
         made = map(making.__getitem__, tasks) if self._workers == 0 else _ahead(making, tasks, self._workers)
         for chunk in made:
             if isinstance(chunk, Failed):
-                raise (ValueError if chunk.wrong_data else MakingFailed)(chunk.message)
+                raise chunk.error(chunk.message)
             yield chunk
 
     def _joined(self, chunks: Sequence[Chunk]) -> TrainingBatch:
@@ -194,8 +199,10 @@ class _Making(Dataset[Chunk | Failed]):
                     made.append(self._examples.make(index, seed))
                 except Exception as error:  # any error, reported with its example
                     text = f"training example {self._examples.ids[index]!r}: {error}"
-                    known = isinstance(error, ValueError)
-                    return Failed(known, text if known else f"{text} ({type(error).__name__})")
+                    if isinstance(error, ValueError):
+                        return Failed(ValueError, text)
+                    kind = MemoryError if is_out_of_memory(error) else MakingFailed
+                    return Failed(kind, f"{text} ({type(error).__name__})")
         return _packed(made)
 
 

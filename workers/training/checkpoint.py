@@ -56,7 +56,7 @@ class Checkpoints:
         temporary = temporary_path(self._folder, stem)
         with written_through(temporary) as file:
             hashing = _HashingWriter(file)
-            torch.save({"step": checkpoint.step, "state": dict(checkpoint.state)}, cast("IO[bytes]", hashing))
+            _save({"step": checkpoint.step, "state": dict(checkpoint.state)}, hashing)
         path = self._folder / f"{stem}.{hashing.digest()}.pt"
         rename_durably(temporary, path)
         for _, old in self._newest_first()[KEEP_CHECKPOINTS:]:
@@ -77,6 +77,15 @@ class Checkpoints:
         named = [(NAME.fullmatch(path.name), path) for path in self._folder.glob("step-*.pt")]
         found = [(int(match[1]), path) for match, path in named if match]
         return sorted(found, key=lambda item: item[0], reverse=True)
+
+
+def _save(values: Mapping[str, object], file: _HashingWriter) -> None:
+    try:
+        torch.save(values, cast("IO[bytes]", file))
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):  # torch hides the file's error behind one of its own
+            raise error.__context__ from None
+        raise
 
 
 class _HashingWriter:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -15,10 +16,13 @@ from assay.models.layers.series_model import RegressionModel
 from assay.models.layers.token_model import TokenModel
 from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.data.formats.segmentation import IGNORE
+from assay.workers.exhaustion import is_out_of_memory
 from assay.workers.training.augment import mix
-from assay.workers.training.batch_norm import share_batch_norms
+from assay.workers.training.batch_norm import has_batch_norm, share_batch_norms
 from assay.workers.training.batches import TrainingBatch
+from assay.workers.training.distributed.gradient_sum import GradientSum
 from assay.workers.training.distributed.processes import ALONE, Part, Processes, everything
+from assay.workers.training.micro_batch import KeptBuffers, MicroBatch
 from assay.workers.training.objective import Objective, attack, plain, robust
 from assay.workers.training.optimisers import optimiser_of, set_rates
 from assay.workers.training.randomness import generator, seed_layers
@@ -26,6 +30,8 @@ from assay.workers.training.recipe import Recipe
 from assay.workers.training.segmentation_loss import pixel_loss
 from assay.workers.training.selection import Judge, Judgement
 from assay.workers.training.trajectories import action_loss, existing
+
+logger = logging.getLogger(__name__)
 
 # Computed under autocast, with weights in float32.
 MIXED = (torch.bfloat16, torch.float16)
@@ -87,7 +93,8 @@ class Learner:
             share_batch_norms(classifier)
         self._processes = processes
         self._part = None if batch_size is None else processes.part(batch_size)
-        self._at_once = None if at_once is None else -(-at_once // processes.size)
+        self._batch_norm = has_batch_norm(classifier)
+        self.micro_batch = MicroBatch(at_once, processes, recipe.augmentation, batch_norm=self._batch_norm)
         self._dtype = dtype
         self._mixed = dtype in MIXED
         self._weights_dtype = torch.float32 if self._mixed else dtype
@@ -102,6 +109,8 @@ class Learner:
         self._device = device
         self._optimiser = optimiser_of(self.classifier, recipe)
         self._trained = [p for group in self._optimiser.param_groups for p in group["params"]]
+        in_order = [weight for weight in self.classifier.parameters() if weight.requires_grad]
+        self._gradient_sum = GradientSum(processes, in_order, overlapped=not self._batch_norm)
         self._scaler = torch.amp.GradScaler(device.type, enabled=dtype is torch.float16)
         self._average = None
         if recipe.ema_decay is not None:
@@ -122,49 +131,83 @@ class Learner:
     def update(
         self, batch: TrainingBatch, *, step: int, learning_rate: float, momentum: float | None = None
     ) -> StepResult:
-        """Do one optimiser step.
+        """Do one optimiser step; where memory is short, in smaller pieces from then on.
 
         The gradients of a batch in pieces add up to those of the whole batch, up to rounding; but batch
         normalisation takes the statistics of a piece, dropout and drop-path draw other numbers, and an
         auxiliary loss that is no mean over the examples is taken for each piece.
+
+        A process that runs out of memory tells the others with the numbers of the step, whose sum comes after
+        that of the gradients; none has changed its weights by then, and all do the step again, in pieces of
+        half the size, as if these had been asked for.
 
         Args:
             batch: this process's part of it.
             step: number of steps done before; keys all randomness.
             learning_rate: of this step.
             momentum: of this step, or the first beta; None leaves it.
+
+        Raises:
+            torch.OutOfMemoryError: the smallest piece does not fit into memory; or, with batch normalisation
+                in several processes, any: the others wait for this one's statistics.
         """
         images, truth = batch.images, batch.truth
         if images.is_floating_point():  # token ids keep their dtype
             images = images.to(self._weights_dtype)
         counted = self._count(images, truth)
-        numbers: Tensor | None = None
-        for piece, (rows, part) in enumerate(self._pieces(self._part or everything(len(images)))):
-            inputs, targets = (images, truth) if rows is None else (images[rows], truth[rows])
-            loss, found = self._loss(inputs, targets, part, (step, piece), counted)
-            self._scaler.scale(loss).backward()
-            numbers = found if numbers is None else numbers + found
-        assert numbers is not None
-        self._processes.sum_gradients(self._trained)
+        part = self._part or everything(len(images))
+        buffers = KeptBuffers(self.classifier)
+        while (numbers := self._gradients(images, truth, part, step, counted)) is None:
+            buffers.put_back()
+            self._optimiser.zero_grad(set_to_none=True)
+            self.micro_batch.halve(part.whole)
+            if self._device.type == "cuda":
+                torch.cuda.empty_cache()
+            logger.warning("out of memory at step %d: again with %s", step + 1, self.micro_batch.reduced)
         self._apply_gradients(learning_rate, momentum)
-        return self._result(numbers, attacked=self._recipe.adversarial is not None)
+        loss, correct, judged, adversarial, _ = numbers.tolist()
+        attacked = self._recipe.adversarial is not None
+        return StepResult(loss, int(correct), int(judged), int(adversarial) if attacked else None)
 
-    def _pieces(self, part: Part) -> Iterator[tuple[Tensor | None, Part]]:
-        """Rows of this process's batch, None for all of them, and their part of the whole batch.
+    def _gradients(
+        self, images: Tensor, truth: Tensor, part: Part, step: int, counted: Tensor | None
+    ) -> Tensor | None:
+        """Sum the gradients over the pieces and processes, and the step's numbers: float64 (5,).
 
-        Rows that mixup and cutmix mix with each other, which are mirror images, stay in one piece.
+        None if a process ran out of memory; the gradients then mean nothing.
         """
-        count = len(part.rows)
-        if self._at_once is None or count <= self._at_once:
-            yield None, part
-            return
-        pairs = (count + 1) // 2
-        pieces = -(-pairs // max(self._at_once // 2, 1))
-        for number in range(pieces):
-            front = range(pairs * number // pieces, pairs * (number + 1) // pieces)
-            places = sorted({*front, *(count - 1 - place for place in front)})
-            rows = tuple(part.rows[place] for place in places)
-            yield torch.tensor(places, device=self._device), Part(rows, part.whole)
+        alone = self._processes.size == 1
+        failed = True
+        numbers = torch.zeros(5, dtype=torch.float64, device=self._device)
+        try:
+            numbers[:4] = self._accumulate(images, truth, part, step, counted)
+            failed = False
+        except Exception as error:
+            if not is_out_of_memory(error) or (self._batch_norm and not alone):
+                raise
+            # Its text alone: a kept record of the error would keep its frames' memory.
+            logger.warning("%s", str(error))
+        # Outside of `except`, whose error holds the memory of the pass.
+        if alone:
+            return None if failed else numbers
+        numbers[4] = float(failed)
+        self._gradient_sum.finish(failed=failed)
+        self._processes.sum(numbers)
+        return None if numbers[4] > 0 else numbers
+
+    def _accumulate(
+        self, images: Tensor, truth: Tensor, part: Part, step: int, counted: Tensor | None
+    ) -> Tensor:
+        """Add the gradients of the pieces; their numbers, float64 (4,)."""
+        numbers = torch.zeros(4, dtype=torch.float64, device=self._device)
+        pieces = list(self.micro_batch.pieces(part, self._device))
+        for piece, (rows, own) in enumerate(pieces):
+            inputs, targets = (images, truth) if rows is None else (images[rows], truth[rows])
+            loss, found = self._loss(inputs, targets, own, (step, piece), counted)
+            with self._gradient_sum.during(last=piece == len(pieces) - 1):
+                self._scaler.scale(loss).backward()
+            numbers += found
+        return numbers
 
     def _count(self, images: Tensor, truth: Tensor) -> Tensor | None:
         """Number of what the loss of the whole batch is a mean over, over all processes.
@@ -268,16 +311,13 @@ class Learner:
             objective = robust(self._logits, images, attacked, target, training, smoothing)
         return objective.plus(auxiliary)
 
-    def _result(self, numbers: Tensor, *, attacked: bool) -> StepResult:
-        """Numbers of all processes, in one transfer from the device."""
-        loss, correct, judged, adversarial = self._processes.sum(numbers).tolist()
-        return StepResult(loss, int(correct), int(judged), int(adversarial) if attacked else None)
-
     def judged_by(self, judge: Judge) -> Judgement:
         """The model in eval mode on examples that it is not trained on; all processes call this alike."""
 
         def logits_of(inputs: Tensor) -> Tensor:
-            return self._logits(inputs.to(self._weights_dtype) if inputs.is_floating_point() else inputs)
+            given = inputs.to(self._weights_dtype) if inputs.is_floating_point() else inputs
+            size = (self.micro_batch.reduced and self.micro_batch.rows) or len(given)
+            return torch.cat([self._logits(part) for part in given.split(size)])
 
         self.classifier.eval()
         with torch.no_grad():
@@ -318,6 +358,7 @@ class Learner:
             "optimiser": self._optimiser.state_dict(),
             "scaler": self._scaler.state_dict(),
             "average": average,
+            "micro_batch": self.micro_batch.state(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -325,6 +366,7 @@ class Learner:
         self.classifier.load_state_dict(state["classifier"])
         self._optimiser.load_state_dict(state["optimiser"])
         self._scaler.load_state_dict(state["scaler"])
+        self.micro_batch.restore(state.get("micro_batch"))  # earlier versions had none
         if self._average is not None:
             self._average.load_state_dict(state["average"])
 

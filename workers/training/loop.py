@@ -22,6 +22,7 @@ from torch import nn
 
 from assay.service.contract.messages import CheckpointReport, ProgressReport
 from assay.workers.data.formats.dataset import ExampleSet
+from assay.workers.exhaustion import is_disk_full
 from assay.workers.training.batches import Source
 from assay.workers.training.checkpoint import Checkpoint, Checkpoints
 from assay.workers.training.determinism import deterministic
@@ -101,7 +102,10 @@ def train(
         TrainingDiverged: the loss or a weight became infinite or NaN.
         ValueError: unsupported dtype, empty data set, nothing to train, unreadable example, or a checkpoint
             in `folder` of another training.
-        OSError: a checkpoint, the log or the weights could not be written.
+        torch.OutOfMemoryError: the smallest part of a batch does not fit into memory; larger ones that do not
+            are halved.
+        OSError: the weights could not be written, or another file for another reason than a full disk:
+            without room for a checkpoint or the log, the training goes on, and tries again.
     """
     if dtype not in DTYPES:
         raise ValueError(f"dtype is {dtype}; allowed: {', '.join(map(str, DTYPES))}")
@@ -177,6 +181,9 @@ class _Run:
         self._saved_step = 0
         self._sums = dict(NOTHING_YET)
         self._seconds_before = 0.0
+        self._unsaved = 0
+        self._no_room = False
+        self._durable_step = 0
         with processes.first_before_others():
             self._checkpoints = Checkpoints(folder, tidy=processes.first)
             records = self._resume()
@@ -209,17 +216,21 @@ class _Run:
 
     def write_result(self, metadata: Mapping[str, str], at_once: int) -> Trained:
         learner, records = self._learner, self._log.records
+        reduced = learner.micro_batch.reduced
         outcome = trained(
             self._folder,
             records,
             batch_size=self._source.batch_size,
             averages=learner.average is not None,
-            at_once=at_once,
+            at_once=reduced["used"] if reduced else at_once,
             selected_step=None if self._best is None else self._best.step,
+            reduced=reduced,
+            unsaved=self._unsaved,
         )
         if self._best is not None:
             self._best.put_back(learner.classifier, learner.average)
         if self._processes.first:
+            self._log.complete()
             judged = "test set" if self._recipe.selection == "released_test" else "validation"
             write(outcome, learner.classifier, learner.average, records, metadata, judged)
         return outcome
@@ -303,10 +314,12 @@ class _Run:
             message += f" loss {self._sums['loss'] / in_epoch:.3g}"
         elif self._log.records:
             message += f" loss {self._log.records[-1].loss:.3g}"
+        if self._no_room:
+            message += f"; the disk is full: the last checkpoint is of step {self._durable_step}"
         self._report({"type": "progress", "done": self._step, "total": self._steps, "message": message})
 
     def _save(self) -> None:
-        """Write a checkpoint; every process holds the complete state."""
+        """Write a checkpoint; every process holds the complete state. Without room, the next one is tried."""
         self._saved_step = self._step
         if not self._processes.first:
             return
@@ -319,8 +332,19 @@ class _Run:
             "seconds": self._seconds(),
             "judgement": self._judgement and list(self._judgement),
             "best": self._best and self._best.state(),
+            "unsaved": self._unsaved,
         }
-        self._checkpoints.save(Checkpoint(self._step, state))
+        try:
+            self._checkpoints.save(Checkpoint(self._step, state))
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            logger.warning("no checkpoint of step %d: %s", self._step, error)
+            self._unsaved += 1
+            self._no_room = True
+            self._report_progress()
+            return
+        self._no_room, self._durable_step = False, self._step
         self._report({"type": "checkpoint", "step": self._step})
 
     def _resume(self) -> list[EpochRecord]:
@@ -336,10 +360,11 @@ class _Run:
                 state["environment"],
             )
         self._learner.restore(state["learner"])
-        self._step = self._saved_step = checkpoint.step
+        self._step = self._saved_step = self._durable_step = checkpoint.step
         self._sums = dict(state["sums"])
         self._seconds_before = state["seconds"]
-        # Checkpoints of earlier versions have neither.
+        # Checkpoints of earlier versions have none of these.
+        self._unsaved = state.get("unsaved", 0)
         self._judgement = Judgement(*state["judgement"]) if state.get("judgement") else None
         self._best = Best(**state["best"]) if state.get("best") else None
         logger.info("resuming at step %d of %d", self._step, self._steps)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from torch import nn
 
+from assay.service.contract.records import ReducedBatch
 from assay.workers.training.curves import draw
 from assay.workers.training.files import save_text, save_weights
 from assay.workers.training.training_log import LOG_NAME, EpochRecord
@@ -43,6 +44,8 @@ class Trained:
         selected_step: steps done before the saved weights; None: all of them.
         average_path: the exponential moving average of the weights, in the same form; None if the recipe
             keeps none.
+        reduced: examples of one pass as asked for and as used, where memory was short.
+        unsaved: checkpoints that found no room on the disk.
     """
 
     steps: int
@@ -55,6 +58,8 @@ class Trained:
     average_path: Path | None
     at_once: int
     selected_step: int | None = None
+    reduced: ReducedBatch | None = None
+    unsaved: int = 0
 
 
 def trained(
@@ -65,6 +70,8 @@ def trained(
     averages: bool,
     at_once: int,
     selected_step: int | None = None,
+    reduced: ReducedBatch | None = None,
+    unsaved: int = 0,
 ) -> Trained:
     """Result of a training with these records (one per epoch) in a folder."""
     return Trained(
@@ -78,6 +85,8 @@ def trained(
         average_path=folder / AVERAGE_NAME if averages else None,
         at_once=at_once,
         selected_step=selected_step,
+        reduced=reduced,
+        unsaved=unsaved,
     )
 
 

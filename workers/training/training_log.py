@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from assay.workers.exhaustion import is_disk_full
 from assay.workers.training.files import save_text
+
+logger = logging.getLogger(__name__)
 
 LOG_NAME = "training_log.jsonl"
 
@@ -47,7 +52,10 @@ class EpochRecord:
 
 
 class TrainingLog:
-    """Records of one run, in memory and in a JSON-lines file."""
+    """Records of one run, in memory and in a JSON-lines file.
+
+    Records that find no room on the disk are written with the next one.
+    """
 
     def __init__(self, path: Path | None, records: Iterable[EpochRecord] = ()):
         """Truncates the file to exactly these records, those of a checkpoint.
@@ -55,16 +63,45 @@ class TrainingLog:
         Without a path they are kept in memory only.
         """
         self._path = path
+        self._complete = False
         self.records = list(records)
-        if path is not None:
-            save_text("".join(_line(record) for record in self.records), path)
+        self._try_to_complete()
 
     def append(self, record: EpochRecord) -> None:
         """Append the record of an epoch."""
         self.records.append(record)
-        if self._path is not None:
+        if self._path is None or not self._complete:
+            self._try_to_complete()
+            return
+        size = self._path.stat().st_size
+        try:
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(_line(record))
+        except OSError as error:
+            os.truncate(self._path, size)  # without a part of a line
+            self._wait_for_room(error)
+
+    def complete(self) -> None:
+        """Write the records that are not in the file yet.
+
+        Raises:
+            OSError: they could not be written; the file is as it was.
+        """
+        if self._path is not None and not self._complete:
+            save_text("".join(_line(record) for record in self.records), self._path)
+        self._complete = True
+
+    def _try_to_complete(self) -> None:
+        try:
+            self.complete()
+        except OSError as error:
+            self._wait_for_room(error)
+
+    def _wait_for_room(self, error: OSError) -> None:
+        if not is_disk_full(error):
+            raise error
+        logger.warning("the training log waits for room on the disk: %s", error)
+        self._complete = False
 
 
 def _line(record: EpochRecord) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from assay.workers.jobs.failures import describe
 from assay.workers.training.batch_workers import CHUNK, MadeBatches, MakingFailed, worker_count
 from assay.workers.training.batches import TrainingBatch
 from assay.workers.training.examples import Example
@@ -108,6 +109,7 @@ def test_the_callers_generators_are_left_as_they_were() -> None:
             r"^training example 'image-40': 7.jpg cannot be read$",
         ),
         (KeyError("x"), MakingFailed, r"^training example 'image-40': 'x' \(KeyError\)$"),
+        (MemoryError("x"), MemoryError, r"^training example 'image-40': x \(MemoryError\)$"),
     ],
 )
 def test_an_error_names_the_example(
@@ -119,6 +121,17 @@ def test_an_error_names_the_example(
 
     with pytest.raises(raised, match=message):
         batches(0, 6, workers, Noise(fail=fail))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_example_that_is_larger_than_memory_is_out_of_memory(workers: int) -> None:
+    def fail(index: int) -> None:
+        if index == VISITED:
+            torch.empty(1 << 46, dtype=torch.uint8)
+
+    with pytest.raises(MemoryError, match="training example 'image-40'") as caught:
+        batches(0, 6, workers, Noise(fail=fail))
+    assert describe(caught.value)["error_type"] == "out_of_memory"
 
 
 def test_a_maker_that_is_killed_ends_the_training() -> None:

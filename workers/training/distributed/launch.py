@@ -31,25 +31,32 @@ from assay.workers.training.result import Trained
 
 POLL_SECONDS = 0.2
 STOP_SECONDS = 5.0
+# How long a process waits for another in one sum. One that has died is noticed at once, by torchrun; this is
+# for one that hangs. It is longer than what the first process does alone while the others wait: a checkpoint
+# on a slow disk, the loss of a language model on its evaluation split.
+SUM_TIMEOUT_SECONDS = 15 * 60.0
 CHUNK = 1 << 16
 # Files in the folder shared by the processes of a training.
 REQUEST, REPORTS, DEATH = "request.json", "reports", "death.json"
 PREFIX = "assay-training-"
+# The error's type in the contract, where a process did not answer the others in time.
+HUNG = "process_hung"
 # No connection leaves the machine.
 LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
 # torchrun starts its processes without -P: they would import modules from the current folder.
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 
 
-def train_on_devices(request: TrainRequest, report: Report) -> Trained:
+def train_on_devices(request: TrainRequest, report: Report, timeout: float = SUM_TIMEOUT_SECONDS) -> Trained:
     """Train the model of a request in `execution.devices` processes; returns when all have ended.
 
     Args:
         request: a request of kind "train".
         report: callback for progress and checkpoints.
+        timeout: seconds that a process waits for another in one sum; then the training fails.
 
     Raises:
-        FailedElsewhere: a process failed or died; the others have been stopped.
+        FailedElsewhere: a process failed, died or hung; the others have been stopped.
         ValueError: not enough GPUs.
     """
     count = request["spec"]["execution"].get("devices", 1)
@@ -62,7 +69,7 @@ def train_on_devices(request: TrainRequest, report: Report) -> Trained:
         # Opened before the first writer connects, so that polling reports no end of file yet.
         reports = os.open(folder / REPORTS, os.O_RDONLY | os.O_NONBLOCK)
         try:
-            trained = _follow(_command(count, folder), reports, report)
+            trained = _follow(_command(count, folder, timeout), reports, report)
         finally:
             os.close(reports)
         if trained is None:
@@ -78,7 +85,7 @@ def _check_devices(device: str, count: int) -> None:
         )
 
 
-def _command(count: int, folder: Path) -> list[str]:
+def _command(count: int, folder: Path, timeout: float) -> list[str]:
     """Torchrun's command line; the rendezvous is a file, not a port."""
     meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint={folder / 'meeting'}", "--rdzv-conf=store_type=file"]
     box = ["--nnodes=1", f"--nproc-per-node={count}", "--max-restarts=0", "--local-addr=127.0.0.1"]
@@ -90,7 +97,8 @@ def _command(count: int, folder: Path) -> list[str]:
         "assay.workers.training.distributed.torchrun",
         str(folder / DEATH),
     ]
-    return [*launcher, *meeting, *box, *logs, "-m", "assay.workers.training.distributed.rank", str(folder)]
+    rank = ["-m", "assay.workers.training.distributed.rank", str(folder), str(timeout)]
+    return [*launcher, *meeting, *box, *logs, *rank]
 
 
 def _follow(command: list[str], reports: int, report: Report) -> Trained | None:
@@ -145,7 +153,7 @@ def _reason(folder: Path) -> Failure:
     """Why the training failed: what its processes said, or how they ended."""
     told: list[RankFailure] = [json.loads(path.read_text()) for path in folder.glob("failure-*.json")]
     first = min(told, key=lambda entry: entry["time"])["failure"] if told else None
-    if first is not None and not first["retry"]:
+    if first is not None and (not first["retry"] or first["error_type"] == HUNG):
         return first
     # A killed process reports nothing, and the others only that it is gone.
     death = folder / DEATH
@@ -170,6 +178,8 @@ def to_json(trained: Trained) -> TrainedRecord:
         "average_path": None if trained.average_path is None else str(trained.average_path),
         "at_once": trained.at_once,
         "selected_step": trained.selected_step,
+        "reduced": trained.reduced,
+        "unsaved": trained.unsaved,
     }
 
 
@@ -186,6 +196,8 @@ def _from_json(values: TrainedRecord) -> Trained:
         average_path=None if average is None else Path(average),
         at_once=values["at_once"],
         selected_step=values["selected_step"],
+        reduced=values["reduced"],
+        unsaved=values["unsaved"],
     )
 
 

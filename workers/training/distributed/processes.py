@@ -6,16 +6,13 @@ gradients equals that of a single process, up to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 import torch.distributed
 from torch import Tensor
-
-# Approximate bucket size of the gradient sum: few messages, and little extra memory.
-BUCKET_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -91,17 +88,6 @@ class Processes:
             for tensor in tensors:
                 torch.distributed.broadcast(tensor, 0)
 
-    def sum_gradients(self, weights: Sequence[Tensor]) -> None:
-        """Sum each weight's gradient over all processes."""
-        if self.size == 1:
-            return
-        for bucket in _buckets([weight.grad for weight in weights if weight.grad is not None]):
-            flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
-            torch.distributed.all_reduce(flat)
-            parts = flat.split([gradient.numel() for gradient in bucket])
-            for gradient, part in zip(bucket, parts, strict=True):
-                gradient.copy_(part.view_as(gradient))
-
     @contextmanager
     def first_before_others(self) -> Iterator[None]:
         """Runs the block in the first process, then in all others."""
@@ -113,17 +99,3 @@ class Processes:
 
 
 ALONE = Processes()
-
-
-def _buckets(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Gradients in order, grouped by dtype, cut into buckets."""
-    bucket: list[Tensor] = []
-    size = 0
-    for gradient in gradients:
-        if bucket and (gradient.dtype != bucket[0].dtype or size >= BUCKET_BYTES):
-            yield bucket
-            bucket, size = [], 0
-        bucket.append(gradient)
-        size += gradient.nbytes
-    if bucket:
-        yield bucket

@@ -1,6 +1,8 @@
 """One process of a multi-device training, started by torchrun with RANK and WORLD_SIZE.
 
-python -m assay.workers.training.distributed.rank FOLDER
+python -m assay.workers.training.distributed.rank FOLDER TIMEOUT
+
+TIMEOUT is in seconds: how long a process waits for the others in one sum.
 """
 
 from __future__ import annotations
@@ -11,26 +13,51 @@ import os
 import sys
 import time
 import traceback
+from datetime import timedelta
 from pathlib import Path
 
-from assay.service.contract.messages import RankFailure, RankReport, TrainRequest
+from assay.service.contract.messages import Failure, RankFailure, RankReport, TrainRequest
 from assay.workers.evaluator_link import die_with_parent
+
+# What gloo says; its errors are RuntimeErrors. NCCL's watchdog ends its process by SIGABRT.
+TIMED_OUT = "Timed out waiting"
 
 
 def main() -> None:
     """Train this process's part; the first process reports."""
     die_with_parent()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
-    folder = Path(sys.argv[1])
+    folder, timeout = Path(sys.argv[1]), timedelta(seconds=float(sys.argv[2]))
     try:
-        _train(folder)
+        _train(folder, timeout)
     except Exception as error:  # any error is reported to the evaluator
-        _tell(folder, error)
+        _tell(folder, error, timeout)
         # Immediate exit: an orderly one would wait for the other processes, which wait for this one.
         os._exit(1)
 
 
-def _train(folder: Path) -> None:
+def join(rank: int, size: int, local: int, *, on_gpu: bool, timeout: timedelta) -> None:
+    """Make this process part of the group: NCCL on GPUs, gloo on the CPU.
+
+    Args:
+        rank: of this process, in [0, size).
+        size: number of processes.
+        local: number of this process's GPU.
+        on_gpu: whether the training is on GPUs.
+        timeout: how long a sum may wait for the other processes; the wait then ends this process.
+    """
+    import torch
+
+    if not on_gpu:
+        torch.distributed.init_process_group("gloo", rank=rank, world_size=size, timeout=timeout)
+        return
+    torch.cuda.set_device(local)
+    # Without its device NCCL guesses one for barriers, and connects the processes at the first sum only.
+    own = torch.device("cuda", local)
+    torch.distributed.init_process_group("nccl", rank=rank, world_size=size, timeout=timeout, device_id=own)
+
+
+def _train(folder: Path, timeout: timedelta) -> None:
     import torch
 
     from assay.workers.containment import limits
@@ -46,9 +73,7 @@ def _train(folder: Path) -> None:
     request: TrainRequest = json.loads((folder / REQUEST).read_text())
     configure(int(os.environ.get("ASSAY_TORCH_THREADS", "1")))
     on_gpu = resolve_device(request["spec"]["execution"]["device"]).type == "cuda"
-    if on_gpu:
-        torch.cuda.set_device(local)
-    torch.distributed.init_process_group("nccl" if on_gpu else "gloo", rank=rank, world_size=size)
+    join(rank, size, local, on_gpu=on_gpu, timeout=timeout)
     chosen = from_environment()
     if chosen is not None and chosen.mode != "off":
         limits.inherited(gpu="cuda" in device_classes())
@@ -62,12 +87,20 @@ def _silent(message: RankReport) -> None:
     """Only the first process reports."""
 
 
-def _tell(folder: Path, error: Exception) -> None:
+def _tell(folder: Path, error: Exception, timeout: timedelta) -> None:
     from assay.workers.jobs.failures import describe
+    from assay.workers.training.distributed.launch import HUNG
 
     sys.stderr.write(traceback.format_exc())
     sys.stderr.flush()
-    told: RankFailure = {"time": time.monotonic_ns(), "failure": describe(error)}
+    failure = describe(error)
+    if TIMED_OUT in str(error):
+        text = (
+            f"a process of the training has not answered the others for {timeout.total_seconds():g} seconds:"
+            " it hangs, or is far slower than they are"
+        )
+        failure = Failure(error_type=HUNG, message=text, retry=True)
+    told: RankFailure = {"time": time.monotonic_ns(), "failure": failure}
     file = folder / f"failure-{os.environ['RANK']}.json"
     file.with_suffix(".tmp").write_text(json.dumps(told))
     file.with_suffix(".tmp").rename(file)

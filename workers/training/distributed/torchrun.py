@@ -14,6 +14,8 @@ from typing import Any
 
 from assay.workers.evaluator_link import die_with_parent
 
+NCCL_GAVE_UP = ", with which NCCL ends a process that has waited too long for another"
+
 
 def main() -> int:
     """Run torchrun; 0 when all processes ended well."""
@@ -32,6 +34,7 @@ def main() -> int:
     except ChildFailedError as error:
         killed = [
             f"the process of device {rank} was killed by {failure.signal_name()}"
+            + (NCCL_GAVE_UP if failure.signal_name() == "SIGABRT" else "")
             for rank, failure in sorted(error.failures.items())
             if failure.exitcode < 0
         ]

@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from assay.workers.jobs.failures import FailedElsewhere, describe
 from assay.workers.jobs.session import Session
 from assay.workers.training.distributed import launch
 from assay.workers.training.distributed.launch import DEATH, train_on_devices
+from assay.workers.training.distributed.rank import join
+from assay.workers.training.result import trained
+from assay.workers.training.training_log import EpochRecord
 
 
 def request(spec: dict[str, Any], folder: Path, epochs: int) -> dict[str, Any]:
@@ -58,10 +62,8 @@ def test_two_processes_train_and_this_one_evaluates(
 
 @pytest.mark.slow
 def test_the_death_of_one_process_ends_all_and_is_the_reason(spec: dict[str, Any], tmp_path: Path) -> None:
-    before = ranks()
-
     def kill_the_second(message: Mapping[str, Any]) -> None:
-        mine = ranks() - before
+        mine = ranks()
         if message["type"] == "progress":
             for pid in mine:
                 # A process that this one has forked has its command line and environment.
@@ -71,8 +73,39 @@ def test_the_death_of_one_process_ends_all_and_is_the_reason(spec: dict[str, Any
     with pytest.raises(FailedElsewhere, match="the process of device 1 was killed by SIGKILL") as caught:
         train_on_devices(request(spec, tmp_path, epochs=10_000), kill_the_second)
     assert describe(caught.value)["retry"] is True
-    assert ranks() == before
+    assert ranks() == set()
     assert not (tmp_path / "weights.safetensors").exists()
+
+
+@pytest.mark.slow
+def test_a_process_that_hangs_ends_the_training(spec: dict[str, Any], tmp_path: Path) -> None:
+    def stop_the_second(message: Mapping[str, Any]) -> None:
+        mine = ranks()
+        if message["type"] == "progress" and message["done"] > 0:
+            for pid in mine:
+                if environment(pid).get("RANK") == "1" and parent(pid) not in mine:
+                    os.kill(pid, signal.SIGSTOP)
+
+    with pytest.raises(FailedElsewhere, match="has not answered the others for 20 seconds") as caught:
+        train_on_devices(request(spec, tmp_path, epochs=10_000), stop_the_second, timeout=20.0)
+    assert describe(caught.value)["retry"] is True
+    assert ranks() == set()
+    assert not (tmp_path / "weights.safetensors").exists()
+
+
+def test_the_group_of_gpus_knows_its_device_and_both_have_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NCCL itself was never run here: there is no GPU."""
+    calls: list[tuple[Any, ...]] = []
+    timeout = timedelta(minutes=3)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda local: calls.append(("set_device", local)))
+    monkeypatch.setattr(
+        torch.distributed, "init_process_group", lambda *given, **named: calls.append((*given, named))
+    )
+    join(2, 4, 1, on_gpu=True, timeout=timeout)
+    join(2, 4, 1, on_gpu=False, timeout=timeout)
+    common = {"rank": 2, "world_size": 4, "timeout": timeout}
+    own = {"device_id": torch.device("cuda", 1)}
+    assert calls == [("set_device", 1), ("nccl", common | own), ("gloo", common)]
 
 
 @pytest.mark.slow
@@ -81,10 +114,13 @@ def test_what_a_process_says_is_the_reason(
 ) -> None:
     """As `rank` does it, in place of torchrun: the batch is too small for two."""
     program = (
-        "import sys; from pathlib import Path; from assay.workers.training.distributed.rank import _tell;"
-        " _tell(Path(sys.argv[1]), ValueError('batches are too small')); sys.exit(1)"
+        "import sys; from datetime import timedelta; from pathlib import Path;"
+        " from assay.workers.training.distributed.rank import _tell;"
+        " _tell(Path(sys.argv[1]), ValueError('batches are too small'), timedelta(1)); sys.exit(1)"
     )
-    monkeypatch.setattr(launch, "_command", lambda _, folder: [sys.executable, "-c", program, str(folder)])
+    monkeypatch.setattr(
+        launch, "_command", lambda _, folder, timeout: [sys.executable, "-c", program, str(folder)]
+    )
     monkeypatch.setenv("RANK", "1")
     with pytest.raises(FailedElsewhere, match="batches are too small") as caught:
         train_on_devices(request(spec, tmp_path, epochs=1), lambda _: None)
@@ -95,8 +131,23 @@ def test_what_a_process_says_is_the_reason(
     }
 
 
-def told(folder: Path, rank: int, time: int, message: str, *, retry: bool) -> None:
-    failure = {"error_type": "e", "message": message, "retry": retry}
+def test_what_was_trained_comes_back_from_the_first_process(tmp_path: Path) -> None:
+    record = EpochRecord(1, 5, 0.5, 0.9, 0.1, 2.0)
+    reduced: Any = {"asked": 64, "used": 16, "batch_norm": True}
+    outcome = trained(
+        tmp_path, [record], batch_size=64, averages=True, at_once=16, reduced=reduced, unsaved=2
+    )
+    assert launch._from_json(json.loads(json.dumps(launch.to_json(outcome)))) == outcome
+
+
+def test_a_hung_process_is_the_reason_though_it_was_killed_for_it(tmp_path: Path) -> None:
+    told(tmp_path, 0, 20, "it hangs", retry=True, error_type=launch.HUNG)
+    (tmp_path / DEATH).write_text(json.dumps({"killed": "device 1 was killed by SIGKILL"}))
+    assert launch._reason(tmp_path) == {"error_type": "process_hung", "message": "it hangs", "retry": True}
+
+
+def told(folder: Path, rank: int, time: int, message: str, *, retry: bool, error_type: str = "e") -> None:
+    failure = {"error_type": error_type, "message": message, "retry": retry}
     (folder / f"failure-{rank}.json").write_text(json.dumps({"time": time, "failure": failure}))
 
 
@@ -123,7 +174,8 @@ def test_more_devices_than_the_worker_has_are_refused_at_once(
 
 
 def ranks() -> set[int]:
-    """The training processes of this machine that are alive."""
+    """The training processes that this process has started and that are alive; not those of other tests."""
+    mine = f"assay-training-{os.getpid()}-".encode()
     found = set()
     for entry in Path("/proc").iterdir():
         try:
@@ -134,6 +186,7 @@ def ranks() -> set[int]:
         if (
             entry.name.isdigit()
             and b"assay.workers.training.distributed.rank" in command
+            and mine in command
             and not dead
             and b"distributed.torchrun" not in command
         ):

@@ -1,0 +1,141 @@
+"""Sum of the gradients over the processes of a training, while the backward pass computes the rest.
+
+The trained weights are cut into buckets once, in reverse order: about the order in which the backward pass
+reaches them (Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020,
+section 3.2). A bucket is sent when all its gradients are there and all buckets before it have been sent. The
+contents and the order of the messages thus depend neither on time nor on the weights that a pass leaves out,
+and are the same in all processes; so are the bits of the sums, from run to run. A weight that a pass leaves
+out holds back its bucket, and those behind it, to the end of the pass.
+
+Of several pieces of a batch only the last one's backward pass sends. A process that ran out of memory sends
+zeros in place of what it has not sent yet, so that the others never wait for it (`Learner.update`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+import torch.distributed
+from torch import Tensor
+
+from assay.workers.training.distributed.processes import Processes
+
+# Approximate bucket size, that of torch's DistributedDataParallel: few messages, the first of them early.
+BUCKET_BYTES = 25 * 2**20
+
+
+class _Sent(NamedTuple):
+    """A bucket on its way: gradients and, behind them, how many processes have each."""
+
+    flat: Tensor
+    work: torch.distributed.Work
+
+
+class GradientSum:
+    """The sum of the gradients of the trained weights over all processes, of one step after the other."""
+
+    def __init__(self, processes: Processes, weights: Sequence[Tensor], *, overlapped: bool) -> None:
+        """Adds a hook to each weight, unless this is the only process.
+
+        Args:
+            processes: this process of the training.
+            weights: what is trained, in the same order in all processes.
+            overlapped: whether to send during the backward pass. Not for a model whose backward pass has sums
+                of its own: all sums of a group must come in the same order in all processes.
+        """
+        self._buckets = list(_buckets(weights[::-1])) if processes.size > 1 else []
+        self._bucket_of = {id(weight): i for i, bucket in enumerate(self._buckets) for weight in bucket}
+        self._missing: list[int] = []
+        self._sent: list[_Sent] = []
+        self._sending = False
+        if self._buckets and overlapped:
+            for weight in weights:
+                weight.register_post_accumulate_grad_hook(self._accumulated)
+
+    @contextmanager
+    def during(self, last: bool) -> Iterator[None]:
+        """Sends what the backward pass in the block completes, if it is the step's `last` one."""
+        self._missing = [len(bucket) for bucket in self._buckets]
+        self._sending = last
+        try:
+            yield
+        finally:
+            self._sending = False
+
+    def finish(self, *, failed: bool = False) -> None:
+        """Send the rest, wait for the others, and replace each gradient by its sum.
+
+        A weight without a gradient in all processes keeps none.
+
+        Args:
+            failed: this process has no gradients: the others get zeros, and its own stay as they are.
+        """
+        while len(self._sent) < len(self._buckets):
+            self._send(failed=failed)
+        sent, self._sent = self._sent, []
+        for bucket, (flat, work) in zip(self._buckets, sent, strict=True):
+            work.wait()
+            if not failed:
+                _put_back(bucket, flat)
+
+    def _accumulated(self, weight: Tensor) -> None:
+        """Hook of a weight whose gradient is complete."""
+        if not self._sending:
+            return
+        self._missing[self._bucket_of[id(weight)]] -= 1
+        while len(self._sent) < len(self._buckets) and self._missing[len(self._sent)] == 0:
+            self._send()
+
+    def _send(self, *, failed: bool = False) -> None:
+        bucket = self._buckets[len(self._sent)]
+        if failed:
+            flat = bucket[0].new_zeros(sum(weight.numel() for weight in bucket) + len(bucket))
+        else:
+            flat = _flattened(bucket)
+        work = torch.distributed.all_reduce(flat, async_op=True)
+        assert work is not None
+        self._sent.append(_Sent(flat, work))
+
+
+def _flattened(bucket: Sequence[Tensor]) -> Tensor:
+    """The gradients, zeros for those that are not there, and for each whether it is there."""
+    there = bucket[0].new_ones(len(bucket))
+    parts = []
+    for number, weight in enumerate(bucket):
+        if weight.grad is None:
+            there[number] = 0
+            parts.append(weight.new_zeros(weight.numel()))
+        else:
+            parts.append(weight.grad.reshape(-1))
+    return torch.cat([*parts, there])
+
+
+@torch.no_grad()
+def _put_back(bucket: Sequence[Tensor], flat: Tensor) -> None:
+    *parts, there = flat.split([*(weight.numel() for weight in bucket), len(bucket)])
+    # Read only where a gradient is missing here: on a GPU this waits for the sum.
+    anywhere = there.tolist() if any(weight.grad is None for weight in bucket) else []
+    for number, (weight, part) in enumerate(zip(bucket, parts, strict=True)):
+        if weight.grad is not None:
+            weight.grad.copy_(part.view_as(weight.grad))
+        elif anywhere[number] > 0:
+            weight.grad = part.view_as(weight).clone()
+
+
+def _buckets(weights: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Weights in order, grouped by dtype and device, cut into buckets."""
+    bucket: list[Tensor] = []
+    size = 0
+    for weight in weights:
+        if bucket and (
+            size >= BUCKET_BYTES or weight.dtype != bucket[0].dtype or weight.device != bucket[0].device
+        ):
+            yield bucket
+            bucket, size = [], 0
+        bucket.append(weight)
+        size += weight.nbytes
+    if bucket:
+        yield bucket
