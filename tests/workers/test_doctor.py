@@ -1,0 +1,273 @@
+"""`assay doctor`: good boxes and bad ones. What only a GPU box has is planted."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from assay.service.store.store import open_store
+from assay.workers import doctor
+from assay.workers.diagnosis import devices, machine, service
+from assay.workers.diagnosis.finding import Finding
+from assay.workers.settings import WorkerSettings
+from tests.support.databases import *  # noqa: F403 (fixtures)
+from tests.support.workers import FAKE
+
+Examine = Callable[..., tuple[int, dict[str, Any]]]
+FAKE_COMMAND = f"{sys.executable} -S {FAKE}"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def examine(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Examine:
+    def examine(*arguments: str, **environment: str) -> tuple[int, dict[str, Any]]:
+        given = {"STATE": str(tmp_path / "state"), "EVALUATOR_COMMAND": FAKE_COMMAND}
+        given["PORT"] = str(free_port())
+        for name, value in (given | environment).items():
+            monkeypatch.setenv(f"ASSAY_{name}", value)
+        code = doctor.main(["--json", *(arguments or ["--no-data"])])
+        return code, json.loads(capsys.readouterr().out)
+
+    return examine
+
+
+def named(report: dict[str, Any], name: str) -> dict[str, Any]:
+    (found,) = [one for one in report["findings"] if one["name"] == name]
+    assert set(found) == {"name", "status", "text", "remedy", "facts"}
+    assert (found["remedy"] is None) == (found["status"] == "ok")
+    return dict(found)
+
+
+def test_a_good_box_is_ok_and_nothing_is_made(examine: Examine, tmp_path: Path) -> None:
+    code, report = examine()
+    assert (code, report["ok"]) == (0, True), report
+    names = [one["name"] for one in report["findings"]]
+    assert names == [
+        "driver", "CUDA", "NCCL", "memory", "deterministic mode", "device self-test cpu",
+        "disk of the state", "disk of temporary files", "clock", "data", "versions", "port", "database",
+        "Redis", "sandbox",
+    ]  # fmt: skip
+    assert {one["status"] for one in report["findings"]} <= {"ok", "warn"}
+    assert named(report, "versions")["facts"]["source_sha256"] == "s"
+    assert not (tmp_path / "state").exists()
+
+
+def test_lines_are_for_people(
+    examine: Examine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = Finding("driver", "fail", "nvidia-smi fails", "restart the box")
+    assert doctor.line_of(found).splitlines() == [
+        "FAIL  driver                    nvidia-smi fails",
+        "                                -> restart the box",
+    ]
+    examine()
+    assert doctor.main(["--no-data"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith("checks: 0 failed, 0 with a warning")
+
+
+def test_a_broken_device_is_named_with_a_remedy(examine: Examine) -> None:
+    code, report = examine(EVALUATOR_COMMAND=f"env FAKE_EVALUATOR=broken=cpu {FAKE_COMMAND}")
+    assert (code, report["ok"]) == (1, False)
+    found = named(report, "device self-test cpu")
+    assert (found["status"], found["text"]) == ("fail", "a matmul of fixed integers gives the checksum 0")
+    assert "taken out of the box" in found["remedy"]
+
+
+def test_an_evaluator_that_dies_is_said_with_its_last_words(examine: Examine) -> None:
+    code, report = examine(EVALUATOR_COMMAND=f"env FAKE_EVALUATOR=dead {FAKE_COMMAND}")
+    assert code == 1
+    assert "exit code 4. no driver" in named(report, "device self-test")["text"]
+    assert named(report, "CUDA")["status"] == "warn"
+
+
+def test_without_torch_the_packages_are_the_remedy(examine: Examine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "find_spec", lambda name: None)
+    code, report = examine(EVALUATOR_COMMAND="")
+    assert code == 1
+    found = named(report, "device self-test")
+    assert (found["text"], "assay-robustness[worker]" in found["remedy"]) == ("torch is not installed", True)
+
+
+def test_wrong_settings_are_findings(examine: Examine) -> None:
+    code, report = examine(LEASE_SECONDS="-1", SANDBOX="maybe")
+    assert code == 1
+    said = [one["text"] for one in report["findings"] if one["name"] == "settings"]
+    assert len(said) == 2
+    assert said[0].startswith("ASSAY_LEASE_SECONDS: ")
+    assert [one["name"] for one in report["findings"]][2:] == ["driver", "versions", "port"]
+
+
+def test_a_folder_that_cannot_be_written_to_fails(examine: Examine, tmp_path: Path) -> None:
+    # /proc takes no files from any user, and tests may run as root.
+    code, report = examine(STATE="/proc/assay")
+    assert code == 1
+    found = named(report, "disk of the state")
+    assert found["status"] == "fail"
+    assert "--state" in found["remedy"]
+    (tmp_path / "file").write_text("")
+    found = named(examine(STATE=str(tmp_path / "file" / "state"))[1], "disk of the state")
+    assert (found["status"], found["text"].endswith(f"{tmp_path}/file is a file")) == ("fail", True)
+
+
+class OurService(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"status":"ok"}')
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_the_port_is_free_or_ours_or_anothers(examine: Examine) -> None:
+    with HTTPServer(("127.0.0.1", 0), OurService) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        found = named(examine(PORT=str(server.server_port))[1], "port")
+        server.shutdown()
+    assert (found["status"], "an Assay service answers" in found["text"]) == ("ok", True)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        code, report = examine(PORT=str(other.getsockname()[1]))
+    assert (code, named(report, "port")["text"].endswith("is used by another program")) == (1, True)
+    assert named(examine(PORT="http")[1], "port")["text"] == "ASSAY_PORT is 'http'"
+
+
+def test_a_port_that_this_user_may_not_have_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setenv("ASSAY_PORT", "80")
+    monkeypatch.setattr(socket.socket, "bind", refused)
+    found = service.port()
+    assert found.status == "fail"
+    assert found.text == "127.0.0.1, port 80 cannot be listened on: Permission denied"
+
+
+def test_the_database_is_looked_at_and_not_changed(examine: Examine, database_url: str) -> None:
+    code, report = examine(DATABASE_URL=database_url)
+    assert code == 0
+    found = named(report, "database")
+    assert found["facts"]["revision"] == found["facts"]["head"]
+    assert "against the database's" in named(report, "clock")["text"]
+    assert abs(named(report, "clock")["facts"]["ahead_seconds"]) < 60
+
+
+def test_a_database_that_does_not_answer_or_is_of_another_version(examine: Examine, tmp_path: Path) -> None:
+    code, report = examine(DATABASE_URL=f"postgresql+psycopg://me@127.0.0.1:{free_port()}/assay")
+    assert (code, named(report, "database")["status"]) == (1, "fail")
+    file = tmp_path / "other.sqlite"
+    store = open_store(f"sqlite:///{file}")
+    for revision, status in (("0013", "warn"), ("9999", "fail")):
+        with store._database.writing() as connection:
+            connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{revision}'")
+        found = named(examine(DATABASE_URL=f"sqlite:///{file}")[1], "database")
+        assert (found["status"], found["facts"]["revision"]) == (status, revision)
+    store.close()
+    assert named(examine(DATABASE_URL="mysql://me@db/assay")[1], "database")["status"] == "fail"
+
+
+def test_a_wrong_clock_is_said(tmp_path: Path) -> None:
+    settings = WorkerSettings(state=tmp_path)
+    assert service.clock(settings, 0.1).status == "ok"
+    assert service.clock(settings, -30.0).status == "warn"
+    found = service.clock(settings, 3600.0)
+    assert (found.status, found.text) == ("fail", "+3600.00 s against the database's")
+    assert service.clock(settings, None).text.endswith(f"against that of the file system of {tmp_path}")
+
+
+def smi(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of device files with one GPU, and an `nvidia-smi` of this script."""
+    (folder / "nvidia0").touch()
+    tool = folder / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "said"),
+    [
+        ("echo '580.65.06, NVIDIA H200'", "ok", "driver 580.65.06: NVIDIA H200"),
+        ("echo '550.1, NVIDIA H200'", "warn", "driver 550.1: NVIDIA H200"),
+        ("echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18", "fail", "mismatch"),
+    ],
+)
+def test_the_driver_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, status: str, said: str
+) -> None:
+    found = machine.driver(smi(tmp_path, script, monkeypatch))
+    assert (found.status, said in found.text) == (status, True)
+
+
+def test_device_files_without_the_drivers_tool_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "nvidia0").touch()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = machine.driver(tmp_path)
+    assert (found.status, "nvidia-smi is not" in found.text) == ("fail", True)
+
+
+def test_a_gpu_box_whose_torch_has_no_cuda_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "device_classes", lambda: ("cuda", "cpu"))
+    settings = WorkerSettings(
+        state=tmp_path, evaluator_command=f"env FAKE_EVALUATOR=broken=cuda {FAKE_COMMAND}", devices=2
+    )
+    found = {one.name: one.status for one in devices.devices(settings)}
+    assert found == {
+        "CUDA": "fail",
+        "NCCL": "fail",
+        "deterministic mode": "ok",
+        "device self-test cuda:0": "fail",
+        "device self-test cpu": "ok",
+    }
+
+
+def test_data_sets_have_their_hashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pictures").mkdir()
+    found = {one.name: one for one in machine.data_sets(WorkerSettings(state=tmp_path, data_root=tmp_path))}
+    assert found["data"].status == "ok"
+    assert "sha256 " in found["data digits"].text
+    assert found["data image_folder in pictures"].status == "warn"
+    missing = WorkerSettings(state=tmp_path, data_root=tmp_path / "nope")
+    assert [one.status for one in machine.data_sets(missing)] == ["fail"]
+
+
+@pytest.mark.parametrize(("mode", "status"), [("off", "warn"), ("auto", "warn"), ("required", "fail")])
+def test_missing_containment_is_a_warning_or_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Any, status: str
+) -> None:
+    monkeypatch.setattr(machine, "missing_parts", lambda: {"files": "no Landlock"})
+    assert machine.sandbox(WorkerSettings(state=tmp_path, sandbox=mode)).status == status
+
+
+def test_little_memory_and_little_room_are_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "MIN_FREE_MEMORY", 2**60)
+    monkeypatch.setattr(machine, "MIN_FREE_DISK", 2**60)
+    settings = WorkerSettings(state=tmp_path)
+    assert machine.memory(settings).status == "warn"
+    assert [one.status for one in machine.disks(settings)] == ["warn", "warn"]
+
+
+def test_a_redis_that_is_away_fails(tmp_path: Path) -> None:
+    settings = WorkerSettings(
+        mode="distributed",
+        state=tmp_path,
+        database_url="postgresql+psycopg://assay@127.0.0.1/assay",
+        redis_url=f"redis://127.0.0.1:{free_port()}/0",
+    )
+    assert service.redis(settings).status == "fail"
