@@ -51,7 +51,7 @@ def state_of(number: int) -> str:
 
 def add_jobs(store: Store, count: int, first: int = 0) -> list[str]:
     """Adds jobs number `first` to `first + count`, and returns their ids."""
-    spec = _spec()
+    spec = spec_of()
     begin = time.time() - SPACING * 200_000
     ids = []
     for start in range(first, first + count, CHUNK):
@@ -70,7 +70,8 @@ def add_jobs(store: Store, count: int, first: int = 0) -> list[str]:
     return ids
 
 
-def _spec() -> UserSpec:
+def spec_of() -> UserSpec:
+    """The spec of all jobs."""
     body = {
         "kind": "evaluate", "name": "an evaluation", "model": {"name": "symvit"}, "data": {"name": "digits"},
         "evaluations": [{"name": "clean"}, {"name": "fgsm"}, {"name": "pgd", "params": {"epsilon": "1/255"}}],
@@ -89,17 +90,25 @@ def _names(number: int) -> list[str]:
 def _job(number: int, job_id: str, at: float, spec: UserSpec) -> dict[str, Any]:
     state, model = state_of(number), _model(number)
     ended = state not in ("queued", "running")
-    return {
-        "id": job_id, "name": spec["name"], "kind": "train" if number % 5 == 0 else "evaluate",
-        "model": model, "priority": 5,
-        "state": state, "attempt": 1, "created_at": at,
+    return job_of(job_id, at, spec) | {
+        "kind": "train" if number % 5 == 0 else "evaluate", "model": model, "state": state,
         "spec": {**spec, "model": {**spec["model"], "name": model}, "tags": _names(number)},
         "started_at": None if state == "queued" else at + 1, "finished_at": at + 600 if ended else None,
-        "deadline": None, "provenance": PROVENANCE if ended else None,
-        "plan": None if state == "queued" else PLAN,
-        "message": "", "error": {"type": "told_to", "message": "as told"} if state == "failed" else None,
-        "progress_done": 900 if ended else 0, "progress_total": 900, "progress_unit": "examples",
-        "cost_done": 1.0, "cost_total": 1.0, "last_event": 7, "progress_event_at": at,
+        "provenance": PROVENANCE if ended else None, "plan": None if state == "queued" else PLAN,
+        "error": {"type": "told_to", "message": "as told"} if state == "failed" else None,
+        "progress_done": 900 if ended else 0,
+    }  # fmt: skip
+
+
+def job_of(job_id: str, at: float, spec: UserSpec) -> dict[str, Any]:
+    """The row of an evaluation, submitted at a time in unix seconds."""
+    return {
+        "id": job_id, "name": spec["name"], "kind": "evaluate", "model": spec["model"]["name"],
+        "priority": 5, "state": "queued", "attempt": 1, "created_at": at, "spec": spec,
+        "started_at": None, "finished_at": None, "deadline": None, "provenance": None, "plan": None,
+        "message": "", "error": None, "progress_done": 0, "progress_total": 900,
+        "progress_unit": "examples", "cost_done": 1.0, "cost_total": 1.0, "last_event": 7,
+        "progress_event_at": at,
     }  # fmt: skip
 
 
