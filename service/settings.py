@@ -48,6 +48,13 @@ class Settings(Connections):
         PASSES_PER_SECOND,
         description="assumed of a model by device class, until a job with it has ended there",
     )
+    max_auto_cpu_seconds: float = Field(
+        3600.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="a job for `auto` that a CPU would take longer for waits for a GPU, where one is online;"
+        " 0: never",
+    )
     max_json_depth: Annotated[int, Field(ge=1, le=200)] = 32
 
     signing_key: Path | None = Field(None, description="PEM file with the key that signs results")

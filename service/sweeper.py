@@ -13,14 +13,17 @@ from collections.abc import Callable
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from assay.service.store.duty import Duty
 from assay.service.store.store import Store
+from assay.service.store.workers import REAPER
 
 log = logging.getLogger(__name__)
 SWEEP_SECONDS = 10.0
+DUTY_SWEEPS = 3
 
 
 class Sweeper(threading.Thread):
-    """Sweeps the database every few seconds; any number of sweepers may run.
+    """Sweeps the database every few seconds; of any number of sweepers, one leads.
 
     Args:
         opener: gives the open store; raises the database's error while it is away.
@@ -32,6 +35,7 @@ class Sweeper(threading.Thread):
         self._opener = opener
         self._seconds = seconds
         self._stopping = threading.Event()
+        self._duty = Duty("sweeper", DUTY_SWEEPS * seconds)
         self.start()
 
     def close(self) -> None:
@@ -50,8 +54,13 @@ class Sweeper(threading.Thread):
                 log.exception("sweeper: unexpected error, going on")
 
     def sweep(self) -> None:
-        """One pass."""
+        """One pass, unless a worker's reaper does it, or another service."""
         store = self._opener()
+        if store.workers.led(REAPER):
+            self._duty.release(store)
+            return
+        if not self._duty.held(store):
+            return
         expired, overdue = store.shards.expire(), store.jobs.time_out()
         if expired or overdue:
             log.warning("%d leases expired, %d jobs timed out", expired, overdue)

@@ -16,8 +16,13 @@ def device_count(asked: int, dev: Path = Path("/dev")) -> int:
     return min(asked, _visible_gpus(dev) or asked)
 
 
+def device_files(dev: Path = Path("/dev")) -> int:
+    """How many NVIDIA devices the machine has files of, visible to this process or not."""
+    return len(list(dev.glob("nvidia[0-9]*")))
+
+
 def _visible_gpus(dev: Path) -> int:
-    there = len(list(dev.glob("nvidia[0-9]*")))
+    there = device_files(dev)
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
         return there

@@ -1,6 +1,6 @@
 """The process that holds the model: reads shard requests from a pipe, writes reports as JSON lines.
 
-A request is a `ShardRequest`, its answers are `EvaluatorReport`s: any number of progress and checkpoint
+A request is an `EvaluatorRequest`, its answers are `EvaluatorReport`s: any number of progress and checkpoint
 reports, then one `FinalReport` (`service/contract/messages.py`).
 
 It needs no database and no network. It ends when the request pipe closes, even in the middle of a
@@ -22,9 +22,15 @@ import time
 import traceback
 from typing import TYPE_CHECKING
 
-from assay.service.contract.messages import EvaluatorReport, FinalReport, RankReport, ShardRequest
-from assay.service.contract.records import GpuMemory
+from assay.service.contract.messages import (
+    EvaluatorReport,
+    EvaluatorRequest,
+    FinalReport,
+    RankReport,
+    SelfTestReport,
+)
 from assay.service.contract.stored_specs import evaluations_in, parts_of
+from assay.service.contract.worker_records import GpuMemory
 from assay.workers.containment.settings import from_environment
 from assay.workers.containment.template import Template
 from assay.workers.devices import device_classes
@@ -111,7 +117,7 @@ def serve(requests: int, reports: int) -> None:
         requests: descriptor of the requests; the process ends when they do.
         reports: descriptor of the reports.
     """
-    waiting: queue.SimpleQueue[ShardRequest] = queue.SimpleQueue()
+    waiting: queue.SimpleQueue[EvaluatorRequest] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(requests, waiting), name="requests", daemon=True).start()
     report = Reporter(reports)
     # Imported here, so that the reader thread already watches the pipe while torch loads.
@@ -125,10 +131,10 @@ def serve(requests: int, reports: int) -> None:
 
 def _import_everything() -> None:
     """What the evaluators of all jobs have in common, so that a fork has it."""
-    from assay.workers.jobs import check, evaluate, plan, provenance, train  # noqa: F401
+    from assay.workers.identity import identity
+    from assay.workers.jobs import check, evaluate, plan, self_test, train  # noqa: F401
 
-    provenance.code()  # asks git, which an evaluator cannot
-    provenance.packages()
+    identity()  # asks git, which an evaluator cannot
 
 
 def _rehearse() -> None:
@@ -141,10 +147,12 @@ def _rehearse() -> None:
         layers(torch.zeros(2, 1, 8, 8)).softmax(1).argmax(1).tolist()
 
 
-def _import_components(request: ShardRequest) -> None:
+def _import_components(request: EvaluatorRequest) -> None:
     """Import the modules of the components that a spec names: Assay's own, never those of packages."""
     from assay.service.catalog.catalog import load
 
+    if request["kind"] == "self_test":
+        return
     catalog, spec = load(), request["spec"]
     try:
         if request["kind"] in LATE_IMPORTS:
@@ -172,8 +180,8 @@ def _import_component(catalog: Catalog, component: Component, params: Params) ->
         _import_component(catalog, catalog.find(kind, reference["name"]), reference["params"])
 
 
-def _serve(request: ShardRequest, session: Session, report: Reporter) -> None:
-    from assay.workers.jobs.failures import describe
+def _serve(request: EvaluatorRequest, session: Session, report: Reporter) -> None:
+    from assay.workers.jobs.failures import CONTEXT_LOST, describe
 
     try:
         report(_answer(request, session, report))
@@ -183,12 +191,13 @@ def _serve(request: ShardRequest, session: Session, report: Reporter) -> None:
             log.warning("the plan is refused: %s: %s", failure["error_type"], failure["message"])
         else:
             log.error("%s", text)
-        session.forget()
+        if failure["error_type"] not in CONTEXT_LOST:  # freeing its memory would raise again
+            session.forget()
         report({"type": "error", **failure, "traceback": text[-8000:]})
 
 
-def _answer(request: ShardRequest, session: Session, report: Reporter) -> FinalReport:
-    from assay.workers.jobs import check, evaluate, plan, train
+def _answer(request: EvaluatorRequest, session: Session, report: Reporter) -> FinalReport | SelfTestReport:
+    from assay.workers.jobs import check, evaluate, plan, self_test, train
 
     match request["kind"]:
         case "plan":
@@ -199,9 +208,11 @@ def _answer(request: ShardRequest, session: Session, report: Reporter) -> FinalR
             return evaluate.run(request, session, report)
         case "check":
             return check.run(request, session, report)
+        case "self_test":
+            return self_test.run(request)
 
 
-def _read(descriptor: int, requests: queue.SimpleQueue[ShardRequest]) -> None:
+def _read(descriptor: int, requests: queue.SimpleQueue[EvaluatorRequest]) -> None:
     try:
         with os.fdopen(descriptor) as lines:
             for line in lines:

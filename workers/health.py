@@ -25,7 +25,7 @@ def main() -> int:
     try:
         # Not the whole store: it takes seconds to import on a machine that is busy with evaluators.
         database = Database(WorkerSettings().database)
-        alive = Workers(database).online("auto", host=lease_owner.host())
+        alive = Workers(database).online("auto", host=lease_owner.host(), cordoned=True)
         database.close()
     except (ValidationError, SettingsError) as error:
         return _unhealthy("\n".join(wrong_settings(error)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
@@ -23,6 +25,7 @@ from pydantic_settings import SettingsError
 from assay.service.contract import logs
 from assay.service.store.connections import wrong_settings
 from assay.workers.containment.kernel import forbid_dumps
+from assay.workers.devices import device_files
 from assay.workers.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
@@ -32,6 +35,8 @@ MAX_PAUSE_SECONDS = 30.0
 SETTLED_SECONDS = 60.0
 STOP_SECONDS = 50.0
 WRONG_SETTINGS = 2
+MIG = "MIG-"
+UUID = re.compile(r"\(UUID: ((?:GPU|MIG)-[^)\s]+)\)")
 
 
 @dataclass
@@ -54,9 +59,9 @@ class Slot:
             "ASSAY_CORES": str(self.cores),
             "ASSAY_MAX_EVALUATOR_BYTES": str(self.memory),
         }
-        environment = {**os.environ, "ASSAY_NODES_PID": str(os.getpid()), **own}
-        if self.gpus:
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus)
+        # A node without a GPU must see none: unpinned it would take the machine's first one.
+        own["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus)
+        environment = {**os.environ, "ASSAY_NODES_PID": str(os.getpid()), "ASSAY_NODE": self.name, **own}
         self.process = subprocess.Popen(command(self.name), env=environment)  # noqa: S603 (our own program)
         self.started = time.monotonic()
         log.info("node %s: process %d, GPU %s", self.name, self.process.pid, ", ".join(self.gpus) or "none")
@@ -81,8 +86,13 @@ def command(name: str) -> list[str]:
 
 
 def slots(gpus: Sequence[str], settings: WorkerSettings) -> list[Slot]:
-    """A slot for every `devices` GPUs, the last one perhaps with fewer; without any, `nodes` on the CPU."""
-    groups = [tuple(gpus[at : at + settings.devices]) for at in range(0, len(gpus), settings.devices)]
+    """A slot for every `devices` GPUs, the last one perhaps with fewer; without any, `nodes` on the CPU.
+
+    A MIG slice has a slot of its own: CUDA shows a process one slice at most.
+    """
+    whole = [gpu for gpu in gpus if not gpu.startswith(MIG)]
+    groups = [tuple(whole[at : at + settings.devices]) for at in range(0, len(whole), settings.devices)]
+    groups += [(gpu,) for gpu in gpus if gpu.startswith(MIG)]
     count = len(groups) or settings.nodes
     cores, memory = settings.cores_each(count), settings.memory_each(count)
     if groups:
@@ -90,25 +100,49 @@ def slots(gpus: Sequence[str], settings: WorkerSettings) -> list[Slot]:
     return [Slot(f"cpu{n}", (), settings.devices, cores, memory) for n in range(settings.nodes)]
 
 
-def visible_gpus() -> list[str]:
-    """Values for CUDA_VISIBLE_DEVICES: its own list when set, else that of nvidia-smi."""
+def visible_gpus(dev: Path = Path("/dev")) -> list[str]:
+    """Values for CUDA_VISIBLE_DEVICES: its own list when set, else GPUs and MIG slices of nvidia-smi."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
         return [name.strip() for name in chosen.split(",") if name.strip() not in {"", "-1"}]
     try:
         listed = subprocess.run(
-            ["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"],  # noqa: S607 (wherever it is)
+            ["nvidia-smi", "-L"],  # noqa: S607 (wherever it is)
             capture_output=True,
             text=True,
             timeout=60,
             check=True,
         ).stdout
-    except FileNotFoundError:
-        return []  # no driver: a machine for the CPU
+    except FileNotFoundError as error:
+        if device_files(dev):
+            _warn(error)
+        return []  # else no driver: a machine for the CPU
     except (OSError, subprocess.SubprocessError) as error:
-        log.warning("nvidia-smi fails, so this box works on the CPU: %s", error)
+        _warn(error)
         return []
-    return [line.strip() for line in listed.splitlines() if line.strip()]
+    found = _uuids(listed)
+    if not found and device_files(dev):
+        _warn(ValueError("it lists no GPU"))
+    return found
+
+
+def _uuids(listed: str) -> list[str]:
+    """The GPUs of `nvidia-smi -L`; of one that is cut into MIG slices, the slices."""
+    groups: list[list[str]] = []
+    for name in UUID.findall(listed):
+        if not name.startswith(MIG) or not groups:
+            groups.append([])
+        groups[-1].append(name)
+    return [name for group in groups for name in (group[1:] or group)]
+
+
+def _warn(error: Exception) -> None:
+    log.warning(
+        "nvidia-smi fails, so this box works on the CPU alone: %s. If it has GPUs: let `nvidia-smi -L` work"
+        " (driver, container toolkit, NVIDIA_DRIVER_CAPABILITIES with `utility`), or name them in"
+        " CUDA_VISIBLE_DEVICES; `assay doctor` says more",
+        error,
+    )
 
 
 def main() -> int:

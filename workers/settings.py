@@ -59,6 +59,9 @@ class WorkerSettings(Connections):
         default=0.0, ge=0, description="how often an idle worker looks; 0 means 0.5, distributed 10"
     )
     sweep_seconds: float = Field(default=2.0, gt=0, description="between two looks of the reaper")
+    node: Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9._-]*$")] = Field(
+        default="", description="name of a worker on its machine; empty: its number"
+    )
     nodes: int = Field(default=1, ge=1, le=256, description="nodes of a box without a GPU")
     control_seconds: float = Field(
         default=1.0, gt=0, description="how often a running shard asks whether to stop"
@@ -66,6 +69,11 @@ class WorkerSettings(Connections):
     shard_seconds: float = Field(default=240.0, gt=0, description="nominal length of a shard")
     database_away_seconds: float = Field(default=2.0, gt=0, description="between attempts to reach it")
     checkpoint_seconds: float = Field(default=60.0, gt=0)
+    stall_seconds: float = Field(
+        default=300.0,
+        gt=0,
+        description="a shard without progress for so long, and ten times what its plan expects, is ended",
+    )
     cancel_grace_seconds: float = Field(default=8.0, ge=0, description="between SIGTERM and SIGKILL")
     idle_seconds: float = Field(
         default=300.0, ge=0, description="an idle evaluator is stopped after this time"

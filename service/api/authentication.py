@@ -37,6 +37,7 @@ SESSION_PATH = "/api/v1/session"
 KEYS_PATH = "/api/v1/keys"
 AUDIT_PATH = "/api/v1/audit"
 TENANTS_PATH = "/api/v1/tenants"
+WORKERS_PATH = "/api/v1/workers"
 CHECKPOINTS_PATH = "/api/v1/checkpoints"
 METRICS_PATH = "/metrics"
 SIGNING_KEYS_PATH = "/.well-known/assay-keys"
@@ -195,7 +196,7 @@ def check_csrf(headers: Headers, session: BrowserSessionRow) -> None:
 
 def needed(method: str, path: str) -> Scope:
     """The scope that a call needs."""
-    administrative = (KEYS_PATH, TENANTS_PATH, AUDIT_PATH)
+    administrative = (KEYS_PATH, TENANTS_PATH, AUDIT_PATH, WORKERS_PATH)
     if any(path == one or path.startswith(f"{one}/") for one in administrative):
         return "admin"
     return "read" if method in SAFE_METHODS or path == SESSION_PATH else "submit"

@@ -32,7 +32,10 @@ class Readiness(Answer):
     service offers; `containment_missing` says which parts of the containment of evaluators are missing, on
     how many workers (docs/containment.md), and `workers_refusing` how many take no work for that reason;
     `other_data` says which data sets of workers are not those of a job's plan, with both hashes, and on how
-    many workers; `artifacts` says whether the service can write to the folder of the jobs' files.
+    many workers; `workers_cordoned` counts those that administrators have taken out of service,
+    `workers_unfit` those that take no work since they failed their self-test, or their program was exchanged,
+    and `unfit` says why, by device class or `program`, and on how many workers; `artifacts` says whether the
+    service can write to the folder of the jobs' files.
     """
 
     status: Literal["ready"] = "ready"
@@ -44,6 +47,9 @@ class Readiness(Answer):
     containment_missing: dict[str, int] = Field({}, description="part of the containment -> workers")
     workers_refusing: int = 0
     other_data: dict[str, int] = Field({}, description="data set and both hashes -> workers")
+    workers_cordoned: int = 0
+    workers_unfit: int = 0
+    unfit: dict[str, int] = Field({}, description="device class and fault -> workers")
 
 
 @router.get(
@@ -65,6 +71,7 @@ def readyz(store: SystemStoreDep, settings: SettingsDep, catalog: CatalogDep) ->
     if settings.redis:
         redis = "ok" if redis_answers(settings.redis) else "away"
     contained = store.workers.containments()
+    cordoned, unfit = store.workers.out_of_service()
     missing = Counter(part for one in contained for part in one["missing"])
     return Readiness(
         redis=redis,
@@ -73,6 +80,9 @@ def readyz(store: SystemStoreDep, settings: SettingsDep, catalog: CatalogDep) ->
         containment_missing=dict(sorted(missing.items())),
         workers_refusing=sum(one["mode"] == "required" and bool(one["missing"]) for one in contained),
         other_data=dict(Counter(store.workers.other_data())),
+        workers_cordoned=cordoned,
+        workers_unfit=unfit,
+        unfit=dict(Counter(store.workers.unfit())),
         workers_with_another_catalog=sum(other != catalog.digest for other in store.workers.catalogs()),
     )
 

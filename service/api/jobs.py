@@ -1,4 +1,4 @@
-"""Routes of jobs: submit, list, get, cancel, retry, delete."""
+"""Routes of jobs: submit, list, get, cancel, retry, replan, delete."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ from assay.service.settings import Settings
 from assay.service.store.connections import DeviceClass
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
-from assay.service.submission.limits import DEVICE_CLASSES, Speed, bounded_estimate
+from assay.service.submission.estimate import least_work
+from assay.service.submission.limits import BACKWARD_COST, DEVICE_CLASSES, Speed, bounded_estimate
 from assay.service.submission.validate import ValidSpec, validate
 
 logger = logging.getLogger(__name__)
@@ -110,7 +111,8 @@ def submit(
 ) -> Response:
     """Validates the spec and queues it. Wrong fields are named in the answer, the first hundred of them.
 
-    A job whose estimated work is over the service's limits is refused; `dry_run` shows both.
+    A job whose estimated work is over the service's limits is refused; `dry_run` shows both. The device
+    `auto` becomes `cuda` where a GPU is online and a CPU would take longer than ASSAY_MAX_AUTO_CPU_SECONDS.
     """
     digest = canonical_sha256(body)
     # Before validation: a replay returns the original job, even if its data or weights have changed since.
@@ -127,6 +129,7 @@ def submit(
         max_evaluations=settings.max_evaluations,
         has_package=has_package,
     )
+    settle_device(store, catalog, settings, valid)
     work = estimated_work(store, catalog, settings, valid)
     if dry_run:
         warnings = [*valid.warnings, *device_warnings(store, valid.spec["execution"])]
@@ -208,6 +211,26 @@ def retry_job(job: JobDep, store: StoreDep, dispatcher: DispatcherDep) -> Job:
     return job_view(store, row)
 
 
+@router.post(
+    "/{job_id}/replan",
+    operation_id="replan_job",
+    summary="Plan a job again",
+    status_code=202,
+    responses=documented(NotFound, InvalidState, TooManyRequests),
+    dependencies=[only()],
+)
+def replan_job(job: JobDep, store: StoreDep, dispatcher: DispatcherDep) -> Job:
+    """Plans an evaluation again with the code of the workers that there are now, and measures it anew.
+
+    For a job whose plan was made by workers that are gone, after an upgrade: its shards wait for them. It may
+    be running, as long as no worker has a shard of it. What was measured is deleted, and the provenance of
+    the results has what was planned before.
+    """
+    row = store.jobs.retry(job.id, replan=True)
+    ring(dispatcher, row)
+    return job_view(store, row)
+
+
 @router.delete(
     "/{job_id}",
     operation_id="delete_job",
@@ -229,6 +252,19 @@ def _submitted(store: TenantStore, row: JobRow, *, created: bool) -> Response:
         status_code=201 if created else 200,
         headers={"Location": view.links.self},
     )
+
+
+def settle_device(store: TenantStore, catalog: Catalog, settings: Settings, valid: ValidSpec) -> None:
+    """Changes `auto` in a valid spec to `cuda`, where a GPU is online and a CPU would take too long."""
+    execution, most = valid.spec["execution"], settings.max_auto_cpu_seconds
+    if execution["device"] != "auto" or not most:
+        return
+    if not store.workers.online_lately("cuda", execution.get("devices", 1)):
+        return
+    speed = _speed(store, settings, valid.spec["model"], "cpu")
+    work = least_work(catalog, valid.spec)
+    if (work.forward + BACKWARD_COST * work.backward) * speed.seconds_per_pass > most:
+        execution["device"] = "cuda"
 
 
 def estimated_work(

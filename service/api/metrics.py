@@ -42,6 +42,7 @@ from assay.service.store.workers import SHARD_BOUNDS
 from assay.service.telemetry import BOUNDS, Requests
 
 FRESH_SECONDS = 2.0
+MAX_SHARE = 0.05
 SCRAPE_TIMEOUT_SECONDS = 3.0
 DEVICES = ("auto", "cpu", "cuda")
 # Counters of the workers, with their descriptions; `service/store/workers.py` has the sums.
@@ -96,19 +97,30 @@ class Watch:
         self._executor = ThreadPoolExecutor(1, "metrics")
         self._pending: Future[Overview] | None = None
         self._asked_at = float("-inf")
+        self._took = 0.0
 
     def look(self) -> Overview | None:
-        """The overview, at most two seconds old; None when the database does not answer."""
+        """The overview, a few seconds old at most; None when the database does not answer.
+
+        A large queue takes a while to read, and is then kept longer: it has `MAX_SHARE` of one core at most.
+        """
         with self._lock:
-            old = time.monotonic() - self._asked_at > FRESH_SECONDS
+            old = time.monotonic() - self._asked_at > max(FRESH_SECONDS, self._took / MAX_SHARE)
             if self._pending is None or (self._pending.done() and old):
-                self._pending = self._executor.submit(lambda: self._opener().overview())
+                self._pending = self._executor.submit(self._read)
                 self._asked_at = time.monotonic()
             pending = self._pending
         try:
             return pending.result(self._patience)
         except (SQLAlchemyError, TooSlow):
             return None
+
+    def _read(self) -> Overview:
+        begin = time.monotonic()
+        try:
+            return self._opener().overview()
+        finally:
+            self._took = time.monotonic() - begin
 
     def close(self) -> None:
         """Lets the thread end."""
@@ -215,6 +227,10 @@ def _queue(overview: Overview) -> Iterator[Metric]:
     yield shards
     text = "How long the first queued job has waited."
     yield Gauge("assay_queue_oldest_seconds", text, overview.oldest_queued_seconds)
+    text = "How long the shard has waited that has waited longest; of running jobs too."
+    yield Gauge("assay_shard_queue_oldest_seconds", text, overview.longest_queued_seconds)
+    text = "How long the running shard has had no progress that has had none for longest."
+    yield Gauge("assay_shard_slowest_seconds", text, overview.slowest_seconds)
 
 
 def _tenants(overview: Overview) -> Iterator[Metric]:
@@ -234,9 +250,12 @@ def _workers(workers: Iterable[WorkerRow]) -> Iterator[Metric]:
         "assay_workers_online", "Workers that could take a shard for a device class.", labels=["device"]
     )
     for device in DEVICES:
-        serving = [one for one in workers if device == "auto" or device in one.device_classes]
+        able = [one for one in workers if one.in_service]
+        serving = [one for one in able if device == "auto" or device in one.device_classes]
         online.add_metric([device], len(serving))
     yield online
+    yield _out_of_service(workers)
+    yield _unfit(workers)
     labels = ["host", "worker", "gpu"]
     memory = {
         "used": Gauge("assay_gpu_memory_used_bytes", "Used by whatever process.", labels=labels),
@@ -252,6 +271,25 @@ def _workers(workers: Iterable[WorkerRow]) -> Iterator[Metric]:
                     place = [one.host, one.worker, str(gpu.get("name", ""))[:100]]
                     family.add_metric(place, gpu[key])
     yield from memory.values()
+
+
+def _out_of_service(workers: Iterable[WorkerRow]) -> Metric:
+    text = "Workers that take no work: cordoned by an administrator, or for their own faults."
+    family = Gauge("assay_workers_out_of_service", text, labels=["by"])
+    out = [one for one in workers if not one.in_service]
+    cordoned = sum(one.cordoned for one in out)
+    family.add_metric(["administrator"], cordoned)
+    family.add_metric(["worker"], len(out) - cordoned)
+    return family
+
+
+def _unfit(workers: Iterable[WorkerRow]) -> Metric:
+    text = "Device classes that a worker does not serve since they failed its self-test."
+    family = Gauge("assay_worker_unfit", text, labels=["host", "worker", "device"])
+    for one in workers:
+        for device in one.gauges.get("unfit", {}):
+            family.add_metric([one.host, one.worker, device], 1)
+    return family
 
 
 def _counted(overview: Overview) -> Iterator[Metric]:

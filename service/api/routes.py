@@ -23,6 +23,7 @@ from assay.service.api import (
     signatures,
     studies,
     tenants,
+    workers,
 )
 
 ABOUT_JOBS = (
@@ -39,5 +40,6 @@ ABOUT_JOBS = (
     catalog,
 )
 ROUTERS: list[APIRouter] = [
-    module.router for module in (*ABOUT_JOBS, quota, keys, tenants, browser_sessions, audit, health, metrics)
+    module.router
+    for module in (*ABOUT_JOBS, quota, keys, tenants, workers, browser_sessions, audit, health, metrics)
 ]

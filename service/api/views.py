@@ -20,7 +20,7 @@ from assay.service.contract.results import (
     Results,
     Warning,
 )
-from assay.service.contract.states import JobState
+from assay.service.contract.states import TERMINAL, JobState
 from assay.service.contract.stored_specs import evaluations_in
 from assay.service.contract.threat import ThreatOf
 from assay.service.contract.warning_codes import WarningCode
@@ -40,7 +40,7 @@ AT_WORK = frozenset({JobState.STARTING, JobState.RUNNING, JobState.CANCELING})
 UNHEARD = frozenset({JobState.QUEUED, JobState.STARTING, JobState.RUNNING})
 # Notes that every attack of a job has alike: shown once for the job.
 ONCE: frozenset[WarningCode] = frozenset({"top5_upper_bound"})
-NOBODY_LISTENS = "no worker is listening for this job"
+NO_WORKER = "no worker is listening for this job"
 
 
 def iso(seconds: float) -> str:
@@ -61,7 +61,7 @@ class JobViews:
         self._store = store
         self._rows = rows
         self._positions = store.jobs.queue_positions(rows)
-        self._online: dict[tuple[str, int], int] = {}
+        self._online: dict[tuple[str, int, str], int] = {}
 
     def all(self) -> list[Job]:
         """The jobs as users see them, in the given order."""
@@ -69,7 +69,8 @@ class JobViews:
 
     def _view(self, row: JobRow) -> Job:
         assert row.kind != "check", "checks are not shown"
-        online = self._workers_online(device_of(row), devices_of(row))
+        identity = "" if row.state in TERMINAL else identity_of(row)
+        online = self._workers_online(device_of(row), devices_of(row), identity)
         unheard = online == 0 and row.state in UNHEARD
         return Job(
             id=row.id,
@@ -90,7 +91,7 @@ class JobViews:
             ),
             queue_position=self._positions.get(row.id),
             workers_online=online,
-            message=_nobody_listens(row) if unheard else row.message or self._delayed(row),
+            message=self._no_worker_online(row) if unheard else row.message or self._delayed(row),
             error=job_error(row),
             spec=dict(row.spec),
             study=row.study_id,
@@ -102,11 +103,21 @@ class JobViews:
         reasons = self._store.quota.delays(row.tenant) if row.state is JobState.QUEUED else []
         return f"waits: the tenant has reached its limit of {' and '.join(reasons)}" if reasons else ""
 
-    def _workers_online(self, device: str, devices: int) -> int:
-        key = (device, devices)
+    def _workers_online(self, device: str, devices: int, identity: str = "") -> int:
+        key = (device, devices, identity)
         if key not in self._online:
-            self._online[key] = self._store.workers.online_lately(device, devices)
+            self._online[key] = self._store.workers.online_lately(*key)
         return self._online[key]
+
+    def _no_worker_online(self, row: JobRow) -> str:
+        wanted, identity = devices_of(row), identity_of(row)
+        others = self._workers_online(device_of(row), wanted) if identity else 0
+        if others:
+            return (
+                f"waits for workers of identity {identity}, which planned it; the {others} online have other"
+                " code, packages or another catalog: start such workers, or plan it again (assay replan)"
+            )
+        return NO_WORKER if wanted == 1 else f"{NO_WORKER}: it asks for one with {wanted} devices"
 
 
 def job_view(store: TenantStore, row: JobRow) -> Job:
@@ -127,14 +138,15 @@ def device_of(row: JobRow) -> str:
     return row.spec["execution"]["device"] if row.plan is None else row.plan["device"]
 
 
+def identity_of(row: JobRow) -> str:
+    """The identity that its workers must have; empty for any, before it is planned."""
+    planned = None if row.plan is None else row.plan.get("identity")
+    return "" if planned is None else planned["digest"]
+
+
 def devices_of(row: JobRow) -> int:
     """Number of devices that a worker needs for the job; older specs have no such field."""
     return row.spec["execution"].get("devices", 1)
-
-
-def _nobody_listens(row: JobRow) -> str:
-    wanted = devices_of(row)
-    return NOBODY_LISTENS if wanted == 1 else f"{NOBODY_LISTENS}: it asks for one with {wanted} devices"
 
 
 def job_error(row: JobRow | CheckpointRow) -> JobError | None:

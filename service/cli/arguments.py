@@ -22,7 +22,7 @@ Subcommands = argparse._SubParsersAction
 
 
 def add_local(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
-    """Adds `serve`, `data` and `demo`."""
+    """Adds `serve`, `doctor`, `data` and `demo`."""
     parser = add(
         subcommands,
         "serve",
@@ -30,13 +30,20 @@ def add_local(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         "start the embedded service on this machine",
         "assay serve --state assay-state --workers 2",
     )
-    parser.add_argument(
-        "--host", help="address to listen on; not on loopback it asks for keys (default: 127.0.0.1)"
-    )
-    parser.add_argument("--port", type=int, help="port to listen on (default: 8000)")
-    parser.add_argument("--state", type=Path, help="folder for everything it writes (default: assay-state)")
     parser.add_argument("--workers", type=int, help="how many jobs run side by side (default: 1)")
-    parser.add_argument("--data-root", type=Path, help="folder with the data sets (default: ASSAY_DATA_ROOT)")
+
+    doctor = add(
+        subcommands,
+        "doctor",
+        commands.doctor,
+        "look at this box: driver, devices, disk, clock, data, ports; each line ok or with its remedy",
+        "assay doctor",
+        "assay doctor --json --no-data",
+    )
+    for one in (parser, doctor):
+        _place_arguments(one)
+    doctor.add_argument("--no-data", action="store_true", help="do not read the data sets for their hashes")
+    json_argument(doctor)
 
     data = add(
         subcommands,
@@ -66,6 +73,16 @@ def add_local(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("--output", type=Path, help="folder for its files (default: demo-output)")
     parser.add_argument("--epochs", type=int, help="epochs of each training (default: 40)")
+
+
+def _place_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds where a service of this machine listens and has its folders."""
+    parser.add_argument(
+        "--host", help="address to listen on; not on loopback it asks for keys (default: 127.0.0.1)"
+    )
+    parser.add_argument("--port", type=int, help="port to listen on (default: 8000)")
+    parser.add_argument("--state", type=Path, help="folder for everything it writes (default: assay-state)")
+    parser.add_argument("--data-root", type=Path, help="folder with the data sets (default: ASSAY_DATA_ROOT)")
 
 
 def add_keys(subcommands: Subcommands[argparse.ArgumentParser]) -> None:

@@ -59,6 +59,15 @@ def data_check(options: Options) -> int:
     return run_module("assay.workers.data.formats.check", flags, root)
 
 
+def doctor(options: Options) -> int:
+    """Replaces this process by the look at this box."""
+    names = ("host", "port", "state", "data_root")
+    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    environment = {f"{PREFIX}{name.upper()}": str(value) for name, value in given.items()}
+    flags = [flag for flag, said in (("--json", options.json), ("--no-data", options.no_data)) if said]
+    return run_module("assay.workers.doctor", flags, environment)
+
+
 def demo(options: Options) -> int:
     """Replaces this process by the demo."""
     given = {"--output": options.output, "--epochs": options.epochs}
@@ -149,6 +158,14 @@ def retry(options: Options) -> int:
     """Queues an ended job again."""
     with connected(options) as client:
         job = client.retry(options.job)
+    _say(f"{job.state.value}, attempt {job.attempt}")
+    return OK
+
+
+def replan(options: Options) -> int:
+    """Plans an evaluation again."""
+    with connected(options) as client:
+        job = client.replan(options.job)
     _say(f"{job.state.value}, attempt {job.attempt}")
     return OK
 

@@ -183,10 +183,11 @@ def add_signatures(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
 
 
 def add_changing(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
-    """Adds `cancel`, `retry` and `delete`."""
+    """Adds `cancel`, `retry`, `replan` and `delete`."""
     for name, run, summary in (
         ("cancel", commands.cancel, "cancel a job"),
         ("retry", commands.retry, "queue a failed, canceled or timed-out job again"),
+        ("replan", commands.replan, "plan an evaluation again, and measure it anew"),
         ("delete", commands.delete, "delete a job that has ended, with its results and files"),
     ):
         parser = add_remote(subcommands, name, run, summary, f"assay {name} {JOB}")

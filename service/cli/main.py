@@ -11,7 +11,16 @@ import os
 import sys
 from collections.abc import Sequence
 
-from assay.service.cli import arguments, commands, job_arguments, output, plots, reports, study_arguments
+from assay.service.cli import (
+    arguments,
+    commands,
+    job_arguments,
+    output,
+    plots,
+    reports,
+    study_arguments,
+    workers,
+)
 from assay.service.cli.arguments import Command
 from assay.service.client import KEY_VARIABLE
 from assay.service.contract.errors import AssayError, Unauthorized
@@ -76,6 +85,7 @@ def build_parser() -> argparse.ArgumentParser:
     arguments.add_keys(subcommands)
     arguments.add_audit(subcommands)
     arguments.add_tenants(subcommands)
+    workers.add_workers(subcommands)
     arguments.add_checkpoints(subcommands)
     arguments.add_import_pickle(subcommands)
     job_arguments.add_submission(subcommands)

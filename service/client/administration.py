@@ -1,4 +1,4 @@
-"""The Python client's calls for keys with the scope `admin`: API keys and the audit."""
+"""The Python client's calls for keys with the scope `admin`: API keys, workers and the audit."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from assay.service.client.transport import API, BadAnswer, Connection, error_of,
 from assay.service.contract.audit import AuditEntry
 from assay.service.contract.keys import Key, NewKey
 from assay.service.contract.results import Page
+from assay.service.contract.workers import WorkerStatus
 
 JSON_LINES = "application/x-ndjson"
 
 
 class AdministrationCalls(Connection):
-    """Makes, lists and revokes keys, and reads the audit."""
+    """Makes, lists and revokes keys, takes workers out of service, and reads the audit."""
 
     def api_keys(self) -> list[Key]:
         """All keys, the revoked and expired ones too, oldest first."""
@@ -52,6 +53,29 @@ class AdministrationCalls(Connection):
             NotFound: there is no such key.
         """
         self._call("DELETE", f"{API}/keys/{part(key_id)}")
+
+    def workers(self) -> list[WorkerStatus]:
+        """All workers that gave a sign of life within a day or are cordoned, by name."""
+        return parsed(Page[WorkerStatus], self._json("GET", f"{API}/workers")).items
+
+    def cordon_worker(self, name: str) -> WorkerStatus:
+        """Lets a worker finish its shard and take no other, also after a restart.
+
+        Raises:
+            NotFound: no worker has this name or id; the error names the nearest.
+        """
+        return self._worker(name, "cordon")
+
+    def drain_worker(self, name: str) -> WorkerStatus:
+        """As `cordon_worker`; its running shard goes back to the queue too, uncounted."""
+        return self._worker(name, "drain")
+
+    def uncordon_worker(self, name: str) -> WorkerStatus:
+        """Puts a worker back into service."""
+        return self._worker(name, "uncordon")
+
+    def _worker(self, name: str, action: str) -> WorkerStatus:
+        return parsed(WorkerStatus, self._json("POST", f"{API}/workers/{part(name)}/{action}"))
 
     def audit(
         self,

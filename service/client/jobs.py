@@ -158,6 +158,10 @@ class AssayClient(
         """Queues a failed, canceled or timed-out job again."""
         return self._job("POST", f"/jobs/{part(job_id)}/retry")
 
+    def replan(self, job_id: str) -> JobView:
+        """Plans an evaluation again, with the code of the present workers, and measures it anew."""
+        return self._job("POST", f"/jobs/{part(job_id)}/replan")
+
     def delete(self, job_id: str) -> None:
         """Deletes a job that has ended."""
         self._call("DELETE", f"{API}/jobs/{part(job_id)}")

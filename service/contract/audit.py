@@ -18,12 +18,13 @@ from assay.service.contract.results import Answer
 
 # `access` is a call that the key may not make, `key.use` a call with a key that does not work.
 Action = Literal[
-    "job.submit", "job.cancel", "job.retry", "job.delete",
+    "job.submit", "job.cancel", "job.retry", "job.replan", "job.delete",
     "study.submit", "study.extend", "study.cancel", "study.retry", "study.delete",
     "checkpoint.upload", "checkpoint.delete",
     "key.create", "key.revoke", "key.use", "access",
     "session.open", "session.close",
     "tenant.change",
+    "worker.cordon", "worker.uncordon", "worker.drain",
     "audit.expire",
 ]  # fmt: skip
 ACTIONS: tuple[Action, ...] = get_args(Action)

@@ -1,6 +1,6 @@
 """The messages between supervisor and evaluator, as types: JSON lines on the evaluator's two pipes.
 
-    supervisor  ShardRequest ->     evaluator       one at a time
+    supervisor  EvaluatorRequest -> evaluator       one at a time
     evaluator   EvaluatorReport ->  supervisor      progress and checkpoints, then one FinalReport
     rank        RankReport ->       evaluator       the same for training on several devices
 
@@ -14,13 +14,14 @@ from typing import Literal, NotRequired, TypedDict
 
 from assay.service.contract.records import (
     Columns,
-    GpuMemory,
     OutcomeExtra,
     Plan,
     PlanWithShards,
+    ReducedBatch,
     VerdictRecord,
 )
 from assay.service.contract.stored_specs import CheckJobSpec, EvaluateJobSpec, TrainJobSpec
+from assay.service.contract.worker_records import GpuMemory, SelfTestRecord
 
 # --- Requests: from `supervision/shard_run.py` to `jobs/*.run`. ---
 
@@ -96,6 +97,19 @@ class CheckRequest(RequestBase):
 ShardRequest = PlanRequest | TrainRequest | EvaluateRequest | CheckRequest
 
 
+class SelfTestRequest(TypedDict):
+    """Test the devices of these classes, for no job: `folder` is empty, the test's own is temporary."""
+
+    kind: Literal["self_test"]
+    folder: str
+    weights: None
+    device_classes: list[str]
+    ticket: NotRequired[int]
+
+
+EvaluatorRequest = ShardRequest | SelfTestRequest
+
+
 # --- Reports on the way. ---
 
 
@@ -166,8 +180,14 @@ class ErrorReport(Failure):
     traceback: NotRequired[str]
 
 
+class SelfTestReport(SelfTestRecord):
+    """Answers a self-test."""
+
+    type: Literal["self_tested"]
+
+
 FinalReport = PlanReport | OutcomeReport | CheckedReport | ErrorReport
-EvaluatorReport = ProgressReport | CheckpointReport | FinalReport
+EvaluatorReport = ProgressReport | CheckpointReport | FinalReport | SelfTestReport
 
 
 # --- A training on several devices: from `training/distributed/rank.py` to `launch.py`. ---
@@ -186,6 +206,8 @@ class TrainedRecord(TypedDict):
     average_path: str | None
     at_once: int
     selected_step: int | None
+    reduced: ReducedBatch | None
+    unsaved: int
 
 
 class TrainedReport(TypedDict):

@@ -8,11 +8,12 @@ written. Times are in seconds.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from assay.service.contract.results import RowProtocol
 from assay.service.contract.stored_specs import ComponentReference, Spec
 from assay.service.contract.weights_options import ChannelStatistics
+from assay.service.contract.worker_records import WorkerIdentity
 
 # The rows of a shard by column name: lists of one length, a value for each example.
 Columns = dict[str, list[Any]]
@@ -54,7 +55,8 @@ class PlannedEvaluation(TypedDict):
     that are balanced by them. `seen`, `renamed` and `selected_on_test` are as in `Doubts`. `step_batch` is
     the batch size of a training's steps, where it is not that of the `published_batch`; `peak` is its highest
     learning rate, where it was scaled to that batch from the `published_peak`. `cut` counts examples that are
-    longer than the model reads, `cut_in_training` those of the `training` examples.
+    longer than the model reads, `cut_in_training` those of the `training` examples. `reduced_in_training` are
+    the examples of its passes where memory was short, `unsaved_checkpoints` counts those that found no room.
     """
 
     n: int
@@ -75,6 +77,8 @@ class PlannedEvaluation(TypedDict):
     cut: NotRequired[int]
     cut_in_training: NotRequired[int]
     training: NotRequired[int]
+    reduced_in_training: NotRequired[ReducedBatch]
+    unsaved_checkpoints: NotRequired[int]
 
 
 class Plan(TypedDict):
@@ -86,9 +90,10 @@ class Plan(TypedDict):
     earlier versions lack both. `data_sha256` is keyed by `results.data_label`, `sources` by what names them.
     The plan of a training lacks `image_size`, `forward_flops` and `assumed_normalization`. `example_bytes`,
     of evaluations, is what the model keeps of one example for its backward pass; `parameters` are its
-    weights.
+    weights. `identity` is the worker's that made the plan; plans of earlier versions lack it.
     """
 
+    identity: NotRequired[WorkerIdentity]
     device: str
     batch_size: int
     untrained: bool
@@ -103,6 +108,14 @@ class Plan(TypedDict):
     deadline_seconds: NotRequired[float]
     assumed_normalization: NotRequired[AssumedNormalization | None]
     sources: NotRequired[dict[str, ForeignModel]]
+
+
+class Replan(TypedDict):
+    """A job was planned again `at` a time (ISO 8601 in UTC), for its `attempt`; `planned_by` as before."""
+
+    at: str
+    attempt: int
+    planned_by: WorkerIdentity | None
 
 
 class ShardRange(TypedDict):
@@ -130,10 +143,14 @@ class PlanWithShards(Plan):
 
 
 class ReducedBatch(TypedDict):
-    """Examples in a batch: as `asked`, and as `used` because memory was short."""
+    """Examples in a batch: as `asked`, and as `used` because memory was short.
+
+    In a training: in a pass; `batch_norm` says whether the model takes the statistics of one.
+    """
 
     asked: int
     used: int
+    batch_norm: NotRequired[bool]
 
 
 class InactivePursuit(TypedDict):
@@ -290,13 +307,17 @@ class RunDevice(DeviceProvenance):
 
 
 class RunTimes(TypedDict):
-    """When a job was made and started (ISO 8601 in UTC), and the seconds that its `shards` took together."""
+    """When a job was made and started (ISO 8601 in UTC), and the seconds that its `shards` took together.
+
+    `replans` says what had been planned before, where that was given up.
+    """
 
     created_at: str | None
     started_at: str | None
     measured_seconds: float
     shards: int
     attempt: int
+    replans: NotRequired[list[Replan]]
 
 
 class JobProvenance(TypedDict):
@@ -354,34 +375,3 @@ class ErrorRecord(TypedDict):
 
     type: str
     message: str
-
-
-# --- Workers: a supervisor's own measurements, sent with its heartbeat; for monitoring. ---
-
-
-class GpuMemory(TypedDict):
-    """Bytes of a GPU's memory: total, used by all processes, and reserved by the evaluator."""
-
-    name: str
-    total: int
-    used: int
-    reserved: int
-
-
-class ContainmentRecord(TypedDict):
-    """A worker's ASSAY_SANDBOX, and the parts of the containment that its evaluators lack."""
-
-    mode: Literal["off", "auto", "required"]
-    missing: list[str]
-
-
-class Gauges(TypedDict, total=False):
-    """The GPU's memory while an evaluator uses it, the digest of the worker's catalog, its containment.
-
-    `other_data` says which of its data sets are not those of a plan.
-    """
-
-    gpu: GpuMemory
-    catalog: str
-    containment: ContainmentRecord
-    other_data: list[str]

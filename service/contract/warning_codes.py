@@ -50,6 +50,7 @@ WarningCode = Literal[
     "recipe_left_out",
     # about how it was run
     "reduced_batch",
+    "checkpoints_not_saved",
     "published_batch_not_reached",
     "scaled_learning_rate",
     "screened",
@@ -82,8 +83,8 @@ _INVALID = "leaks_future different_data certified_and_broken"
 _NOTE = (
     "regenerated_set subset analysis_only fewer_classes_than_targets too_few_classes_for_dlr library_backend"
     " top5_upper_bound cut_texts cut_sequences swapped_to_unknown recipe_left_out reduced_batch"
-    " scaled_learning_rate screened undefined_metric no_worker_with_devices package_not_checked left_out"
-    " quotients_left_out measures_the_machine incomplete"
+    " checkpoints_not_saved scaled_learning_rate screened undefined_metric no_worker_with_devices"
+    " package_not_checked left_out quotients_left_out measures_the_machine incomplete"
 )
 # A warning may state a graver one: `zero_gradient` of every example.
 SEVERITY: Mapping[WarningCode, Severity] = {

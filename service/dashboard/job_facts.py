@@ -22,14 +22,19 @@ LOGGED: tuple[EventType, ...] = ("log", "state", "end")
 # What to do about an error, by its type.
 REMEDIES: Mapping[str, str] = {
     "out_of_memory": "Clone the job with a smaller batch size, or run it on a device with more memory.",
+    "disk_full": "Free some space on the worker, then retry: a training goes on from its last checkpoint.",
     "data_missing": "Put the data set into the folder that the message names on every worker, then retry.",
     "bad_weights": "Check that the weights belong to this model and its parameters, then clone and edit.",
     "training_diverged": "Clone the job with a lower learning rate, or with float32.",
+    "device_fault": "Have an operator look at the workers (`assay workers list`, `assay doctor`), and retry.",
+    "device_assertion": "Check labels and indices of the model and the data, then clone and edit.",
+    "nondeterministic_operator": "Clone the job with another model or attack, or run it on the CPU.",
     "component_missing": "Install the package with the component on every worker, then retry.",
     "invalid_value": "Clone the job and correct the value that the message names.",
     "dependency_failed": "Mend and retry the job that this one needs, then retry this one.",
     "over_limit": "Clone the job with a lower limit, fewer steps or fewer epochs; an operator may raise the"
     " limit.",
+    "mixed_identities": "Plan the job again: all of it is then measured by the same code.",
     "timed_out": "Retry to go on from the finished parts, or clone the job with a longer timeout.",
 }
 OTHERWISE = "Retry the job: finished parts are kept. If it fails again, the log below says what happened."

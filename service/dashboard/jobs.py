@@ -1,4 +1,4 @@
-"""Page of all jobs, and the forms that cancel, retry and delete one."""
+"""Page of all jobs, and the forms that cancel, retry, replan and delete one."""
 
 from __future__ import annotations
 
@@ -77,6 +77,14 @@ def retry(job: JobDep, form: FormDep, store: StoreDep, dispatcher: DispatcherDep
     """Queues the job again, and shows it."""
     del form
     api.retry_job(job, store, dispatcher)
+    return see(f"/jobs/{job.id}")
+
+
+@router.post("/jobs/{job_id}/replan", dependencies=[only()])
+def replan(job: JobDep, form: FormDep, store: StoreDep, dispatcher: DispatcherDep) -> Response:
+    """Plans the job again, and shows it."""
+    del form
+    api.replan_job(job, store, dispatcher)
     return see(f"/jobs/{job.id}")
 
 

@@ -94,6 +94,12 @@ def fleet_problems(ready: Readiness, *, waiting: int) -> list[str]:
         )
     for part, count in ready.containment_missing.items():
         found.append(f"Containment of evaluators lacks {part} on {count} workers (docs/containment.md).")
+    for fault, count in ready.unfit.items():
+        found.append(f"Broken on {count} workers, and not served there: {fault}")
+    if ready.workers_cordoned:
+        found.append(f"{ready.workers_cordoned} workers are cordoned by administrators.")
+    if ready.workers_unfit:
+        found.append(f"{ready.workers_unfit} workers take no jobs, because no device passed their self-test.")
     if ready.workers_refusing:
         found.append(
             f"{ready.workers_refusing} workers take no jobs, because their containment is incomplete."

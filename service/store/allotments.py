@@ -16,12 +16,12 @@ from assay.service.store.audit import Actor, record
 from assay.service.store.clock import now
 from assay.service.store.columns import upsert
 from assay.service.store.database import Database
-from assay.service.store.fair_queue import Standing, before, expected_seconds, places_of
+from assay.service.store.fair_queue import Standing, before, expected_seconds, lanes_of
 from assay.service.store.quotas import Quota, held_checkpoints, in_flight, queued_jobs, stored_bytes
-from assay.service.store.tables import accounts, api_keys, jobs, shards, tenants
+from assay.service.store.tables import RUNNING, jobs, shards
+from assay.service.store.tenant_tables import accounts, api_keys, tenants
 from assay.service.store.transactions.standings import (
     DAY_SECONDS,
-    RUNNING,
     day_seconds,
     limits_of,
     read_pool,
@@ -151,7 +151,7 @@ def _uses(connection: Connection, tenant: str | None, limits: Limits, quota: Quo
     midnight = (int(at // DAY_SECONDS) + 1) * DAY_SECONDS
     mine = connection.execute(select(accounts).where(accounts.c.tenant == owner)).all()
     charged = {row.pool: day_seconds(row, at) for row in mine}
-    held = (shards.c.tenant == owner) & (shards.c.state == RUNNING)
+    held = (shards.c.tenant == owner) & RUNNING
     running = connection.execute(
         select(shards.c.pool, shards.c.claimed_at, shards.c.devices).where(held)
     ).all()
@@ -177,13 +177,13 @@ def _place(connection: Connection, owner: str, name: str, defaults: Limits) -> Q
     devices = POOLS[name]
     pool = read_pool(connection, devices, MAX_DEVICES, defaults, owner)
     claimable = [str(state) for state in CLAIMABLE]
-    own = (shards.c.tenant == owner) & shards.c.device.in_(places_of(devices))
+    own = (shards.c.tenant == owner) & shards.c.device.in_([lane.device for lane in lanes_of(devices)])
     counting = (
         select(func.count())
         .select_from(shards.join(jobs, jobs.c.id == shards.c.job_id))
         .where(own, shards.c.state == str(ShardState.QUEUED), jobs.c.state.in_(claimable))
     )
-    held = (shards.c.state == RUNNING) & (shards.c.pool == name)
+    held = RUNNING & (shards.c.pool == name)
     running = connection.execute(select(shards.c.tenant, shards.c.kind, shards.c.cost).where(held)).all()
     lengths = [expected_seconds(shard.kind, shard.cost) for shard in running]
     mine = next((one for one in pool.standings if one.tenant == owner), Standing(owner))

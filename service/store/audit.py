@@ -21,7 +21,7 @@ from assay.service.contract.problems import readable
 from assay.service.store.clock import now
 from assay.service.store.database import Database
 from assay.service.store.ids import decode_cursor, encode_cursor
-from assay.service.store.tables import audit
+from assay.service.store.tenant_tables import audit
 
 # Any constant that no other lock of ours uses: "audit" in ASCII.
 APPEND_LOCK = 0x6175646974

@@ -13,7 +13,7 @@ from assay.service.store.clock import now
 from assay.service.store.database import Database
 from assay.service.store.keys import Keys, due, find_working, key_row, sha256, works
 from assay.service.store.rows import BrowserSessionRow
-from assay.service.store.tables import api_keys, sessions
+from assay.service.store.tenant_tables import api_keys, sessions
 
 SESSION_SECONDS = 12 * 3600
 TOKEN_BYTES = 32

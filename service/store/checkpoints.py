@@ -24,7 +24,8 @@ from assay.service.store.database import Database
 from assay.service.store.ids import decode_cursor, encode_cursor
 from assay.service.store.quotas import Quota, check_in_flight, check_room, one_at_a_time
 from assay.service.store.rows import CheckpointRow, CheckpointState, Claim
-from assay.service.store.tables import checkpoints, dependencies, jobs, reservations
+from assay.service.store.tables import checkpoints, dependencies, jobs
+from assay.service.store.tenant_tables import reservations
 from assay.service.store.transactions.dependencies import unfinished_dependent
 from assay.service.store.transactions.end_check import BAD_WEIGHTS, end_check
 from assay.service.store.transactions.end_job import delete_job

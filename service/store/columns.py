@@ -7,11 +7,20 @@ import math
 import zlib
 from typing import Any
 
-from sqlalchemy import Connection, Dialect, Table, Text
+from sqlalchemy import Connection, Dialect, MetaData, Table, Text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.types import TypeDecorator
 
 from assay.service.contract.records import Columns, OutcomeExtra
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "%(table_name)s_pkey",
+        "fk": "%(table_name)s_%(column_0_name)s_fkey",
+        "uq": "%(table_name)s_%(column_0_name)s_key",
+        "ix": "%(table_name)s_%(column_0_name)s_idx",
+    }
+)
 
 # JSON has no NaN or infinity; a float that is not finite becomes {"$float": "nan" | "inf" | "-inf"}.
 FLOAT_TAG = "$float"

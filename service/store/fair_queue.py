@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 # Stated seconds of shards that no plan has measured; measured seconds replace them while and after they run.
 STATED_SECONDS = {"plan": 30.0, "train": 600.0, "check": 10.0}
@@ -32,9 +33,24 @@ def pool_of(device_classes: Sequence[str]) -> str:
     return "cuda" if "cuda" in device_classes else "cpu"
 
 
-def places_of(device_classes: Sequence[str]) -> tuple[str, ...]:
-    """The devices of the shards that a worker with these device classes may claim."""
-    return (CHECKS,) if tuple(device_classes) == (CHECKS,) else ("auto", *device_classes)
+class Lane(NamedTuple):
+    """Where a shard queues: its device, and the identity that its worker must have, empty for any."""
+
+    device: str
+    identity: str = ""
+
+
+def lanes_of(device_classes: Sequence[str], identities: Sequence[str] = ()) -> tuple[Lane, ...]:
+    """Places of the shards that workers with these device classes may claim.
+
+    Args:
+        device_classes: of the workers.
+        identities: one of which they have.
+    """
+    if tuple(device_classes) == (CHECKS,):
+        return (Lane(CHECKS),)
+    planned = [Lane(device, one) for device in device_classes for one in identities if one]
+    return (Lane("auto"), *(Lane(device) for device in device_classes), *planned)
 
 
 def expected_seconds(kind: str, cost: float) -> float:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from sqlalchemy import Select, exists, func, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.exc import IntegrityError
 
 from assay.service.contract.errors import InvalidState
 from assay.service.contract.limits import UNLIMITED, Limits
 from assay.service.contract.records import JobProvenance
-from assay.service.contract.states import TERMINAL, JobState, ShardState
+from assay.service.contract.states import TERMINAL, JobState
 from assay.service.contract.stored_specs import Spec
 from assay.service.store.artifacts import weights_expired
 from assay.service.store.audit import Actor, record
@@ -19,7 +19,7 @@ from assay.service.store.database import Database
 from assay.service.store.ids import decode_cursor, encode_cursor
 from assay.service.store.row_mapping import job_row, read_job, unknown_job
 from assay.service.store.rows import JobRow, SourceRow
-from assay.service.store.tables import jobs, shards, tags
+from assay.service.store.tables import LEFT, jobs, shards, tags
 from assay.service.store.transactions.deadline import overdue, overdue_message
 from assay.service.store.transactions.dependencies import unfinished_dependent
 from assay.service.store.transactions.end_job import (
@@ -30,7 +30,7 @@ from assay.service.store.transactions.end_job import (
     problem,
 )
 from assay.service.store.transactions.event_log import record_message
-from assay.service.store.transactions.finish import not_done
+from assay.service.store.transactions.finish import is_left
 from assay.service.store.transactions.retry import retry_job
 from assay.service.store.transactions.submit import add_job, known_job
 from assay.service.store.transactions.transitions import CLAIMABLE, lock_job, states_before
@@ -193,7 +193,9 @@ class Jobs:
             record(connection, by, "job.cancel", job_id, detail=_owner(job.tenant, by))
             return read_job(connection, job_id)
 
-    def retry(self, job_id: str, limits: Limits = UNLIMITED, *, by: Actor | None = None) -> JobRow:
+    def retry(
+        self, job_id: str, limits: Limits = UNLIMITED, *, replan: bool = False, by: Actor | None = None
+    ) -> JobRow:
         """Queues a failed, canceled or timed out job again; its finished shards are kept.
 
         Jobs that failed with `dependency_failed` because of it stay failed.
@@ -201,17 +203,20 @@ class Jobs:
         Args:
             job_id: the job.
             limits: of tenants without limits of their own.
+            replan: plan an evaluation again, also a running one that no worker works on, and measure anew.
             by: who retries it, for the audit.
 
         Raises:
             TooManyRequests: when a limit of its tenant is reached.
             NotFound: when there is no such job.
-            InvalidState: when it is in another state, or a job whose weights it needs was deleted.
+            InvalidState: when it is in another state or has no plan, or a job whose weights it needs was
+                deleted.
         """
         with self._database.writing() as connection:
-            retry_job(connection, job_id, limits)
+            retry_job(connection, job_id, limits, replan=replan)
             tenant = connection.execute(select(jobs.c.tenant).where(jobs.c.id == job_id)).scalar()
-            record(connection, by, "job.retry", job_id, detail=_owner(tenant, by))
+            detail = _owner(tenant, by)
+            record(connection, by, "job.replan" if replan else "job.retry", job_id, detail=detail)
             return read_job(connection, job_id)
 
     def delete(self, job_id: str, *, by: Actor | None = None) -> None:
@@ -258,8 +263,9 @@ class Jobs:
     def ready_to_finish(self) -> list[str]:
         """Ids of active jobs whose shards are all done: only the merge is missing, or was lost."""
         working = jobs.c.state.in_([str(JobState.STARTING), str(JobState.RUNNING)])
-        left = exists().where(shards.c.job_id == jobs.c.id, shards.c.state != str(ShardState.DONE))
-        statement = select(jobs.c.id).where(working, ~left).order_by(jobs.c.id)
+        # As a value and not `exists`, of which PostgreSQL would make a join that reads all shards.
+        left = select(shards.c.id).where(shards.c.job_id == jobs.c.id, LEFT).limit(1).scalar_subquery()
+        statement = select(jobs.c.id).where(working, left.is_(None)).order_by(jobs.c.id)
         with self._database.reading() as connection:
             return list(connection.execute(statement).scalars())
 
@@ -271,7 +277,7 @@ class Jobs:
         """
         with self._database.writing() as connection:
             job = lock_job(connection, job_id)
-            if job is None or not_done(connection, job_id):
+            if job is None or is_left(connection, job_id):
                 return False
             return end_job(
                 connection,

@@ -25,7 +25,7 @@ from assay.service.store.clock import now
 from assay.service.store.database import Database
 from assay.service.store.ids import ALPHABET
 from assay.service.store.rows import KeyRow
-from assay.service.store.tables import api_keys, sessions
+from assay.service.store.tenant_tables import api_keys, sessions
 
 logger = logging.getLogger(__name__)
 ID_LETTERS = 8

@@ -16,7 +16,7 @@ PARTS = 5
 HIDDEN = "hidden"
 
 
-def identity(number: int) -> str:
+def worker_id(number: int) -> str:
     """The owner string of supervisor `number` of this process: host:kernel:pid:start:number."""
     return f"{host()}:{_kernel()}:{pid()}:{_started(pid())}:{number}"
 

@@ -1,7 +1,7 @@
 """Overview of jobs, shards and workers for monitoring. Cheap for any number of jobs.
 
-Jobs are counted from an index alone. Shards are counted from those that are queued or running: the ones that
-have ended, by far the most, are not read.
+Jobs are counted from an index alone, and shards that are queued or running too: those that have ended, by far
+the most, are not read.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 
 from sqlalchemy import CompoundSelect, Connection, Select, func, literal, select, union_all
 
-from assay.service.contract.records import Gauges
 from assay.service.contract.states import JobState, ShardState
+from assay.service.contract.worker_records import Gauges
 from assay.service.store.clock import now
 from assay.service.store.database import Database
 from assay.service.store.ids import created_at
-from assay.service.store.tables import counters, jobs, shards, workers
-from assay.service.store.transactions.transitions import OPEN
+from assay.service.store.tables import QUEUED, RUNNING, cordons, counters, jobs, shards, workers
+from assay.service.store.transactions.transitions import CLAIMABLE
 from assay.service.store.workers import Key
 
 ONLINE_SECONDS = 60.0
@@ -33,14 +33,20 @@ class WorkerRow:
 
     Attributes:
         device_classes: all that it serves.
+        devices: that it has for one shard; 0: it takes none.
         gauges: its own measurements.
+        in_service: whether it takes shards: it has devices for them, and no one has cordoned it.
+        cordoned: whether an administrator has taken it out of service.
     """
 
     worker: str
     host: str
     device_classes: tuple[str, ...]
+    devices: int
     pid: int
     gauges: Gauges
+    in_service: bool = True
+    cordoned: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,8 +64,10 @@ class Overview:
 
     Attributes:
         jobs: their number by state, without empty states.
-        shards: number in open jobs, by device class and state, queued or running.
+        shards: number by device class and state, queued or running, without those of waiting jobs.
         oldest_queued_seconds: age of the first queued job; 0 without one.
+        longest_queued_seconds: how long the shard has waited that has waited longest; 0 without one.
+        slowest_seconds: since the progress of the running shard that has had none for longest; 0 without one.
         queues: those of the tenants with the longest, longest first; empty names those without tenant.
         counters: sums by name and labels.
     """
@@ -67,6 +75,8 @@ class Overview:
     jobs: Mapping[str, int]
     shards: Mapping[tuple[str, str], int]
     oldest_queued_seconds: float
+    longest_queued_seconds: float
+    slowest_seconds: float
     workers: tuple[WorkerRow, ...]
     counters: Mapping[Key, float]
     queues: tuple[TenantQueue, ...] = ()
@@ -77,8 +87,10 @@ def read(database: Database) -> Overview:
     with database.reading() as connection:
         return Overview(
             jobs={row.state: row.number for row in connection.execute(jobs_by_state()) if row.number},
-            shards={(row.device, row.state): row.number for row in connection.execute(shards_by_device())},
-            oldest_queued_seconds=max(0.0, connection.execute(oldest_queued()).scalar() or 0.0),
+            shards=_shards(connection),
+            oldest_queued_seconds=_seconds(connection, oldest_queued()),
+            longest_queued_seconds=_seconds(connection, longest_queued()),
+            slowest_seconds=_seconds(connection, slowest_running()),
             workers=_workers(connection),
             counters={_key(row): row.value for row in connection.execute(select(counters))},
             queues=_queues(connection),
@@ -115,15 +127,17 @@ def jobs_by_state(tenant: str | None = None) -> CompoundSelect[Any]:
 
 
 def shards_by_device() -> Select[Any]:
-    """The statement that counts the shards of jobs that have not ended, without those of waiting jobs."""
-    at_work = [str(state) for state in OPEN - {JobState.WAITING}]
+    """The statement that counts queued and running shards, those of waiting jobs too, from an index alone."""
     wanted = [str(ShardState.QUEUED), str(ShardState.RUNNING)]
-    return (
-        select(shards.c.device, shards.c.state, func.count().label("number"))
-        .join(jobs, jobs.c.id == shards.c.job_id)
-        .where(shards.c.state.in_(wanted), jobs.c.state.in_(at_work))
-        .group_by(shards.c.device, shards.c.state)
-    )
+    counted = select(shards.c.device, shards.c.state, func.count().label("number"))
+    return counted.where(shards.c.state.in_(wanted)).group_by(shards.c.device, shards.c.state)
+
+
+def waiting_shards() -> Select[Any]:
+    """The statement that counts the queued shards of jobs that wait for others: one each."""
+    waiting = (jobs.c.state == str(JobState.WAITING)) & QUEUED
+    counted = select(shards.c.device, func.count().label("number"))
+    return counted.join(jobs, jobs.c.id == shards.c.job_id).where(waiting).group_by(shards.c.device)
 
 
 def oldest_queued() -> Select[Any]:
@@ -132,12 +146,36 @@ def oldest_queued() -> Select[Any]:
     return select(now() - jobs.c.created_at).where(queued).order_by(jobs.c.id).limit(1)
 
 
+def longest_queued() -> Select[Any]:
+    """The statement for the longest time that a queued shard has waited, but for those of waiting jobs."""
+    claimable = jobs.c.state.in_([str(state) for state in CLAIMABLE])
+    first = select(now() - shards.c.queued_at).join(jobs, jobs.c.id == shards.c.job_id)
+    known = shards.c.queued_at.is_not(None)
+    return first.where(QUEUED, known, claimable).order_by(shards.c.queued_at).limit(1)
+
+
+def slowest_running() -> Select[Any]:
+    """The statement for how long a running shard has had no progress, at most."""
+    return select(now() - func.min(shards.c.progressed_at)).where(RUNNING)
+
+
 def tenant_queues() -> Select[Any]:
     """The statement that counts queued jobs by tenant, from an index alone."""
     queued = jobs.c.state == str(JobState.QUEUED)
     number = func.count().label("number")
     grouped = select(jobs.c.tenant, number, func.min(jobs.c.id).label("first")).where(queued)
     return grouped.group_by(jobs.c.tenant).order_by(number.desc(), jobs.c.tenant).limit(MAX_QUEUES)
+
+
+def _shards(connection: Connection) -> dict[tuple[str, str], int]:
+    found = {(row.device, row.state): row.number for row in connection.execute(shards_by_device())}
+    for row in connection.execute(waiting_shards()):
+        found[row.device, str(ShardState.QUEUED)] -= row.number
+    return {key: number for key, number in found.items() if number}
+
+
+def _seconds(connection: Connection, statement: Select[Any]) -> float:
+    return max(0.0, connection.execute(statement).scalar() or 0.0)
 
 
 def _queues(connection: Connection) -> tuple[TenantQueue, ...]:
@@ -149,14 +187,19 @@ def _queues(connection: Connection) -> tuple[TenantQueue, ...]:
 
 
 def _workers(connection: Connection) -> tuple[WorkerRow, ...]:
-    statement = select(workers).where(workers.c.seen_at >= now() - ONLINE_SECONDS).order_by(workers.c.worker)
+    held = workers.c.name.in_(select(cordons.c.name)).label("held")
+    alive = workers.c.seen_at >= now() - ONLINE_SECONDS
+    statement = select(workers, held).where(alive).order_by(workers.c.worker)
     return tuple(
         WorkerRow(
             worker=row.worker,
             host=row.host,
             device_classes=tuple(filter(None, row.device_classes.split(","))),
+            devices=row.devices,
             pid=row.pid,
             gauges=row.gauges or Gauges(),
+            in_service=row.devices > 0 and not row.held,
+            cordoned=bool(row.held),
         )
         for row in connection.execute(statement)
     )

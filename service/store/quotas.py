@@ -13,7 +13,8 @@ from sqlalchemy import Connection, func, select, text
 from assay.service.contract.errors import InvalidState, TooLarge, TooManyRequests
 from assay.service.contract.limits import Limits
 from assay.service.contract.states import JobState
-from assay.service.store.tables import artifacts, checkpoints, jobs, reservations
+from assay.service.store.tables import artifacts, checkpoints, jobs
+from assay.service.store.tenant_tables import reservations
 
 QUEUE_RETRY_SECONDS = 30
 RETRY_SECONDS = 10

@@ -45,6 +45,6 @@ def job_row(row: Row[Any]) -> JobRow:
 def shard_row(row: Row[Any]) -> ShardRow:
     """A row of `shards` as a value."""
     columns = dict(row._mapping)
-    for name in ("precedence", "tenant", "claimed_at", "pool"):
+    for name in ("precedence", "tenant", "claimed_at", "pool", "identity", "queued_at", "progressed_at"):
         del columns[name]
     return ShardRow(**columns | {"state": ShardState(row.state)})

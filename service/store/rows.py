@@ -14,6 +14,7 @@ from assay.service.contract.records import (
     JobProvenance,
     OutcomeExtra,
     Plan,
+    Replan,
     VerdictRecord,
 )
 from assay.service.contract.states import JobState, ShardState
@@ -44,6 +45,7 @@ class JobRow:
         paced_from: `cost_done` at that time.
         tenant: whose job it is; None where the service asked for no keys.
         study_id: the study that it is part of; None for a job of its own.
+        replans: when it was planned again, the oldest first.
     """
 
     id: str
@@ -72,6 +74,7 @@ class JobRow:
     paced_from: float = 0.0
     tenant: str | None = None
     study_id: str | None = None
+    replans: list[Replan] | None = None
 
 
 class JobFilters(TypedDict, total=False):
@@ -206,6 +209,7 @@ class Claim:
         attempt: the job's attempt.
         evaluation: index into the spec's evaluations; 0 for plan and train shards.
         start: first position in the evaluation order; `stop` is one past the last.
+        expected_seconds: of an evaluate shard, at the speed that the plan measured; else 0.
     """
 
     shard_id: str
@@ -222,6 +226,7 @@ class Claim:
     stop: int
     failures: int
     losses: int
+    expected_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -246,6 +251,7 @@ class ShardRow:
     done: int
     total: int | None
     cost: float
+    device_faults: int = 0
 
     @property
     def worker(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from sqlalchemy import ColumnElement, select, update
+from sqlalchemy import ColumnElement, case, select, update
 
 from assay.service.contract.limits import UNLIMITED, Limits
 from assay.service.contract.records import PlanWithShards
@@ -18,7 +18,7 @@ from assay.service.store.clock import now
 from assay.service.store.database import Database
 from assay.service.store.row_mapping import read_job, shard_row
 from assay.service.store.rows import Claim, Finished, JobRow, OutcomeRow, ProgressSnapshot, ShardRow
-from assay.service.store.tables import jobs, shards
+from assay.service.store.tables import RUNNING, jobs, shards
 from assay.service.store.transactions.claim import Claimer, candidate, changed_clock, retake, take
 from assay.service.store.transactions.deadline import lower_deadline, pause
 from assay.service.store.transactions.end_job import cancel_when_idle, one_line
@@ -43,6 +43,7 @@ class Shards:
         device_classes: Sequence[str],
         *,
         lease_seconds: float,
+        identity: str = "",
         without: Sequence[str] = (),
         warm_job: str | None = None,
         warm_shards: int = 0,
@@ -55,6 +56,7 @@ class Shards:
             worker: the worker's id; opaque here.
             device_classes: those of the worker, "cpu" or "cuda"; shards for "auto" run anywhere.
             lease_seconds: how long the claim holds without renewal.
+            identity: of the worker's code; it gets no shards of jobs that another has planned.
             without: jobs that the worker is not fit for.
             warm_job: the job whose model the worker has loaded; its shards come first within its tenant, and
                 for `fair_queue.WARM_SHARDS` in a row also when it is another tenant's turn.
@@ -62,7 +64,8 @@ class Shards:
             devices: how many devices the worker has for one shard.
             limits: of tenants without limits of their own.
         """
-        claimer = Claimer(worker, device_classes, devices, warm_job, warm_shards, tuple(without))
+        known = (warm_job, warm_shards, tuple(without), identity)
+        claimer = Claimer(worker, device_classes, devices, *known)
         while True:
             # Polling takes no lock, so that idle workers cost the others nothing.
             with self._database.reading() as connection:
@@ -74,10 +77,17 @@ class Shards:
             if claim is not None:
                 return claim
 
-    def claimable(self, device_classes: Sequence[str], devices: int = 1, limits: Limits = UNLIMITED) -> bool:
+    def claimable(
+        self,
+        device_classes: Sequence[str],
+        devices: int = 1,
+        limits: Limits = UNLIMITED,
+        identity: str = "",
+    ) -> bool:
         """Whether there is a shard that a worker with so many devices of these classes could claim."""
+        claimer = Claimer("", device_classes, devices, identity=identity)
         with self._database.reading() as connection:
-            return candidate(connection, Claimer("", device_classes, devices), limits) is not None
+            return candidate(connection, claimer, limits) is not None
 
     def keep_time(self, device_classes: Sequence[str], devices: int = 1, limits: Limits = UNLIMITED) -> None:
         """Sets the pool's clock of fair claiming forward; for those who sweep, every few seconds.
@@ -94,7 +104,7 @@ class Shards:
     def being_planned(self, device_classes: Sequence[str]) -> bool:
         """Whether a job is being planned whose shards such a worker could claim."""
         devices = shards.c.device.in_(["auto", *device_classes])
-        planning = (shards.c.state == str(ShardState.RUNNING)) & (shards.c.kind == "plan") & devices
+        planning = RUNNING & (shards.c.kind == "plan") & devices
         with self._database.reading() as connection:
             return connection.execute(select(shards.c.id).where(planning).limit(1)).scalar() is not None
 
@@ -132,7 +142,8 @@ class Shards:
     def checkpoint(self, claim: Claim) -> None:
         """Records that the shard has saved its progress: earlier failures and losses no longer count."""
         with self._database.writing() as connection:
-            connection.execute(update(shards).where(held(claim)).values(failures=0, losses=0))
+            none = {"failures": 0, "losses": 0, "device_faults": 0}
+            connection.execute(update(shards).where(held(claim)).values(none))
 
     def limit(self, claim: Claim, seconds: float) -> None:
         """Gives the job a deadline in so many seconds, unless it has an earlier one or a user's timeout."""
@@ -231,15 +242,59 @@ class Shards:
         """
         self._give_back(claim, message)
 
-    def expire(self, *, cap: int = 20, dead_owners: Sequence[str] = ()) -> int:
-        """Takes shards back whose lease has run out, or whose owner is known to be dead.
+    def device_fault(self, claim: Claim, message: str, *, cap: int = 3) -> None:
+        """Gives the shard back after a fault of the worker's device, which is no failure of the job's.
+
+        At the `cap`th such fault of the shard its job fails with `device_fault`.
+
+        Args:
+            claim: of the worker with the device.
+            message: becomes the job's message, or its error.
+            cap: faults in all.
+        """
+        with self._database.writing() as connection:
+            found = lock_claim(connection, claim)
+            if found is None:
+                return
+            job, shard = found
+            faults = shard.device_faults + 1
+            if JobState(job.state) in CLAIMABLE and faults >= cap:
+                text = f"devices failed {faults} times under shard {shard.id}, the last time: {message}"
+                fail(connection, job, shard, "device_fault", text, device_faults=faults)
+            else:
+                requeue(connection, job, shard, device_faults=faults)
+                record_message(connection, job.id, one_line(message))
+            charge(connection, job.tenant, [shard])
+
+    def expire(self, *, cap: int = 20, dead_owners: Sequence[str] = (), leases: bool = True) -> int:
+        """Takes shards back whose lease has run out (unless told not to), or whose owner is known to be dead.
 
         Each is queued again with one more loss; at its `cap`th the job fails with `lost_too_often`.
 
         Returns:
             Number of shards taken back.
         """
-        return expire(self._database, cap, dead_owners)
+        return expire(self._database, cap, dead_owners, leases=leases)
+
+    def reset_clock(self, jump: float, lease_seconds: float) -> None:
+        """Puts right what a jump of the database's clock made wrong: leases, deadlines, and what is charged.
+
+        Every lease begins anew, so that living workers keep their shards, and those of dead ones are lost in
+        time.
+
+        Args:
+            jump: how far the clock went ahead of time, in seconds; negative where it went back.
+            lease_seconds: length of the leases.
+        """
+        moved = shards.c.claimed_at + jump
+        claimed = case((moved > now(), now()), else_=moved)
+        values = {"lease_until": now() + lease_seconds, "claimed_at": claimed, "progressed_at": now()}
+        before = jobs.c.started_at < now() - max(jump, 0.0)
+        late = {"deadline": jobs.c.deadline + jump, "paused_at": jobs.c.paused_at + jump}
+        open_jobs = jobs.c.state.in_([str(state) for state in CLAIMABLE])
+        with self._database.writing() as connection:
+            connection.execute(update(shards).where(RUNNING).values(values))
+            connection.execute(update(jobs).where(open_jobs, before).values(late))
 
     def adrift(self, shard_id: str, fence: int) -> bool:
         """Whether the newest claim of a shard has run out, without another since.
@@ -247,14 +302,14 @@ class Shards:
         `finish` then still accepts that claim's outcome, from any process.
         """
         newest = (shards.c.id == shard_id) & (shards.c.fence == fence)
-        expired = (shards.c.state == str(ShardState.RUNNING)) & (shards.c.lease_until < now())
+        expired = RUNNING & (shards.c.lease_until < now())
         free = expired | (shards.c.state == str(ShardState.QUEUED))
         with self._database.reading() as connection:
             return connection.execute(select(shards.c.id).where(newest, free)).first() is not None
 
     def running(self) -> list[ShardRow]:
         """All shards that a worker holds, by id, with `owner`, `fence` and `lease_until`."""
-        return self._rows(shards.c.state == str(ShardState.RUNNING))
+        return self._rows(RUNNING)
 
     def of(self, job_id: str) -> list[ShardRow]:
         """All shards of a job, by id."""

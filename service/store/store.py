@@ -22,6 +22,7 @@ from assay.service.store.artifacts import Artifacts
 from assay.service.store.audit import Audit
 from assay.service.store.browser_sessions import BrowserSessions
 from assay.service.store.checkpoints import Checkpoints
+from assay.service.store.cordons import Cordons
 from assay.service.store.database import Database
 from assay.service.store.events import Events
 from assay.service.store.jobs import Jobs
@@ -49,6 +50,7 @@ class Store:
         self.artifacts = Artifacts(database)
         self.checkpoints = Checkpoints(database)
         self.workers = Workers(database)
+        self.cordons = Cordons(database)
         self.keys = Keys(database)
         self.browser_sessions = BrowserSessions(database)
         self.counters = Counters(database)

@@ -1,4 +1,4 @@
-"""The tables. `migrations/` creates them; a test compares the two.
+"""The tables, but for those of `tenant_tables`. `migrations/` creates them; a test compares the two.
 
     jobs ──< shards ──1 outcomes      what was asked, its pieces of work, what each piece measured
       ├──< results                    one merged evaluation
@@ -10,13 +10,9 @@
       └──1 idempotency_keys           which request made the job
     studies ──< study_jobs            arms x seeds, and the jobs that they became (`jobs.study_id`)
     workers                           heartbeats and gauges of workers
+    duties                            what one worker does for all, and which one (the reaper's)
+    cordons                           workers that administrators have taken out of service, by name
     counters                          totals over all workers, never reset
-    api_keys ──< sessions             who may call, and browsers that are logged in with a key
-    audit                             who did what; triggers refuse changes (migration 0011)
-    tenants                           weights and limits that differ from the defaults
-    accounts                          device-seconds of each tenant in each pool of workers
-    clocks                            virtual time of each pool (`fair_queue`)
-    reservations                      uploads in flight, with the bytes that are kept free for them
 
 Times are unix seconds of the database's clock. Deleting a job deletes everything below it.
 `dependencies.depends_on` and `study_jobs.job_id` are no foreign keys: they still name a deleted job.
@@ -24,30 +20,30 @@ Times are unix seconds of the database's clock. Deleting a job deletes everythin
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     Double,
     ForeignKey,
     Index,
     Integer,
     LargeBinary,
-    MetaData,
     Table,
     Text,
     UniqueConstraint,
+    literal_column,
+    text,
 )
 
-from assay.service.store.columns import Identifier, Json, PlainText
+from assay.service.store.columns import Identifier, Json, PlainText, metadata
 
-metadata = MetaData(
-    naming_convention={
-        "pk": "%(table_name)s_pkey",
-        "fk": "%(table_name)s_%(column_0_name)s_fkey",
-        "uq": "%(table_name)s_%(column_0_name)s_key",
-        "ix": "%(table_name)s_%(column_0_name)s_idx",
-    }
-)
+
+def where(condition: str) -> dict[str, Any]:
+    """The condition of a partial index, for both engines."""
+    return {"postgresql_where": text(condition), "sqlite_where": text(condition)}
 
 
 def _job(*, primary: bool = False) -> Column[str]:
@@ -94,6 +90,8 @@ jobs = Table(
     Column("study_id", Identifier),
     # That of the spec, which lists are searched by.
     Column("name", PlainText, nullable=False, server_default=""),
+    # When it was planned again, and what it was planned by before; for the provenance.
+    Column("replans", Json),
     Index("jobs_state_idx", "state", "id"),
     Index("jobs_queue_idx", "state", "tenant", "priority", "id"),
     Index("jobs_kind_idx", "kind", "id"),
@@ -125,6 +123,8 @@ shards = Table(
     Column("lease_until", Double),
     Column("failures", Integer, nullable=False),
     Column("losses", Integer, nullable=False),
+    # Faults of workers' devices under it; no failures.
+    Column("device_faults", Integer, nullable=False, server_default="0"),
     Column("done", BigInteger, nullable=False),
     Column("total", BigInteger),
     Column("cost", Double, nullable=False),
@@ -133,9 +133,25 @@ shards = Table(
     # When and by which pool of workers the present claim was made; null while it does not run.
     Column("claimed_at", Double),
     Column("pool", Text),
+    # The identity that its worker must have, empty for any: that of its job's plan.
+    Column("identity", Identifier, nullable=False, server_default=""),
+    # Since when it has waited, and when it last got on; null where no version has noted it.
+    Column("queued_at", Double),
+    Column("progressed_at", Double),
     UniqueConstraint("job_id", "kind", "evaluation", "number"),
-    Index("shards_claim_idx", "state", "tenant", "device", "precedence", "job_id", "evaluation", "number"),
+    Index(
+        "shards_claim_idx",
+        *("state", "tenant", "device", "identity", "precedence", "job_id", "evaluation", "number"),
+    ),
+    # Small: shards that are done are not in them.
+    Index("shards_left_idx", "job_id", "evaluation", **where("state <> 'done'")),
+    Index("shards_running_idx", "job_id", **where("state = 'running'")),
+    Index("shards_queued_idx", "queued_at", **where("state = 'queued'")),
 )
+# As in the indices, with the constants in the text: only then are these used.
+LEFT = shards.c.state != literal_column("'done'")
+RUNNING = shards.c.state == literal_column("'running'")
+QUEUED = shards.c.state == literal_column("'queued'")
 
 outcomes = Table(
     "outcomes",
@@ -271,6 +287,26 @@ workers = Table(
     Column("pid", BigInteger, nullable=False),
     Column("seen_at", Double, nullable=False),
     Column("gauges", Json),
+    Column("identity", Identifier, nullable=False, server_default=""),
+    # That of the worker's place on its machine, which a restart keeps; empty for earlier versions.
+    Column("name", PlainText, nullable=False, server_default=""),
+)
+
+duties = Table(
+    "duties",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("worker", PlainText, nullable=False),
+    Column("until", Double, nullable=False),
+)
+
+cordons = Table(
+    "cordons",
+    metadata,
+    Column("name", PlainText, primary_key=True),
+    Column("drain", Boolean, nullable=False),
+    Column("by_whom", PlainText, nullable=False),
+    Column("since", Double, nullable=False),
 )
 
 counters = Table(
@@ -280,104 +316,4 @@ counters = Table(
     # A JSON object with sorted keys, as text: part of the key.
     Column("labels", Text, primary_key=True),
     Column("value", Double, nullable=False),
-)
-
-api_keys = Table(
-    "api_keys",
-    metadata,
-    Column("id", Identifier, primary_key=True),
-    Column("name", PlainText, nullable=False),
-    Column("prefix", Text, nullable=False),
-    Column("secret_sha256", Text, nullable=False),
-    Column("scopes", Json, nullable=False),
-    Column("tenant", Identifier, nullable=False),
-    Column("created_at", Double, nullable=False),
-    Column("expires_at", Double),
-    Column("revoked_at", Double),
-    Column("last_used_at", Double),
-)
-
-sessions = Table(
-    "sessions",
-    metadata,
-    Column("token_sha256", Identifier, primary_key=True),
-    Column("key_id", Identifier, ForeignKey("api_keys.id", ondelete="CASCADE"), nullable=False),
-    Column("csrf", Text, nullable=False),
-    Column("created_at", Double, nullable=False),
-    Column("expires_at", Double, nullable=False),
-    Index("sessions_key_id_idx", "key_id"),
-    Index("sessions_expires_at_idx", "expires_at"),
-)
-
-audit = Table(
-    "audit",
-    metadata,
-    # Given by `store.audit`, without gaps; never by the database.
-    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
-    Column("at", Double, nullable=False),
-    # No foreign keys: what was done outlives who did it, and to what.
-    Column("tenant", Identifier),
-    Column("key_id", Identifier),
-    Column("session", Text),
-    Column("address", PlainText),
-    Column("request", Text),
-    Column("action", Text, nullable=False),
-    Column("object", PlainText),
-    Column("outcome", Text, nullable=False),
-    Column("detail", Json, nullable=False),
-    Column("previous", Text, nullable=False),
-    Column("sha256", Text, nullable=False),
-    Index("audit_at_idx", "at"),
-    Index("audit_tenant_idx", "tenant", "id"),
-    Index("audit_key_idx", "key_id", "id"),
-    Index("audit_action_idx", "action", "id"),
-)
-
-tenants = Table(
-    "tenants",
-    metadata,
-    Column("name", Identifier, primary_key=True),
-    Column("weight", Double, nullable=False),
-    # Null: the default of the service. 0: no limit.
-    Column("queued_jobs", BigInteger),
-    Column("running_shards", BigInteger),
-    Column("gpu_seconds", BigInteger),
-    Column("cpu_seconds", BigInteger),
-    Column("stored_bytes", BigInteger),
-    Column("uploads", BigInteger),
-    Column("updated_at", Double, nullable=False),
-)
-
-accounts = Table(
-    "accounts",
-    metadata,
-    # Empty for those without tenant: a part of a primary key cannot be null.
-    Column("tenant", Identifier, primary_key=True),
-    Column("pool", Text, primary_key=True),
-    # Device-seconds over weight.
-    Column("virtual", Double, nullable=False),
-    # Device-seconds on one day, counted from 1970-01-01 in UTC.
-    Column("day", BigInteger, nullable=False),
-    Column("seconds", Double, nullable=False),
-)
-
-clocks = Table(
-    "clocks",
-    metadata,
-    Column("pool", Text, primary_key=True),
-    Column("virtual", Double, nullable=False),
-)
-
-reservations = Table(
-    "reservations",
-    metadata,
-    Column("id", Identifier, primary_key=True),
-    Column("tenant", Identifier, nullable=False),
-    # The service process that receives the file.
-    Column("owner", PlainText, nullable=False),
-    Column("size", BigInteger, nullable=False),
-    Column("created_at", Double, nullable=False),
-    # When bytes last came.
-    Column("seen_at", Double, nullable=False),
-    Index("reservations_tenant_idx", "tenant"),
 )

@@ -176,10 +176,10 @@ class TenantJobs(_Part):
         self._check(job_id)
         return self._store.jobs.cancel(job_id, by=self._by)
 
-    def retry(self, job_id: str) -> JobRow:
-        """Queues an ended job again."""
+    def retry(self, job_id: str, *, replan: bool = False) -> JobRow:
+        """Queues an ended job again, or plans it again."""
         self._check(job_id)
-        return self._store.jobs.retry(job_id, self._limits, by=self._by)
+        return self._store.jobs.retry(job_id, self._limits, replan=replan, by=self._by)
 
     def delete(self, job_id: str) -> None:
         """Deletes a job that has ended."""

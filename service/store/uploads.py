@@ -23,7 +23,8 @@ from assay.service.store.quotas import (
     over_limit,
     size_left,
 )
-from assay.service.store.tables import checkpoints, reservations
+from assay.service.store.tables import checkpoints
+from assay.service.store.tenant_tables import reservations
 from assay.service.store.transactions.standings import tenant_limits
 
 
@@ -32,7 +33,7 @@ class Uploads:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._owner = lease_owner.identity(0)
+        self._owner = lease_owner.worker_id(0)
 
     def reserve(
         self,

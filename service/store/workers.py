@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from assay.service.contract.records import ContainmentRecord, Gauges
+from assay.service.contract.worker_records import ContainmentRecord, Gauges
 from assay.service.store.clock import now
 from assay.service.store.columns import upsert
 from assay.service.store.database import Database
-from assay.service.store.tables import counters, workers
+from assay.service.store.tables import cordons, counters, duties, workers
 
 FORGOTTEN_SECONDS = 86400
+# The duty of one reaper of all workers.
+REAPER = "reaper"
 LATELY_SECONDS = 1.0
 
 # Upper bounds of the histogram of shard lengths, in seconds; a plan aims at minutes.
@@ -30,7 +32,7 @@ class Workers:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._lately: dict[tuple[str, int], tuple[float, int]] = {}
+        self._lately: dict[tuple[str, int, str], tuple[float, int]] = {}
 
     def beat(
         self,
@@ -40,6 +42,8 @@ class Workers:
         pid: int,
         gauges: Gauges | None = None,
         devices: int = 1,
+        name: str = "",
+        identity: str = "",
     ) -> None:
         """Records a worker's heartbeat; workers that have been silent for a day are forgotten.
 
@@ -50,6 +54,8 @@ class Workers:
             pid: its process there.
             gauges: its own measurements, for monitoring; JSON.
             devices: how many devices it has for one shard; 0: it takes none, and does not count as online.
+            identity: of its code; empty: it takes no planned shards.
+            name: of its place on its machine, which a restart keeps; cordons are by name.
         """
         assert not isinstance(device_classes, str), "a sequence of device classes, not one"
         # With a comma on both sides of each, so that ",cpu," matches at any position.
@@ -60,7 +66,9 @@ class Workers:
             "device_classes": served,
             "devices": devices,
             "pid": pid,
+            "name": name,
             "seen_at": now(),
+            "identity": identity,
         }
         values["gauges"] = dict(gauges or {})
         self._lately.clear()
@@ -69,7 +77,15 @@ class Workers:
             connection.execute(delete(workers).where(workers.c.seen_at < now() - FORGOTTEN_SECONDS))
 
     def online(
-        self, device: str, within_seconds: float = 60, host: str | None = None, devices: int = 1
+        self,
+        device: str,
+        within_seconds: float = 60,
+        host: str | None = None,
+        devices: int = 1,
+        identity: str = "",
+        *,
+        cordoned: bool = False,
+        besides: str = "",
     ) -> int:
         """Number of workers serving a device ("auto": any) with a heartbeat in the last seconds.
 
@@ -78,13 +94,22 @@ class Workers:
             within_seconds: maximum age of the last heartbeat.
             host: count the workers of this machine only.
             devices: count those with at least so many devices.
+            identity: count those of this identity; empty: of any.
+            cordoned: count those too that an administrator has taken out of service.
+            besides: id of a worker that does not count.
         """
         alive = (workers.c.seen_at >= now() - within_seconds) & (workers.c.devices >= devices)
+        if not cordoned:
+            alive &= workers.c.name.not_in(select(cordons.c.name))
         statement = select(func.count()).select_from(workers).where(alive)
         if device != "auto":
             statement = statement.where(workers.c.device_classes.contains(f",{device},", autoescape=True))
         if host is not None:
             statement = statement.where(workers.c.host == host)
+        if identity:
+            statement = statement.where(workers.c.identity == identity)
+        if besides:
+            statement = statement.where(workers.c.worker != besides)
         with self._database.reading() as connection:
             return connection.execute(statement).scalar_one()
 
@@ -115,14 +140,72 @@ class Workers:
             found = connection.execute(select(workers.c.gauges).where(alive)).scalars()
             return sorted(said for gauges in found if gauges for said in gauges.get("other_data", []))
 
-    def online_lately(self, device: str, devices: int = 1) -> int:
+    def unfit(self, within_seconds: float = 60) -> list[str]:
+        """Device classes that failed a self-test and why, of workers with a heartbeat in the last seconds."""
+        alive = workers.c.seen_at >= now() - within_seconds
+        with self._database.reading() as connection:
+            found = connection.execute(select(workers.c.gauges).where(alive)).scalars()
+            faults = [gauges["unfit"].items() for gauges in found if gauges and "unfit" in gauges]
+        return sorted(f"{device}: {why}" for one in faults for device, why in one)
+
+    def out_of_service(self, within_seconds: float = 60) -> tuple[int, int]:
+        """How many workers administrators have cordoned, and how many have cordoned themselves."""
+        alive = workers.c.seen_at >= now() - within_seconds
+        held = workers.c.name.in_(select(cordons.c.name))
+        with self._database.reading() as connection:
+            rows = connection.execute(select(workers.c.gauges, held.label("held")).where(alive)).all()
+        return (
+            sum(bool(row.held) for row in rows),
+            sum("cordoned" in (row.gauges or {}) and not row.held for row in rows),
+        )
+
+    def online_lately(self, device: str, devices: int = 1, identity: str = "") -> int:
         """`online`, cached for a second: for views, which are requested much more often."""
-        key = (device, devices)
+        key = (device, devices, identity)
         then, count = self._lately.get(key, (float("-inf"), 0))
         if time.monotonic() - then >= LATELY_SECONDS:
-            count = self.online(device, devices=devices)
+            count = self.online(device, devices=devices, identity=identity)
             self._lately[key] = (time.monotonic(), count)
         return count
+
+    def lead(self, duty: str, worker: str, seconds: float, dead: Callable[[str], bool]) -> float | None:
+        """Takes or keeps a duty that one worker does for all.
+
+        Args:
+            duty: its name.
+            worker: who asks.
+            seconds: how long the others leave it alone, unless this worker is known to be dead.
+            dead: tells of a worker whether it is certainly gone.
+
+        Returns:
+            The time on the database's clock, in unix seconds; None where another worker has the duty.
+        """
+        with self._database.writing() as connection:
+            make = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
+            new: Any = make(duties).values(name=duty, worker=worker, until=now() + seconds)
+            connection.execute(new.on_conflict_do_nothing())
+            holder = connection.execute(select(duties.c.worker).where(duties.c.name == duty)).scalar_one()
+            # Far in the future is also past: the clock went back since.
+            over = (duties.c.until < now()) | (duties.c.until > now() + 10 * seconds)
+            mine = duties.c.worker == worker
+            if dead(holder):
+                mine |= duties.c.worker == holder
+            values = {"worker": worker, "until": now() + seconds}
+            statement = update(duties).where(duties.c.name == duty, mine | over).values(values)
+            if connection.execute(statement).rowcount == 0:
+                return None
+            return float(connection.execute(select(now())).scalar_one())
+
+    def resign(self, duty: str, worker: str) -> None:
+        """Leaves a duty to others, if it is this worker's."""
+        with self._database.writing() as connection:
+            connection.execute(delete(duties).where(duties.c.name == duty, duties.c.worker == worker))
+
+    def led(self, duty: str) -> bool:
+        """Whether a process has a duty at present."""
+        held = select(duties.c.name).where(duties.c.name == duty, duties.c.until >= now())
+        with self._database.reading() as connection:
+            return connection.execute(held).first() is not None
 
     def gone(self, worker: str) -> None:
         """Removes a worker that ends."""

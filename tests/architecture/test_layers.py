@@ -77,6 +77,7 @@ def test_the_supervisor_imports_without_torch() -> None:
             "assay.workers.supervision.supervisor",
             "assay.workers.supervision.reaper",
             "assay.workers.embedded",
+            "assay.workers.doctor",
         ],
     )
     assert run.returncode == 0, run.stderr

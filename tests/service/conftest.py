@@ -183,14 +183,16 @@ class Worker:
     def fail(self, job_id: str) -> None:
         self.store.shards.fail(self.claim(job_id), "out_of_memory", "8 GB were not enough", retry=False)
 
-    def plan(self, job_id: str, n: int = 4) -> None:
+    def plan(self, job_id: str, n: int = 4, identity: str = "") -> None:
         claim = self.claim(job_id)
         evaluations = claim.spec["evaluations"]
         shards = [
             {"evaluation": index, "number": 0, "start": 0, "stop": n, "cost": float(n)}
             for index in range(len(evaluations))
         ]
+        planner = {"digest": identity, "source_sha256": "s", "packages": {}, "catalog": "c"}
         plan = {
+            **({"identity": planner} if identity else {}),
             "device": "cpu",
             "batch_size": 2,
             "parameters": 1234,

@@ -31,7 +31,9 @@ def main() -> None:
     session = None
     while True:
         request = requests.get()
-        if request["spec"]["name"].startswith(REAL):
+        if request["kind"] == "self_test":
+            fake.self_test(request)
+        elif request["spec"]["name"].startswith(REAL):
             session = session or _session()
             real._serve(request, session, report)
         else:

@@ -85,7 +85,8 @@ def emptied_postgresql_url(postgresql_url: str) -> str:
         connection.execute("DELETE FROM jobs")
         connection.execute("DELETE FROM workers")
         connection.execute("DELETE FROM api_keys")
-        for table in ("counters", "tenants", "accounts", "clocks", "reservations", "studies"):
+        others = ("reservations", "studies", "duties", "cordons")
+        for table in ("counters", "tenants", "accounts", "clocks", *others):
             connection.execute(f"DELETE FROM {table}")
         with connection.transaction():
             connection.execute("ALTER TABLE audit DISABLE TRIGGER USER")

@@ -19,6 +19,13 @@ The job's `name`, or the environment variable FAKE_EVALUATOR, scripts its behavi
     fill=N          writes N bytes into two files of the job's folder
     refill=N        ... half a second after its answer
     last=N          ... just before it (of an evaluation)
+    fault=once      a shard ends with a fault of the device, the first time the shard is got (fault=always)
+
+Words about the self-test are only in FAKE_EVALUATOR:
+
+    broken=CLASS    the devices of a class are broken (cpu, cuda; broken=cpu,cuda)
+    mended=FILE     ... until there is such a file
+    mute            it is never answered                   dead           the process ends in it
 
 A word may be limited to one kind of shard: `evaluate:crash=once`. Outcomes depend on the example's id alone.
 """
@@ -52,6 +59,9 @@ def main() -> None:
     threading.Thread(target=read, args=(requests,), daemon=True).start()
     while True:
         request = requests.get()
+        if request["kind"] == "self_test":
+            self_test(request)
+            continue
         with contextlib.suppress(Told):
             serve(request, words(request))
 
@@ -72,6 +82,32 @@ def words(request: Json) -> dict[str, str]:
             name, _, value = rest.partition("=")
             found[name] = value
     return found
+
+
+def self_test(request: Json) -> None:
+    """Every device of the classes asked about, without looking at any."""
+    words = dict(word.partition("=")[::2] for word in os.environ.get("FAKE_EVALUATOR", "").split())
+    if "mute" in words:
+        time.sleep(600)
+    if "dead" in words:
+        print("no driver", flush=True)
+        os._exit(4)
+    broken = words.get("broken", "").split(",")
+    if "mended" in words and Path(words["mended"]).exists():
+        broken = []
+    devices = [
+        {
+            "device": "cuda:0" if one == "cuda" else one,
+            "name": "H200" if one == "cuda" else "processor",
+            "fault": "a matmul of fixed integers gives the checksum 0" if one in broken else None,
+            "total": 8,
+            "free": 4,
+            "capability": None,
+        }
+        for one in request["device_classes"]
+    ]
+    versions = {"torch": "2", "cuda": None, "nccl": None, "deterministic": True, "source_sha256": "s"}
+    report({"type": "self_tested", **versions, "devices": devices})
 
 
 def serve(request: Json, how: dict[str, str]) -> None:
@@ -158,6 +194,9 @@ def checkpoint(request: Json, done: int) -> None:
 def accidents(request: Json, how: dict[str, str]) -> None:
     if "unfit" in how and request["kind"] == "evaluate":
         report({"type": "error", "error_type": how["unfit"], "message": "mine is another", "retry": True})
+        raise Told
+    if "fault" in how and (how["fault"] != "once" or not _marked(request)):
+        report({"type": "error", "error_type": "device_fault", "message": "ECC error", "retry": True})
         raise Told
     if how.get("crash") == "always" or (how.get("crash") == "once" and not _marked(request)):
         print("last words", flush=True)

@@ -272,11 +272,19 @@ ATTEMPTS: dict[str, Callable[[str, Request], str]] = {
 }
 
 
+VERSIONS = {"torch": "2", "cuda": None, "nccl": None, "deterministic": True, "source_sha256": "s"}
+CPU = {"device": "cpu", "name": None, "fault": None, "total": None, "free": None, "capability": None}
+PASSED = {"type": "self_tested", **VERSIONS, "devices": [CPU]}
+
+
 def serve(requests: int, reports: int) -> None:
     """Answer every request with what came of its attempt."""
     with os.fdopen(requests) as lines:
         for line in lines:
             request = json.loads(line)
+            if request["kind"] == "self_test":
+                os.write(reports, json.dumps(PASSED).encode() + b"\n")
+                continue
             attempt, _, argument = request["spec"]["name"].partition(" ")
             try:
                 message = f"SUCCEEDED: {ATTEMPTS[attempt](argument, request)}"

@@ -10,6 +10,7 @@ import pytest
 from assay.service.store.fair_queue import CHECKS
 from assay.service.store.rows import Claim, JobRow, OutcomeRow
 from assay.service.store.store import Store
+from assay.workers.identity import identity
 
 WORKER = "host:boot:1:2:0"
 # The ways to need a training job: for the evaluated weights, or for the model that an attack starts from.
@@ -61,7 +62,8 @@ def add(store: Store, spec: dict[str, Any]) -> str:
 
 
 def claim(store: Store, worker: str = WORKER, **options: Any) -> Claim:
-    """Claims a shard that must exist."""
+    """Claims a shard that must exist, also one that this code has planned."""
+    options.setdefault("identity", identity()["digest"])
     found = store.shards.claim(
         worker, ["cpu", CHECKS], lease_seconds=options.pop("lease_seconds", 60), **options
     )
@@ -69,15 +71,17 @@ def claim(store: Store, worker: str = WORKER, **options: Any) -> Claim:
     return found
 
 
-def plan(*evaluations: int, size: int = 10, device: str = "cpu") -> dict[str, Any]:
-    """A plan with this many shards of `size` examples per evaluation."""
+def plan(*evaluations: int, size: int = 10, device: str = "cpu", planned_by: str = "") -> dict[str, Any]:
+    """A plan with this many shards of `size` examples per evaluation, by a worker of this identity."""
     shards = [
         {"evaluation": e, "number": i, "start": i * size, "stop": (i + 1) * size, "cost": 2.5}
         for e, count in enumerate(evaluations)
         for i in range(count)
     ]
     sizes = [{"n": count * size} for count in evaluations]
+    planner = {"digest": planned_by, "source_sha256": "s", "packages": {}, "catalog": "c"}
     return {
+        **({"identity": planner} if planned_by else {}),
         "device": device,
         "batch_size": 5,
         "data_sha256": {"digits": "d"},
@@ -86,12 +90,12 @@ def plan(*evaluations: int, size: int = 10, device: str = "cpu") -> dict[str, An
     }
 
 
-def planned(store: Store, *evaluations: int, **changes: Any) -> str:
+def planned(store: Store, *evaluations: int, planned_by: str = "", **changes: Any) -> str:
     """Adds an evaluation job and finishes its plan; the worker's next claims are its evaluate shards."""
     job_id = add(store, evaluate_spec(**changes))
     planning = claim(store, warm_job=job_id)
     assert planning.job_id == job_id
-    assert store.shards.finish_plan(planning, plan(*evaluations))
+    assert store.shards.finish_plan(planning, plan(*evaluations, planned_by=planned_by))
     return job_id
 
 

@@ -161,20 +161,70 @@ def test_a_slot_for_each_group_of_gpus_and_as_many_cpu_nodes_as_asked_for(tmp_pa
     assert slots([], nodes=2, devices=4) == [("cpu0", (), 4, 3), ("cpu1", (), 4, 3)]
 
 
-def test_visible_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    listing = tmp_path / "nvidia-smi"
-    listing.write_text("#!/bin/sh\nprintf 'GPU-1234\\nGPU-5678\\n'\n")
-    listing.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+def listing(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An `nvidia-smi` of this script."""
+    tool = folder / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert nodes.visible_gpus() == ["GPU-1234", "GPU-5678"]
+
+
+GPUS = """cat <<'END'
+GPU 0: NVIDIA H200 (UUID: GPU-1234)
+GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-5678)
+  MIG 3g.20gb     Device  0: (UUID: MIG-aa-1)
+  MIG 3g.20gb     Device  1: (UUID: MIG-aa-2)
+END"""
+
+
+def test_visible_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    listing(tmp_path, GPUS, monkeypatch)
+    assert nodes.visible_gpus() == ["GPU-1234", "MIG-aa-1", "MIG-aa-2"], "of a cut GPU its slices"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1, 3")
     assert nodes.visible_gpus() == ["1", "3"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert nodes.visible_gpus() == []
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    listing.write_text("#!/bin/sh\nexit 9\n")
-    assert nodes.visible_gpus() == [], "no driver"
+
+
+@pytest.mark.parametrize("script", ["echo 'Failed to initialize NVML' >&2; exit 9", "true"])
+def test_where_nvidia_smi_fails_the_nodes_see_no_gpu_and_say_what_helps(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture, script: str
+) -> None:
+    listing(tmp_path, script, monkeypatch)
+    (tmp_path / "nvidia0").touch()
+    assert nodes.visible_gpus(tmp_path) == []
+    assert "this box works on the CPU alone" in caplog.text
+    assert "NVIDIA_DRIVER_CAPABILITIES" in caplog.text
+    (slot,) = nodes.slots([], WorkerSettings(state=tmp_path))
+    seen = tmp_path / "seen"
+    command = ["/bin/sh", "-c", f'echo "[$CUDA_VISIBLE_DEVICES] $ASSAY_NODE" > {seen}']
+    monkeypatch.setattr(nodes, "command", lambda name: command)
+    slot.start()
+    assert slot.process is not None
+    slot.process.wait()
+    assert seen.read_text() == "[] cpu0\n", "set and empty: no GPU is claimed unpinned"
+
+
+def test_device_files_without_nvidia_smi_are_said_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert nodes.visible_gpus(tmp_path) == []
+    assert caplog.text == "", "a machine without a GPU"
+    (tmp_path / "nvidia0").touch()
+    assert nodes.visible_gpus(tmp_path) == []
+    assert "nvidia-smi fails" in caplog.text
+
+
+def test_a_slice_has_a_node_of_its_own(tmp_path: Path) -> None:
+    found = nodes.slots(["GPU-1", "MIG-1", "MIG-2", "GPU-2"], WorkerSettings(state=tmp_path, devices=2))
+    assert [(slot.name, slot.gpus, slot.devices) for slot in found] == [
+        ("gpu0", ("GPU-1", "GPU-2"), 2),
+        ("gpu1", ("MIG-1",), 1),
+        ("gpu2", ("MIG-2",), 1),
+    ]
 
 
 def test_a_node_is_pinned_to_its_gpu_and_started_later_and_later(

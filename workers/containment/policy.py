@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from assay.service.contract.messages import ShardRequest
+from assay.service.contract.messages import EvaluatorRequest
 from assay.workers.containment.limits import NO_LIMITS, Limits
 
 # Read by libraries when they are loaded or first used. None holds a secret.
@@ -83,18 +83,20 @@ class Policy:
         )
 
 
-def files_of(request: ShardRequest) -> frozenset[Path]:
+def files_of(request: EvaluatorRequest) -> frozenset[Path]:
     """The weights files of other jobs that a request names."""
+    if request["kind"] == "self_test":
+        return frozenset()
     named = [request["weights"], *(source["weights"] for source in request.get("sources", {}).values())]
     return frozenset(Path(path) for path in named if path is not None)
 
 
-def needs_loopback(request: ShardRequest) -> bool:
+def needs_loopback(request: EvaluatorRequest) -> bool:
     """Whether a request is a training on several devices, whose processes talk to each other."""
     return request["kind"] == "train" and request["spec"]["execution"].get("devices", 1) > 1
 
 
-def needs_processes(request: ShardRequest, threads: int) -> bool:
+def needs_processes(request: EvaluatorRequest, threads: int) -> bool:
     """Whether a request may start processes: on several devices, or with cores to prepare images on."""
     if request["kind"] != "train":
         return False

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from assay.service.contract.records import ContainmentRecord
+from assay.service.contract.worker_records import ContainmentRecord
 from assay.workers.containment.contain import PARTS, contain, in_words
 from assay.workers.containment.limits import Limits
 from assay.workers.containment.policy import Policy

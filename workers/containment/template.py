@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from assay.service.contract.messages import ShardRequest
+from assay.service.contract.messages import EvaluatorRequest
 from assay.workers.containment import contain
 from assay.workers.containment.kernel import PR_SET_PDEATHSIG, close_descriptors, forbid_dumps, prctl
 from assay.workers.containment.policy import Policy, files_of, libraries, needs_loopback, needs_processes
@@ -73,6 +73,7 @@ class Child:
     modules: int  # that were imported at its fork
     policy: Policy | None = None  # of its job; None while it waits for one
     ticket: int = 0
+    once: bool = False  # it serves no second request
     buffer: bytearray = field(default_factory=bytearray)
 
 
@@ -96,7 +97,7 @@ class Template:
         requests: int,
         reports: int,
         *,
-        prepare: Callable[[ShardRequest], None],
+        prepare: Callable[[EvaluatorRequest], None],
         serve: Serve,
         rehearse: Callable[[], None] = lambda: None,
         threads: int,
@@ -143,6 +144,11 @@ class Template:
             if child is not None and child is self._child:
                 if child.reports in ready and not self._forward(child):
                     self._die_if_it_has(child, grace=LAST_SECONDS)
+                elif child.reports in ready and child.once and not child.buffer:
+                    # It has answered, and would keep its device's context until the first job.
+                    self._end(child)
+                    self._child = None
+                    continue
                 if child.ended in ready or child.ended is None:
                     self._die_if_it_has(child)
 
@@ -157,7 +163,7 @@ class Template:
             self._hand_over(line)
 
     def _hand_over(self, line: bytes) -> None:
-        request: ShardRequest = json.loads(line)
+        request: EvaluatorRequest = json.loads(line)
         processes = needs_processes(request, self._threads)
         if self._child is not None and not covers(self._child.policy, request, processes=processes):
             self._end(self._child)
@@ -170,12 +176,15 @@ class Template:
             self._child.policy = self._policy(request, processes, self._child.temporary)
             self._send(self._child, self._child.policy.to_text().encode())
         self._child.ticket = request.get("ticket", 0)
+        self._child.once = request["kind"] == "self_test"
         self._send(self._child, line)
-        if fresh:
+        # A self-test imports nothing: a fork made now would lack what the first job's request imports.
+        if fresh and request["kind"] != "self_test":
             self._spare = self._fork()
 
-    def _policy(self, request: ShardRequest, processes: bool, temporary: Path) -> Policy:
-        folder = Path(request["folder"])
+    def _policy(self, request: EvaluatorRequest, processes: bool, temporary: Path) -> Policy:
+        # A self-test is of no job: its evaluator serves no other request.
+        folder = Path(request["folder"]) if request["folder"] else temporary
         with contextlib.suppress(OSError):  # the evaluator says so when it writes its first file
             folder.mkdir(parents=True, exist_ok=True)
         return Policy(
@@ -321,7 +330,7 @@ def die_like(status: int) -> None:
     os._exit(os.waitstatus_to_exitcode(status))
 
 
-def covers(policy: Policy | None, request: ShardRequest, *, processes: bool) -> bool:
+def covers(policy: Policy | None, request: EvaluatorRequest, *, processes: bool) -> bool:
     """Whether a process under a policy can serve a request: of the same job, with no further needs."""
     return (
         policy is not None

@@ -38,6 +38,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from assay.attacks.kernel import frozen
+from assay.workers import accelerator
 from assay.workers.evaluation.engine.analysis import Measured
 from assay.workers.evaluation.engine.loader import DType, Loader, Progress
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
@@ -99,8 +100,7 @@ class _Efficiency:
                 if size == 1:
                     raise
             size //= 2
-            if shard.device.type == "cuda":
-                torch.cuda.empty_cache()
+            accelerator.empty_cache()
         reduced = {"reduced_batch": {"asked": asked, "used": size}} if size < asked else {}
         names = tuple(f"repeat-{number:04d}" for number in range(self.repeats))
         passed = torch.full((self.repeats,), size, dtype=torch.int64)
@@ -167,13 +167,10 @@ def count_flops(run: Pass) -> int:
 
 def peak_bytes(run: Pass, device: torch.device) -> int:
     """Peak memory of a pass, beyond the memory held before it."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
+    if accelerator.is_accelerator(device):
+        before = accelerator.reset_peak_bytes(device)
         run()
-        torch.cuda.synchronize(device)
-        return int(torch.cuda.max_memory_allocated(device) - before)
+        return accelerator.peak_bytes(device) - before
     with torch.autograd.profiler.profile(profile_memory=True) as profile:
         run()
     assert profile.kineto_results is not None
@@ -187,16 +184,11 @@ def peak_bytes(run: Pass, device: torch.device) -> int:
 
 def timed(run: Pass, device: torch.device) -> float:
     """Wall seconds of a pass."""
-    _wait(device)
+    accelerator.synchronize(device)
     begun = time.perf_counter()
     run()
-    _wait(device)
+    accelerator.synchronize(device)
     return time.perf_counter() - begun
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def _precision(images: Tensor, dtype: DType) -> torch.autocast:

@@ -38,6 +38,7 @@ from assay.models.attention.kernelized import PAPER as SKYFORMER
 from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.layers.attention_lookup import attentions
 from assay.models.layers.auxiliary import collected
+from assay.workers import accelerator
 from assay.workers.evaluation.engine.analysis import Measured
 from assay.workers.evaluation.engine.loader import DType, Loader
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
@@ -96,8 +97,7 @@ class _Instability:
                 if size == 1:
                     raise
             size //= 2
-            if shard.device.type == "cuda":
-                torch.cuda.empty_cache()
+            accelerator.empty_cache()
         if size < self.batch:
             facts["reduced_batch"] = {"asked": self.batch, "used": size}
         names = tuple(f"step-{number:04d}" for number in range(1, self.steps + 1))
@@ -273,7 +273,7 @@ def _load(model: nn.Module, parameters: Sequence[Tensor]) -> None:
 @contextmanager
 def _random(shard: Shard, step: int) -> Iterator[None]:
     """Random numbers of one step, the same for both sides; the state outside is kept."""
-    devices = [shard.device] if shard.device.type == "cuda" else []
+    devices = accelerator.generators(shard.device)
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(int.from_bytes(_key(shard.seed, f"step {step}")) % 2**63)
         yield

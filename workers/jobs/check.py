@@ -24,7 +24,7 @@ from assay.service.contract.stored_specs import ModelReference
 from assay.service.contract.weights_options import ChannelStatistics
 from assay.service.submission.weights import EXPORTED
 from assay.workers import catalog
-from assay.workers.jobs.failures import is_out_of_memory
+from assay.workers.exhaustion import is_out_of_memory
 from assay.workers.jobs.session import Session
 from assay.workers.training.files import CONTENT, content_sha256
 from assay.workers.weights import program_check
@@ -58,7 +58,7 @@ def run(request: CheckRequest, session: Session, report: Callable[[ProgressRepor
     try:
         with limited_memory(memory_limit(size)):
             return program_check.run(path) if model["name"] == EXPORTED else _compare(path, model)
-    except (MemoryError, RuntimeError) as error:
+    except Exception as error:  # a lack of memory has many types
         if not is_out_of_memory(error):
             raise
     reason = (

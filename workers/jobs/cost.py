@@ -17,7 +17,7 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.corruption_cells import cells_of
 from assay.service.contract.stored_specs import EvaluationItem
 from assay.service.submission.limits import BACKWARD_COST
-from assay.workers import catalog
+from assay.workers import accelerator, catalog
 from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.data.formats.text import LanguageSet, is_text
 from assay.workers.data.formats.trajectories import ControlSet
@@ -28,8 +28,10 @@ from assay.workers.jobs.session import Loaded
 
 # Sustained rates that turn operations into nominal seconds; only the order of magnitude matters.
 NOMINAL_FLOPS = {"cpu": 2e10, "cuda": 2e13}
-# What one batch may keep for the backward pass, and the largest automatic batch.
-BATCH_BYTES = {"cpu": 256 * 2**20, "cuda": 8 * 2**30}
+# What one batch may keep for the backward pass on a CPU, the part of its memory on a GPU, and the largest
+# automatic batch.
+BATCH_BYTES = 256 * 2**20
+BATCH_SHARE = 8
 MAX_BATCH = {"cpu": 64, "cuda": 512}
 TIMED_SECONDS = 0.2
 # Memory that a shard may take: for what does not grow with the batch (tables of words, whole images, an
@@ -90,12 +92,18 @@ def windows_of(item: EvaluationItem, examples: ExampleSet, loaded: Loaded) -> fl
     return max(1.0, cast(LanguageSet, examples).mean_tokens / stride)
 
 
-def choose_batch_size(asked: int | str, device: str, saved_bytes: int) -> int:
-    """The asked batch size; for "auto" the largest power of two whose saved tensors fit the budget."""
+def choose_batch_size(asked: int | str, device: torch.device, saved_bytes: int) -> int:
+    """The asked batch size; for "auto" the largest power of two whose saved tensors fit the budget.
+
+    On a GPU that is an eighth of its memory, rounded down to a power of two, so that GPUs of nearly the same
+    memory (two models of 80 GB) get the same batches.
+    """
     if asked != "auto":
         return int(asked)
-    fitting = max(1, BATCH_BYTES[device] // max(saved_bytes, 1))
-    return int(min(MAX_BATCH[device], 2 ** int(math.log2(fitting))))
+    total = accelerator.total_bytes(device)
+    budget = BATCH_BYTES if total is None else 2 ** int(math.log2(max(total // BATCH_SHARE, 1)))
+    fitting = max(1, budget // max(saved_bytes, 1))
+    return int(min(MAX_BATCH[accelerator.device_class(device)], 2 ** int(math.log2(fitting))))
 
 
 def measure_cost(loaded: Loaded, data: ExampleSet, size: int | None = None) -> tuple[float, int]:
@@ -199,8 +207,7 @@ def _timed(run: Callable[[], torch.Tensor], device: torch.device) -> float:
     begun = time.perf_counter()
     with torch.no_grad():
         run()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    accelerator.synchronize(device)
     return time.perf_counter() - begun
 
 

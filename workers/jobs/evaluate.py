@@ -36,6 +36,7 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
     """Answer an evaluate request.
 
     Raises:
+        OtherIdentity: this worker has other code than the one that planned the job.
         OtherData: the data set has another content than when the job was planned.
         MissingData: the data set is no longer there.
         BadWeights: the weights, or those of another model used by an attack, are missing.
@@ -43,6 +44,7 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
             planned.
     """
     spec, plan, number = request["spec"], request["plan"], request["evaluation"]
+    provenance.check_identity(plan)
     item, planned = spec["evaluations"][number], plan["evaluations"][number]
     data = examples_of(session, spec, item)
     loaded = session.classifier(spec, device=plan["device"], weights=request["weights"])

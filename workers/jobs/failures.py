@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import re
+
 import torch
 
 from assay.service.contract.errors import AssayError, NotFound
@@ -9,10 +12,47 @@ from assay.service.contract.messages import Failure
 from assay.workers.containment.settings import from_environment
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.discovery.packages import ComponentMissing
+from assay.workers.exhaustion import is_disk_full, is_out_of_memory
 from assay.workers.training.result import TrainingDiverged
 
-# Of torch, for memory of the CPU: a RuntimeError.
-NO_MEMORY = "DefaultCPUAllocator: can't allocate memory"
+# Faults of a device, a driver, or of other processes on it, as CUDA and torch say them: not the job's.
+DEVICE_FAULTS = (
+    "uncorrectable ECC error",
+    "illegal memory access",
+    "unspecified launch failure",
+    "misaligned address",
+    "hardware stack error",
+    "illegal instruction",
+    "launch timed out",
+    "device(s) is/are busy or unavailable",
+    "no CUDA-capable device",
+    "No CUDA GPUs are available",
+    "Found no NVIDIA driver",
+    "NVIDIA driver on your system is too old",
+    "driver initialization failed",
+    "CUDA driver version is insufficient",
+    "system not yet initialized",
+    "no kernel image is available",
+    "GPU is lost",
+    "device has been lost",
+    "fallen off the bus",
+    "CUDA error: unknown error",
+    "CUDA unknown error",
+    "Torch not compiled with CUDA enabled",
+    "STATUS_EXECUTION_FAILED",
+    "STATUS_NOT_INITIALIZED",
+    "STATUS_INTERNAL_ERROR",
+    "STATUS_ARCH_MISMATCH",
+)
+ASSERTION = "device-side assert"
+# The program asked for what no device of this kind does.
+OF_THE_PROGRAM = ("invalid configuration argument", "invalid argument", "too many resources requested")
+ABOUT_CUDA = re.compile(r"cuda|cudnn|cublas|cusolver|cufft|nvml|nccl|nvidia", re.IGNORECASE)
+NO_REPEATABLE_KERNEL = re.compile(r"(\S+) does not have a deterministic implementation")
+# Errors after which a process cannot use its device any more.
+CONTEXT_LOST = frozenset({"device_fault", "device_assertion"})
+# Memory that other processes hold when this one gets none: above this share it is they that are at fault.
+OTHERS_SHARE = 0.25
 SAME_CATALOG = "they need the same version of Assay, and ASSAY_CATALOG the same file"
 
 
@@ -20,13 +60,12 @@ class BadWeights(ValueError):
     """The weights do not fit the model; the message lists the keys at fault."""
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether this process got no memory; torch says so in words alone."""
-    return isinstance(error, MemoryError) or NO_MEMORY in str(error)
-
-
 class OtherData(Exception):
     """The data set of this worker has another content than that of the worker that planned the job."""
+
+
+class OtherIdentity(Exception):
+    """This worker has other code, packages or another catalog than the one that planned the job."""
 
 
 class FailedElsewhere(Exception):
@@ -35,6 +74,50 @@ class FailedElsewhere(Exception):
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure["message"])
         self.failure = failure
+
+
+def is_device_fault(error: BaseException) -> bool:
+    """Whether a device or its driver failed, or other processes hold its memory: torch says so in words."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return _taken_by_others()
+    text = str(error)
+    if not isinstance(error, RuntimeError | AssertionError) or ASSERTION in text:
+        return False
+    if isinstance(error, torch.AcceleratorError):
+        return not any(phrase in text for phrase in OF_THE_PROGRAM)
+    return ABOUT_CUDA.search(text) is not None and any(phrase in text for phrase in DEVICE_FAULTS)
+
+
+def _taken_by_others() -> bool:
+    """Whether other processes hold more of the GPU's memory than this one, and much of it."""
+    if not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return False
+    try:
+        free, total = torch.cuda.mem_get_info()
+        own = torch.cuda.memory_reserved()
+    except RuntimeError:  # it cannot be asked any more
+        return True
+    return total - free - own > max(own, OTHERS_SHARE * total)
+
+
+def _of_device(error: Exception) -> Failure | None:
+    """The failures that concern devices; None for all others."""
+    text = str(error)
+    first = text.partition("\n")[0]
+    if is_device_fault(error):
+        taken = "other processes hold its memory: " if isinstance(error, torch.OutOfMemoryError) else ""
+        message = f"a device of this worker failed, not the job: {taken}{type(error).__name__}: {first}"
+        return Failure(error_type="device_fault", message=message, retry=True)
+    if isinstance(error, RuntimeError) and ASSERTION in text:
+        message = f"a kernel stopped at an assertion, mostly for an index out of its range: {first}"
+        return Failure(error_type="device_assertion", message=message, retry=False)
+    if found := NO_REPEATABLE_KERNEL.search(text):
+        message = (
+            f"the operator {found[1]} has no deterministic implementation on this device, and results that do"
+            " not repeat are refused; allowed: a model, an attack or a device without it"
+        )
+        return Failure(error_type="nondeterministic_operator", message=message, retry=False)
+    return None
 
 
 def _limit() -> str:
@@ -50,6 +133,7 @@ def _limit() -> str:
 # The error's type in the contract, and whether another worker may succeed.
 NAMED: dict[type[Exception], tuple[str, bool]] = {
     OtherData: ("other_data", True),
+    OtherIdentity: ("other_identity", True),
     MissingData: ("data_missing", False),
     BadWeights: ("bad_weights", False),
     TrainingDiverged: ("training_diverged", False),
@@ -70,7 +154,14 @@ def describe(error: Exception) -> Failure:
     if isinstance(error, AssayError):
         text = "; ".join([error.message, *(detail.message for detail in error.details)])
         return Failure(error_type=error.type, message=text, retry=False)
-    if isinstance(error, torch.OutOfMemoryError) or is_out_of_memory(error):
+    if (failure := _of_device(error)) is not None:
+        return failure
+    if is_disk_full(error):
+        # A limit of one file is the same on every worker.
+        retry = isinstance(error, OSError) and error.errno != errno.EFBIG
+        text = f"a file of the job found no room: {error}"
+        return Failure(error_type="disk_full", message=text, retry=retry)
+    if is_out_of_memory(error):
         message = f"out of memory{_limit()}; a smaller execution.batch_size may help. {error}".strip()
         return Failure(error_type="out_of_memory", message=message, retry=False)
     if isinstance(error, ValueError):

@@ -7,14 +7,14 @@ that merging in any order gives the same bits. Saving is idempotent: a repetitio
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
 from assay.service.catalog.catalog import load as load_catalog
-from assay.service.contract.records import JobProvenance, Plan, PlannedEvaluation
+from assay.service.contract.records import JobProvenance, Plan, PlannedEvaluation, ShardProvenance
 from assay.service.contract.results import (
     EvaluationResult,
     Metric,
@@ -86,6 +86,7 @@ def save_job(store: Store, folder: Path, job_id: str, *, svg: bool = False) -> N
     Raises:
         NotFound: the job has been deleted.
         OSError: a table could not be written.
+        MixedIdentities: workers with different code have measured it.
         ValueError: outcomes are missing, or an example was measured twice.
     """
     job, merged = store.jobs.get(job_id), store.results.of(job_id)
@@ -98,9 +99,45 @@ def save_job(store: Store, folder: Path, job_id: str, *, svg: bool = False) -> N
         tallies[index] = tally_shards([row.columns for row in rows])
         # With millions of examples, load the columns of one evaluation at a time.
         measured += [replace(row, columns={}) for row in rows]
+    check_identities(plan_of(job, measured), measured)
     plots = save_plots(store, folder, job, tallies)
     if store.jobs.succeed(job_id, provenance(job, measured)) and svg:
         render_plots(store, folder, job_id, plots)
+
+
+class MixedIdentities(ValueError):
+    """Shards of one job were measured by different code, packages or with different builds of them."""
+
+
+def check_identities(plan: Plan, rows: Sequence[OutcomeRow]) -> None:
+    """Refuse to merge what workers of several identities have measured, or of another than planned.
+
+    Raises:
+        MixedIdentities: says what differs.
+    """
+    planned = plan.get("identity")
+    first: ShardProvenance | None = None
+    for row in rows:
+        found = row.extra["provenance"]
+        first = first or found
+        wanted = first["code"].get("source_sha256") if planned is None else planned["source_sha256"]
+        if found["code"].get("source_sha256") != wanted:
+            differ = f"source {found['code'].get('source_sha256')} and {wanted}"
+        elif found["packages"] != first["packages"]:
+            differ = _differing(found["packages"], first["packages"])
+        elif planned is not None and not planned["packages"].items() <= found["packages"].items():
+            differ = _differing(found["packages"], planned["packages"])
+        else:
+            continue
+        raise MixedIdentities(
+            f"shard {row.number} of evaluation {row.evaluation} was measured by other code than was planned,"
+            f" or than the first one: {differ}; plan the job again (assay replan)"
+        )
+
+
+def _differing(found: Mapping[str, str], wanted: Mapping[str, str]) -> str:
+    names = [name for name in sorted({*found, *wanted}) if found.get(name) != wanted.get(name)]
+    return ", ".join(f"{name} {found.get(name)} and {wanted.get(name)}" for name in names)
 
 
 def evaluations(job: JobRow) -> list[EvaluationItem]:
@@ -127,9 +164,11 @@ def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Mer
     """One row of the results, from the outcomes of all shards in any order.
 
     Raises:
+        MixedIdentities: workers with different code have measured it.
         ValueError: outcomes are missing, or an example was measured twice.
     """
     item, plan, spec = evaluations(job)[index], plan_of(job, rows), user_spec(job.spec)
+    check_identities(plan, rows)
     table, planned = table_of(job, item), plan["evaluations"][index]
     ordered = sorted(rows, key=lambda row: row.number)
     place = f"evaluation {index}, {item['name']!r}, by its outcome table {table.name!r}"
@@ -293,6 +332,7 @@ def provenance(job: JobRow, rows: Sequence[OutcomeRow]) -> JobProvenance:
             "measured_seconds": math.fsum(row.seconds for row in rows),
             "shards": len(rows),
             "attempt": job.attempt,
+            **({"replans": job.replans} if job.replans else {}),
         },
     )
     return cast(JobProvenance, merged.model_dump(mode="json"))

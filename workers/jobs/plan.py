@@ -1,8 +1,8 @@
 """The plan shard: reads the data's length and hash and cuts the evaluations into shards.
 
-The plan is a pure function of the spec, the model's cost and the number of examples, so that the same job
-always has the same shards on any worker. A shard is a range of the evaluation order, a multiple of the batch
-size long, and nominally lasts `shard_seconds`.
+The plan is a pure function of the spec, the model's cost, the number of examples and the memory of a GPU, so
+that the same job always has the same shards on workers with such devices. A shard is a range of the
+evaluation order, a multiple of the batch size long, and nominally lasts `shard_seconds`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from assay.workers.data.formats.dataset import ExampleSet, model_class_names
 from assay.workers.data.formats.sampling import evaluation_order, sampled_as
 from assay.workers.data.formats.text import LanguageSet, is_text
 from assay.workers.evaluation.engine.stages import COMPATIBLE
+from assay.workers.identity import identity
 from assay.workers.jobs.cost import (
     NOMINAL_FLOPS,
     choose_batch_size,
@@ -51,9 +52,9 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
     catalog.check_rules(spec, data)
     loaded = session.classifier(spec, device=spec["execution"]["device"], weights=request["weights"])
     flops, saved_bytes = measure_cost(loaded, data)
-    batch_size = choose_batch_size(spec["execution"]["batch_size"], loaded.device.type, saved_bytes)
+    batch_size = choose_batch_size(spec["execution"]["batch_size"], loaded.device, saved_bytes)
     # At the measured speed the model has so many operations; unlike the shards, this depends on the worker.
-    paced_flops = forward_seconds(loaded, data, batch_size) * NOMINAL_FLOPS[loaded.device.type]
+    paced_flops = forward_seconds(loaded, data, batch_size) * NOMINAL_FLOPS[loaded.device_class]
     estimated_seconds = 0.0
     evaluations: list[PlannedEvaluation] = []
     shards: list[ShardRange] = []
@@ -80,7 +81,8 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
             {"type": "progress", "done": index + 1, "total": len(spec["evaluations"]), "message": "planning"}
         )
     plan: PlanWithShards = {
-        "device": loaded.device.type,
+        "identity": identity(),
+        "device": loaded.device_class,
         "batch_size": batch_size,
         "image_size": loaded.image_size,
         "forward_flops": flops,
@@ -115,7 +117,7 @@ def _examples(
 
 def _example_cost(item: EvaluationItem, examples: ExampleSet, loaded: Loaded, flops: float) -> float:
     """Seconds for one example of an evaluation; `flops` for its forward pass, at the nominal rate."""
-    seconds = example_seconds(item, flops, loaded.device.type, loaded.image_size)
+    seconds = example_seconds(item, flops, loaded.device_class, loaded.image_size)
     return seconds * windows_of(item, examples, loaded)
 
 

@@ -29,7 +29,7 @@ from assay.service.contract.stored_specs import (
 )
 from assay.service.contract.weights_options import ChannelStatistics
 from assay.service.submission.weights import EXPORTED
-from assay.workers import catalog
+from assay.workers import accelerator, catalog
 from assay.workers.data.formats.dataset import ExampleSet, ImageSet, check_length, model_classes
 from assay.workers.data.formats.stored_corruptions import StoredCorruptions
 from assay.workers.data.formats.text import TextSet, is_text
@@ -94,6 +94,11 @@ class Loaded:
     dtype: torch.dtype
     metadata: Mapping[str, str] = field(default_factory=dict)
     assumed: AssumedNormalization | None = None
+
+    @property
+    def device_class(self) -> accelerator.DeviceClass:
+        """The class by which jobs ask for its device."""
+        return accelerator.device_class(self.device)
 
 
 class Session:
@@ -191,10 +196,10 @@ def resolve_device(name: str) -> torch.device:
         ValueError: CUDA was requested and is not available.
     """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name == "cuda" and not torch.cuda.is_available():
+        name = "cuda" if accelerator.is_available() else "cpu"
+    if name == "cuda" and not accelerator.is_available():
         raise ValueError("execution.device is 'cuda', but this worker has no CUDA device")
-    return torch.device(name)
+    return torch.device(accelerator.kind if name == "cuda" else name)
 
 
 def state_sha256(module: nn.Module) -> str:

@@ -116,7 +116,7 @@ def _check_data(dependency: Dependency, source: ModelSource, spec: EvaluateJobSp
 def _load(
     dependency: Dependency, source: ModelSource, spec: EvaluateJobSpec, session: Session, loaded: Loaded
 ) -> Loaded:
-    other = session.other(source, spec["execution"], device=loaded.device.type)
+    other = session.other(source, spec["execution"], device=loaded.device_class)
     if other.image_size != loaded.image_size:
         raise ValueError(
             f"{path_text(dependency.loc)}: the model of {_named(dependency)} is for images of"

@@ -29,6 +29,7 @@ from assay.workers.jobs.session import Loaded, Session, state_sha256
 from assay.workers.jobs.trainer import Report, shared_examples, train_model
 from assay.workers.training.distributed.launch import train_on_devices
 from assay.workers.training.recipe import Recipe
+from assay.workers.training.result import Trained
 from assay.workers.weights.backbone import source_of
 
 
@@ -69,8 +70,7 @@ def run(request: TrainRequest, session: Session, report: Report) -> OutcomeRepor
         facts["cut"] = cut
     if cut := count_cut(data, range(len(data.ids)), loaded.image_size):
         facts["cut_in_training"], facts["training"] = cut, len(data.ids)
-    if recipe.selection == "released_test":
-        facts["selected_on_test"] = 1
+    _note_course(facts, recipe, trained)
     asked = spec["execution"]["batch_size"]
     _note_step(facts, recipe, trained.batch_size, loaded.image_size, None if asked == "auto" else asked)
     forward, backward = (1, 1) if recipe.adversarial is None else recipe.adversarial.passes
@@ -80,7 +80,7 @@ def run(request: TrainRequest, session: Session, report: Report) -> OutcomeRepor
         "backward_passes": examples * backward,
         "extra": {
             "plan": {
-                "device": loaded.device.type,
+                "device": loaded.device_class,
                 "batch_size": trained.batch_size,
                 "untrained": False,
                 "weights_sha256": state_sha256(loaded.classifier),
@@ -99,6 +99,16 @@ def run(request: TrainRequest, session: Session, report: Report) -> OutcomeRepor
             "provenance": provenance.collect(loaded.device, loaded.dtype, spec),
         },
     }
+
+
+def _note_course(facts: PlannedEvaluation, recipe: Recipe, trained: Trained) -> None:
+    """Notes how the weights were selected, and where memory and disk were short."""
+    if trained.reduced is not None:
+        facts["reduced_in_training"] = trained.reduced
+    if trained.unsaved:
+        facts["unsaved_checkpoints"] = trained.unsaved
+    if recipe.selection == "released_test":
+        facts["selected_on_test"] = 1
 
 
 def _note_step(

@@ -59,7 +59,7 @@ def train_model(
     size = loaded.image_size if recipe.crops is None else recipe.crops.size
     _, saved_bytes = measure_cost(loaded, data, size)
     asked = spec["execution"]["batch_size"]
-    batch_size = choose_batch_size(asked, loaded.device.type, saved_bytes)
+    batch_size = choose_batch_size(asked, loaded.device, saved_bytes)
     if asked == "auto":
         batch_size *= processes.size
     _narrow(request, loaded, data, recipe, size, batch_size, saved_bytes, processes)

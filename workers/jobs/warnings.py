@@ -19,6 +19,7 @@ from assay.service.contract.warning_codes import SEVERITY, Severity
 from assay.service.metrics.classification import TOP5_CLASSES
 from assay.service.metrics.sanity_checks import MIN_EXAMPLES, TOLERANCE
 from assay.workers.jobs.library_backends import describe
+from assay.workers.jobs.training_warnings import of_training
 
 CountedCode = Literal[
     "zero_gradient",
@@ -136,6 +137,7 @@ def of_evaluation(plan: Plan, evidence: Sequence[Evidence], row: Row) -> list[Wa
         *_probed(evidence, row),
         *_inactive(evidence, row.noun),
         *_doubtful(row.planned, row.noun),
+        *of_training(row.planned),
         *_of_classes(row),
         *_of_stages(row),
         *_of_run(plan, evidence, row),
@@ -200,35 +202,9 @@ def _doubtful(planned: PlannedEvaluation, noun: str) -> Iterator[Warning]:
         message = f"{seen} of {planned['n']} examples were trained on: accuracy is too high"
         evidence = {"count": seen, "n": planned["n"]}
         yield Warning(code="trained_on_examples", message=message, evidence=evidence)
-    if planned.get("selected_on_test"):
-        message = (
-            "the weights are those of the epoch that was best on the test set (selection 'released_test'):"
-            " the accuracy is too high; compare with results that were selected in the same way only"
-        )
-        yield Warning(code="selected_on_test", message=message)
-    if wanted := planned.get("published_batch"):
-        batches = {"published": wanted, "batch_size": planned["step_batch"]}
-        message = "a step took {batch_size} examples, that of the published training {published}"
-        if asked := planned.get("asked_batch"):
-            message += f": {asked} were asked for, and the training set has only {{batch_size}}"
-        yield Warning(code="published_batch_not_reached", message=message.format(**batches), evidence=batches)
-    if (peak := planned.get("peak")) is not None:
-        rates = {"published": planned["published_peak"], "used": peak}
-        message = (
-            f"the learning rate was scaled to steps of {planned['step_batch']} examples: its peak was"
-            f" {peak:.3g}, that of the published training is {planned['published_peak']:.3g}"
-        )
-        yield Warning(code="scaled_learning_rate", message=message, evidence=rates)
     if cut := planned.get("cut"):
         message = f"{cut} of {planned['n']} sequences are longer than the model reads, and were cut"
         yield Warning(code="cut_sequences", message=message, evidence={"count": cut, "n": planned["n"]})
-    if cut := planned.get("cut_in_training"):
-        n = planned["training"]
-        message = (
-            f"{cut} of {n} training sequences are longer than the model reads, and were cut: it learned from"
-            " their beginnings"
-        )
-        yield Warning(code="cut_sequences", message=message, evidence={"count": cut, "n": n, "part": "train"})
     if published := planned.get("published"):
         evidence = {"available": planned["available"], "published": published}
         message = "the folder has {available} {noun}, the published set {published}: it is another test set"

@@ -46,6 +46,9 @@ def _save(store: Store, settings: WorkerSettings, job_id: str, evaluation: int |
         log.warning("job %s: the database is away, merging later: %s", job_id, error)
     except NotFound:
         log.info("job %s: deleted before its results were merged", job_id)
+    except merge.MixedIdentities as error:
+        log.error("job %s: %s", job_id, error)
+        store.jobs.fail(job_id, "mixed_identities", str(error))
     except Exception as error:  # a result that cannot be saved, for any reason, fails the job
         log.exception("job %s: the results could not be saved", job_id)
         store.jobs.fail(job_id, "save_failed", f"the results could not be saved: {error}")

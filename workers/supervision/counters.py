@@ -11,7 +11,7 @@ import threading
 from collections import defaultdict
 from typing import Literal
 
-from assay.service.contract.records import Gauges, GpuMemory
+from assay.service.contract.worker_records import Gauges, GpuMemory
 from assay.service.store.rows import Claim, OutcomeRow
 from assay.service.store.workers import SHARD_BOUNDS, Counters, Key
 

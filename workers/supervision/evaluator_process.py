@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from assay.service.contract import logs
-from assay.service.contract.messages import EvaluatorReport, ShardRequest
+from assay.service.contract.messages import EvaluatorReport, EvaluatorRequest
 from assay.workers.containment.settings import PREFIX, VARIABLE
 from assay.workers.evaluator_link import REPORTS, REQUESTS
 from assay.workers.settings import WorkerSettings
@@ -44,6 +44,10 @@ LAST_WORDS_SECONDS = 1.0
 
 class EvaluatorDied(Exception):
     """The evaluator ended, or closed its pipe, or broke the protocol, before it answered."""
+
+
+class UnfitWorker(Exception):
+    """No device of this worker passed its self-test; the message says why."""
 
 
 class EvaluatorProcess:
@@ -112,7 +116,7 @@ class EvaluatorProcess:
         """Whether the process still runs."""
         return self._exit() is None
 
-    def send(self, request: ShardRequest) -> None:
+    def send(self, request: EvaluatorRequest) -> None:
         """Send one request, without waiting for the evaluator to read it: `receive` sends the rest."""
         self._ticket += 1
         numbered = {**request, "ticket": self._ticket}

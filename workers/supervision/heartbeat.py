@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 
 from assay.service.contract.messages import ProgressReport
 from assay.service.store.live import Live
@@ -18,6 +19,8 @@ from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE
 log = logging.getLogger(__name__)
 LIVE_SECONDS = 0.5
 DATABASE_SECONDS = 5.0
+STALL_FACTOR = 10.0
+LOADING_FACTOR = 6.0
 
 
 class ProgressReporter:
@@ -64,6 +67,49 @@ class ProgressReporter:
             self._store.shards.progress(self._claim, message["done"], message["total"], text)
         except DATABASE_UNAVAILABLE as error:
             log.warning("shard %s: progress not recorded: %s", self._claim.shard_id, error)
+
+
+class Stalled(Exception):
+    """The evaluator of a shard goes on without getting on."""
+
+
+class ProgressDeadline:
+    """Ends a shard that makes no progress: a lease proves that its supervisor lives, not that work goes on.
+
+    Args:
+        claim: of the shard.
+        stall_seconds: the shortest deadline; an evaluate shard has ten times its expected seconds, and shards
+            that plan and train, which load and hash data first, have at least half an hour.
+        clock: seconds of a monotonic clock.
+    """
+
+    def __init__(
+        self, claim: Claim, stall_seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        loading = LOADING_FACTOR * stall_seconds if claim.kind in ("plan", "train") else 0.0
+        self.seconds = max(stall_seconds, STALL_FACTOR * claim.expected_seconds, loading)
+        self._clock = clock
+        self._at = clock()
+        self._last: tuple[int, str] | None = None
+
+    def note(self, report: ProgressReport) -> None:
+        """Takes a report of the evaluator: one that says the same as the last is no progress."""
+        said = (report["done"], report["message"])
+        if said != self._last:
+            self._at, self._last = self._clock(), said
+
+    def check(self) -> None:
+        """Looks whether it is over.
+
+        Raises:
+            Stalled: it is.
+        """
+        if self._clock() - self._at > self.seconds:
+            last = "" if self._last is None else f" after {self._last[0]:,} ({self._last[1]})"
+            raise Stalled(
+                f"the shard made no progress for {self.seconds:,.0f} s{last}, and its evaluator was ended"
+                " (ASSAY_STALL_SECONDS, or ten times what the plan expects of the shard)"
+            )
 
 
 class Watch:

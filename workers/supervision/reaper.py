@@ -1,19 +1,24 @@
 """Repairs the effects of crashes: expired leases, dead owners, overdue jobs, lost merges and doorbells.
 
-It also deletes expired files (`workers.supervision.retention`).
+Every reaper looks for dead owners on its machine; one of all reapers does the rest. That one also deletes
+expired files (`workers.supervision.retention`).
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from assay.service.store import lease_owner
 from assay.service.store.artifacts import UPLOAD
+from assay.service.store.duty import Duty
 from assay.service.store.fair_queue import CHECKS
 from assay.service.store.store import Store
+from assay.service.store.workers import REAPER
 from assay.workers.devices import device_count
+from assay.workers.identity import identity
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.completion import finish_job
 from assay.workers.supervision.counters import WorkerCounters
@@ -21,10 +26,14 @@ from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE
 from assay.workers.supervision.retention import Retention
 
 log = logging.getLogger(__name__)
+# How often a reaper that does not lead looks for dead owners.
+OWN_SECONDS = 10.0
+# A reaper that leads is followed by another when it has been silent for so long, and so many sweeps.
+DUTY_SECONDS, DUTY_SWEEPS = 10.0, 3
 
 
 class Reaper(threading.Thread):
-    """Sweeps the database every `sweep_seconds`; any number of reapers may run.
+    """Sweeps the database every `sweep_seconds`; of any number of reapers, one leads.
 
     Args:
         store: the database.
@@ -47,6 +56,8 @@ class Reaper(threading.Thread):
         self._devices = tuple(device_classes)
         self._ring = ring
         self._stopping = threading.Event()
+        self._duty = Duty(REAPER, DUTY_SECONDS + DUTY_SWEEPS * settings.sweep_seconds, settings.lease_seconds)
+        self._looked_at = float("-inf")
         self._unmerged: set[str] = set()
         self._counters = WorkerCounters()
         self._retention = Retention(store, settings)
@@ -65,18 +76,35 @@ class Reaper(threading.Thread):
             except Exception:  # a reaper that dies unseen would leave lost shards lost
                 log.exception("reaper: unexpected error, going on")
             self._stopping.wait(self._settings.sweep_seconds)
+        try:
+            self._duty.release(self._store)
+        except DATABASE_UNAVAILABLE:
+            log.warning("the database is away: another reaper follows when this one has been silent")
 
     def sweep(self) -> None:
-        """One pass over all kinds of stuck work.
+        """One pass: over what dead processes of this machine held, and if it leads, over all stuck work."""
+        leads = self._duty.held(self._store)
+        dead: list[str] = []
+        if leads or time.monotonic() - self._looked_at >= OWN_SECONDS:
+            self._looked_at = time.monotonic()
+            held = self._store.shards.running()
+            dead = sorted({row.worker for row in held if lease_owner.is_dead(row.worker)})
+        expired = self._store.shards.expire(dead_owners=dead, leases=leads)
+        if expired:
+            self._counters.count("assay_shard_losses_total", expired)
+            log.warning("%d leases expired or belonged to a dead process", expired)
+        if leads:
+            self._sweep_for_all()
+        else:
+            self._unmerged = set()
+        self._counters.write(self._store.counters)
+
+    def _sweep_for_all(self) -> None:
+        """What one reaper does for all.
 
         A job whose shards are all done is merged if the previous sweep saw it too: before, a supervisor is
         most likely merging it.
         """
-        dead = sorted({row.worker for row in self._store.shards.running() if lease_owner.is_dead(row.worker)})
-        expired = self._store.shards.expire(dead_owners=dead)
-        if expired:
-            self._counters.count("assay_shard_losses_total", expired)
-            log.warning("%d leases expired or belonged to a dead process", expired)
         overdue = self._store.jobs.time_out()
         if overdue:
             log.warning("%d jobs timed out", overdue)
@@ -85,11 +113,11 @@ class Reaper(threading.Thread):
             log.info("job %s: merging again", job_id)
             finish_job(self._store, self._settings, job_id)
         self._unmerged = ready
-        self._counters.write(self._store.counters)
         self._retention.sweep_when_due()
         for upload in self._store.uploads.sweep(self._settings.upload_idle_seconds):
             (self._settings.artifacts / f"{UPLOAD}{upload}").unlink(missing_ok=True)
         pool = (self._devices, device_count(self._settings.devices), self._settings.limits)
         self._store.shards.keep_time(*pool)
-        if self._store.shards.claimable(*pool) or self._store.shards.claimable((CHECKS,)):
+        mine = identity()["digest"]
+        if self._store.shards.claimable(*pool, mine) or self._store.shards.claimable((CHECKS,)):
             self._ring()

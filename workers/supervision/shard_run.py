@@ -10,13 +10,11 @@ to this one.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar, cast
 
@@ -27,23 +25,19 @@ from assay.service.contract.messages import (
     CheckedReport,
     Failure,
     FinalReport,
-    ModelSource,
     OutcomeReport,
     ProgressReport,
     ShardRequest,
 )
 from assay.service.contract.records import VerdictRecord
-from assay.service.contract.stored_specs import EvaluateJobSpec, TrainJobSpec
-from assay.service.store.artifacts import WEIGHTS
 from assay.service.store.live import Live
-from assay.service.store.rows import CheckpointRow, Claim, OutcomeRow
+from assay.service.store.rows import Claim, OutcomeRow
 from assay.service.store.store import Store
-from assay.service.submission.dependencies import dependencies_of
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.completion import merge_and_finish
-from assay.workers.supervision.counters import WorkerCounters
-from assay.workers.supervision.evaluator_process import EvaluatorDied, EvaluatorProcess
-from assay.workers.supervision.heartbeat import ProgressReporter, Watch
+from assay.workers.supervision.counters import WorkerCounters, device_of
+from assay.workers.supervision.evaluator_process import EvaluatorDied, EvaluatorProcess, UnfitWorker
+from assay.workers.supervision.heartbeat import ProgressDeadline, ProgressReporter, Stalled, Watch
 from assay.workers.supervision.job_limits import (
     EvaluatorWatch,
     OverLimit,
@@ -54,7 +48,15 @@ from assay.workers.supervision.job_limits import (
 )
 from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE, Spool
 from assay.workers.supervision.pretrained import fetch_pretrained
-from assay.workers.supervision.warm_evaluator import UNFIT, WarmEvaluator
+from assay.workers.supervision.shard_sources import ShardSources
+from assay.workers.supervision.warm_evaluator import (
+    DEVICE_FAULT,
+    LAST_ERRORS,
+    UNFIT,
+    UNFIT_WORKER,
+    WarmEvaluator,
+    never,
+)
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -68,6 +70,7 @@ class Workplace:
 
     Attributes:
         beat: sends a heartbeat when one is due; called from the renewing thread.
+        drained: whether an administrator wants the running shard back; called from the renewing thread.
         ring_others: tells other supervisors that a job has become claimable; it may fail.
         stopping: set when the supervisor shuts down.
     """
@@ -81,6 +84,7 @@ class Workplace:
     ring_others: Callable[[str], None]
     stopping: threading.Event
     counters: WorkerCounters = field(default_factory=WorkerCounters)
+    drained: Callable[[], bool] = never
 
 
 class ShardRun:
@@ -95,7 +99,7 @@ class ShardRun:
             place.settings.job_limits, claim.spec["execution"]["device"], self._set_deadline
         )
         self._about = {"job": claim.job_id, "shard": claim.shard_id}
-        self._verdict: Literal["run", "cancel", "lost"] = "run"
+        self._verdict: Literal["run", "cancel", "lost", "drain"] = "run"
         self._over = threading.Event()
 
     def run(self) -> None:
@@ -136,21 +140,27 @@ class ShardRun:
 
     def _ask(self) -> FinalReport | None:
         """The evaluator's last report; None when the shard ended without one and its end is recorded."""
-        message, failure = None, ""
+        message, error_type, failure = None, "evaluator_died", ""
         try:
-            message = self._follow(self._place.evaluator.ready())
+            message = self._follow(self._place.evaluator.ready(self._interrupted))
+        except UnfitWorker as error:
+            self._give_back({"error_type": UNFIT_WORKER, "message": str(error), "retry": True})
+            return None
         except EvaluatorDied as error:
             process = self._place.evaluator.process
             output = process.last_output[-OUTPUT_SHOWN:] if process is not None else ""
             failure = f"the evaluator process died: {error}. {output}"
         except OSError as error:
             failure = f"the evaluator process could not be started: {error}"
+        except Stalled as error:
+            error_type, failure = "no_progress", str(error)
         finally:
             if message is None:
                 self._place.evaluator.end()
         if message is None and not self._interrupted():
             self._place.counters.count("assay_evaluator_deaths_total")
-            self._fail("evaluator_died", failure, retry=True)
+            self._place.evaluator.health.evaluator_died()
+            self._fail(error_type, failure, retry=True)
         elif message is None:
             self._leave()
         return message
@@ -163,16 +173,19 @@ class ShardRun:
             settings = self._place.settings
             folder, most = settings.folder(self._claim.job_id), settings.max_job_files_bytes
             watch = EvaluatorWatch(evaluator, folder, most, settings.control_seconds)
-            deadline = time.monotonic() + self._place.settings.max_check_seconds
+            stall = ProgressDeadline(self._claim, settings.stall_seconds)
+            deadline = time.monotonic() + settings.max_check_seconds
             while not self._interrupted():
                 if self._claim.kind == "check" and time.monotonic() > deadline:
                     self._place.evaluator.end()
-                    return _too_slow(self._place.settings.max_check_seconds)
+                    return _too_slow(settings.max_check_seconds)
                 message = evaluator.receive(timeout=RECEIVE_SECONDS)
                 watch.look_when_due()
-                if message is None:
+                if message is None or message["type"] == "self_tested":
                     self._reports.tick()
+                    stall.check()
                 elif message["type"] == "progress":
+                    stall.note(message)
                     self._progress(message)
                 elif message["type"] == "checkpoint":
                     self._checkpoint()
@@ -210,7 +223,7 @@ class ShardRun:
         log.info("shard %s: interrupted (%s)", self._claim.shard_id, self._verdict)
         if self._verdict == "cancel":
             self._insist(lambda: self._store.shards.canceled(self._claim))
-        elif self._verdict == "run":
+        elif self._verdict != "lost":
             self._insist(lambda: self._store.shards.release(self._claim))
             self._ring_others()
 
@@ -229,7 +242,7 @@ class ShardRun:
         elif message["error_type"] in UNFIT:
             self._give_back(message)
         else:
-            if message["retry"]:
+            if message["retry"] or message["error_type"] in LAST_ERRORS:
                 self._place.evaluator.end()  # the next attempt starts from nothing
             self._fail(message["error_type"], message["message"], retry=message["retry"])
 
@@ -237,12 +250,20 @@ class ShardRun:
         """Leaves the shard to a worker that is fit for it; nothing is counted against the job."""
         error_type, message = failure["error_type"], failure["message"]
         log.error("shard %s: given back, %s: %s", self._claim.shard_id, error_type, message)
-        self._place.evaluator.refuse(self._claim.job_id, message)
         self._place.counters.failure(self._claim, error_type)
-        self._place.evaluator.end()
+        self._place.evaluator.give_up(self._claim.job_id, failure, others=self._has_others)
         said = f"a worker gave a shard back: {message}"
-        self._insist(lambda: self._store.shards.release(self._claim, said))
+        give_back = (
+            self._store.shards.device_fault if error_type == DEVICE_FAULT else self._store.shards.release
+        )
+        self._insist(lambda: give_back(self._claim, said))
         self._ring_others()
+
+    def _has_others(self) -> bool:
+        """Whether other workers could take the shard; this one may have just stopped serving its device."""
+        claim, online = self._claim, self._store.workers.online
+        device, devices = device_of(claim), claim.spec["execution"].get("devices", 1)
+        return self._insist(lambda: online(device, devices=devices, besides=claim.worker)) > 0
 
     def _finish(self, message: OutcomeReport) -> None:
         row = _outcome(self._claim, message)
@@ -289,17 +310,18 @@ class ShardRun:
 
     def _request(self) -> ShardRequest:
         claim, settings = self._claim, self._place.settings
+        sources = ShardSources(claim, self._store, settings, self._insist)
         request = {
             "kind": claim.kind,
             "job": claim.job_id,
-            "spec": claim.spec,
+            "spec": self._place.evaluator.health.settled(claim.spec),
             "plan": claim.plan,
             "evaluation": claim.evaluation,
             "start": claim.start,
             "stop": claim.stop,
             "folder": str(settings.folder(claim.job_id)),
-            "weights": self._weights(),
-            "sources": self._sources(),
+            "weights": sources.weights(),
+            "sources": sources.others(),
             "shard_seconds": settings.shard_seconds,
             "checkpoint_seconds": settings.checkpoint_seconds,
             "cores": settings.cores_each(1),
@@ -307,54 +329,6 @@ class ShardRun:
         if claim.kind == "train":
             request["deadline_seconds"] = self._limits.longest_seconds
         return cast(ShardRequest, request)  # a claim's kind is that of its spec, but for a plan
-
-    def _weights(self) -> str | None:
-        """The path of the model's initial weights; None where they come from no stored file."""
-        weights = self._claim.spec["model"].get("weights") or {}
-        source = weights.get("job")
-        if self._claim.kind == "check":
-            source = self._claim.job_id
-        elif "checkpoint" in weights:
-            # One that is not there, against all rules, is for the evaluator to complain of.
-            found = self._uploads().get(weights["checkpoint"])
-            source = f"checkpoint-{weights['checkpoint']}" if found is None else found.job_id
-        return str(self._place.settings.folder(source) / WEIGHTS) if source else None
-
-    def _sources(self) -> dict[str, ModelSource]:
-        """Other models used by the shard, by the job or the upload named; a plan has all evaluations'."""
-        claim = self._claim
-        required = [
-            dependency for dependency in dependencies_of(claim.spec) if dependency.evaluation is not None
-        ]
-        mine = {
-            dependency.job: dependency.checkpoint
-            for dependency in required
-            if claim.kind == "plan" or dependency.evaluation == claim.evaluation
-        }
-        uploads = self._uploads() if any(mine.values()) else {}
-        found: dict[str, ModelSource] = {}
-        for job_id, checkpoint in sorted(mine.items()):
-            # One that is not there, against all rules, is for the evaluator to complain of.
-            if checkpoint is not None:
-                if checkpoint in uploads:
-                    found[job_id] = self._uploaded(uploads[checkpoint])
-                continue
-            with contextlib.suppress(NotFound):
-                # Only trainings and checks of uploads have dependents.
-                spec = cast(TrainJobSpec, self._insist(partial(self._store.jobs.get, job_id)).spec)
-                found[job_id] = {"spec": spec, "weights": str(self._place.settings.folder(job_id) / WEIGHTS)}
-        return found
-
-    def _uploads(self) -> dict[str, CheckpointRow]:
-        return self._insist(lambda: self._store.checkpoints.needed_by(self._claim.job_id))
-
-    def _uploaded(self, checkpoint: CheckpointRow) -> ModelSource:
-        """An upload as the model of an attack: read as its uploader stated, for the data of this job."""
-        claim = self._claim
-        weights = {"checkpoint": checkpoint.name, "sha256": checkpoint.sha256, **checkpoint.reading}
-        spec = claim.spec | {"model": {**checkpoint.model, "weights": weights}}
-        path = self._place.settings.folder(checkpoint.job_id) / WEIGHTS
-        return {"spec": cast(EvaluateJobSpec, spec), "weights": str(path)}
 
     def _renew(self) -> None:
         with logs.about(**self._about):
@@ -368,6 +342,8 @@ class ShardRun:
                 if watch.due():
                     self._verdict = self._store.shards.renew(self._claim, settings.lease_seconds)
                     self._place.beat()
+                    if self._verdict == "run" and self._place.drained():
+                        self._verdict = "drain"
             except Exception as error:  # of any kind: it must not let the lease run out
                 log.warning("shard %s: lease not renewed: %s", self._claim.shard_id, error)
 
@@ -380,8 +356,7 @@ def _too_slow(seconds: float) -> CheckedReport:
 
 
 def _outcome(claim: Claim, message: OutcomeReport) -> OutcomeRow:
-    expected = claim.stop - claim.start
-    if claim.kind == "evaluate" and message["n"] != expected:
+    if claim.kind == "evaluate" and message["n"] != (expected := claim.stop - claim.start):
         raise ValueError(f"the evaluator measured {message['n']} examples, the shard has {expected}")
     return OutcomeRow(
         evaluation=claim.evaluation,

@@ -11,22 +11,21 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from assay.service.catalog.catalog import load
 from assay.service.contract import logs
 from assay.service.contract.errors import NotFound
-from assay.service.contract.records import Gauges
 from assay.service.contract.states import JobState
+from assay.service.contract.worker_records import Gauges
 from assay.service.store import lease_owner
 from assay.service.store.fair_queue import CHECKS
 from assay.service.store.live import Live
 from assay.service.store.rows import Claim
 from assay.service.store.store import Store
 from assay.workers.containment.probe import Sandbox
-from assay.workers.devices import device_count
+from assay.workers.identity import identity
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.completion import merge_and_finish
 from assay.workers.supervision.counters import WorkerCounters
-from assay.workers.supervision.evaluator_process import EvaluatorProcess
+from assay.workers.supervision.evaluator_process import EvaluatorDied, EvaluatorProcess, UnfitWorker
 from assay.workers.supervision.job_limits import EvaluatorWatch, OverLimit
 from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE, Spool
 from assay.workers.supervision.shard_run import ShardRun, Workplace
@@ -59,13 +58,14 @@ class Supervisor(threading.Thread):
         number: int = 0,
         ring_others: Callable[[str], None] = lambda job_id: None,
     ) -> None:
-        self.identity = lease_owner.identity(number)
+        self.worker_id = lease_owner.worker_id(number)
+        # The same after a restart, for administrators.
+        self.known_as = f"{lease_owner.host()}:{settings.node or number}"
         super().__init__(name=f"supervisor-{number}", daemon=True)
         self._store = store
         self._settings = settings
         self._devices = tuple(device_classes)
         self._only_checks = self._devices == (CHECKS,)
-        self._device_count = device_count(settings.devices)
         self._doorbell = threading.Event()
         self._stopping = threading.Event()
         self._idle_since = time.monotonic()
@@ -73,9 +73,13 @@ class Supervisor(threading.Thread):
         self._claim_unheard = False
         self._counters = WorkerCounters()
         self._sandbox = Sandbox(settings.sandbox)
-        self._evaluator = WarmEvaluator(settings, self._counters)
+        self._evaluator = WarmEvaluator(settings, self._counters, device_classes)
+        self._device_count = self._evaluator.health.devices
+        self._served: tuple[str, ...] = ()
+        self._may_claim = False
+        self._cordoned = False
         self._watch: EvaluatorWatch | None = None
-        self._spool = Spool(settings.state / "spool", store, self.identity)
+        self._spool = Spool(settings.state / "spool", store, self.worker_id)
         self._live = Live(settings.redis)
         self._place = Workplace(
             store,
@@ -84,6 +88,7 @@ class Supervisor(threading.Thread):
             self._evaluator,
             self._spool,
             beat=self._beat,
+            drained=self._drained,
             ring_others=ring_others,
             stopping=self._stopping,
             counters=self._counters,
@@ -115,7 +120,7 @@ class Supervisor(threading.Thread):
             self._live.close()
             try:
                 self._counters.write(self._store.counters)
-                self._store.workers.gone(self.identity)
+                self._store.workers.gone(self.worker_id)
             except DATABASE_UNAVAILABLE:
                 log.warning("the database is away: this worker stays listed until its beat is old")
 
@@ -138,8 +143,9 @@ class Supervisor(threading.Thread):
 
     def _step(self) -> bool:
         """Claim a shard and run it; False without a claimable one."""
+        self._may_claim = self._is_fit()
         self._beat()
-        claim = None if self._sandbox.refuses else self._claim()
+        claim = self._claim() if self._may_claim else None
         if claim is None:
             return False
         with logs.about(job=claim.job_id, shard=claim.shard_id):
@@ -150,31 +156,50 @@ class Supervisor(threading.Thread):
             log.info("shard %s: over after %.1f s", claim.shard_id, self._idle_since - begun)
         return True
 
+    def _is_fit(self) -> bool:
+        """Whether it may claim: its evaluators are contained, its devices passed, no one has cordoned it."""
+        if self._sandbox.refuses:
+            return False
+        self._cordoned = not self._only_checks and self._store.cordons.of(self.known_as) is not None
+        if self._cordoned:  # nor are its devices touched: someone may be working on them
+            return False
+        self._evaluator.look(self._stopping.is_set)
+        return bool(self._evaluator.health.classes)
+
+    def _drained(self) -> bool:
+        """Whether an administrator wants the running shard back; called from the renewing thread."""
+        if self._only_checks:
+            return False
+        cordon = self._store.cordons.of(self.known_as)
+        return cordon is not None and cordon.drain
+
     def _claim(self) -> Claim | None:
         if self._claim_unheard:
             # The previous claim may have been committed, and only its answer lost: a shard under this name is
             # not being worked on, and should not wait for its lease to run out.
-            self._store.shards.expire(dead_owners=[self.identity])
+            self._store.shards.expire(dead_owners=[self.worker_id])
         self._claim_unheard = True
         claim = self._store.shards.claim(
-            self.identity,
-            self._devices,
+            self.worker_id,
+            self._evaluator.health.classes,
             lease_seconds=self._settings.lease_seconds,
             without=[*self._evaluator.refused],
             warm_job=self._evaluator.job,
             warm_shards=self._evaluator.shards,
             devices=self._device_count,
             limits=self._settings.limits,
+            identity=identity()["digest"],
         )
         self._claim_unheard = False
         return claim
 
     def _rest(self) -> None:
         if self._evaluator.process is None:
-            if not self._sandbox.refuses and self._soon_needed():
+            if self._may_claim and self._soon_needed():
                 self._make_ready()
         elif (
-            (self._idle_for_long() and not self._soon_needed())
+            self._cordoned
+            or (self._idle_for_long() and not self._soon_needed())
             or self._warm_job_was_stopped()
             or self._over_a_limit(self._evaluator.process)
         ):
@@ -194,9 +219,10 @@ class Supervisor(threading.Thread):
     def _make_ready(self) -> None:
         """Start the evaluator while another worker plans, so that its libraries are loaded in time."""
         try:
-            self._evaluator.ready()
-        except OSError as error:
-            log.warning("the evaluator process could not be started: %s", error)
+            self._evaluator.ready(self._stopping.is_set)
+        except (UnfitWorker, EvaluatorDied, OSError) as error:
+            log.warning("the evaluator is not ready: %s", error)
+            self._evaluator.end()
         self._idle_since = time.monotonic()
 
     def _warm_job_was_stopped(self) -> bool:
@@ -223,21 +249,25 @@ class Supervisor(threading.Thread):
         return False
 
     def _beat(self) -> None:
-        """Send a heartbeat when one is due; called from this thread and from the renewing one."""
-        if time.monotonic() - self._last_beat >= BEAT_SECONDS:
+        """Send a heartbeat if one is due, or if it serves others; the renewing thread calls it too."""
+        health = self._evaluator.health
+        served = () if self._sandbox.refuses else health.classes
+        if time.monotonic() - self._last_beat >= BEAT_SECONDS or served != self._served:
             if not self._only_checks:
-                gauges: Gauges = {**self._counters.gauges, "catalog": load().digest}
+                gauges: Gauges = {**self._counters.gauges, **health.gauges, "catalog": identity()["catalog"]}
                 if (contained := self._sandbox.record) is not None:
                     gauges["containment"] = contained
                 if self._evaluator.refused:
                     gauges["other_data"] = [*dict.fromkeys(self._evaluator.refused.values())]
                 self._store.workers.beat(
-                    self.identity,
+                    self.worker_id,
                     lease_owner.host(),
-                    self._devices,
+                    served or self._devices,
                     lease_owner.pid(),
                     gauges,
-                    0 if self._sandbox.refuses else self._device_count,
+                    self._device_count if served else 0,
+                    self.known_as,
+                    identity()["digest"],
                 )
-            self._last_beat = time.monotonic()
+            self._last_beat, self._served = time.monotonic(), served
             self._counters.write(self._store.counters)

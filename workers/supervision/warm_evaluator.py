@@ -2,60 +2,115 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+from assay.service.contract.messages import Failure
+from assay.workers.devices import device_count
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.counters import WorkerCounters
-from assay.workers.supervision.evaluator_process import EvaluatorProcess
+from assay.workers.supervision.evaluator_process import EvaluatorDied, EvaluatorProcess, UnfitWorker
+from assay.workers.supervision.health import Health
 
+DEVICE_FAULT = "device_fault"
 # Errors of a worker that is not fit for a job, which other workers may be.
-UNFIT = ("other_data",)
+UNFIT = ("other_data", "other_identity", DEVICE_FAULT)
+# A failed self-test. Not among the errors above: an evaluator that could report it would never run a job.
+UNFIT_WORKER = "unfit"
+# Errors of a job after which its process cannot use the device any more.
+LAST_ERRORS = ("device_assertion",)
 MAX_REFUSED = 100
+
+
+def never() -> bool:
+    """Nothing interrupts."""
+    return False
 
 
 class WarmEvaluator:
     """Starts an evaluator on demand, and records whose model it holds.
 
+    Args:
+        settings: of the worker.
+        counters: of its starts.
+        device_classes: those that the worker would serve; without any nothing is tested.
+
     Attributes:
         job: the job of the last answered request, while its evaluator lives.
         shards: how many requests of that job were answered in a row.
         refused: jobs that it is not fit for, with the reason, the oldest first.
+        health: what is known of its devices.
     """
 
-    def __init__(self, settings: WorkerSettings, counters: WorkerCounters | None = None) -> None:
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        counters: WorkerCounters | None = None,
+        device_classes: Sequence[str] = (),
+    ) -> None:
         self._settings = settings
         self._counters = counters or WorkerCounters()
         self._process: EvaluatorProcess | None = None
         self.job: str | None = None
         self.shards = 0
         self.refused: dict[str, str] = {}
+        self._faulted: dict[str, str] = {}
+        self.health = Health(device_classes, device_count(settings.devices))
 
     def answered(self, job: str) -> None:
         """Records that a request of this job was answered."""
         self.shards = self.shards + 1 if job == self.job else 1
         self.job = job
 
-    def refuse(self, job: str, reason: str) -> None:
-        """Records that it is not fit for a job; the latest such jobs are remembered."""
-        self.refused[job] = reason
-        while len(self.refused) > MAX_REFUSED:
-            del self.refused[next(iter(self.refused))]
+    def give_up(self, job: str, failure: Failure, *, others: Callable[[], bool]) -> None:
+        """Ends the evaluator, which is not fit for a job, and refuses the job from now on.
+
+        A fault of a device is followed by a self-test instead, and the job is refused at its second one.
+
+        Args:
+            job: the job.
+            failure: of one of the types of `UNFIT`, or a failed self-test.
+            others: whether other workers could take it: a worker alone goes on trying.
+        """
+        self.end()
+        again = job in self._faulted
+        if failure["error_type"] == "other_identity":  # its program was exchanged under it
+            self.health.outdated = f"{failure['message']}: restart the worker"
+        if failure["error_type"] == DEVICE_FAULT:
+            self.health.doubt()
+            _remember(self._faulted, job, failure["message"])
+        if failure["error_type"] == "other_data" or (again and others()):
+            _remember(self.refused, job, failure["message"])
 
     @property
     def process(self) -> EvaluatorProcess | None:
         """The evaluator, dead or alive; None without one."""
         return self._process
 
-    def ready(self) -> EvaluatorProcess:
-        """A living evaluator.
+    def ready(self, interrupted: Callable[[], bool] = never) -> EvaluatorProcess:
+        """A living evaluator, whose devices have passed their self-test.
 
         Raises:
-            OSError: its program cannot be started.
+            UnfitWorker: they have not, or its program cannot be started.
+            EvaluatorDied: the test was interrupted.
+            OSError: its program cannot be started, and no devices are tested.
         """
-        if self._process is not None and not self._process.alive():
+        process = self._started()
+        if not self.health.tested:
+            self._test(process, interrupted)
+        return process
+
+    def look(self, interrupted: Callable[[], bool]) -> bool:
+        """Test the devices if that is due before a claim; whether there was a test.
+
+        `health` says what came of it. After an interrupted test it is due as before.
+        """
+        if not self.health.due:
+            return False
+        try:
+            self._test(self._started(), interrupted)
+        except (UnfitWorker, EvaluatorDied):
             self.end()
-        if self._process is None:
-            self._process = EvaluatorProcess(self._settings)
-            self._counters.count("assay_evaluator_starts_total")
-        return self._process
+        return True
 
     def end(self) -> None:
         """End the evaluator, if any, with all its children."""
@@ -63,3 +118,29 @@ class WarmEvaluator:
         if process is not None:
             process.stop(self._settings.cancel_grace_seconds)
             self._counters.gauge("gpu", None)  # its memory is given back
+
+    def _started(self) -> EvaluatorProcess:
+        if self._process is not None and not self._process.alive():
+            self.end()
+        if self._process is None:
+            try:
+                self._process = EvaluatorProcess(self._settings)
+            except OSError as error:
+                if not self.health.judges:
+                    raise
+                self.health.failed(f"the evaluator process could not be started: {error}")
+                raise UnfitWorker(self.health.reason) from error
+            self._counters.count("assay_evaluator_starts_total")
+        return self._process
+
+    def _test(self, process: EvaluatorProcess, interrupted: Callable[[], bool]) -> None:
+        self.job, self.shards = None, 0  # its template ends the evaluator of a job first
+        process.about = {}
+        self.health.test(process, interrupted)
+
+
+def _remember(jobs: dict[str, str], job: str, reason: str) -> None:
+    """Add a job; the latest ones are kept."""
+    jobs[job] = reason
+    while len(jobs) > MAX_REFUSED:
+        del jobs[next(iter(jobs))]

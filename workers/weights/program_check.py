@@ -20,8 +20,10 @@ from assay.models.layers.layers import Classifier
 from assay.service.contract.checkpoints import PROGRAM_LAYOUT, ProgramFacts, Verdict
 from assay.service.contract.messages import CheckedReport
 from assay.service.contract.records import VerdictRecord
+from assay.workers import accelerator
 from assay.workers.evaluation.engine.probe import REGROUPED, REPEATED, changed
-from assay.workers.jobs.failures import BadWeights, is_out_of_memory
+from assay.workers.exhaustion import is_out_of_memory
+from assay.workers.jobs.failures import BadWeights
 from assay.workers.weights.programs import as_classifier, read_program
 
 BATCHES = (1, 2, 5)
@@ -92,7 +94,7 @@ def examine(classifier: Classifier) -> tuple[list[str], bool]:
     del before, after
     if not program.random:
         _check_independence(classifier, images, logits)
-    if torch.cuda.is_available():
+    if accelerator.is_available():
         _check_gpu(classifier, images, weights, None if program.random else logits)
     return ["float32", *(name for name, tried in _others(classifier, images, weights) if tried)], gradients
 
@@ -161,9 +163,10 @@ def _check_independence(classifier: Classifier, images: Tensor, logits: Tensor) 
 
 
 def _check_gpu(classifier: Classifier, images: Tensor, weights: Tensor, logits: Tensor | None) -> None:
-    there = copy.deepcopy(classifier).cuda()
-    found = _attempt("on the GPU", there, images.cuda()).cpu()
-    gradient = _gradient(there, images.cuda(), weights.cuda())
+    device = torch.device(accelerator.kind)
+    there = copy.deepcopy(classifier).to(device)
+    found = _attempt("on the GPU", there, images.to(device)).cpu()
+    gradient = _gradient(there, images.to(device), weights.to(device))
     if gradient is not None and not gradient.isfinite().all():
         raise Unfit("on the GPU the gradients of its logits with respect to the pixels are not finite")
     if logits is not None and changed(logits, found, REGROUPED):
@@ -193,8 +196,6 @@ def _works(model: Callable[[Tensor], Tensor], images: Tensor, weights: Tensor) -
         logits = model(images)
         loss = (logits * weights.to(logits)).sum()
         gradient = _differentiate(loss, images) if loss.requires_grad else None
-    except torch.OutOfMemoryError:
-        raise
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         if is_out_of_memory(error):
             raise
@@ -206,8 +207,6 @@ def _attempt(how: str, call: Callable[[Tensor], Any], given: Tensor) -> Any:
     """Runs part of the program; any error except out-of-memory is the program's."""
     try:
         return call(given)
-    except (torch.OutOfMemoryError, MemoryError):
-        raise
     except Exception as error:  # operators raise arbitrary errors for bad arguments
         if is_out_of_memory(error):
             raise

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from alembic import context
 
-from assay.service.store.tables import metadata
+from assay.service.store import tables, tenant_tables  # noqa: F401 (they fill the metadata)
+from assay.service.store.columns import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -6,17 +6,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, select, update
+from sqlalchemy import Connection, Row, func, or_, select, update
 
 from assay.service.contract.limits import Limits
 from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
-from assay.service.store.fair_queue import CLOCK_STEP, WARM_SHARDS, in_turn, places_of
+from assay.service.store.fair_queue import CLOCK_STEP, WARM_SHARDS, Lane, in_turn, lanes_of
 from assay.service.store.quotas import serialize
 from assay.service.store.rows import Claim
-from assay.service.store.tables import jobs, shards
+from assay.service.store.tables import RUNNING, jobs, shards
 from assay.service.store.transactions.deadline import first_deadline, resume
-from assay.service.store.transactions.standings import RUNNING, Pool, lift, read_heads, read_pool, set_clock
+from assay.service.store.transactions.standings import (
+    Pool,
+    lift,
+    read_heads,
+    read_pool,
+    set_clock,
+    waits_in,
+)
 from assay.service.store.transactions.transitions import (
     CLAIMABLE,
     lock_job,
@@ -36,6 +43,7 @@ class Claimer:
         warm_job: the job whose model it has loaded.
         warm_shards: how many shards of that job it has run in a row.
         without: jobs that it is not fit for.
+        identity: of its code; empty: it takes no shards that are planned for one.
     """
 
     worker: str
@@ -44,14 +52,15 @@ class Claimer:
     warm_job: str | None = None
     warm_shards: int = 0
     without: tuple[str, ...] = ()
+    identity: str = ""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """The shard's job and device, its tenant, and what the claim changes in the books."""
+    """The shard's job and lane, its tenant, and what the claim changes in the books."""
 
     job_id: str
-    device: str
+    lane: Lane
     tenant: str
     limits: Limits
     pool: str
@@ -62,24 +71,25 @@ class Candidate:
 
 def candidate(connection: Connection, claimer: Claimer, defaults: Limits) -> Candidate | None:
     """What this worker should get, read without locks; None without work."""
-    heads = read_heads(connection, claimer.devices, claimer.count, claimer.without)
+    lanes = lanes_of(claimer.devices, (claimer.identity,))
+    heads = read_heads(connection, lanes, claimer.count, claimer.without)
     if not heads:
         return None
     pool = read_pool(connection, claimer.devices, claimer.count, defaults, heads=heads)
     turns = in_turn(pool.clock, pool.standings)
     if not turns:
         return None
-    warm = _warm(connection, claimer)
+    warm = _warm(connection, claimer, lanes)
     chosen = turns[0]
     if warm is not None and claimer.warm_shards < WARM_SHARDS:
         chosen = next((one for one in turns if one.tenant == warm.tenant), chosen)
     if warm is not None and warm.tenant == chosen.tenant:
-        job_id, device = warm.job_id, warm.device
+        job_id, lane = warm.job_id, Lane(warm.device, warm.identity)
     else:
-        job_id, device = _first(connection, pool.heads[chosen.tenant])
+        job_id, lane = _first(connection, pool.heads[chosen.tenant])
     return Candidate(
         job_id,
-        device,
+        lane,
         chosen.tenant,
         pool.limits[chosen.tenant],
         pool.name,
@@ -95,16 +105,16 @@ def changed_clock(pool: Pool) -> tuple[float | None, bool]:
     return (pool.clock if pool.clock - pool.stored >= CLOCK_STEP else None), True
 
 
-def _warm(connection: Connection, claimer: Claimer) -> Any:
-    """The warm job's tenant and device, if it has a shard for this worker."""
+def _warm(connection: Connection, claimer: Claimer, lanes: Sequence[Lane]) -> Any:
+    """The warm job's tenant and lane, if it has a shard for this worker."""
     if claimer.warm_job is None or claimer.warm_job in claimer.without:
         return None
     own = (shards.c.tenant == func.coalesce(jobs.c.tenant, "")) & (shards.c.precedence == -jobs.c.priority)
     own &= (shards.c.job_id == jobs.c.id) & (shards.c.state == str(ShardState.QUEUED))
-    fitting = shards.c.device.in_(places_of(claimer.devices)) & (shards.c.devices <= claimer.count)
+    fitting = or_(*map(waits_in, lanes)) & (shards.c.devices <= claimer.count)
     claimable = jobs.c.state.in_([str(state) for state in CLAIMABLE])
     statement = (
-        select(shards.c.job_id, shards.c.tenant, shards.c.device)
+        select(shards.c.job_id, shards.c.tenant, shards.c.device, shards.c.identity)
         .select_from(jobs.join(shards, own))
         .where(jobs.c.id == claimer.warm_job, claimable, fitting)
         .limit(1)
@@ -112,9 +122,9 @@ def _warm(connection: Connection, claimer: Claimer) -> Any:
     return connection.execute(statement).one_or_none()
 
 
-def _first(connection: Connection, heads: dict[str, str]) -> tuple[str, str]:
-    """Job and device of the first of a tenant's jobs, one for each device."""
-    by_job = {job_id: device for device, job_id in heads.items()}
+def _first(connection: Connection, heads: dict[Lane, str]) -> tuple[str, Lane]:
+    """Job and lane of the first of a tenant's jobs, one for each lane."""
+    by_job = {job_id: lane for lane, job_id in heads.items()}
     if len(by_job) > 1:
         order = (
             select(jobs.c.id).where(jobs.c.id.in_(list(by_job))).order_by(jobs.c.priority.desc(), jobs.c.id)
@@ -137,9 +147,9 @@ def take(connection: Connection, found: Candidate, claimer: Claimer, lease_secon
         return None
     if found.limits.running_shards and _full(connection, found):
         return None
-    # Tenant, device and precedence are the job's own: named so that the claiming index leads to its shards.
+    # Tenant, lane and precedence are the job's own: named so that the claiming index leads to its shards.
     of_job = (shards.c.job_id == job.id) & (shards.c.precedence == -job.priority)
-    of_job &= (shards.c.tenant == found.tenant) & (shards.c.device == found.device)
+    of_job &= (shards.c.tenant == found.tenant) & waits_in(found.lane)
     statement = (
         select(shards)
         .where(of_job, shards.c.state == str(ShardState.QUEUED), shards.c.devices <= claimer.count)
@@ -151,7 +161,7 @@ def take(connection: Connection, found: Candidate, claimer: Claimer, lease_secon
         return None
     fence = shard.fence + 1
     taken = {"owner": claimer.worker, "lease_until": now() + lease_seconds, "fence": fence}
-    taken |= {"claimed_at": now(), "pool": found.pool}
+    taken |= {"claimed_at": now(), "progressed_at": now(), "pool": found.pool}
     if not transition_shards(
         connection, shards.c.id == shard.id, {ShardState.QUEUED}, ShardState.RUNNING, **taken
     ):
@@ -170,7 +180,7 @@ def take(connection: Connection, found: Candidate, claimer: Claimer, lease_secon
 def _full(connection: Connection, found: Candidate) -> bool:
     """Whether the tenant runs as many shards as it may, counted one claimer at a time."""
     serialize(connection, f"running shards of {found.tenant}")
-    held = (shards.c.state == RUNNING) & (shards.c.tenant == found.tenant)
+    held = RUNNING & (shards.c.tenant == found.tenant)
     count = connection.execute(select(func.count()).select_from(shards).where(held)).scalar_one()
     return bool(count >= found.limits.running_shards)
 
@@ -223,4 +233,13 @@ def _claim(job: Row[Any], shard: Row[Any], worker: str, fence: int) -> Claim:
         stop=shard.stop,
         failures=shard.failures,
         losses=shard.losses,
+        expected_seconds=_expected_seconds(job, shard),
     )
+
+
+def _expected_seconds(job: Row[Any], shard: Row[Any]) -> float:
+    """The shard's part of the plan's estimate; costs are nominal seconds, of a nominal machine."""
+    if shard.kind != "evaluate" or not job.cost_total:
+        return 0.0
+    estimated = (job.plan or {}).get("estimated_seconds", job.cost_total)
+    return float(shard.cost * max(1.0, estimated / job.cost_total))

@@ -11,9 +11,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, exists, update
 
-from assay.service.contract.states import ShardState
 from assay.service.store.clock import now
-from assay.service.store.tables import jobs, shards
+from assay.service.store.tables import RUNNING, jobs, shards
 from assay.service.store.transactions.transitions import CLAIMABLE
 
 
@@ -37,9 +36,7 @@ def pause(connection: Connection, job: Row[Any]) -> None:
     """Stops the clock of a default deadline, if no worker has a shard of the job any more."""
     if job.spec.get("timeout_seconds") is not None:
         return
-    # The precedence is the job's own: with it the claiming index leads straight to the running shards.
-    running = (shards.c.job_id == job.id) & (shards.c.precedence == -job.priority)
-    running &= shards.c.state == str(ShardState.RUNNING)
+    running = (shards.c.job_id == job.id) & RUNNING
     idle = (jobs.c.id == job.id) & jobs.c.paused_at.is_(None) & ~exists().where(running)
     connection.execute(update(jobs).where(idle).values(paused_at=now()))
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, select
 
 from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
-from assay.service.store.tables import jobs, shards
+from assay.service.store.tables import RUNNING, jobs, shards
 from assay.service.store.transactions.dependencies import dependencies_met, waiting_dependents
 from assay.service.store.transactions.standings import charge, running_shards
 from assay.service.store.transactions.transitions import lock_job, transition_job, transition_shards
@@ -79,7 +79,7 @@ def cancel_job(connection: Connection, job_id: str) -> None:
 
 def cancel_when_idle(connection: Connection, job_id: str) -> bool:
     """Ends a job in `canceling` once no worker has a shard of it."""
-    running = select(shards.c.id).where(shards.c.job_id == job_id, shards.c.state == str(ShardState.RUNNING))
+    running = select(shards.c.id).where(shards.c.job_id == job_id, RUNNING)
     if connection.execute(running.limit(1)).first() is not None:
         return False
     return end_job(connection, job_id, {JobState.CANCELING}, JobState.CANCELED)

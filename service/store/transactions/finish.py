@@ -10,7 +10,7 @@ from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
 from assay.service.store.columns import pack
 from assay.service.store.rows import Claim, Finished, OutcomeRow
-from assay.service.store.tables import outcomes, shards
+from assay.service.store.tables import LEFT, outcomes, shards
 from assay.service.store.transactions.progress import set_done
 from assay.service.store.transactions.transitions import lock_job, transition_shards
 
@@ -43,9 +43,9 @@ def write_outcome(connection: Connection, shard: Row[Any], outcome: OutcomeRow) 
 
 def finished(connection: Connection, job: Row[Any], shard: Row[Any]) -> Finished:
     """Completions caused by a shard that has just been moved to `done`."""
-    left = not_done(connection, job.id)
+    mine = is_left(connection, job.id, shard.evaluation)
     live = JobState(job.state) in {JobState.STARTING, JobState.RUNNING}
-    return Finished(evaluation_done=shard.evaluation not in left, job_done=live and not left)
+    return Finished(evaluation_done=not mine, job_done=live and not mine and not is_left(connection, job.id))
 
 
 def finished_before(connection: Connection, claim: Claim) -> Finished | None:
@@ -63,9 +63,12 @@ def finished_before(connection: Connection, claim: Claim) -> Finished | None:
     return finished(connection, job, shard)
 
 
-def not_done(connection: Connection, job_id: str) -> set[int]:
-    """The evaluations of a job with unfinished shards; plan and train shards count as 0."""
-    open_shards = select(shards.c.evaluation).where(
-        shards.c.job_id == job_id, shards.c.state != str(ShardState.DONE)
-    )
-    return set(connection.execute(open_shards.distinct()).scalars())
+def is_left(connection: Connection, job_id: str, evaluation: int | None = None) -> bool:
+    """Whether a job, or one of its evaluations, has a shard that is not done.
+
+    One step in an index, however many shards there are. Those that plan and train count as evaluation 0.
+    """
+    left = select(shards.c.id).where(shards.c.job_id == job_id, LEFT).limit(1)
+    if evaluation is not None:
+        left = left.where(shards.c.evaluation == evaluation)
+    return connection.execute(left).first() is not None

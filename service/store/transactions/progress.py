@@ -9,16 +9,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, select, update
+from sqlalchemy import Connection, Row, select, update
 
-from assay.service.contract.states import ShardState
-from assay.service.store.fair_queue import CHECKS
+from assay.service.store.clock import now
 from assay.service.store.rows import JobRow, ProgressSnapshot, RunningShard, ShardKind
-from assay.service.store.tables import jobs, shards
+from assay.service.store.tables import RUNNING, jobs, shards
 from assay.service.store.transactions.event_log import record_progress_event
-
-# Values of a shard's device.
-DEVICES = ("auto", "cpu", "cuda", CHECKS)
 
 
 def set_done(connection: Connection, shard: Row[Any], done: int, total: int | None = None) -> None:
@@ -38,7 +34,8 @@ def set_done(connection: Connection, shard: Row[Any], done: int, total: int | No
     done = max(0, done if total is None else min(done, total))
     difference = done - shard.done
     cost = _cost(shard.kind, shard.cost, difference, total)
-    connection.execute(update(shards).where(shards.c.id == shard.id).values(done=done, total=total))
+    now_done = {"done": done, "total": total, "progressed_at": now()}
+    connection.execute(update(shards).where(shards.c.id == shard.id).values(now_done))
     connection.execute(
         update(jobs)
         .where(jobs.c.id == shard.job_id)
@@ -50,10 +47,7 @@ def set_done(connection: Connection, shard: Row[Any], done: int, total: int | No
 
 def progress_snapshot(connection: Connection, job_id: str) -> ProgressSnapshot | None:
     """A job's progress, in one statement, so that no shard is counted twice or missed."""
-    # Tenant and precedence are the job's own: with them the claiming index leads to the running shards.
-    running = (shards.c.job_id == jobs.c.id) & (shards.c.precedence == -jobs.c.priority)
-    running &= (shards.c.tenant == func.coalesce(jobs.c.tenant, "")) & shards.c.device.in_(DEVICES)
-    running &= shards.c.state == str(ShardState.RUNNING)
+    running = (shards.c.job_id == jobs.c.id) & RUNNING
     columns = (shards.c.id, shards.c.fence, shards.c.kind, shards.c.done, shards.c.total, shards.c.cost)
     statement = (
         select(jobs.c.progress_done, jobs.c.cost_done, *columns)

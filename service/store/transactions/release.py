@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Row, select
 from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
 from assay.service.store.database import Database
-from assay.service.store.tables import shards
+from assay.service.store.tables import RUNNING, shards
 from assay.service.store.transactions.deadline import pause
 from assay.service.store.transactions.end_job import cancel_when_idle, end_job, problem
 from assay.service.store.transactions.progress import set_done
@@ -30,7 +30,7 @@ def release(connection: Connection, shard: Row[Any], to: ShardState, **values: A
     """
     if shard.kind == "evaluate":
         set_done(connection, shard, 0)
-    free = {"owner": None, "lease_until": None}
+    free = {"owner": None, "lease_until": None, "queued_at": now()}
     transition_shards(connection, shards.c.id == shard.id, {ShardState.RUNNING}, to, **free, **values)
 
 
@@ -56,22 +56,22 @@ def fail(
     end_job(connection, job.id, {JobState(job.state)}, JobState.FAILED, error=error)
 
 
-def expire(database: Database, cap: int, dead_owners: Sequence[str]) -> int:
+def expire(database: Database, cap: int, dead_owners: Sequence[str], *, leases: bool = True) -> int:
     """Takes back every lost shard; returns their number.
 
     One transaction per job: the locks of two jobs are never held together.
     """
-    lost = _lost(dead_owners)
+    if not leases and not dead_owners:
+        return 0
+    lost = _lost(dead_owners, leases)
     with database.reading() as connection:
         job_ids = connection.execute(select(shards.c.job_id).where(lost).distinct()).scalars().all()
     return sum(_expire_job(database, job_id, lost, cap) for job_id in sorted(job_ids))
 
 
-def _lost(dead_owners: Sequence[str]) -> ColumnElement[bool]:
-    gone: ColumnElement[bool] = shards.c.lease_until < now()
-    if dead_owners:
-        gone = gone | shards.c.owner.in_(list(dead_owners))
-    return (shards.c.state == str(ShardState.RUNNING)) & gone
+def _lost(dead_owners: Sequence[str], leases: bool) -> ColumnElement[bool]:
+    gone: ColumnElement[bool] = shards.c.owner.in_(list(dead_owners))
+    return RUNNING & ((gone | (shards.c.lease_until < now())) if leases else gone)
 
 
 def _expire_job(database: Database, job_id: str, lost: ColumnElement[bool], cap: int) -> int:

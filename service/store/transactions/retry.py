@@ -1,24 +1,32 @@
-"""A job's next attempt: finished shards are kept, the rest is queued with its caps reset."""
+"""A job's next attempt: finished shards are kept, the rest is queued with its caps reset.
+
+Planned again, nothing is kept: the new plan may be of other code, which must measure every example.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, Row, delete, select
 
 from assay.service.contract.errors import InvalidState
 from assay.service.contract.limits import UNLIMITED, Limits
+from assay.service.contract.records import Replan
 from assay.service.contract.states import RETRYABLE, JobState, ShardState
 from assay.service.store.artifacts import weights_expired
+from assay.service.store.clock import now
 from assay.service.store.quotas import check_submission
 from assay.service.store.row_mapping import unknown_job
-from assay.service.store.tables import jobs, shards
+from assay.service.store.tables import artifacts, jobs, results, shards
 from assay.service.store.transactions.claim import start_job
 from assay.service.store.transactions.dependencies import lock_required, required_jobs
-from assay.service.store.transactions.finish import not_done
+from assay.service.store.transactions.end_job import cancel_job
+from assay.service.store.transactions.finish import is_left
 from assay.service.store.transactions.release import release
 from assay.service.store.transactions.standings import charge, running_shards, tenant_limits
+from assay.service.store.transactions.submit import add_first_shard
 from assay.service.store.transactions.transitions import lock_job, transition_job, transition_shards
 from assay.service.submission.dependencies import dependencies_of
 
@@ -27,36 +35,91 @@ CLEARED: dict[str, Any] = dict.fromkeys(
 )
 
 
-def retry_job(connection: Connection, job_id: str, limits: Limits = UNLIMITED) -> None:
+UNPLANNED: dict[str, Any] = {
+    **dict.fromkeys(("plan", "progress_total", "cost_total")),
+    **dict.fromkeys(("progress_done", "cost_done", "paced_from"), 0),
+}
+
+
+def retry_job(
+    connection: Connection, job_id: str, limits: Limits = UNLIMITED, *, replan: bool = False
+) -> None:
     """Puts a job that failed, was canceled or timed out back to work.
+
+    Args:
+        connection: in a writing transaction.
+        job_id: the job.
+        limits: of tenants without limits of their own.
+        replan: give up its plan and its outcomes, also of a running job that no worker has a shard of.
 
     Raises:
         TooManyRequests: when a limit of its tenant is reached.
         NotFound: when there is no such job.
-        InvalidState: when it is in another state, or its required weights or their job were deleted.
+        InvalidState: when it is in another state, has no plan to give up, or its required weights or their
+            job were deleted.
     """
     # Required jobs before the job: the lock order of `transitions`.
     needed = lock_required(connection, required_jobs(connection, job_id))
     job = lock_job(connection, job_id)
     if job is None:
         raise unknown_job(job_id)
+    if replan:
+        job = _stopped(connection, job)
     if JobState(job.state) not in RETRYABLE:
-        allowed = "only failed, canceled and timed out jobs can be retried"
+        again = "planned again" if replan else "retried"
+        allowed = f"only failed, canceled and timed out jobs can be {again}"
         raise InvalidState(f"job {job_id} is {job.state}: {allowed}")
     check_submission(connection, job.tenant, tenant_limits(connection, job.tenant, limits))
-    stopped = _queue_shards(connection, job_id)
-    left = not_done(connection, job_id)
+    forgotten: dict[str, Any] = _forget_plan(connection, job) if replan else {}
+    stopped = _queue_shards(connection, job_id) if not replan else []
+    left = is_left(connection, job_id)
     missing = _missing(connection, job_id, needed) if left else []
     to = JobState.WAITING if missing else JobState.QUEUED
     named = [f"{_named(connection, job_id, source.id)}, which is {_state_text(source)}" for source in missing]
     message = f"waiting for {' and '.join(named)}" if named else ""
-    transition_job(connection, job_id, RETRYABLE, to, attempt=job.attempt + 1, message=message, **CLEARED)
+    changes = {"attempt": job.attempt + 1, "message": message, **CLEARED, **forgotten}
+    transition_job(connection, job_id, RETRYABLE, to, **changes)
     if not left:
         # Only the merge is missing, and there is no shard whose claim would start the job.
         queued = lock_job(connection, job_id)
         assert queued is not None
         start_job(connection, queued, running=True)
     charge(connection, job.tenant, stopped)
+
+
+def _stopped(connection: Connection, job: Row[Any]) -> Row[Any]:
+    """The job, canceled if it waited in vain for a worker that measures by its plan.
+
+    Raises:
+        InvalidState: it has no plan, or workers are measuring.
+    """
+    if job.kind != "evaluate" or job.plan is None:
+        raise InvalidState(f"job {job.id} has no plan: only planned evaluations can be planned again")
+    if job.state != JobState.RUNNING:
+        return job
+    if connection.execute(running_shards(job.id)).first() is not None:
+        raise InvalidState(f"workers are measuring job {job.id}: cancel it before it is planned again")
+    cancel_job(connection, job.id)
+    canceled = lock_job(connection, job.id)
+    assert canceled is not None
+    return canceled
+
+
+def _forget_plan(connection: Connection, job: Row[Any]) -> dict[str, Any]:
+    """Deletes what was measured by a plan and queues the plan shard; returns the job's other changes."""
+    held = connection.execute(running_shards(job.id)).all()
+    # Their outcomes go with them. A worker that still has one finds its claim void: fences go on.
+    for table in (shards, results, artifacts):
+        connection.execute(delete(table).where(table.c.job_id == job.id))
+    add_first_shard(connection, job.id, "plan", job.spec, job.tenant, attempt=job.attempt + 1)
+    at = datetime.fromtimestamp(connection.execute(select(now())).scalar_one(), UTC)
+    replan: Replan = {
+        "at": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "attempt": job.attempt + 1,
+        "planned_by": job.plan.get("identity"),
+    }
+    charge(connection, job.tenant, held)
+    return {**UNPLANNED, "replans": [*(job.replans or []), replan]}
 
 
 def _missing(connection: Connection, job_id: str, needed: Mapping[str, Row[Any] | None]) -> list[Row[Any]]:
@@ -105,5 +168,6 @@ def _queue_shards(connection: Connection, job_id: str) -> Sequence[Row[Any]]:
     stopped = {ShardState.FAILED, ShardState.CANCELED}
     transition_shards(connection, of_job, stopped, ShardState.QUEUED)
     left = of_job & (shards.c.state == str(ShardState.QUEUED))
-    connection.execute(shards.update().where(left).values(failures=0, losses=0))
+    anew = {"failures": 0, "losses": 0, "device_faults": 0, "queued_at": now()}
+    connection.execute(shards.update().where(left).values(anew))
     return running

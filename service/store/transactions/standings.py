@@ -13,13 +13,24 @@ from sqlalchemy.dialects import postgresql, sqlite
 from assay.service.contract.limits import LIMITS, Limits
 from assay.service.contract.states import ShardState
 from assay.service.store.clock import now
-from assay.service.store.fair_queue import Standing, clock_after, expected_seconds, places_of, pool_of
-from assay.service.store.tables import accounts, clocks, jobs, shards, tenants
+from assay.service.store.fair_queue import (
+    STATED_SECONDS,
+    Lane,
+    Standing,
+    clock_after,
+    lanes_of,
+    pool_of,
+)
+from assay.service.store.tables import RUNNING, jobs, shards, workers
+from assay.service.store.tenant_tables import accounts, clocks, tenants
 from assay.service.store.transactions.transitions import CLAIMABLE
 
 DAY_SECONDS = 86400
 KEPT_TEXTS = 64
-QUEUED, RUNNING = str(ShardState.QUEUED), str(ShardState.RUNNING)
+QUEUED = str(ShardState.QUEUED)
+ONLINE_SECONDS = 60
+# The first claimable job by its lane, of each tenant that has one.
+Heads = dict[str, dict[Lane, str]]
 
 
 @dataclass(frozen=True)
@@ -31,7 +42,7 @@ class Pool:
         clock: its virtual time.
         stored: the clock as the database has it; None before the first claim.
         standings: of the tenants with queued or running shards.
-        heads: by backlogged tenant, its first claimable job on each device that has one.
+        heads: by backlogged tenant, its first claimable job in each lane that has one.
         limits: those in force, by tenant.
         blocked: tenants with claimable shards, and the limits that keep them from being claimed.
     """
@@ -40,7 +51,7 @@ class Pool:
     clock: float
     stored: float | None
     standings: list[Standing]
-    heads: dict[str, dict[str, str]]
+    heads: Heads
     limits: dict[str, Limits]
     blocked: dict[str, list[str]]
 
@@ -51,7 +62,7 @@ def read_pool(
     count: int,
     defaults: Limits,
     tenant: str | None = None,
-    heads: dict[str, dict[str, str]] | None = None,
+    heads: Heads | None = None,
 ) -> Pool:
     """Reads everything.
 
@@ -61,13 +72,14 @@ def read_pool(
         count: devices that the worker has for one shard.
         defaults: limits of tenants without their own.
         tenant: one more tenant whose standing is wanted, even if it has neither queued nor running shards.
-        heads: as `read_heads` has just read them; None reads them here.
+        heads: as `read_heads` has just read them; None reads those of all workers that are online.
     """
     pool = pool_of(devices)
     at, clock = connection.exec_driver_sql(_times(connection.dialect, pool)).one()
     if heads is None:
-        heads = read_heads(connection, devices, count)
-    held: Sequence[Row[Any]] = connection.exec_driver_sql(_running(connection.dialect)).all()
+        lanes = lanes_of(devices, online_identities(connection))
+        heads = read_heads(connection, lanes, count)
+    held: Sequence[Row[Any]] = connection.exec_driver_sql(_running_sums(connection.dialect)).all()
     named = {*heads, *(shard.tenant for shard in held if shard.pool == pool)}
     if tenant is not None:
         named.add(tenant)
@@ -76,10 +88,10 @@ def read_pool(
     for name in named:
         account = known.get(name)
         limits[name] = limits_of(account, defaults)
-        here = [shard for shard in held if shard.tenant == name and shard.pool == pool]
-        running = sum(_elapsed(shard, at) for shard in here)
+        here = next((one for one in held if one.tenant == name and one.pool == pool), None)
+        running = 0.0 if here is None else float(here.elapsed)
         used = running + day_seconds(account, at)
-        total = sum(shard.tenant == name for shard in held)
+        total = sum(one.number for one in held if one.tenant == name)
         reasons = _reasons(limits[name], pool, total, used)
         if reasons and name in heads:
             blocked[name] = reasons
@@ -89,7 +101,7 @@ def read_pool(
                 weight_of(account),
                 0.0 if account is None or account.virtual is None else account.virtual,
                 running,
-                sum(max(0.0, _expected(shard) - _elapsed(shard, at)) for shard in here),
+                0.0 if here is None else float(here.ahead),
                 name in heads and not reasons,
                 min(heads.get(name, {}).values(), default=""),
             )
@@ -103,32 +115,38 @@ def read_pool(
 
 
 def read_heads(
-    connection: Connection, devices: Sequence[str], count: int, without: Sequence[str] = ()
-) -> dict[str, dict[str, str]]:
-    """By tenant and device, the first job with a shard that a worker could claim.
+    connection: Connection, lanes: Sequence[Lane], count: int, without: Sequence[str] = ()
+) -> Heads:
+    """By tenant and lane, the first job with a shard that a worker could claim.
 
     Args:
         connection: one statement on indices.
-        devices: the worker's device classes.
+        lanes: where its shards may queue.
         count: devices that it has for one shard.
         without: jobs that it is not fit for.
     """
-    places = places_of(devices)
     found = {}
-    statement = _heads(connection.dialect, places, count, tuple(without))
+    statement = _heads(connection.dialect, tuple(lanes), count, tuple(without))
     for tenant, *firsts in connection.exec_driver_sql(statement):
-        jobs_of = {device: job for device, job in zip(places, firsts, strict=True) if job is not None}
+        jobs_of = {lane: job for lane, job in zip(lanes, firsts, strict=True) if job is not None}
         if jobs_of:
             found[tenant] = jobs_of
     return found
 
 
+def online_identities(connection: Connection) -> list[str]:
+    """The identities of workers with a heartbeat in the last minute."""
+    alive = workers.c.seen_at >= now() - ONLINE_SECONDS
+    known = select(workers.c.identity).where(alive, workers.c.identity != "").distinct()
+    return sorted(connection.execute(known).scalars())
+
+
 # Polls and claims run these statements all the time, and building and compiling them is most of the cost:
-# each is kept as text, one for each engine. Their values are device classes, small integers and ids.
+# each is kept as text, one for each engine. Their values are device classes, identities, small integers, ids.
 
 
 @lru_cache(KEPT_TEXTS)
-def _heads(dialect: Dialect, devices: Sequence[str], count: int, without: Sequence[str]) -> str:
+def _heads(dialect: Dialect, lanes: Sequence[Lane], count: int, without: Sequence[str]) -> str:
     """The tenants are found by one step in the claiming index for each, however long their queues are."""
     first = select(func.min(shards.c.tenant).label("tenant")).where(shards.c.state == QUEUED)
     queued = first.cte("queued_tenants", recursive=True)
@@ -138,18 +156,16 @@ def _heads(dialect: Dialect, devices: Sequence[str], count: int, without: Sequen
     following = select(later.scalar_subquery()).where(queued.c.tenant.is_not(None))
     queued = queued.union_all(following)
     columns = [
-        first_job(queued.c.tenant, device, count, without).scalar_subquery().label(device)
-        for device in devices
+        first_job(queued.c.tenant, lane, count, without).scalar_subquery().label(f"first_{number}")
+        for number, lane in enumerate(lanes)
     ]
     return _text(select(queued.c.tenant, *columns).where(queued.c.tenant.is_not(None)), dialect)
 
 
-def first_job(
-    tenant: ColumnElement[str], device: str, count: int, without: Sequence[str] = ()
-) -> Select[Any]:
-    """The statement for a tenant's next job on a device: by priority, then by age."""
+def first_job(tenant: ColumnElement[str], lane: Lane, count: int, without: Sequence[str] = ()) -> Select[Any]:
+    """The statement for a tenant's next job in a lane: by priority, then by age."""
     claimable = [str(state) for state in CLAIMABLE]
-    own = (shards.c.state == QUEUED) & (shards.c.tenant == tenant) & (shards.c.device == device)
+    own = (shards.c.state == QUEUED) & (shards.c.tenant == tenant) & waits_in(lane)
     if without:
         own &= shards.c.job_id.not_in(without)
     return (
@@ -161,10 +177,27 @@ def first_job(
     )
 
 
+def waits_in(lane: Lane) -> ColumnElement[bool]:
+    """Condition: a shard's lane is this one."""
+    return (shards.c.device == lane.device) & (shards.c.identity == lane.identity)
+
+
 @lru_cache(KEPT_TEXTS)
-def _running(dialect: Dialect) -> str:
-    columns = (shards.c.tenant, shards.c.pool, shards.c.kind, shards.c.cost, shards.c.devices)
-    return _text(select(*columns, shards.c.claimed_at).where(shards.c.state == RUNNING), dialect)
+def _running_sums(dialect: Dialect) -> str:
+    """Running shards by tenant and pool: their number, device-seconds so far, and those still expected."""
+    # Read once: it takes longer than the rest of a row.
+    at = select(now().label("at")).cte("moment").c.at
+    elapsed = case((shards.c.claimed_at < at, at - shards.c.claimed_at), else_=0.0)
+    stated = case(*((shards.c.kind == kind, seconds) for kind, seconds in STATED_SECONDS.items()), else_=0.0)
+    expected = case((shards.c.kind != "evaluate", stated), (shards.c.cost > 0, shards.c.cost), else_=0.0)
+    ahead = case((expected > elapsed, expected - elapsed), else_=0.0)
+    columns = (
+        func.count().label("number"),
+        func.sum(elapsed * shards.c.devices).label("elapsed"),
+        func.sum(ahead * shards.c.devices).label("ahead"),
+    )
+    by = (shards.c.tenant, shards.c.pool)
+    return _text(select(*by, *columns).where(RUNNING).group_by(*by), dialect)
 
 
 @lru_cache(KEPT_TEXTS)
@@ -192,10 +225,6 @@ def _elapsed(shard: Row[Any], at: float) -> float:
     if shard.claimed_at is None:
         return 0.0
     return max(0.0, at - float(shard.claimed_at)) * int(shard.devices)
-
-
-def _expected(shard: Row[Any]) -> float:
-    return expected_seconds(shard.kind, float(shard.cost)) * int(shard.devices)
 
 
 def _accounts(connection: Connection, pool: str, names: Collection[str]) -> dict[str, Row[Any]]:
@@ -269,7 +298,7 @@ def lift(connection: Connection, tenant: str, pool: str, virtual: float) -> None
 
 def running_shards(job_id: str) -> Select[Any]:
     """The statement for the shards of a job that workers hold."""
-    return select(shards).where(shards.c.job_id == job_id, shards.c.state == RUNNING)
+    return select(shards).where(shards.c.job_id == job_id, RUNNING)
 
 
 def charge(connection: Connection, tenant: str | None, ended: Sequence[Row[Any]]) -> None:

@@ -33,6 +33,9 @@ from assay.service.store.transactions.transitions import transition_job
 from assay.service.submission.dependencies import Dependency, dependencies_of
 from assay.service.submission.weights import EXPIRED
 
+# More than a shard is ever claimed in one attempt.
+FENCES = 1_000_000
+
 
 def known_job(connection: Connection, tenant: str | None, key: str | None, body_sha256: str) -> str | None:
     """The tenant's earlier job with this key; None without such a job, or without a key.
@@ -137,15 +140,25 @@ def job_values(job_id: str, spec: Spec, created_at: float) -> dict[str, Any]:
 
 
 def add_first_shard(
-    connection: Connection, job_id: str, kind: ShardKind, spec: Spec, tenant: str | None
+    connection: Connection, job_id: str, kind: ShardKind, spec: Spec, tenant: str | None, attempt: int = 1
 ) -> None:
-    """Queues the `plan` shard of an evaluation job, or the `train` shard that is all of a training job."""
+    """Queues the `plan` shard of an evaluation job, or the `train` shard that is all of a training job.
+
+    Claims of an earlier attempt's shards stay void: the fences of each attempt are higher.
+    """
     execution = spec["execution"]
     device = CHECKS if kind == "check" else execution["device"]
-    shard = _shard(job_id, kind, spec["priority"], device, tenant)
+    at = float(connection.execute(select(now())).scalar_one())
+    shard = _shard(job_id, kind, spec["priority"], device, tenant, at)
     # Only trainings have several, and older specs have no such field.
     shard["devices"] = execution.get("devices", 1)
-    connection.execute(insert(shards), [{**shard, "id": f"{job_id}-{kind}"}])
+    fence = first_fence(attempt)
+    connection.execute(insert(shards), [{**shard, "id": f"{job_id}-{kind}", "fence": fence}])
+
+
+def first_fence(attempt: int) -> int:
+    """The fence of an attempt's new shards before their first claim."""
+    return (attempt - 1) * FENCES
 
 
 def write_plan(connection: Connection, job: Row[Any], plan: PlanWithShards) -> None:
@@ -153,7 +166,8 @@ def write_plan(connection: Connection, job: Row[Any], plan: PlanWithShards) -> N
 
     The job keeps the plan without `shards`: they are rows now, and may be thousands.
     """
-    rows = [_planned(job, plan, shard) for shard in plan["shards"]]
+    at = float(connection.execute(select(now())).scalar_one())
+    rows = [_planned(job, plan, shard, at) for shard in plan["shards"]]
     if rows:
         connection.execute(insert(shards), rows)
     if "deadline_seconds" in plan:
@@ -170,20 +184,25 @@ def write_plan(connection: Connection, job: Row[Any], plan: PlanWithShards) -> N
     )
 
 
-def _planned(job: Row[Any], plan: PlanWithShards, shard: PlannedShard) -> dict[str, Any]:
+def _planned(job: Row[Any], plan: PlanWithShards, shard: PlannedShard, at: float) -> dict[str, Any]:
     evaluation, number = shard["evaluation"], shard["number"]
-    return _shard(job.id, "evaluate", job.priority, plan["device"], job.tenant) | {
+    return _shard(job.id, "evaluate", job.priority, plan["device"], job.tenant, at) | {
         "id": f"{job.id}-{evaluation}-{number}",
+        "fence": first_fence(job.attempt),
         "evaluation": evaluation,
         "number": number,
         "start": shard["start"],
         "stop": shard["stop"],
         "total": shard["stop"] - shard["start"],
         "cost": float(shard["cost"]),
+        # A plan of an earlier version has none: any worker may measure it.
+        "identity": plan["identity"]["digest"] if "identity" in plan else "",
     }
 
 
-def _shard(job_id: str, kind: ShardKind, priority: int, device: str, tenant: str | None) -> dict[str, Any]:
+def _shard(
+    job_id: str, kind: ShardKind, priority: int, device: str, tenant: str | None, at: float
+) -> dict[str, Any]:
     return {
         "job_id": job_id,
         "kind": kind,
@@ -202,4 +221,6 @@ def _shard(job_id: str, kind: ShardKind, priority: int, device: str, tenant: str
         "total": None,
         "cost": 0.0,
         "tenant": tenant or "",
+        "identity": "",
+        "queued_at": at,
     }

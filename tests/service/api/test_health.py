@@ -35,6 +35,9 @@ def test_readiness_counts_the_workers(api: httpx.Client, app_store: Any) -> None
         "containment_missing": {},
         "workers_refusing": 0,
         "other_data": {},
+        "workers_cordoned": 0,
+        "workers_unfit": 0,
+        "unfit": {},
     }
 
 
@@ -125,3 +128,17 @@ def test_readiness_says_whose_data_differ_from_a_plan(api: httpx.Client, app_sto
     app_store.workers.beat("c", "box", ["cpu"], 3, {"other_data": ["cifar10: 12 here, 34 in the plan"]})
     body = api.get("/readyz").json()
     assert body["other_data"] == {"cifar10: 12 here, 34 in the plan": 2}
+
+
+def test_readiness_says_which_workers_take_no_work_and_why(api: httpx.Client, app_store: Any) -> None:
+    unfit = {"unfit": {"cuda": "cuda:0: no driver"}}
+    app_store.workers.beat("a", "box", ["cpu"], 1, unfit, 1, name="box:0")
+    app_store.workers.beat(
+        "b", "box", ["cuda", "cpu"], 2, {**unfit, "cordoned": "all broken"}, 0, name="box:1"
+    )
+    app_store.workers.beat("c", "box", ["cpu"], 3, {}, 1, name="box:2")
+    app_store.cordons.set("box:2", drain=False, by_whom="ops")
+    body = api.get("/readyz").json()
+    assert body["unfit"] == {"cuda: cuda:0: no driver": 2}
+    assert (body["workers_cordoned"], body["workers_unfit"]) == (1, 1)
+    assert body["workers_online"] == {"auto": 1, "cpu": 1, "cuda": 0}

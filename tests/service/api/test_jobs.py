@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import event
 
 from assay.service.api.jobs import canonical_sha256
+from assay.service.settings import Settings
 from assay.service.store.store import Store
 
 JOBS = "/api/v1/jobs"
@@ -141,6 +142,26 @@ def test_a_dry_run_warns_where_no_worker_has_such_devices(
     app_store.workers.beat("one", "box", ["cpu"], 1, devices=2)
     assert codes(2) == codes(1) == codes(1, "cpu") == []
     assert codes(3) == codes(1, "cuda") == ["no_worker_with_devices"]
+
+
+@pytest.mark.parametrize(("most", "decided"), [(0.1, "cuda"), (1.0, "auto"), (0.0, "auto")])
+def test_a_job_that_takes_a_cpu_too_long_waits_for_a_gpu_that_is_there(
+    settings: Settings, app_store: Store, serve: Any, evaluate_body: Make, most: float, decided: str
+) -> None:
+    """A CPU is assumed to take 0.3 s."""
+    chosen = settings.model_copy(update={"max_auto_cpu_seconds": most})
+    with serve(chosen, app_store) as api:
+
+        def device(**changes: Any) -> str:
+            body = evaluate_body(limit=100, **changes)
+            found = api.post(JOBS, params={"dry_run": "true"}, json=body).json()
+            return str(found["spec"]["execution"]["device"])
+
+        app_store.workers.beat("one", "box", ["cpu"], 1)
+        assert device() == "auto", "no GPU is online"
+        app_store.workers.beat("two", "box", ["cuda", "cpu"], 2)
+        assert device() == decided
+        assert device(execution={"device": "cpu"}) == "cpu"
 
 
 def test_only_workers_with_as_many_devices_count(
@@ -318,6 +339,27 @@ def test_a_running_job_says_when_its_workers_are_gone(
     job = api.get(f"{JOBS}/{job_id}").json()
     assert (job["state"], job["message"]) == ("running", "no worker is listening for this job")
     assert job["progress"]["eta_seconds"] is None
+
+
+def test_a_planned_job_waits_for_workers_of_the_identity_that_planned_it(
+    api: httpx.Client, post: Any, evaluate_body: Make, worker: Any, app_store: Any, bell: Any
+) -> None:
+    job_id = post(evaluate_body())
+    worker.plan(job_id, identity="0123456789abcdef")
+    app_store.workers.beat("w", "host", ["cpu"], 1, identity="fedcba9876543210")
+    job = api.get(f"{JOBS}/{job_id}").json()
+    assert (job["state"], job["workers_online"]) == ("running", 0)
+    assert job["message"] == (
+        "waits for workers of identity 0123456789abcdef, which planned it; the 1 online have other code,"
+        " packages or another catalog: start such workers, or plan it again (assay replan)"
+    )
+    answer = api.post(f"{JOBS}/{job_id}/replan")
+    assert (answer.status_code, answer.json()["state"], answer.json()["attempt"]) == (202, "queued", 2)
+    assert bell.rung.count(job_id) == 2
+    worker.plan(job_id, identity="fedcba9876543210")
+    assert api.get(f"{JOBS}/{job_id}").json()["workers_online"] == 1
+    assert api.post(f"{JOBS}/{job_id}/replan").status_code == 202, "no worker has a shard of it"
+    assert api.post(f"{JOBS}/{job_id}/replan").status_code == 409, "it is queued to be planned"
 
 
 def test_a_queued_job_says_when_nobody_listens(

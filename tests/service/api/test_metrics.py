@@ -97,6 +97,18 @@ def test_workers_and_their_gpus_are_shown(api: httpx.Client, app_store: Store) -
         assert value(found, f"assay_gpu_memory_{which}_bytes", **place) == GPU[which]
 
 
+def test_workers_out_of_service_are_shown(api: httpx.Client, app_store: Store) -> None:
+    app_store.workers.beat("a", "box", ["cpu"], 1, {"unfit": {"cuda": "no driver"}}, 1, name="box:0")
+    app_store.workers.beat("b", "box", ["cuda"], 2, {"cordoned": "lost"}, 0, name="box:1")
+    app_store.workers.beat("c", "box", ["cpu"], 3, {}, 1, name="box:2")
+    app_store.cordons.set("box:2", drain=True, by_whom="ops")
+    text = api.get("/metrics").text
+    assert 'assay_workers_online{device="auto"} 1.0' in text
+    assert 'assay_workers_out_of_service{by="administrator"} 1.0' in text
+    assert 'assay_workers_out_of_service{by="worker"} 1.0' in text
+    assert 'assay_worker_unfit{device="cuda",host="box",worker="a"} 1.0' in text
+
+
 @pytest.mark.parametrize("gpu", [5, [], {}, {"name": None, "used": "much"}, {"total": None}])
 def test_a_wrong_report_of_an_evaluator_hides_nothing_else(
     api: httpx.Client, app_store: Store, gpu: Any
@@ -215,7 +227,11 @@ def test_who_asks_within_two_seconds_gets_the_same(app_store: Store, monkeypatch
     assert first is not None
     assert watch.look() is first
     monkeypatch.setattr(metrics, "FRESH_SECONDS", -1.0)
-    assert watch.look() is not first
+    monkeypatch.setattr(metrics, "MAX_SHARE", 1e9)
+    second = watch.look()
+    assert second is not first
+    monkeypatch.setattr(metrics, "MAX_SHARE", 1e-9)
+    assert watch.look() is second, "it took long, and is kept longer"
     watch.close()
 
 

@@ -10,12 +10,14 @@ from assay.service.contract.specs import JOB_SPEC
 from assay.service.contract.studies import MoreSeeds, StudySpec
 
 ROUTES = {
-    "submit_job", "list_jobs", "get_job", "cancel_job", "retry_job", "delete_job", "get_results",
+    "submit_job", "list_jobs", "get_job", "cancel_job", "retry_job", "replan_job", "delete_job",
+    "get_results",
     "list_artifacts", "download_artifact", "list_catalog", "get_component", "compare_jobs", "healthz",
     "readyz", "metrics", "stream_events", "list_keys", "create_key", "revoke_key", "log_in", "get_session",
     "log_out", "list_audit", "upload_checkpoint", "list_checkpoints", "get_checkpoint", "delete_checkpoint",
     "get_signature", "list_signing_keys",
     "get_quota", "list_tenants", "get_tenant", "set_tenant",
+    "list_workers", "cordon_worker", "uncordon_worker", "drain_worker",
     "submit_study", "list_studies", "get_study", "get_study_results", "extend_study", "cancel_study",
     "retry_study", "delete_study",
     "list_plots", "get_plot", "plot_jobs", "get_report", "get_table",

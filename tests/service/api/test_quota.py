@@ -15,7 +15,7 @@ from assay.service.settings import Settings
 from assay.service.store.artifacts import UPLOAD
 from assay.service.store.clock import now
 from assay.service.store.store import Store
-from assay.service.store.tables import reservations
+from assay.service.store.tenant_tables import reservations
 from tests.support.jobs import claim
 from tests.support.tensors import tensor_file
 

@@ -49,7 +49,7 @@ CASES += [(name, GenerationMode.NEGATIVE) for name in CHECKED]
 STATES = ["queued", "starting", "failed", "succeeded"]
 # The events of these end; those of a job at work are sent for as long as it runs.
 ENDED = ["failed", "succeeded"]
-CHANGING = {"cancel_job", "retry_job", "delete_job"}
+CHANGING = {"cancel_job", "retry_job", "replan_job", "delete_job"}
 
 
 class World:

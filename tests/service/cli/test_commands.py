@@ -18,7 +18,8 @@ from assay.service.contract.errors import NotFound
 
 Make = Callable[..., dict[str, Any]]
 SUBCOMMANDS = [
-    "serve", "submit", "jobs", "status", "watch", "results", "cancel", "retry", "delete", "artifacts",
+    "serve", "submit", "jobs", "status", "watch", "results", "cancel", "retry", "replan", "delete",
+    "artifacts",
     "download", "catalog", "compare", "data", "data check", "demo",
     "keys", "keys create", "keys list", "keys revoke", "audit",
     "checkpoints", "checkpoints upload", "checkpoints list", "checkpoints show", "checkpoints delete",
@@ -256,6 +257,15 @@ def test_cancel_retry_delete(run: Run, submit: Any, train_body: Make) -> None:
     run("cancel", job_id)
     assert run("delete", job_id)[:2] == (0, "")
     assert run("status", job_id)[0] == 2
+
+
+def test_a_job_is_planned_again(run: Run, submit: Any, evaluate_body: Make, worker: Any) -> None:
+    job_id = submit(evaluate_body())
+    status, _, err = run("replan", job_id)
+    assert status == 2
+    assert "has no plan: only planned evaluations can be planned again" in err
+    worker.plan(job_id, identity="0123456789abcdef")
+    assert run("replan", job_id)[:2] == (0, "queued, attempt 2\n")
 
 
 def test_artifacts_and_download(

@@ -84,6 +84,18 @@ def test_a_job_is_canceled_retried_and_deleted_by_forms(browser: httpx.Client, t
     assert browser.get(f"/api/v1/jobs/{job_id}").status_code == 404
 
 
+def test_a_job_whose_planners_are_gone_is_planned_again_by_a_form(
+    browser: httpx.Client, evaluate_body: Make, worker: Any
+) -> None:
+    job_id, form = submitted(browser, evaluate_body()), {"csrf_token": token(browser)}
+    assert "Plan again" not in browser.get(f"/jobs/{job_id}").text
+    worker.plan(job_id, identity="0123456789abcdef")
+    assert f'action="/jobs/{job_id}/replan"' in browser.get(f"/jobs/{job_id}").text
+    answer = browser.post(f"/jobs/{job_id}/replan", data=form, headers=PAGE)
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/jobs/{job_id}")
+    assert browser.get(f"/api/v1/jobs/{job_id}").json()["attempt"] == 2
+
+
 @pytest.mark.parametrize("forged", [{}, {"csrf_token": ""}, {"csrf_token": "x" * 43}])
 def test_a_form_without_the_token_changes_nothing(
     browser: httpx.Client, train_body: Make, forged: dict[str, str]

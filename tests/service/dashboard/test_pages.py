@@ -170,8 +170,11 @@ def test_the_problems_of_a_fleet_are_told(app_store: Store) -> None:
         workers_with_another_catalog=1,
         containment_missing={"seccomp": 2},
         workers_refusing=2,
+        unfit={"cuda: no driver": 1},
+        workers_cordoned=1,
+        workers_unfit=1,
     )
-    assert len(fleet_problems(wrong, waiting=0)) == 5
+    assert len(fleet_problems(wrong, waiting=0)) == 8
 
 
 def test_values_are_written_as_people_read_them() -> None:

@@ -11,9 +11,10 @@ from sqlalchemy import select, update
 from assay.service.contract.errors import NotFound
 from assay.service.contract.keys import grants
 from assay.service.store import keys
+from assay.service.store.columns import metadata
 from assay.service.store.keys import SHAPE
 from assay.service.store.store import Store
-from assay.service.store.tables import api_keys, metadata, sessions
+from assay.service.store.tenant_tables import api_keys, sessions
 
 
 def everything(store: Store) -> str:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,9 +15,10 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection, inspect, select, text
 from sqlalchemy.exc import OperationalError
 
+from assay.service.store.columns import metadata
 from assay.service.store.database import Database
 from assay.service.store.store import Store, open_store
-from assay.service.store.tables import jobs, metadata, shards
+from assay.service.store.tables import jobs, shards
 from assay.service.store.upgrade import configuration, upgrade
 from tests.support.jobs import add, claim, evaluate_spec, outcome, states, succeeded, train_spec
 from tests.support.simulation import submit_many
@@ -43,7 +46,8 @@ def schema(connection: Connection) -> dict[str, Any]:
                 inspector.get_indexes(table),
             ]
             found[table] = [sorted(str(sorted(item.items())) for item in part) for part in parts]
-    return found
+    # Conditions of partial indices are objects that do not show their text.
+    return json.loads(re.sub(r"<[\w.]*TextClause object at \w+>", "condition", json.dumps(found)))
 
 
 def test_migrations_make_what_the_tables_say(database: Database) -> None:

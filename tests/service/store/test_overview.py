@@ -6,7 +6,14 @@ from typing import Any
 
 from sqlalchemy.dialects import postgresql
 
-from assay.service.store.overview import jobs_by_state, oldest_queued, shards_by_device
+from assay.service.store.overview import (
+    jobs_by_state,
+    longest_queued,
+    oldest_queued,
+    shards_by_device,
+    slowest_running,
+    waiting_shards,
+)
 from assay.service.store.store import Store
 from tests.support.jobs import add, claim, evaluate_spec, outcome, planned, train_spec
 
@@ -40,6 +47,23 @@ def test_the_oldest_queued_job_tells_how_long_it_has_waited(store: Store) -> Non
     assert 0 <= found < 60
     store.jobs.cancel(first)
     assert store.overview().oldest_queued_seconds <= found + 60
+
+
+def test_shards_of_running_jobs_wait_and_hang_in_sight(store: Store) -> None:
+    planned(store, 2)
+    held = claim(store)
+    with store._database.writing() as connection:
+        connection.exec_driver_sql(
+            "UPDATE shards SET queued_at = queued_at - 100, progressed_at = progressed_at - 50"
+        )
+    found = store.overview()
+    assert found.oldest_queued_seconds == 0, "no job is queued"
+    assert 100 <= found.longest_queued_seconds < 160
+    assert 50 <= found.slowest_seconds < 110
+    store.shards.progress(held, 1, 10, "pgd")
+    assert store.overview().slowest_seconds < 40
+    store.shards.release(held)
+    assert store.overview().slowest_seconds == 0
 
 
 def test_workers_bring_what_they_measure(store: Store) -> None:
@@ -81,4 +105,7 @@ def test_no_statement_reads_what_has_ended(store: Store) -> None:
     working = plan_of(store, shards_by_device())
     assert "SCAN shards" not in working
     assert "SCAN jobs" not in working
-    assert "SCAN jobs" not in plan_of(store, oldest_queued())
+    for statement in (oldest_queued(), longest_queued(), waiting_shards(), slowest_running()):
+        plan = plan_of(store, statement)
+        assert "SCAN jobs" not in plan
+        assert "SCAN shards" not in plan or "shards_running_idx" in plan or "shards_queued_idx" in plan, plan

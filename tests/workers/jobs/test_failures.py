@@ -59,3 +59,66 @@ def test_what_nobody_foresaw_is_tried_again(error: Exception) -> None:
     failure = describe(error)
     assert (failure["error_type"], failure["retry"]) == ("evaluator_raised", True)
     assert type(error).__name__ in failure["message"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.AcceleratorError("CUDA error: uncorrectable ECC error encountered"),
+        torch.AcceleratorError("CUDA error: an illegal memory access was encountered\nCUDA kernel errors"),
+        torch.AcceleratorError("CUDA error: unspecified launch failure"),
+        torch.AcceleratorError("CUDA error: something that no list has"),
+        RuntimeError("CUDA error: no CUDA-capable device is detected"),
+        RuntimeError("Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU"),
+        RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"),
+        AssertionError("Torch not compiled with CUDA enabled"),
+    ],
+)
+def test_faults_of_a_device_are_not_the_jobs(error: Exception) -> None:
+    failure = describe(error)
+    assert (failure["error_type"], failure["retry"]) == ("device_fault", True)
+    assert failure["message"].startswith("a device of this worker failed, not the job: ")
+    assert "\n" not in failure["message"]
+
+
+@pytest.mark.parametrize(
+    ("error", "error_type", "retry"),
+    [
+        (torch.AcceleratorError("CUDA error: device-side assert triggered"), "device_assertion", False),
+        (RuntimeError("CUDA error: device-side assert triggered"), "device_assertion", False),
+        (torch.AcceleratorError("CUDA error: invalid configuration argument"), "evaluator_raised", True),
+        (RuntimeError("unknown error in the model's own code"), "evaluator_raised", True),
+    ],
+)
+def test_errors_of_the_program_are_no_faults_of_the_device(
+    error: Exception, error_type: str, retry: bool
+) -> None:
+    failure = describe(error)
+    assert (failure["error_type"], failure["retry"]) == (error_type, retry)
+
+
+@pytest.mark.parametrize(
+    ("free", "own", "error_type"),
+    [(1, 10, "device_fault"), (1, 70, "out_of_memory"), (60, 10, "out_of_memory")],
+)
+def test_memory_that_other_processes_hold_is_the_workers_matter(
+    monkeypatch: pytest.MonkeyPatch, free: int, own: int, error_type: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, 80))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: own)
+    failure = describe(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB"))
+    assert failure["error_type"] == error_type
+    assert failure["retry"] is (error_type == "device_fault")
+
+
+def test_an_operator_that_does_not_repeat_is_named() -> None:
+    text = (
+        "adaptive_max_pool2d_backward_cuda does not have a deterministic implementation, but you set"
+        " 'torch.use_deterministic_algorithms(True)'. You can turn off determinism just for this operation"
+    )
+    failure = describe(RuntimeError(text))
+    assert (failure["error_type"], failure["retry"]) == ("nondeterministic_operator", False)
+    assert "the operator adaptive_max_pool2d_backward_cuda has no deterministic" in failure["message"]

@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import random
+import re
 import statistics
 from dataclasses import replace
 from pathlib import Path
@@ -342,3 +343,39 @@ def test_a_job_deleted_while_its_plots_are_drawn_leaves_no_files(
     finish_job(store, settings(tmp_path, render_plots=True), job.id)
     assert seen == ["succeeded"], "a job ends before its pictures are drawn"
     assert not (tmp_path / "artifacts" / job.id).exists()
+
+
+def with_code(row: OutcomeRow, source: str, **packages: str) -> OutcomeRow:
+    """The row as measured by other code."""
+    provenance = {**row.extra["provenance"], "code": {"version": "1", "source_sha256": source}}
+    return replace(row, extra={**row.extra, "provenance": {**provenance, "packages": packages}})
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [(("b", {"torch": "2"}), "source b and a"), (("a", {"torch": "2+cpu"}), r"torch 2\+cpu and 2")],
+)
+def test_a_mixture_of_code_or_packages_fails_the_job(
+    store: Store, tmp_path: Path, second: tuple[str, dict[str, str]], said: str
+) -> None:
+    job_id = add(store, evaluate_spec() | {"evaluations": [PGD]})
+    assert store.shards.finish_plan(claim(store), plan(2))
+    made = [("a", {"torch": "2"}), second]
+    for row, (source, packages) in zip(rows(2), made, strict=True):
+        assert store.shards.finish(claim(store), with_code(row, source, **packages)) is not None
+    finish_job(store, settings(tmp_path), job_id)
+    job = store.jobs.get(job_id)
+    assert job.state == "failed"
+    assert job.error is not None
+    assert job.error["type"] == "mixed_identities"
+    assert re.search(said, job.error["message"])
+    assert store.results.of(job_id) == {}
+
+
+def test_shards_by_other_code_than_planned_are_no_result() -> None:
+    planned = {"digest": "d", "source_sha256": "a", "packages": {"torch": "2"}, "catalog": "c"}
+    measured = [with_code(row, "a", torch="2", gymnasium="1") for row in rows(2)]
+    merge.check_identities({"identity": planned}, measured)
+    for other in ({**planned, "source_sha256": "b"}, {**planned, "packages": {"torch": "3"}}):
+        with pytest.raises(merge.MixedIdentities, match="assay replan"):
+            merge.check_identities({"identity": other}, measured)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,10 +16,11 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from assay.models.layers.layers import Classifier
+from assay.workers import accelerator
 from assay.workers.data.digits import digits
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.jobs import cost, plan
-from assay.workers.jobs.cost import BATCH_BYTES, MAX_BATCH, choose_batch_size, example_seconds, measure_cost
+from assay.workers.jobs.cost import MAX_BATCH, choose_batch_size, example_seconds, measure_cost
 from assay.workers.jobs.evaluate import check_folders
 from assay.workers.jobs.plan import cut
 from assay.workers.jobs.session import Loaded, Session
@@ -71,10 +73,16 @@ def test_shards_are_as_long_as_asked() -> None:
     ]
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_automatic_batches_are_powers_of_two_that_fit(device: str) -> None:
-    budget = BATCH_BYTES[device]
-    assert choose_batch_size("auto", device, 0) == MAX_BATCH[device]
+@pytest.mark.parametrize(
+    ("name", "gib", "budget"), [("cpu", 0, 2**28), ("cuda", 80, 2**33), ("cuda", 10, 2**30)]
+)
+def test_automatic_batches_are_powers_of_two_that_fit(
+    monkeypatch: pytest.MonkeyPatch, name: str, gib: int, budget: int
+) -> None:
+    device = torch.device(name)
+    memory = SimpleNamespace(mem_get_info=lambda device: (0, gib * 2**30 - 12345))
+    monkeypatch.setattr(accelerator, "driver", memory)
+    assert choose_batch_size("auto", device, 0) == MAX_BATCH[name]
     assert choose_batch_size("auto", device, budget // 10) == 8
     assert choose_batch_size("auto", device, budget) == 1
     assert choose_batch_size("auto", device, 10 * budget) == 1
@@ -83,7 +91,7 @@ def test_automatic_batches_are_powers_of_two_that_fit(device: str) -> None:
 
 
 def test_an_asked_batch_size_is_taken_as_it_is() -> None:
-    assert choose_batch_size(7, "cpu", 10**15) == 7
+    assert choose_batch_size(7, torch.device("cpu"), 10**15) == 7
 
 
 def loaded(backbone: nn.Module, size: int = 16) -> Loaded:

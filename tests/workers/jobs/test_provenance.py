@@ -2,129 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
-import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
 
-from assay.workers.jobs import provenance
-
-ROOT = Path(__file__).parents[3]
-MEASURING = (
-    "models", "attacks", "workers/data", "workers/evaluation", "workers/training"
-)  # fmt: skip
-
-
-def imports(path: Path) -> Iterator[str]:
-    """The modules that a file names in its imports."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            yield node.module
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    """Nothing is remembered from, or for, other tests."""
-    provenance.code.cache_clear()
-    yield
-    provenance.code.cache_clear()
-
-
-@pytest.fixture
-def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small source tree in place of the project's."""
-    monkeypatch.delenv("ASSAY_COMMIT", raising=False)
-    monkeypatch.setattr(provenance, "ROOT", tmp_path)
-    rooms = (f"{folder}/some.py" for folder in provenance.CODE if folder.startswith("service/"))
-    for name in ("models/vit.py", "attacks/pgd.py", "workers/plan.py", *rooms):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(name)
-    return tmp_path
-
-
-def source_sha256() -> str:
-    provenance.code.cache_clear()
-    return str(provenance.code()["source_sha256"])
-
-
-def test_the_hash_changes_with_any_file_that_computes(tree: Path) -> None:
-    seen = {source_sha256()}
-    (tree / "models" / "vit.py").write_text("other")
-    seen.add(source_sha256())
-    (tree / "attacks" / "pgd.py").rename(tree / "attacks" / "fgsm.py")
-    seen.add(source_sha256())
-    (tree / "workers" / "new.py").touch()
-    seen.add(source_sha256())
-    assert len(seen) == 4
-    (tree / "service" / "catalog" / "class_lists.json").write_text("{}")
-    seen.add(source_sha256())
-    assert len(seen) == 5, "the classes of a data set decide which answers are right"
-    (tree / "service" / "app.py").touch()
-    (tree / "models" / "notes.txt").touch()
-    assert source_sha256() in seen, "neither does the service compute numbers, nor a text"
-
-
-@pytest.mark.parametrize("folder", provenance.CODE)
-def test_the_hash_changes_with_a_file_of_every_folder(tree: Path, folder: str) -> None:
-    before = source_sha256()
-    (changed,) = (tree / folder).iterdir()
-    changed.write_text("other")
-    assert source_sha256() != before
-
-
-def test_the_hash_covers_all_code_that_computes() -> None:
-    """Project modules imported by the measuring code; the store only keeps numbers."""
-    sources = [path for folder in MEASURING for path in (ROOT / folder).rglob("*.py")]
-    assert len(sources) > 100
-    found = {name for path in sources for name in imports(path) if name.startswith("assay.")}
-    imported = {name.removeprefix("assay.") for name in found}
-    assert "service.contract.corruption_cells" in imported
-    covered = tuple(f"{folder.replace('/', '.')}." for folder in provenance.CODE)
-    assert {name for name in imported if not f"{name}.".startswith(covered)} == set()
-
-
-def test_an_installed_package_does_not_take_the_commit_of_the_repository_around_it(tree: Path) -> None:
-    subprocess.run(["git", "init", "-q", str(tree.parent)], check=True)
-    assert provenance.code()["commit"] is None
-
-
-def test_the_commit_of_a_checkout(tree: Path, tmp_path: Path) -> None:
-    def git(*words: str) -> str:
-        identity = ["-c", "user.name=x", "-c", "user.email=x@x"]
-        answer = subprocess.run(
-            ["git", "-C", str(tree), *identity, *words], capture_output=True, text=True, check=True
-        )
-        return answer.stdout.strip()
-
-    git("init", "-q")
-    git("add", "--all")
-    git("commit", "-qm", "one")
-    git("tag", "-am", "release", "v1")
-    commit = git("rev-parse", "HEAD")
-    assert provenance.code()["commit"] == commit
-    (tree / "models" / "vit.py").write_text("changed")
-    provenance.code.cache_clear()
-    assert provenance.code()["commit"] == f"{commit}-dirty"
-
-
-def test_an_image_says_its_commit_itself(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ASSAY_COMMIT", "c0ffee")
-    assert provenance.code()["commit"] == "c0ffee"
-    monkeypatch.setenv("ASSAY_COMMIT", "")
-    provenance.code.cache_clear()
-    assert provenance.code()["commit"] is None
+from assay.workers.identity import identity
+from assay.workers.jobs.failures import OtherIdentity
+from assay.workers.jobs.provenance import check_identity, collect
 
 
 def test_packages_and_device_of_this_process() -> None:
     part = {"name": "digits", "params": {}}
     spec = {"kind": "evaluate", "model": {"name": "symvit", "params": {}}, "data": part, "evaluations": []}
-    found = provenance.collect(torch.device("cpu"), torch.float64, spec)
+    found = collect(torch.device("cpu"), torch.float64, spec)
     assert found["packages"]["torch"] == torch.__version__
     assert {"python", "numpy", "timm"} <= found["packages"].keys()
     assert found["device"]["type"] == "cpu"
@@ -133,3 +24,11 @@ def test_packages_and_device_of_this_process() -> None:
     assert found["device"]["instruction_set"]
     assert found["device"]["name"]
     assert len(found["code"]["source_sha256"]) == len(hashlib.sha256().hexdigest())
+
+
+def test_a_plan_of_another_identity_is_refused() -> None:
+    other = {**identity(), "digest": "0123456789abcdef"}
+    check_identity({"identity": identity()})
+    check_identity({})  # of an earlier version
+    with pytest.raises(OtherIdentity, match=f"0123456789abcdef .*{identity()['digest']}"):
+        check_identity({"identity": other})

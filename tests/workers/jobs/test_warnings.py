@@ -342,6 +342,20 @@ def test_cut_sequences_of_a_training_are_told_apart() -> None:
     assert "30 of 100 training sequences" in found[1].message
 
 
+@pytest.mark.parametrize(
+    ("batch_norm", "text"), [(False, "differ by rounding only"), (True, "batch normalisation took")]
+)
+def test_a_training_says_where_memory_or_the_disk_were_short(batch_norm: bool, text: str) -> None:
+    reduced = {"asked": 64, "used": 16, "batch_norm": batch_norm}
+    planned: Any = PLANNED | {"reduced_in_training": reduced, "unsaved_checkpoints": 3}
+    memory, disk = of_evaluation(FACTS, [{}], replace(PGD, planned=planned))
+    assert (memory.code, memory.evidence) == ("reduced_batch", reduced | {"part": "train"})
+    assert "passes of 16 examples in training, not of 64" in memory.message
+    assert text in memory.message
+    assert (disk.code, disk.severity, disk.evidence) == ("checkpoints_not_saved", "note", {"count": 3})
+    assert "3 checkpoints" in disk.message
+
+
 @pytest.mark.parametrize(("classes", "told"), [(5, False), (6, True)])
 def test_top5_is_an_upper_bound_only_where_it_is_reported(classes: int, told: bool) -> None:
     plan: Any = {"untrained": False, "batch_size": 4}

@@ -50,7 +50,7 @@ def test_a_training_measures_no_examples(store: Store, tmp_path: Path) -> None:
 
 def test_losses_are_counted_by_the_reaper(store: Store, tmp_path: Path) -> None:
     planned(store, 2)
-    dead = ":".join([*lease_owner.identity(0).split(":")[:2], "999999999", "1", "0"])
+    dead = ":".join([*lease_owner.worker_id(0).split(":")[:2], "999999999", "1", "0"])
     claim(store, dead)
     claim(store, dead)
     reaper = Reaper(store, settings(tmp_path), device_classes=("cpu",))

@@ -22,6 +22,8 @@ from assay.service.contract.messages import (
     PlanReport,
     PlanRequest,
     ProgressReport,
+    SelfTestReport,
+    SelfTestRequest,
     TrainRequest,
 )
 from assay.service.store.store import Store
@@ -31,13 +33,20 @@ from tests.support.jobs import add
 from tests.support.typed_json import faults
 from tests.support.workers import ended, settings, supervising, wait_for
 
-REQUESTS = {"plan": PlanRequest, "train": TrainRequest, "evaluate": EvaluateRequest, "check": CheckRequest}
+REQUESTS = {
+    "plan": PlanRequest,
+    "train": TrainRequest,
+    "evaluate": EvaluateRequest,
+    "check": CheckRequest,
+    "self_test": SelfTestRequest,
+}
 REPORTS = {
     "progress": ProgressReport,
     "checkpoint": CheckpointReport,
     "plan": PlanReport,
     "outcome": OutcomeReport,
     "checked": CheckedReport,
+    "self_tested": SelfTestReport,
     "error": ErrorReport,
 }
 MODEL = {"name": "symvit", "params": {"image_size": 8, "patch_size": 4, "depth": 1, "width": 16, "heads": 2}}

@@ -15,7 +15,7 @@ from assay.service.store.rows import Claim
 from assay.service.store.store import Store
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision import heartbeat
-from assay.workers.supervision.heartbeat import ProgressReporter, Watch
+from assay.workers.supervision.heartbeat import ProgressDeadline, ProgressReporter, Stalled, Watch
 from tests.support.servers import PrivateRedis
 from tests.support.workers import ended, settings, submit, supervising, wait_for
 
@@ -260,3 +260,25 @@ def test_a_shard_without_redis_runs_to_its_end(
         assert ended(store, job_id).state == "succeeded"
     redis.start() if how == "stopped" else redis.thaw()
     assert store.jobs.get(job_id).progress_done == 10
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected", "seconds"),
+    [("evaluate", 0.0, 300), ("evaluate", 60.0, 600), ("plan", 0.0, 1800), ("train", 0.0, 1800)],
+)
+def test_how_long_a_shard_may_go_without_progress(
+    clock: Clock, kind: str, expected: float, seconds: float
+) -> None:
+    deadline = ProgressDeadline(
+        SimpleNamespace(kind=kind, expected_seconds=expected), 300.0, lambda: clock.now
+    )
+    assert deadline.seconds == seconds
+    clock.now += seconds
+    deadline.check()
+    deadline.note({"type": "progress", "done": 0, "total": 9, "message": "pgd"})
+    clock.now += seconds
+    deadline.check()
+    deadline.note({"type": "progress", "done": 0, "total": 9, "message": "pgd"})  # the same again
+    clock.now += 1
+    with pytest.raises(Stalled, match=rf"no progress for {seconds:,} s after 0 \(pgd\)"):
+        deadline.check()

@@ -16,20 +16,20 @@ from assay.service.store import lease_owner
 def named(**changes: str) -> str:
     """This process's identity with some parts replaced."""
     parts = dict(
-        zip(("host", "kernel", "pid", "start", "number"), lease_owner.identity(0).split(":"), strict=True)
+        zip(("host", "kernel", "pid", "start", "number"), lease_owner.worker_id(0).split(":"), strict=True)
     )
     return ":".join((parts | changes).values())
 
 
 def test_identities_differ_by_thread_and_have_five_parts() -> None:
-    assert lease_owner.identity(0) != lease_owner.identity(1)
-    assert lease_owner.identity(0) == lease_owner.identity(0)
-    assert lease_owner.identity(0).count(":") == 4
+    assert lease_owner.worker_id(0) != lease_owner.worker_id(1)
+    assert lease_owner.worker_id(0) == lease_owner.worker_id(0)
+    assert lease_owner.worker_id(0).count(":") == 4
 
 
 def test_the_living_are_not_dead() -> None:
-    assert not lease_owner.is_dead(lease_owner.identity(0))
-    assert not lease_owner.is_dead(lease_owner.identity(7)), "another thread of this process"
+    assert not lease_owner.is_dead(lease_owner.worker_id(0))
+    assert not lease_owner.is_dead(lease_owner.worker_id(7)), "another thread of this process"
 
 
 def test_an_ended_process_is_dead() -> None:
@@ -91,12 +91,12 @@ def test_processes_that_do_not_know_their_kernel_are_not_taken_for_one(
     request.addfinalizer(lease_owner._kernel.cache_clear)
     request.addfinalizer(patch.undo)
     lease_owner._kernel.cache_clear()
-    theirs, gone_there = lease_owner.identity(0), named(pid="999999999")
+    theirs, gone_there = lease_owner.worker_id(0), named(pid="999999999")
     lease_owner._kernel.cache_clear()
-    assert lease_owner.identity(0) != theirs
+    assert lease_owner.worker_id(0) != theirs
     assert not lease_owner.is_dead(theirs)
     assert not lease_owner.is_dead(gone_there)
-    assert not lease_owner.is_dead(lease_owner.identity(0))
+    assert not lease_owner.is_dead(lease_owner.worker_id(0))
 
 
 def test_a_hidden_process_of_another_user_is_not_dead(monkeypatch: pytest.MonkeyPatch) -> None:

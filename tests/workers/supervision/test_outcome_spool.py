@@ -18,7 +18,7 @@ from assay.workers.supervision.reaper import Reaper
 from tests.support.jobs import claim, outcome, planned
 from tests.support.workers import ended, settings, supervising
 
-ME = lease_owner.identity(0)
+ME = lease_owner.worker_id(0)
 OTHER_MACHINE = "elsewhere:k:1:2:0"
 DEAD = ":".join([*ME.split(":")[:2], "999999999", "1", "0"])
 

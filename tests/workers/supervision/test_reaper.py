@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select, update
 from sqlalchemy.exc import OperationalError
 
 from assay.service.store import lease_owner
+from assay.service.store.clock import now
 from assay.service.store.store import Store
+from assay.service.store.tables import jobs, shards
 from assay.workers.supervision.reaper import Reaper
 from tests.support.jobs import claim, planned
 from tests.support.workers import settings, submit, supervising, wait_for
 
-ME = lease_owner.identity(0)
+ME = lease_owner.worker_id(0)
 DEAD = ":".join([*ME.split(":")[:2], "999999999", "1", "0"])
 
 
@@ -81,3 +85,72 @@ def test_no_error_ends_the_reaper(store: Store, tmp_path: Path, monkeypatch: pyt
     reaper.stop()
     reaper.join(30)
     assert not reaper.is_alive()
+
+
+def leader(store: Store, worker: str) -> None:
+    assert store.workers.lead("reaper", worker, 60, lambda one: False) is not None
+
+
+def test_one_reaper_sweeps_for_all(either_store: Store, tmp_path: Path) -> None:
+    leader(either_store, "elsewhere:kernel:1:2:0")
+    lost, dead = planned(either_store, 1), planned(either_store, 1)
+    for job_id, worker in ((lost, "elsewhere:kernel:7:2:0"), (dead, DEAD)):
+        assert claim(either_store, worker, lease_seconds=-1, warm_job=job_id).job_id == job_id
+    reaper = Reaper(either_store, settings(tmp_path), device_classes=("cpu",))
+    reaper.sweep()
+    assert (states(either_store, lost), states(either_store, dead)) == (["running"], ["queued"])
+    either_store.workers.resign("reaper", "elsewhere:kernel:1:2:0")
+    reaper.sweep()
+    assert states(either_store, lost) == ["queued"]
+
+
+def test_a_duty_goes_from_one_that_is_silent_or_dead_to_another(either_store: Store) -> None:
+    workers = either_store.workers
+    assert workers.lead("reaper", "a", -1, lambda one: False) is not None
+    assert workers.lead("reaper", "b", 60, lambda one: False) is not None, "a was silent"
+    assert workers.lead("reaper", "c", 60, lambda one: False) is None
+    assert workers.led("reaper")
+    assert workers.lead("reaper", "c", 60, lambda one: one == "b") is not None
+    assert workers.lead("reaper", "c", 1000, lambda one: False) is not None
+    assert workers.lead("reaper", "d", 60, lambda one: False) is not None, "the clock went back"
+    assert not workers.led("another")
+
+
+def test_two_never_lead_at_once(either_store: Store) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        found = list(
+            pool.map(lambda n: either_store.workers.lead("r", f"w{n}", 60, lambda one: False), range(16))
+        )
+    assert sum(at is not None for at in found) == 1
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0], ids=["forward", "back"])
+def test_a_jump_of_the_clock_costs_no_shard_and_no_job(
+    either_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump: float
+) -> None:
+    """The database's clock cannot be set here: all times in it are moved the other way."""
+    job_id = planned(either_store, 2, timeout_seconds=600)
+    held = claim(either_store, "elsewhere:kernel:1:2:0")
+    reaper = Reaper(either_store, settings(tmp_path), device_classes=("cpu",))
+    reaper.sweep()
+    before = either_store.jobs.get(job_id)
+    with either_store._database.writing() as connection:
+        for table, columns in ((shards, ("lease_until", "claimed_at")), (jobs, ("deadline", "started_at"))):
+            moved = {name: table.c[name] - jump for name in columns}
+            connection.execute(update(table).values(moved))
+    # So far ahead of time was the clock when the reaper last looked.
+    reaper._duty._clock = (reaper._duty._clock[0] - jump, reaper._duty._clock[1])
+    reaper.sweep()
+    assert states(either_store, job_id) == ["running", "queued"]
+    assert either_store.shards.renew(held, 60) == "run"
+    after = either_store.jobs.get(job_id)
+    assert after.state == "running"
+    if jump > 0:
+        assert after.deadline == pytest.approx(before.deadline, abs=30)
+    (shard,) = (one for one in either_store.shards.running())
+    with either_store._database.reading() as connection:
+        lease, claimed, at = connection.execute(
+            select(shards.c.lease_until, shards.c.claimed_at, now()).where(shards.c.id == shard.id)
+        ).one()
+    assert 0 < lease - at <= 90
+    assert abs(at - claimed) < 60

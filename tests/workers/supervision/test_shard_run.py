@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from tests.support.workers import (
     measured,
     settings,
     submit,
+    submit_training,
     supervising,
     unanswered,
     wait_for,
@@ -111,13 +114,15 @@ def test_answers_that_break_the_protocol_fail_the_job(
     assert text in job.error["message"]
 
 
-def test_an_evaluator_that_cannot_be_started_fails_the_job(store: Store, tmp_path: Path) -> None:
+def test_an_evaluator_that_cannot_be_started_is_the_workers_fault(store: Store, tmp_path: Path) -> None:
     job_id = submit(store, "")
     with supervising(store, settings(tmp_path, evaluator_command="/no/such/program")) as (supervisor,):
-        job = ended(store, job_id)
+        wait_for(lambda: "/no/such/program" in store.jobs.get(job_id).message)
+        wait_for(lambda: store.workers.online("cpu") == 0)
         assert supervisor.is_alive()
-    assert job.error is not None
-    assert "/no/such/program" in job.error["message"]
+    with supervising(store, settings(tmp_path)):
+        assert ended(store, job_id).state == "succeeded"
+    assert losses_and_failures(store, job_id) == (0, 0)
 
 
 def test_a_lost_lease_writes_nothing(
@@ -209,3 +214,30 @@ def test_an_outcome_whose_answer_was_lost_is_recorded_once_and_merged(
     assert len(measured(store, job_id)) == 5
     assert losses_and_failures(store, job_id) == (0, 0)
     assert list((tmp_path / "spool").iterdir()) == []
+
+
+@pytest.mark.parametrize("how", ["train:hang", "train:hang deaf child"])
+def test_an_evaluator_that_hangs_is_ended_and_counted(store: Store, tmp_path: Path, how: str) -> None:
+    job_id = submit_training(store, how)
+    chosen = settings(tmp_path, stall_seconds=0.1, cancel_grace_seconds=0.2)
+    with supervising(store, chosen):
+        job = ended(store, job_id)
+        other = submit(store, "")
+        assert ended(store, other).state == "succeeded", "the supervisor goes on"
+    assert job.state == "failed"
+    assert job.error is not None
+    assert job.error["type"] == "no_progress"
+    assert "made no progress for 1 s" in job.error["message"]
+    assert losses_and_failures(store, job_id) == (0, 3)
+
+
+def test_a_stopped_evaluator_is_ended_and_its_shard_done_again(store: Store, tmp_path: Path) -> None:
+    job_id = submit_training(store, "steps=40 seconds=4")
+    with supervising(store, settings(tmp_path, stall_seconds=0.5, cancel_grace_seconds=0.2)) as (supervisor,):
+        wait_for(lambda: store.jobs.get(job_id).progress_done > 2)
+        pid = supervisor.evaluator_pid
+        assert pid is not None
+        os.killpg(pid, signal.SIGSTOP)
+        wait_for(lambda: supervisor.evaluator_pid not in (None, pid), 20)
+        assert ended(store, job_id).state == "succeeded"
+    assert losses_and_failures(store, job_id)[0] == 0

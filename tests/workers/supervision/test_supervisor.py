@@ -15,11 +15,13 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.logs import JsonFormatter
 from assay.service.store.rows import Claim, Finished
 from assay.service.store.store import Store
+from assay.workers.identity import identity
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision import supervisor as supervising_module
 from assay.workers.supervision.completion import merge_and_finish
 from assay.workers.supervision.reaper import Reaper
 from assay.workers.supervision.supervisor import Supervisor
+from tests.support.jobs import planned
 from tests.support.workers import (
     away,
     ended,
@@ -56,10 +58,28 @@ def test_plan_shards_merge_succeed(either_store: Store, tmp_path: Path) -> None:
     assert store.workers.online("cpu") == 0, "it said goodbye"
 
 
-def unfit(state: Path) -> WorkerSettings:
+def unfit(state: Path, error: str = "other_data") -> WorkerSettings:
     """Settings of a worker whose evaluator finds that it is not fit for any job."""
     plain = settings(state).evaluator_command
-    return settings(state, evaluator_command=f"env FAKE_EVALUATOR=unfit=other_data {plain}")
+    return settings(state, evaluator_command=f"env FAKE_EVALUATOR=unfit={error} {plain}")
+
+
+def test_a_worker_whose_program_was_exchanged_takes_no_more_work(store: Store, tmp_path: Path) -> None:
+    job_id = submit(store, "shards=1")
+    with supervising(store, unfit(tmp_path, "other_identity")):
+        wait_for(lambda: store.workers.unfit() == ["program: mine is another: restart the worker"], 20)
+        assert store.workers.online("cpu") == 0
+        assert store.jobs.get(job_id).state == "running"
+    assert losses_and_failures(store, job_id) == (0, 0)
+
+
+def test_jobs_of_another_identity_wait(store: Store, tmp_path: Path) -> None:
+    job_id = planned(store, 1, planned_by="0123456789abcdef")
+    other = submit(store, "shards=1")
+    with supervising(store, settings(tmp_path)):
+        assert ended(store, other).state == "succeeded"
+        assert store.workers.online("cpu", identity=identity()["digest"]) == 1
+    assert [shard.state for shard in store.shards.of(job_id) if shard.kind == "evaluate"] == ["queued"]
 
 
 def test_a_worker_with_other_data_leaves_the_job_to_others(store: Store, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from assay.service.contract.checkpoints import Verdict
+from assay.workers import accelerator
 from assay.workers.jobs import check, plan
 from assay.workers.jobs.failures import BadWeights, describe
 from assay.workers.jobs.session import Session
@@ -210,16 +211,17 @@ def test_a_program_has_to_run_on_the_gpu_too(
 ) -> None:
     """The CPU poses as the GPU, on which a program behaves as `there`."""
 
-    def moved(module: torch.nn.Module) -> torch.nn.Module:
+    def moved(module: torch.nn.Module, device: torch.device) -> torch.nn.Module:
+        assert device == torch.device("cpu")
         run = module.backbone._run  # type: ignore[union-attr]
         if there is not None:
             vars(module.backbone)["_run"] = lambda images: there(run(images))  # type: ignore[operator]
         return module
 
     classifier = as_classifier(read_program(plain)).eval()
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.nn.Module, "cuda", moved)
-    monkeypatch.setattr(Tensor, "cuda", lambda tensor: tensor)
+    monkeypatch.setattr(accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(accelerator, "kind", "cpu")
+    monkeypatch.setattr(type(classifier), "to", moved)
     if reason is None:
         assert examine(classifier) == (["float32", "float64", "bfloat16"], True)
     else:

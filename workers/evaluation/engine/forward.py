@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.attacks.passes import StraightThrough
+from assay.workers import accelerator
 
 Result = TypeVar("Result")
 SINGLE = 4  # bytes of a float32
@@ -40,8 +41,7 @@ class Limit:
             raise torch.OutOfMemoryError("not even a batch of one image fits into memory")
         self.asked = self.asked or rows
         self.rows = rows // 2
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        accelerator.empty_cache()
 
     def noted(self) -> dict[str, Any]:
         """Caveats: whether passes had to be made smaller."""

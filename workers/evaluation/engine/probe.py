@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from assay.attacks.kernel import Forward, frozen
 from assay.models.programs.program import Program
 from assay.service.contract.records import ProbeEvidence
+from assay.workers import accelerator
 from assay.workers.evaluation.engine.causality import causality_evidence
 from assay.workers.evaluation.engine.pursuit import watched_pursuit
 from assay.workers.evaluation.engine.rollout import opening
@@ -56,7 +57,10 @@ def first_look(shard: Shard) -> dict[str, Any]:
 
 
 def probe_shard(shard: Shard) -> ProbeEvidence:
-    """Anomalies in the model's answers to the first few examples of a shard; see `probe`."""
+    """Anomalies in the model's answers to the first few examples of a shard; see `probe`.
+
+    Fewer are asked where memory is short.
+    """
     with torch.no_grad(), frozen(shard.classifier):
         answer, given = _question(shard)
         classifier = shard.classifier
@@ -66,7 +70,14 @@ def probe_shard(shard: Shard) -> ProbeEvidence:
             copied = copy.deepcopy(classifier).double()
             return lambda images: answer(copied, images.double() if images.is_floating_point() else images)
 
-        return probe(lambda images: answer(classifier, images), given, wide=None if program else wide)
+        while True:
+            try:
+                return probe(lambda images: answer(classifier, images), given, wide=None if program else wide)
+            except torch.OutOfMemoryError:
+                if len(given) == 1:
+                    return {}  # the evaluation says so itself
+            given = given[: len(given) // 2]
+            accelerator.empty_cache()
 
 
 def _question(shard: Shard) -> tuple[Callable[[nn.Module, Tensor], Tensor], Tensor]:

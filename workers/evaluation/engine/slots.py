@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from assay.attacks.kernel import Examples, Forward, Setting, State, concatenate, judged, select
+from assay.workers import accelerator
 
 
 class Waiting(Protocol):
@@ -139,22 +140,21 @@ class _Flags:
     def __init__(self, late: bool | None) -> None:
         self._late = late
         self._copy: Tensor | None = None
-        self._event: torch.cuda.Event | None = None
+        self._event: accelerator.Recorded | None = None
         self._keep: Tensor | None = None
         self._added = 0
 
     def read(self, state: State) -> Tensor:
         """The slots that are broken, settled or done, on the CPU, (B,)."""
         flags = state["broken"] | state["settled"] if "settled" in state else state["broken"]
-        on_gpu = flags.device.type == "cuda"
+        on_gpu = accelerator.is_accelerator(flags.device)
         if not (on_gpu if self._late is None else self._late):
             return flags.cpu() | state["done"]
         earlier = self._earlier(len(flags))
         self._copy = torch.empty(len(flags), dtype=torch.bool, pin_memory=on_gpu)
         self._copy.copy_(flags, non_blocking=True)
         if on_gpu:
-            self._event = torch.cuda.Event()
-            self._event.record()
+            self._event = accelerator.record_event()
         self._keep, self._added = None, 0
         return earlier | state["done"]
 

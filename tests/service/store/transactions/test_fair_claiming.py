@@ -12,7 +12,8 @@ from sqlalchemy import select, update
 from assay.service.contract.limits import Limits
 from assay.service.store.rows import Claim
 from assay.service.store.store import Store
-from assay.service.store.tables import accounts, shards, tenants
+from assay.service.store.tables import shards
+from assay.service.store.tenant_tables import accounts, tenants
 from assay.service.store.transactions.claim import Claimer, candidate, take
 from tests.support.jobs import claim, evaluate_spec, outcome, plan
 from tests.support.simulation import Simulation, submit_many

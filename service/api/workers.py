@@ -1,0 +1,137 @@
+"""Routes of workers, for keys with the scope `admin`: what they are, and taking them out of service."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path
+from pydantic import ValidationError
+
+from assay.service.api.authentication import WORKERS_PATH
+from assay.service.api.caller import ActorDep, Caller, CallerDep
+from assay.service.api.deps import SystemStoreDep, only
+from assay.service.api.errors import documented
+from assay.service.api.views import iso, iso_or_none
+from assay.service.contract.errors import NotFound
+from assay.service.contract.results import Page
+from assay.service.contract.worker_records import Gauges
+from assay.service.contract.workers import WorkerCordon, WorkerDevice, WorkerState, WorkerStatus
+from assay.service.store.cordons import Cordon, ListedWorker
+
+
+def _administrator(caller: CallerDep) -> None:
+    """Second check after the guard's."""
+    caller.needs("admin")
+
+
+router = APIRouter(prefix=WORKERS_PATH, tags=["workers"], dependencies=[Depends(_administrator)])
+Name = Annotated[
+    str, Path(min_length=1, max_length=300, description="the worker's name or id", examples=["box:gpu0"])
+]
+
+
+@router.get(
+    "",
+    operation_id="list_workers",
+    summary="List the workers",
+    responses=documented(),
+    dependencies=[only()],
+)
+def list_workers(store: SystemStoreDep) -> Page[WorkerStatus]:
+    """All workers by name: those online, and those that were within a day or are cordoned."""
+    return Page(items=[worker_view(one) for one in store.cordons.workers()])
+
+
+@router.post(
+    "/{name}/cordon",
+    operation_id="cordon_worker",
+    summary="Take a worker out of service",
+    responses=documented(NotFound),
+    dependencies=[only()],
+)
+def cordon_worker(name: Name, store: SystemStoreDep, caller: CallerDep, by: ActorDep) -> WorkerStatus:
+    """It finishes its running shard and takes no other, also after a restart, until it is uncordoned."""
+    return worker_view(store.cordons.set(name, drain=False, by_whom=_who(caller), by=by))
+
+
+@router.post(
+    "/{name}/drain",
+    operation_id="drain_worker",
+    summary="Take a worker out of service at once",
+    responses=documented(NotFound),
+    dependencies=[only()],
+)
+def drain_worker(name: Name, store: SystemStoreDep, caller: CallerDep, by: ActorDep) -> WorkerStatus:
+    """As a cordon; its running shard goes back to the queue too, within seconds and uncounted."""
+    return worker_view(store.cordons.set(name, drain=True, by_whom=_who(caller), by=by))
+
+
+@router.post(
+    "/{name}/uncordon",
+    operation_id="uncordon_worker",
+    summary="Put a worker back into service",
+    responses=documented(NotFound),
+    dependencies=[only()],
+)
+def uncordon_worker(name: Name, store: SystemStoreDep, by: ActorDep) -> WorkerStatus:
+    """Lifts a cordon or a drain. A worker that failed its self-test goes on testing itself."""
+    return worker_view(store.cordons.lift(name, by=by))
+
+
+def _who(caller: Caller) -> str:
+    return "an operator" if caller.key is None else f"{caller.key.name} (key {caller.key.id})"
+
+
+def worker_view(row: ListedWorker) -> WorkerStatus:
+    """A worker as administrators see it."""
+    state, reason = _state(row)
+    tested = row.gauges.get("self_test")
+    cordon = row.cordon
+    return WorkerStatus(
+        name=row.name,
+        id=row.worker,
+        host=row.host,
+        pid=row.pid,
+        state=state,
+        reason=reason,
+        device_classes=list(row.device_classes),
+        devices=row.devices,
+        last_beat=iso_or_none(row.seen_at),
+        cordon=None if cordon is None else _cordon_view(cordon),
+        unfit=row.gauges.get("unfit", {}),
+        shard=row.running and row.running[0],
+        job=row.running and row.running[1],
+        self_test=_devices(row.gauges),
+        torch=tested and tested["torch"],
+        cuda=tested and tested["cuda"],
+        source_sha256=tested and tested["source_sha256"],
+        catalog=row.gauges.get("catalog"),
+    )
+
+
+def _cordon_view(cordon: Cordon) -> WorkerCordon:
+    return WorkerCordon(by=cordon.by_whom, since=iso(cordon.since), drain=cordon.drain)
+
+
+def _state(row: ListedWorker) -> tuple[WorkerState, str | None]:
+    """Its state and why it takes no shards."""
+    cordoned = None if row.cordon is None else f"cordoned by {row.cordon.by_whom}"
+    if not row.online:
+        return "offline", cordoned
+    if cordoned is not None:
+        return "cordoned", cordoned
+    if row.devices > 0:
+        return "online", None
+    contained = row.gauges.get("containment")
+    if contained is not None and contained["mode"] == "required" and contained["missing"]:
+        return "unfit", f"its evaluators cannot be contained; missing: {', '.join(contained['missing'])}"
+    return "unfit", row.gauges.get("cordoned", "it has not passed its self-test yet")
+
+
+def _devices(gauges: Gauges) -> list[WorkerDevice]:
+    """The devices of its self-test; none where a worker of another version tells them otherwise."""
+    tested = gauges.get("self_test")
+    try:
+        return [] if tested is None else [WorkerDevice.model_validate(one) for one in tested["devices"]]
+    except ValidationError:
+        return []

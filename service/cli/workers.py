@@ -1,0 +1,130 @@
+"""`assay workers`: the workers of a service, and taking them out of service."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from assay.service.cli import output
+from assay.service.cli.arguments import Subcommands, add, add_remote, json_argument
+from assay.service.cli.commands import OK, connected
+from assay.service.contract.workers import WorkerDevice, WorkerStatus
+
+GIB = 1024**3
+
+
+def list_all(options: argparse.Namespace) -> int:
+    """Lists all workers."""
+    with connected(options) as client:
+        found = client.workers()
+    _show(options, [one.model_dump(mode="json") for one in found], workers_table(found))
+    return OK
+
+
+def cordon(options: argparse.Namespace) -> int:
+    """Takes a worker out of service; it finishes its shard."""
+    with connected(options) as client:
+        found = client.cordon_worker(options.name)
+    return _changed(options, found)
+
+
+def drain(options: argparse.Namespace) -> int:
+    """Takes a worker out of service; its shard goes back to the queue."""
+    with connected(options) as client:
+        found = client.drain_worker(options.name)
+    return _changed(options, found)
+
+
+def uncordon(options: argparse.Namespace) -> int:
+    """Puts a worker back into service."""
+    with connected(options) as client:
+        found = client.uncordon_worker(options.name)
+    return _changed(options, found)
+
+
+def add_workers(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+    """Adds `workers list`, `cordon`, `uncordon` and `drain`."""
+    summary, example = "list workers, and take them out of service; needs an admin key", "assay workers list"
+    command = add(subcommands, "workers", list_all, summary, example)
+    actions = command.add_subparsers(title="actions", metavar="ACTION", required=True)
+    parsers = [
+        add_remote(actions, "list", list_all, "list all workers", example, "assay workers list --json"),
+        add_remote(
+            actions,
+            "cordon",
+            cordon,
+            "let a worker finish its shard and take no other",
+            "assay workers cordon box2:gpu0",
+        ),
+        add_remote(
+            actions,
+            "uncordon",
+            uncordon,
+            "put a worker back into service",
+            "assay workers uncordon box2:gpu0",
+        ),
+        add_remote(
+            actions,
+            "drain",
+            drain,
+            "as cordon, and give its running shard back at once",
+            "assay workers drain box2:gpu0",
+        ),
+    ]
+    for parser in parsers:
+        json_argument(parser)
+    for parser in parsers[1:]:
+        parser.add_argument("name", metavar="NAME", help="its name in `assay workers list`, or its id")
+
+
+def workers_table(found: Sequence[WorkerStatus]) -> str:
+    """A line per worker, then a line for each that takes no shards, or not of all device classes."""
+    header = ["NAME", "HOST", "PID", "STATE", "SERVES", "DEVICES", "MEMORY FREE", "TORCH", "JOB", "LAST BEAT"]
+    rows = [
+        [
+            one.name,
+            one.host or "",
+            "" if one.pid is None else str(one.pid),
+            one.state,
+            ",".join(one.device_classes),
+            _devices(one),
+            _memory(one.self_test),
+            one.torch or "",
+            one.job or "",
+            one.last_beat or "",
+        ]
+        for one in found
+    ]
+    notes = [f"{one.name}: {one.reason}" for one in found if one.reason]
+    notes += [
+        f"{one.name}: {device} is not served: {why}"
+        for one in found
+        for device, why in one.unfit.items()
+        if one.state != "unfit"
+    ]
+    lines = [output.table(header, rows) if rows else "no workers", *map(output.printable, notes)]
+    return "\n".join(lines)
+
+
+def _devices(worker: WorkerStatus) -> str:
+    """Names of its GPUs, or how many devices it has."""
+    gpus = [device.name for device in worker.self_test if device.device != "cpu" and device.name]
+    return ", ".join(gpus) or str(worker.devices)
+
+
+def _memory(devices: Sequence[WorkerDevice]) -> str:
+    """Free and total memory of its GPUs, else of the machine, at its self-test."""
+    gpus = [device for device in devices if device.device != "cpu"]
+    known = [one for one in gpus or devices if one.free is not None and one.total is not None]
+    return ", ".join(f"{(one.free or 0) / GIB:.0f} of {(one.total or 0) / GIB:.0f} GiB" for one in known)
+
+
+def _changed(options: argparse.Namespace, worker: WorkerStatus) -> int:
+    said = f": {worker.reason}" if worker.reason else ""
+    _show(options, worker.model_dump(mode="json"), output.printable(f"{worker.name} is {worker.state}{said}"))
+    return OK
+
+
+def _show(options: argparse.Namespace, value: object, text: str) -> None:
+    sys.stdout.write(f"{output.json_text(value) if options.json else text}\n")

@@ -1,0 +1,78 @@
+"""Types of what a worker says of itself: its identity, and the measurements that come with its heartbeat."""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+
+class WorkerIdentity(TypedDict):
+    """The code that a worker's numbers depend on; workers of one `digest` may share a job.
+
+    `source_sha256` is that of Assay's source, `packages` are versions by name, `catalog` is its digest.
+    """
+
+    digest: str
+    source_sha256: str
+    packages: dict[str, str]
+    catalog: str
+
+
+class GpuMemory(TypedDict):
+    """Bytes of a GPU's memory: total, used by all processes, and reserved by the evaluator."""
+
+    name: str
+    total: int
+    used: int
+    reserved: int
+
+
+class ContainmentRecord(TypedDict):
+    """A worker's ASSAY_SANDBOX, and the parts of the containment that its evaluators lack."""
+
+    mode: Literal["off", "auto", "required"]
+    missing: list[str]
+
+
+class DeviceTest(TypedDict):
+    """One device as the self-test found it: `fault` says what is wrong, None where it computes as it must.
+
+    `device` is "cpu" or "cuda:0", memory is in bytes, `capability` is the GPU's compute capability. What the
+    test could not read is None.
+    """
+
+    device: str
+    name: str | None
+    fault: str | None
+    total: int | None
+    free: int | None
+    capability: str | None
+
+
+class SelfTestRecord(TypedDict):
+    """A worker's self-test: versions of torch, of its CUDA and NCCL (None without), and each device.
+
+    `deterministic` says whether torch refuses operators whose results do not repeat.
+    """
+
+    torch: str
+    cuda: str | None
+    nccl: str | None
+    deterministic: bool
+    source_sha256: str
+    devices: list[DeviceTest]
+
+
+class Gauges(TypedDict, total=False):
+    """The GPU's memory while an evaluator uses it, the digest of the worker's catalog, its containment.
+
+    `other_data` says which of its data sets are not those of a plan. `self_test` is the latest one, `unfit`
+    says for each device class that failed it why, `cordoned` why the worker takes no work at all.
+    """
+
+    gpu: GpuMemory
+    catalog: str
+    containment: ContainmentRecord
+    other_data: list[str]
+    self_test: SelfTestRecord
+    unfit: dict[str, str]
+    cordoned: str

@@ -1,0 +1,58 @@
+"""Workers, as administrators see them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from assay.service.contract.results import Answer
+
+# `cordoned` is out of service by an administrator, `unfit` by its own self-test or its missing containment.
+WorkerState = Literal["online", "cordoned", "unfit", "offline"]
+
+
+class WorkerDevice(Answer):
+    """A device in the latest self-test; `fault` is null where it computed right. Memory is in bytes."""
+
+    device: str
+    name: str | None
+    fault: str | None
+    total: int | None
+    free: int | None
+    capability: str | None
+
+
+class WorkerCordon(Answer):
+    """Who took a worker out of service, and when; with `drain` its running shard was taken back too."""
+
+    by: str
+    since: str
+    drain: bool
+
+
+class WorkerStatus(Answer):
+    """A worker: its place (`name`, which a restart keeps), its process, and whether it takes shards.
+
+    `reason` says why it does not, `unfit` why it does not serve a device class. `shard` and `job` are those
+    that it runs. `last_beat` is ISO 8601 in UTC. `torch`, `cuda`, `source_sha256` and `self_test` are of its
+    latest self-test; a worker without a GPU makes its first with its first shard. A worker that is only a
+    cordon has no process: `id`, `host`, `pid` and `last_beat` are null.
+    """
+
+    name: str
+    id: str | None
+    host: str | None
+    pid: int | None
+    state: WorkerState
+    reason: str | None
+    device_classes: list[str]
+    devices: int
+    last_beat: str | None
+    cordon: WorkerCordon | None
+    unfit: dict[str, str]
+    shard: str | None
+    job: str | None
+    self_test: list[WorkerDevice]
+    torch: str | None
+    cuda: str | None
+    source_sha256: str | None
+    catalog: str | None

@@ -1,0 +1,117 @@
+"""The tables of callers: keys, sessions, the audit, and weights, limits and accounts of tenants.
+
+    api_keys ──< sessions             who may call, and browsers that are logged in with a key
+    audit                             who did what; triggers refuse changes (migration 0011)
+    tenants                           weights and limits that differ from the defaults
+    accounts                          device-seconds of each tenant in each pool of workers
+    clocks                            virtual time of each pool (`fair_queue`)
+    reservations                      uploads in flight, with the bytes that are kept free for them
+
+Times are unix seconds of the database's clock.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Double, ForeignKey, Index, Integer, Table, Text
+
+from assay.service.store.columns import Identifier, Json, PlainText, metadata
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("id", Identifier, primary_key=True),
+    Column("name", PlainText, nullable=False),
+    Column("prefix", Text, nullable=False),
+    Column("secret_sha256", Text, nullable=False),
+    Column("scopes", Json, nullable=False),
+    Column("tenant", Identifier, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double),
+    Column("revoked_at", Double),
+    Column("last_used_at", Double),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("token_sha256", Identifier, primary_key=True),
+    Column("key_id", Identifier, ForeignKey("api_keys.id", ondelete="CASCADE"), nullable=False),
+    Column("csrf", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double, nullable=False),
+    Index("sessions_key_id_idx", "key_id"),
+    Index("sessions_expires_at_idx", "expires_at"),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    # Given by `store.audit`, without gaps; never by the database.
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
+    Column("at", Double, nullable=False),
+    # No foreign keys: what was done outlives who did it, and to what.
+    Column("tenant", Identifier),
+    Column("key_id", Identifier),
+    Column("session", Text),
+    Column("address", PlainText),
+    Column("request", Text),
+    Column("action", Text, nullable=False),
+    Column("object", PlainText),
+    Column("outcome", Text, nullable=False),
+    Column("detail", Json, nullable=False),
+    Column("previous", Text, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Index("audit_at_idx", "at"),
+    Index("audit_tenant_idx", "tenant", "id"),
+    Index("audit_key_idx", "key_id", "id"),
+    Index("audit_action_idx", "action", "id"),
+)
+
+tenants = Table(
+    "tenants",
+    metadata,
+    Column("name", Identifier, primary_key=True),
+    Column("weight", Double, nullable=False),
+    # Null: the default of the service. 0: no limit.
+    Column("queued_jobs", BigInteger),
+    Column("running_shards", BigInteger),
+    Column("gpu_seconds", BigInteger),
+    Column("cpu_seconds", BigInteger),
+    Column("stored_bytes", BigInteger),
+    Column("uploads", BigInteger),
+    Column("updated_at", Double, nullable=False),
+)
+
+accounts = Table(
+    "accounts",
+    metadata,
+    # Empty for those without tenant: a part of a primary key cannot be null.
+    Column("tenant", Identifier, primary_key=True),
+    Column("pool", Text, primary_key=True),
+    # Device-seconds over weight.
+    Column("virtual", Double, nullable=False),
+    # Device-seconds on one day, counted from 1970-01-01 in UTC.
+    Column("day", BigInteger, nullable=False),
+    Column("seconds", Double, nullable=False),
+)
+
+clocks = Table(
+    "clocks",
+    metadata,
+    Column("pool", Text, primary_key=True),
+    Column("virtual", Double, nullable=False),
+)
+
+reservations = Table(
+    "reservations",
+    metadata,
+    Column("id", Identifier, primary_key=True),
+    Column("tenant", Identifier, nullable=False),
+    # The service process that receives the file.
+    Column("owner", PlainText, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("created_at", Double, nullable=False),
+    # When bytes last came.
+    Column("seen_at", Double, nullable=False),
+    Index("reservations_tenant_idx", "tenant"),
+)

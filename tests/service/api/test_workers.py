@@ -1,0 +1,103 @@
+"""Workers over HTTP, for administrators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from assay.service.settings import Settings
+from assay.service.store.store import Store
+
+WORKERS = "/api/v1/workers"
+TESTED = {
+    "torch": "2.15",
+    "cuda": "13.2",
+    "nccl": "2.30",
+    "deterministic": True,
+    "source_sha256": "ab",
+    "devices": [
+        {"device": "cpu", "name": "EPYC", "fault": None, "total": 8, "free": 4, "capability": None},
+        {"device": "cuda:0", "name": "H200", "fault": "lost", "total": 8, "free": 4, "capability": "9.0"},
+    ],
+}
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return settings.model_copy(update={"require_keys": True})
+
+
+@pytest.fixture
+def key(app_store: Store) -> Callable[..., dict[str, str]]:
+    def key(scope: Any = "admin") -> dict[str, str]:
+        return {"Authorization": f"Bearer {app_store.keys.create('ops key', [scope])[1]}"}
+
+    return key
+
+
+def test_the_list_says_what_each_worker_is(api: httpx.Client, app_store: Store, key: Any) -> None:
+    gauges: Any = {"self_test": TESTED, "unfit": {"cuda": "cuda:0: lost"}, "catalog": "c" * 64}
+    app_store.workers.beat("w0", "box", ["cpu"], 7, gauges, 1, name="box:gpu0")
+    app_store.workers.beat("w1", "box", ["cuda"], 8, {"cordoned": "cpu: wrong"}, 0, name="box:gpu1")
+    contained: Any = {"containment": {"mode": "required", "missing": ["files"]}}
+    app_store.workers.beat("w2", "box", ["cpu"], 9, contained, 0, name="box:gpu2")
+    first, second, third = api.get(WORKERS, headers=key()).json()["items"]
+    assert first["name"] == "box:gpu0"
+    assert (first["state"], first["device_classes"], first["pid"]) == ("online", ["cpu"], 7)
+    assert first["unfit"] == {"cuda": "cuda:0: lost"}
+    assert first["self_test"] == TESTED["devices"]
+    assert (first["torch"], first["cuda"], first["catalog"]) == ("2.15", "13.2", "c" * 64)
+    assert (second["state"], second["reason"]) == ("unfit", "cpu: wrong")
+    assert (third["state"], third["reason"]) == (
+        "unfit",
+        "its evaluators cannot be contained; missing: files",
+    )
+
+
+def test_cordon_drain_and_uncordon(api: httpx.Client, app_store: Store, key: Any) -> None:
+    app_store.workers.beat("w0", "box", ["cpu"], 7, {}, 1, name="box:gpu0")
+    admin = key()
+    found = api.post(f"{WORKERS}/box:gpu0/cordon", headers=admin)
+    assert found.status_code == 200, found.text
+    body = found.json()
+    assert body["state"] == "cordoned"
+    assert body["reason"].startswith("cordoned by ops key (key ")
+    assert body["cordon"]["drain"] is False
+    assert api.get("/readyz").json()["workers_online"]["auto"] == 0
+    assert api.post(f"{WORKERS}/box:gpu0/drain", headers=admin).json()["cordon"]["drain"] is True
+    lifted = api.post(f"{WORKERS}/box:gpu0/uncordon", headers=admin).json()
+    assert (lifted["state"], lifted["cordon"], lifted["reason"]) == ("online", None, None)
+    again = api.post(f"{WORKERS}/box:gpu0/uncordon", headers=admin)
+    assert again.status_code == 200, "it is in service, as was asked"
+    actions = [entry["action"] for entry in api.get("/api/v1/audit", headers=admin).json()["items"]]
+    assert actions[:4] == ["worker.uncordon", "worker.uncordon", "worker.drain", "worker.cordon"]
+
+
+def test_an_unknown_worker_is_404_with_the_nearest(api: httpx.Client, app_store: Store, key: Any) -> None:
+    app_store.workers.beat("w0", "box", ["cpu"], 7, {}, 1, name="box:gpu0")
+    for action in ("cordon", "drain", "uncordon"):
+        answer = api.post(f"{WORKERS}/box:gpu9/{action}", headers=key())
+        assert answer.status_code == 404
+        assert answer.json()["error"]["details"][0]["nearest"] == "box:gpu0"
+    assert api.post(f"{WORKERS}/{'x' * 301}/cordon", headers=key()).status_code == 422
+    assert api.post(f"{WORKERS}/box:gpu0/cordn", headers=key()).status_code == 404
+    assert api.post(f"{WORKERS}/box:gpu0/cordon?force=1", headers=key()).status_code == 422
+
+
+@pytest.mark.parametrize("scope", ["read", "submit"])
+def test_only_administrators_see_and_change_workers(api: httpx.Client, key: Any, scope: str) -> None:
+    header = key(scope)
+    for method, path in (("GET", ""), ("POST", "/x/cordon"), ("POST", "/x/drain"), ("POST", "/x/uncordon")):
+        answer = api.request(method, WORKERS + path, headers=header)
+        assert answer.status_code == 403
+        assert "'admin'" in answer.json()["error"]["message"]
+
+
+def test_a_report_of_another_version_hides_no_worker(api: httpx.Client, app_store: Store, key: Any) -> None:
+    other: Any = {"self_test": TESTED | {"devices": [{"gpu": 1}]}}
+    app_store.workers.beat("w0", "box", ["cpu"], 7, other, 1, name="box:gpu0")
+    (found,) = api.get(WORKERS, headers=key()).json()["items"]
+    assert found["self_test"] == []

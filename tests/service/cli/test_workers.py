@@ -1,0 +1,76 @@
+"""`assay workers`, against the application."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from assay.service.cli import commands, main
+from assay.service.client import AssayClient
+from assay.service.store.store import Store
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, transport: Any, app_store: Store
+) -> Run:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = main.main(["workers", *arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    monkeypatch.setattr(commands, "AssayClient", lambda url: AssayClient(url, transport=transport))
+    tested: Any = {
+        "self_test": {
+            "torch": "2.15",
+            "cuda": None,
+            "nccl": None,
+            "deterministic": True,
+            "source_sha256": "s",
+            "devices": [
+                {
+                    "device": "cuda:0",
+                    "name": "H200",
+                    "fault": None,
+                    "total": 141 * 1024**3,
+                    "free": 140 * 1024**3,
+                    "capability": "9.0",
+                }
+            ],
+        }
+    }
+    app_store.workers.beat("w0", "box", ["cuda", "cpu"], 7, tested, 1, name="box:gpu0")
+    app_store.workers.beat("w1", "box", ["cpu"], 8, {"unfit": {"cuda": "cuda:0: lost"}}, 1, name="box:gpu1")
+    return run
+
+
+def test_the_list_is_a_table_with_reasons(run: Run) -> None:
+    code, out, _ = run("list")
+    assert code == 0
+    header, first, second, note = out.splitlines()
+    assert header.split()[:4] == ["NAME", "HOST", "PID", "STATE"]
+    assert first.split()[:5] == ["box:gpu0", "box", "7", "online", "cuda,cpu"]
+    assert "H200" in first
+    assert "140 of 141 GiB" in first
+    assert second.split()[:5] == ["box:gpu1", "box", "8", "online", "cpu"]
+    assert note == "box:gpu1: cuda is not served: cuda:0: lost"
+    assert [one["name"] for one in json.loads(run("list", "--json")[1])] == ["box:gpu0", "box:gpu1"]
+
+
+def test_a_worker_is_taken_out_of_service_and_put_back(run: Run, app_store: Store) -> None:
+    assert run("cordon", "box:gpu0")[:2] == (0, "box:gpu0 is cordoned: cordoned by an operator\n")
+    assert "box:gpu0: cordoned by an operator" in run("list")[1]
+    assert json.loads(run("drain", "box:gpu0", "--json")[1])["cordon"]["drain"] is True
+    assert run("uncordon", "box:gpu0")[:2] == (0, "box:gpu0 is online\n")
+    assert app_store.cordons.of("box:gpu0") is None
+
+
+def test_a_wrong_name_is_told_with_the_nearest(run: Run) -> None:
+    code, out, err = run("drain", "box:gpu00")
+    assert (code, out) == (2, "")
+    assert "there is no worker 'box:gpu00'; did you mean box:gpu0?" in err

@@ -1,0 +1,114 @@
+"""Identity of a worker: the code, packages and catalog that its numbers depend on. Never imports torch.
+
+Shards of one job are measured by workers of one identity, the one that planned it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import subprocess
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from assay.service.catalog.catalog import load
+from assay.service.contract.records import CodeProvenance
+from assay.service.contract.worker_records import WorkerIdentity
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("torchvision", "timm", "numpy", "scikit-learn", "cleverhans", "safetensors")
+CODE = (
+    "models",
+    "attacks",
+    "workers",
+    "service/catalog",
+    "service/contract",
+    "service/files",
+    "service/metrics",
+    "service/submission",
+)
+# With files read beside it, such as the classes of ImageNet-A among those of ImageNet.
+SUFFIXES = (".py", ".json")
+DIGEST_LENGTH = 16
+TORCH_VERSION = re.compile(r"""^__version__\s*=\s*['"]([^'"]+)['"]""", re.MULTILINE)
+
+
+@cache
+def identity() -> WorkerIdentity:
+    """Hash of the source that computes numbers, package versions, catalog digest, and a digest of all."""
+    found = {"source_sha256": code()["source_sha256"], "packages": packages(), "catalog": load().digest}
+    text = json.dumps(found, sort_keys=True, separators=(",", ":"))
+    return WorkerIdentity(
+        digest=hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH],
+        source_sha256=code()["source_sha256"],
+        packages=packages(),
+        catalog=load().digest,
+    )
+
+
+@cache
+def code() -> CodeProvenance:
+    """Version, commit (null outside a checkout) and a hash of the source that computes numbers.
+
+    The commit ends in "-dirty" when files were changed.
+    """
+    digest = hashlib.sha256()
+    for folder in CODE:
+        for path in sorted(path for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES):
+            digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
+    return {"version": version("assay-robustness"), "commit": _commit(), "source_sha256": digest.hexdigest()}
+
+
+@cache
+def packages() -> dict[str, str]:
+    """Versions of the packages that a number can depend on.
+
+    Torch's is that of its build ("+cpu", "+cu132"): kernels differ between builds.
+    """
+    found = {"python": platform.python_version(), "torch": _torch_version()}
+    found |= {name: version(name) for name in PACKAGES}
+    return {name: text for name, text in found.items() if text is not None}
+
+
+def version(name: str) -> str | None:
+    """The version of an installed distribution; None without it."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _torch_version() -> str | None:
+    """As `torch.__version__`, from its file: importing torch takes seconds, and memory for good."""
+    spec = find_spec("torch")
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        try:
+            found = TORCH_VERSION.search(Path(folder, "version.py").read_text())
+        except OSError:
+            continue
+        if found is not None:
+            return found[1]
+    return version("torch")
+
+
+def _commit() -> str | None:
+    if "ASSAY_COMMIT" in os.environ:
+        return os.environ["ASSAY_COMMIT"] or None
+    if not (ROOT / ".git").exists():
+        return None  # installed: a repository around a virtual environment is not Assay's
+    try:
+        answer = subprocess.run(  # noqa: S603 (fixed command)
+            ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],  # noqa: S607
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() or None

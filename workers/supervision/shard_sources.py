@@ -1,0 +1,92 @@
+"""The models of a shard: where its weights and those of other models are."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol, TypeVar, cast
+
+from assay.service.contract.errors import NotFound
+from assay.service.contract.messages import ModelSource
+from assay.service.contract.stored_specs import EvaluateJobSpec, TrainJobSpec
+from assay.service.store.artifacts import WEIGHTS
+from assay.service.store.rows import CheckpointRow, Claim
+from assay.service.store.store import Store
+from assay.service.submission.dependencies import dependencies_of
+from assay.workers.settings import WorkerSettings
+
+T = TypeVar("T")
+
+
+class Insist(Protocol):
+    """Asks the database until it answers."""
+
+    def __call__(self, ask: Callable[[], T], /) -> T:
+        """The answer."""
+        ...
+
+
+class ShardSources:
+    """Paths for the request of one claim.
+
+    Args:
+        claim: of the shard.
+        store: the database.
+        settings: with the folder of all jobs.
+        insist: asks the database until it answers.
+    """
+
+    def __init__(self, claim: Claim, store: Store, settings: WorkerSettings, insist: Insist) -> None:
+        self._claim = claim
+        self._store = store
+        self._settings = settings
+        self._insist = insist
+
+    def weights(self) -> str | None:
+        """The path of the model's initial weights; None where they come from no stored file."""
+        weights = self._claim.spec["model"].get("weights") or {}
+        source = weights.get("job")
+        if self._claim.kind == "check":
+            source = self._claim.job_id
+        elif "checkpoint" in weights:
+            # One that is not there, against all rules, is for the evaluator to complain of.
+            found = self._uploads().get(weights["checkpoint"])
+            source = f"checkpoint-{weights['checkpoint']}" if found is None else found.job_id
+        return str(self._settings.folder(source) / WEIGHTS) if source else None
+
+    def others(self) -> dict[str, ModelSource]:
+        """Other models used by the shard, by the job or the upload named; a plan has all evaluations'."""
+        claim = self._claim
+        required = [
+            dependency for dependency in dependencies_of(claim.spec) if dependency.evaluation is not None
+        ]
+        mine = {
+            dependency.job: dependency.checkpoint
+            for dependency in required
+            if claim.kind == "plan" or dependency.evaluation == claim.evaluation
+        }
+        uploads = self._uploads() if any(mine.values()) else {}
+        found: dict[str, ModelSource] = {}
+        for job_id, checkpoint in sorted(mine.items()):
+            # One that is not there, against all rules, is for the evaluator to complain of.
+            if checkpoint is not None:
+                if checkpoint in uploads:
+                    found[job_id] = self._uploaded(uploads[checkpoint])
+                continue
+            with contextlib.suppress(NotFound):
+                # Only trainings and checks of uploads have dependents.
+                spec = cast(TrainJobSpec, self._insist(partial(self._store.jobs.get, job_id)).spec)
+                found[job_id] = {"spec": spec, "weights": str(self._settings.folder(job_id) / WEIGHTS)}
+        return found
+
+    def _uploads(self) -> dict[str, CheckpointRow]:
+        return self._insist(lambda: self._store.checkpoints.needed_by(self._claim.job_id))
+
+    def _uploaded(self, checkpoint: CheckpointRow) -> ModelSource:
+        """An upload as the model of an attack: read as its uploader stated, for the data of this job."""
+        claim = self._claim
+        weights = {"checkpoint": checkpoint.name, "sha256": checkpoint.sha256, **checkpoint.reading}
+        spec = claim.spec | {"model": {**checkpoint.model, "weights": weights}}
+        path = self._settings.folder(checkpoint.job_id) / WEIGHTS
+        return {"spec": cast(EvaluateJobSpec, spec), "weights": str(path)}
