@@ -26,6 +26,7 @@ from assay.service.contract.messages import (
     EvaluatorReport,
     EvaluatorRequest,
     FinalReport,
+    HashReport,
     RankReport,
     SelfTestReport,
 )
@@ -183,6 +184,8 @@ def _import_component(catalog: Catalog, component: Component, params: Params) ->
 def _serve(request: EvaluatorRequest, session: Session, report: Reporter) -> None:
     from assay.workers.jobs.failures import CONTEXT_LOST, describe
 
+    if request["kind"] != "self_test" and request["kind"] != "hash":
+        session.know(request.get("data_sha256", {}))
     try:
         report(_answer(request, session, report))
     except Exception as error:  # any error of a shard is the answer to the request
@@ -196,8 +199,10 @@ def _serve(request: EvaluatorRequest, session: Session, report: Reporter) -> Non
         report({"type": "error", **failure, "traceback": text[-8000:]})
 
 
-def _answer(request: EvaluatorRequest, session: Session, report: Reporter) -> FinalReport | SelfTestReport:
-    from assay.workers.jobs import check, evaluate, plan, self_test, train
+def _answer(
+    request: EvaluatorRequest, session: Session, report: Reporter
+) -> FinalReport | SelfTestReport | HashReport:
+    from assay.workers.jobs import check, evaluate, plan, self_test, sources, train
 
     match request["kind"]:
         case "plan":
@@ -210,6 +215,8 @@ def _answer(request: EvaluatorRequest, session: Session, report: Reporter) -> Fi
             return check.run(request, session, report)
         case "self_test":
             return self_test.run(request)
+        case "hash":
+            return sources.hash_data(request, session)
 
 
 def _read(descriptor: int, requests: queue.SimpleQueue[EvaluatorRequest]) -> None:

@@ -26,6 +26,7 @@ from assay.service.contract.threat import ThreatOf
 from assay.service.contract.warning_codes import WarningCode
 from assay.service.contract.weights_options import Normalization
 from assay.service.metrics.sanity_checks import cross_checks
+from assay.service.store.lanes import Blocked
 from assay.service.store.live import Live
 from assay.service.store.rows import ArtifactRow, CheckpointRow, JobRow
 from assay.service.store.tenants import TenantStore
@@ -71,7 +72,9 @@ class JobViews:
         assert row.kind != "check", "checks are not shown"
         identity = "" if row.state in TERMINAL else identity_of(row)
         online = self._workers_online(device_of(row), devices_of(row), identity)
-        unheard = online == 0 and row.state in UNHEARD
+        blocked = self._blocked(row, identity) if online else None
+        unheard = row.state in UNHEARD and (online == 0 or (blocked is not None and blocked.entirely))
+        message = self._no_worker_online(row) if online == 0 and unheard else _message(blocked) or row.message
         return Job(
             id=row.id,
             kind=row.kind,
@@ -91,7 +94,7 @@ class JobViews:
             ),
             queue_position=self._positions.get(row.id),
             workers_online=online,
-            message=self._no_worker_online(row) if unheard else row.message or self._delayed(row),
+            message=message or self._delayed(row),
             error=job_error(row),
             spec=dict(row.spec),
             study=row.study_id,
@@ -102,6 +105,13 @@ class JobViews:
         """Why a queued job is not claimed though workers are free; empty without a reason."""
         reasons = self._store.quota.delays(row.tenant) if row.state is JobState.QUEUED else []
         return f"waits: the tenant has reached its limit of {' and '.join(reasons)}" if reasons else ""
+
+    def _blocked(self, row: JobRow, identity: str) -> Blocked | None:
+        """The shards that no worker online is fit for; None without any."""
+        if row.state is not JobState.RUNNING or row.plan is None or not any(row.plan.get("requirements", [])):
+            return None
+        found = self._store.workers.blocked(row.id, device_of(row), devices_of(row), identity)
+        return found if found.reasons else None
 
     def _workers_online(self, device: str, devices: int, identity: str = "") -> int:
         key = (device, devices, identity)
@@ -118,6 +128,13 @@ class JobViews:
                 " code, packages or another catalog: start such workers, or plan it again (assay replan)"
             )
         return NO_WORKER if wanted == 1 else f"{NO_WORKER}: it asks for one with {wanted} devices"
+
+
+def _message(blocked: Blocked | None) -> str:
+    if blocked is None:
+        return ""
+    part = "waits" if blocked.entirely else "a part waits"
+    return f"{part} for another worker than the {blocked.workers} online: {'; '.join(blocked.reasons)}"
 
 
 def job_view(store: TenantStore, row: JobRow) -> Job:

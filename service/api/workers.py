@@ -106,6 +106,9 @@ def worker_view(row: ListedWorker) -> WorkerStatus:
         cuda=tested and tested["cuda"],
         source_sha256=tested and tested["source_sha256"],
         catalog=row.gauges.get("catalog"),
+        folders=row.gauges.get("folders", []),
+        data=row.gauges.get("data", {}),
+        lacks=sorted({*row.gauges.get("lacks", {}).values()}),
     )
 
 

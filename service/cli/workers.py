@@ -79,7 +79,7 @@ def add_workers(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
 
 
 def workers_table(found: Sequence[WorkerStatus]) -> str:
-    """A line per worker, then a line for each that takes no shards, or not of all device classes."""
+    """A line per worker, then a line for each reason why one leaves shards to others."""
     header = ["NAME", "HOST", "PID", "STATE", "SERVES", "DEVICES", "MEMORY FREE", "TORCH", "JOB", "LAST BEAT"]
     rows = [
         [
@@ -103,6 +103,7 @@ def workers_table(found: Sequence[WorkerStatus]) -> str:
         for device, why in one.unfit.items()
         if one.state != "unfit"
     ]
+    notes += [f"{one.name}: leaves shards to others: {why}" for one in found for why in one.lacks]
     lines = [output.table(header, rows) if rows else "no workers", *map(output.printable, notes)]
     return "\n".join(lines)
 

@@ -42,7 +42,8 @@ class RequestBase(TypedDict):
     `evaluation`, `start` and `stop` are the claim's range (0 but for evaluate shards), `folder` is the job's,
     `weights` the path of the weights that the model starts from, None where they come from no file.
     `sources` are other models as parameters name them, `cores` the processor cores that the shard may use.
-    `ticket` numbers the requests to one evaluator.
+    `data_sha256` has the hashes of data sets that the worker knows, by label. `ticket` numbers the requests
+    to one evaluator.
     """
 
     job: str
@@ -52,6 +53,7 @@ class RequestBase(TypedDict):
     folder: str
     weights: str | None
     sources: NotRequired[dict[str, ModelSource]]
+    data_sha256: NotRequired[dict[str, str]]
     shard_seconds: float
     checkpoint_seconds: float
     cores: int
@@ -107,7 +109,21 @@ class SelfTestRequest(TypedDict):
     ticket: NotRequired[int]
 
 
-EvaluatorRequest = ShardRequest | SelfTestRequest
+class HashRequest(TypedDict):
+    """Hash the data sets of some evaluations, by their indices; for no job, as a self-test.
+
+    No program of a tenant runs beside it, so that later jobs may rely on the hashes.
+    """
+
+    kind: Literal["hash"]
+    folder: str
+    weights: None
+    spec: EvaluateJobSpec
+    evaluations: list[int]
+    ticket: NotRequired[int]
+
+
+EvaluatorRequest = ShardRequest | SelfTestRequest | HashRequest
 
 
 # --- Reports on the way. ---
@@ -186,8 +202,15 @@ class SelfTestReport(SelfTestRecord):
     type: Literal["self_tested"]
 
 
+class HashReport(TypedDict):
+    """Answers a hash request: the sha256 of each data set's content, by label."""
+
+    type: Literal["hashed"]
+    data_sha256: dict[str, str]
+
+
 FinalReport = PlanReport | OutcomeReport | CheckedReport | ErrorReport
-EvaluatorReport = ProgressReport | CheckpointReport | FinalReport | SelfTestReport
+EvaluatorReport = ProgressReport | CheckpointReport | FinalReport | SelfTestReport | HashReport
 
 
 # --- A training on several devices: from `training/distributed/rank.py` to `launch.py`. ---

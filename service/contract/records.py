@@ -90,7 +90,8 @@ class Plan(TypedDict):
     earlier versions lack both. `data_sha256` is keyed by `results.data_label`, `sources` by what names them.
     The plan of a training lacks `image_size`, `forward_flops` and `assumed_normalization`. `example_bytes`,
     of evaluations, is what the model keeps of one example for its backward pass; `parameters` are its
-    weights. `identity` is the worker's that made the plan; plans of earlier versions lack it.
+    weights. `identity` is the worker's that made the plan; plans of earlier versions lack it. `requirements`
+    are the digests of what the workers of each evaluation must have, empty for nothing.
     """
 
     identity: NotRequired[WorkerIdentity]
@@ -108,6 +109,7 @@ class Plan(TypedDict):
     deadline_seconds: NotRequired[float]
     assumed_normalization: NotRequired[AssumedNormalization | None]
     sources: NotRequired[dict[str, ForeignModel]]
+    requirements: NotRequired[list[str]]
 
 
 class Replan(TypedDict):

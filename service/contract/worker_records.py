@@ -17,6 +17,20 @@ class WorkerIdentity(TypedDict):
     catalog: str
 
 
+class Requirements(TypedDict, total=False):
+    """What a shard's worker must have beside its device class and its identity.
+
+    `folders` are below its data root, `data` are the sha256 of data sets' content by label. Each of its GPUs
+    must have `memory` bytes and the compute `capability`; `gpu` asks for a GPU at all.
+    """
+
+    folders: list[str]
+    data: dict[str, str]
+    memory: int
+    capability: str
+    gpu: bool
+
+
 class GpuMemory(TypedDict):
     """Bytes of a GPU's memory: total, used by all processes, and reserved by the evaluator."""
 
@@ -66,13 +80,18 @@ class Gauges(TypedDict, total=False):
     """The GPU's memory while an evaluator uses it, the digest of the worker's catalog, its containment.
 
     `other_data` says which of its data sets are not those of a plan. `self_test` is the latest one, `unfit`
-    says for each device class that failed it why, `cordoned` why the worker takes no work at all.
+    says for each device class that failed it why, `cordoned` why the worker takes no work at all. `folders`
+    are the first ones below its data root, `data` the sha256 of the data sets that it has hashed, by label.
+    `lacks` says, by the digest of requirements of queued shards, why it does not meet them.
     """
 
     gpu: GpuMemory
     catalog: str
     containment: ContainmentRecord
     other_data: list[str]
+    folders: list[str]
+    data: dict[str, str]
+    lacks: dict[str, str]
     self_test: SelfTestRecord
     unfit: dict[str, str]
     cordoned: str

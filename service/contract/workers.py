@@ -35,7 +35,9 @@ class WorkerStatus(Answer):
     `reason` says why it does not, `unfit` why it does not serve a device class. `shard` and `job` are those
     that it runs. `last_beat` is ISO 8601 in UTC. `torch`, `cuda`, `source_sha256` and `self_test` are of its
     latest self-test; a worker without a GPU makes its first with its first shard. A worker that is only a
-    cordon has no process: `id`, `host`, `pid` and `last_beat` are null.
+    cordon has no process: `id`, `host`, `pid` and `last_beat` are null. `folders` are the first ones below
+    its data root, `data` the sha256 of the content of the data sets that it has hashed, by label, and `lacks`
+    says why it leaves shards that wait to others.
     """
 
     name: str
@@ -56,3 +58,6 @@ class WorkerStatus(Answer):
     cuda: str | None
     source_sha256: str | None
     catalog: str | None
+    folders: list[str]
+    data: dict[str, str]
+    lacks: list[str]

@@ -34,23 +34,35 @@ def pool_of(device_classes: Sequence[str]) -> str:
 
 
 class Lane(NamedTuple):
-    """Where a shard queues: its device, and the identity that its worker must have, empty for any."""
+    """Where a shard queues: its device, and what its worker must have, empty for anything.
+
+    Attributes:
+        device: device class, "auto" or `CHECKS`.
+        identity: of the worker.
+        requirements: digest of the others that it must meet (`lanes`).
+    """
 
     device: str
     identity: str = ""
+    requirements: str = ""
 
 
-def lanes_of(device_classes: Sequence[str], identities: Sequence[str] = ()) -> tuple[Lane, ...]:
+def lanes_of(
+    device_classes: Sequence[str], identities: Sequence[str] = (), opened: Sequence[Lane] = ()
+) -> tuple[Lane, ...]:
     """Places of the shards that workers with these device classes may claim.
 
     Args:
         device_classes: of the workers.
         identities: one of which they have.
+        opened: lanes with requirements that they meet; those of other devices and identities are left out.
     """
-    if tuple(device_classes) == (CHECKS,):
-        return (Lane(CHECKS),)
-    planned = [Lane(device, one) for device in device_classes for one in identities if one]
-    return (Lane("auto"), *(Lane(device) for device in device_classes), *planned)
+    checks = tuple(device_classes) == (CHECKS,)
+    devices = (CHECKS,) if checks else ("auto", *device_classes)
+    # A plan names the device: no planned shard is for "auto".
+    planned = [] if checks else [Lane(device, one) for device in device_classes for one in identities if one]
+    mine = [lane for lane in opened if lane.device in devices and lane.identity in ("", *identities)]
+    return (*map(Lane, devices), *planned, *mine)
 
 
 def expected_seconds(kind: str, cost: float) -> float:

@@ -45,6 +45,7 @@ def job_row(row: Row[Any]) -> JobRow:
 def shard_row(row: Row[Any]) -> ShardRow:
     """A row of `shards` as a value."""
     columns = dict(row._mapping)
-    for name in ("precedence", "tenant", "claimed_at", "pool", "identity", "queued_at", "progressed_at"):
+    queueing = ("precedence", "tenant", "identity", "requirements", "queued_at")
+    for name in (*queueing, "claimed_at", "pool", "progressed_at"):
         del columns[name]
     return ShardRow(**columns | {"state": ShardState(row.state)})

@@ -14,8 +14,10 @@ from sqlalchemy import ColumnElement, case, select, update
 from assay.service.contract.limits import UNLIMITED, Limits
 from assay.service.contract.records import PlanWithShards
 from assay.service.contract.states import JobState, ShardState
+from assay.service.contract.worker_records import Requirements
 from assay.service.store.clock import now
 from assay.service.store.database import Database
+from assay.service.store.fair_queue import Lane
 from assay.service.store.row_mapping import read_job, shard_row
 from assay.service.store.rows import Claim, Finished, JobRow, OutcomeRow, ProgressSnapshot, ShardRow
 from assay.service.store.tables import RUNNING, jobs, shards
@@ -27,8 +29,8 @@ from assay.service.store.transactions.finish import complete, finished, finished
 from assay.service.store.transactions.progress import progress_snapshot, set_done
 from assay.service.store.transactions.release import expire, fail, requeue
 from assay.service.store.transactions.standings import charge, read_pool, set_clock
-from assay.service.store.transactions.submit import write_plan
 from assay.service.store.transactions.transitions import CLAIMABLE, held, lock_claim, transition_job
+from assay.service.store.transactions.write_plan import write_plan
 
 
 class Shards:
@@ -49,6 +51,7 @@ class Shards:
         warm_shards: int = 0,
         devices: int = 1,
         limits: Limits = UNLIMITED,
+        lanes: Sequence[Lane] | None = None,
     ) -> Claim | None:
         """Claims the best shard for a worker; None when no shard is claimable.
 
@@ -63,8 +66,9 @@ class Shards:
             warm_shards: how many shards of that job the worker has run in a row.
             devices: how many devices the worker has for one shard.
             limits: of tenants without limits of their own.
+            lanes: those with requirements that the worker meets; None: it meets all.
         """
-        known = (warm_job, warm_shards, tuple(without), identity)
+        known = (warm_job, warm_shards, tuple(without), identity, None if lanes is None else tuple(lanes))
         claimer = Claimer(worker, device_classes, devices, *known)
         while True:
             # Polling takes no lock, so that idle workers cost the others nothing.
@@ -84,7 +88,10 @@ class Shards:
         limits: Limits = UNLIMITED,
         identity: str = "",
     ) -> bool:
-        """Whether there is a shard that a worker with so many devices of these classes could claim."""
+        """Whether a worker with so many devices of these classes could claim a shard.
+
+        One that meets all requirements; the worker that is rung judges its own.
+        """
         claimer = Claimer("", device_classes, devices, identity=identity)
         with self._database.reading() as connection:
             return candidate(connection, claimer, limits) is not None
@@ -152,12 +159,15 @@ class Shards:
             if found is not None:
                 lower_deadline(connection, found[0], seconds)
 
-    def finish_plan(self, claim: Claim, plan: PlanWithShards) -> bool:
+    def finish_plan(
+        self, claim: Claim, plan: PlanWithShards, requirements: Sequence[Requirements] = ()
+    ) -> bool:
         """Writes the job's evaluate shards, once.
 
         Args:
             claim: of a plan shard.
             plan: `{"device", "shards": [{"evaluation", "number", "start", "stop", "cost"}], ...}`.
+            requirements: of the workers of each evaluation's shards; empty for none.
 
         Returns:
             Whether this call wrote them: not when the claim is void or the job has been canceled.
@@ -171,7 +181,7 @@ class Shards:
             planned = bool(job.state == JobState.STARTING)
             if planned:
                 complete(connection, shard)
-                write_plan(connection, job, plan)
+                write_plan(connection, job, plan, requirements)
             else:
                 requeue(connection, job, shard)
             charge(connection, job.tenant, [shard])

@@ -27,6 +27,7 @@ from assay.service.store.database import Database
 from assay.service.store.events import Events
 from assay.service.store.jobs import Jobs
 from assay.service.store.keys import Keys
+from assay.service.store.lanes import Lanes
 from assay.service.store.leaderboard import Leaderboards
 from assay.service.store.overview import WorkerRow
 from assay.service.store.results import ResultRows
@@ -51,6 +52,7 @@ class Store:
         self.checkpoints = Checkpoints(database)
         self.workers = Workers(database)
         self.cordons = Cordons(database)
+        self.lanes = Lanes(database)
         self.keys = Keys(database)
         self.browser_sessions = BrowserSessions(database)
         self.counters = Counters(database)

@@ -10,6 +10,7 @@
       └──1 idempotency_keys           which request made the job
     studies ──< study_jobs            arms x seeds, and the jobs that they became (`jobs.study_id`)
     workers                           heartbeats and gauges of workers
+    lanes                             requirements of shards, with the devices and identities they queue for
     duties                            what one worker does for all, and which one (the reaper's)
     cordons                           workers that administrators have taken out of service, by name
     counters                          totals over all workers, never reset
@@ -135,18 +136,22 @@ shards = Table(
     Column("pool", Text),
     # The identity that its worker must have, empty for any: that of its job's plan.
     Column("identity", Identifier, nullable=False, server_default=""),
+    # Digest of the other requirements of its worker (`lanes`), empty for none.
+    Column("requirements", Identifier, nullable=False, server_default=""),
     # Since when it has waited, and when it last got on; null where no version has noted it.
     Column("queued_at", Double),
     Column("progressed_at", Double),
     UniqueConstraint("job_id", "kind", "evaluation", "number"),
     Index(
         "shards_claim_idx",
-        *("state", "tenant", "device", "identity", "precedence", "job_id", "evaluation", "number"),
+        *("state", "tenant", "device", "identity", "requirements"),
+        *("precedence", "job_id", "evaluation", "number"),
     ),
     # Small: shards that are done are not in them.
     Index("shards_left_idx", "job_id", "evaluation", **where("state <> 'done'")),
     Index("shards_running_idx", "job_id", **where("state = 'running'")),
     Index("shards_queued_idx", "queued_at", **where("state = 'queued'")),
+    Index("shards_requirements_idx", "requirements", **where("state <> 'done' AND requirements <> ''")),
 )
 # As in the indices, with the constants in the text: only then are these used.
 LEFT = shards.c.state != literal_column("'done'")
@@ -290,6 +295,18 @@ workers = Table(
     Column("identity", Identifier, nullable=False, server_default=""),
     # That of the worker's place on its machine, which a restart keeps; empty for earlier versions.
     Column("name", PlainText, nullable=False, server_default=""),
+)
+
+lanes = Table(
+    "lanes",
+    metadata,
+    Column("device", Text, primary_key=True),
+    Column("identity", Identifier, primary_key=True),
+    # Digest of `stated`, as in the shards.
+    Column("requirements", Identifier, primary_key=True),
+    Column("stated", Json, nullable=False),
+    # When a shard was last queued there.
+    Column("used_at", Double, nullable=False),
 )
 
 duties = Table(

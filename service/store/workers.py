@@ -14,6 +14,7 @@ from assay.service.contract.worker_records import ContainmentRecord, Gauges
 from assay.service.store.clock import now
 from assay.service.store.columns import upsert
 from assay.service.store.database import Database
+from assay.service.store.lanes import Blocked, blocked
 from assay.service.store.tables import cordons, counters, duties, workers
 
 FORGOTTEN_SECONDS = 86400
@@ -112,6 +113,11 @@ class Workers:
             statement = statement.where(workers.c.worker != besides)
         with self._database.reading() as connection:
             return connection.execute(statement).scalar_one()
+
+    def blocked(self, job_id: str, device: str, devices: int, identity: str) -> Blocked:
+        """Why shards of a planned job wait, as `lanes.blocked` says."""
+        with self._database.reading() as connection:
+            return blocked(connection, job_id, device, devices, identity)
 
     def catalogs(self, within_seconds: float = 60) -> list[str]:
         """The hashes of the catalogs of all workers with a heartbeat in the last seconds.

@@ -183,7 +183,7 @@ class Worker:
     def fail(self, job_id: str) -> None:
         self.store.shards.fail(self.claim(job_id), "out_of_memory", "8 GB were not enough", retry=False)
 
-    def plan(self, job_id: str, n: int = 4, identity: str = "") -> None:
+    def plan(self, job_id: str, n: int = 4, identity: str = "", requirements: Any = ()) -> None:
         claim = self.claim(job_id)
         evaluations = claim.spec["evaluations"]
         shards = [
@@ -200,7 +200,7 @@ class Worker:
             "evaluations": [{"n": n} for _ in evaluations],
             "shards": shards,
         }
-        assert self.store.shards.finish_plan(claim, plan)
+        assert self.store.shards.finish_plan(claim, plan, requirements)
 
     def evaluate(self, job_id: str, correct: Sequence[int]) -> None:
         """Finishes the next evaluation of the job with these outcomes, example by example."""

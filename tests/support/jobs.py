@@ -110,9 +110,10 @@ def outcome(claim: Claim, **changes: Any) -> OutcomeRow:
     return OutcomeRow(evaluation=claim.evaluation, number=claim.number, n=n, columns=columns, **values)
 
 
-def finish_all(store: Store, job_id: str) -> None:
+def finish_all(store: Store, job_id: str, **options: Any) -> None:
     """Claims and finishes every shard that the job has left."""
-    while (found := store.shards.claim(WORKER, ["cpu"], lease_seconds=60, warm_job=job_id)) is not None:
+    options = {"lease_seconds": 60, "warm_job": job_id, **options}
+    while (found := store.shards.claim(WORKER, ["cpu"], **options)) is not None:
         assert found.job_id == job_id
         assert store.shards.finish(found, outcome(found)) is not None
 

@@ -79,7 +79,7 @@ def test_a_refused_plan_is_one_line_of_the_log(
 
     monkeypatch.setattr(evaluator, "_answer", refused)
     answers: list[dict[str, Any]] = []
-    session: Any = SimpleNamespace(forget=lambda: None)
+    session: Any = SimpleNamespace(forget=lambda: None, know=lambda hashes: None)
     evaluator._serve({"kind": kind}, session, answers.append)  # type: ignore[arg-type,typeddict-item]
     (record,) = caplog.records
     assert (record.getMessage().count("\n") + 1 > 1) is (lines > 1)

@@ -176,14 +176,14 @@ class Template:
             self._child.policy = self._policy(request, processes, self._child.temporary)
             self._send(self._child, self._child.policy.to_text().encode())
         self._child.ticket = request.get("ticket", 0)
-        self._child.once = request["kind"] == "self_test"
+        self._child.once = request["kind"] in ("self_test", "hash")
         self._send(self._child, line)
         # A self-test imports nothing: a fork made now would lack what the first job's request imports.
         if fresh and request["kind"] != "self_test":
             self._spare = self._fork()
 
     def _policy(self, request: EvaluatorRequest, processes: bool, temporary: Path) -> Policy:
-        # A self-test is of no job: its evaluator serves no other request.
+        # A self-test or a hash is of no job: its evaluator serves no other request.
         folder = Path(request["folder"]) if request["folder"] else temporary
         with contextlib.suppress(OSError):  # the evaluator says so when it writes its first file
             folder.mkdir(parents=True, exist_ok=True)

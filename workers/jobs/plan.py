@@ -17,6 +17,7 @@ from assay.service.contract.stored_specs import EvaluateJobSpec, EvaluationItem
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import ExampleSet, model_class_names
 from assay.workers.data.formats.sampling import evaluation_order, sampled_as
+from assay.workers.data.formats.stored_corruptions import StoredCorruptions
 from assay.workers.data.formats.text import LanguageSet, is_text
 from assay.workers.evaluation.engine.stages import COMPATIBLE
 from assay.workers.identity import identity
@@ -30,7 +31,7 @@ from assay.workers.jobs.cost import (
 )
 from assay.workers.jobs.evaluate import check_folders, check_model
 from assay.workers.jobs.segmentation_attacks import class_pixels
-from assay.workers.jobs.session import Loaded, Session, checked_examples
+from assay.workers.jobs.session import Loaded, Session, examples_of
 from assay.workers.jobs.sources import content_hash, planned_sources
 from assay.workers.published.language import known_text
 from assay.workers.published.match import known_as
@@ -106,7 +107,9 @@ def _examples(
     """The examples of an evaluation; its data and folders are there, and fit the model and its data."""
     item, source = spec["evaluations"][index], trained_on(loaded)
     check_folders(item)
-    examples = checked_examples(session, spec, item)
+    examples = examples_of(session, spec, item)
+    if isinstance(examples, StoredCorruptions):
+        examples.check()  # every file: shards are to find them all
     names, words = (None, None) if source is None else (source.class_names, source.vocabulary)
     check_fit(examples, data, names, f"evaluations[{index}].data")
     check_vocabulary(examples, data, words, f"evaluations[{index}].data")

@@ -109,6 +109,17 @@ class Session:
         self._loaded: tuple[str, Loaded] | None = None
         self._others: dict[str, Loaded] = {}
         self._hashes: dict[str, str] = {}
+        self._known: dict[str, str] = {}
+
+    def know(self, hashes: Mapping[str, str]) -> None:
+        """Take the worker's word for the content of data sets, by label; it hashed them before.
+
+        A data set whose hash has changed since the last request is read anew.
+        """
+        if any(self._known.get(label, digest) != digest for label, digest in hashes.items()):
+            self._data.clear()
+            self._hashes.clear()
+        self._known = {**self._known, **hashes}
 
     def forget(self) -> None:
         """Drop everything, so that a failure leaves no half-made state behind."""
@@ -119,6 +130,8 @@ class Session:
 
     def content_sha256(self, label: str, examples: ExampleSet) -> str:
         """The hash of the content of a data set of this label, read once: a large one takes minutes."""
+        if label in self._known:
+            return self._known[label]
         if label not in self._hashes:
             self._hashes[label] = examples.content_sha256()
         return self._hashes[label]
@@ -379,16 +392,3 @@ def examples_of(session: Session, spec: EvaluateJobSpec, item: EvaluationItem) -
     """
     data = session.data(item["data"] or spec["data"], "test")
     return data.of_cells(cells_of(item["params"])) if isinstance(data, StoredCorruptions) else data
-
-
-def checked_examples(session: Session, spec: EvaluateJobSpec, item: EvaluationItem) -> ExampleSet:
-    """The data set of an evaluation, after a look at every file of stored corrupted images.
-
-    Raises:
-        MissingData: some are missing.
-        CorruptData: some cannot be read.
-    """
-    examples = examples_of(session, spec, item)
-    if isinstance(examples, StoredCorruptions):
-        examples.check()
-    return examples

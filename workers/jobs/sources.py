@@ -6,7 +6,13 @@ The plan records each with the hash of its content; a shard accepts only that.
 from __future__ import annotations
 
 from assay.service.contract.corruption_cells import content_label
-from assay.service.contract.messages import EvaluateRequest, ModelSource, PlanRequest
+from assay.service.contract.messages import (
+    EvaluateRequest,
+    HashReport,
+    HashRequest,
+    ModelSource,
+    PlanRequest,
+)
 from assay.service.contract.problems import path_text
 from assay.service.contract.records import ForeignModel, Plan
 from assay.service.contract.results import data_label
@@ -14,7 +20,7 @@ from assay.service.contract.stored_specs import ComponentReference, EvaluateJobS
 from assay.service.submission.dependencies import Dependency, dependencies_of
 from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.jobs.failures import BadWeights, OtherData
-from assay.workers.jobs.session import Loaded, Session
+from assay.workers.jobs.session import Loaded, Session, examples_of
 from assay.workers.weights.fit import FACTS, check_fit, made_for
 from assay.workers.weights.training_record import trained_on
 
@@ -123,6 +129,19 @@ def _load(
             f" {other.image_size} pixels, the evaluated one for {loaded.image_size}"
         )
     return other
+
+
+def hash_data(request: HashRequest, session: Session) -> HashReport:
+    """Answer a hash request.
+
+    Raises:
+        MissingData, CorruptData: a data set cannot be read.
+    """
+    found: dict[str, str] = {}
+    for index in request["evaluations"]:
+        item = request["spec"]["evaluations"][index]
+        found |= content_hash(session, request["spec"], item, examples_of(session, request["spec"], item))
+    return {"type": "hashed", "data_sha256": found}
 
 
 def content_hash(

@@ -15,6 +15,7 @@ from typing import cast
 from assay.service.contract.messages import SelfTestReport
 from assay.service.contract.stored_specs import Spec
 from assay.service.contract.worker_records import Gauges, SelfTestRecord
+from assay.service.submission.requirements import PlanningDevice, at_least
 from assay.workers.supervision.evaluator_process import EvaluatorDied, EvaluatorProcess, UnfitWorker
 
 log = logging.getLogger(__name__)
@@ -89,6 +90,19 @@ class Health:
         if self.reason:
             found["cordoned"] = self.reason
         return found
+
+    @property
+    def gpu(self) -> PlanningDevice:
+        """The least memory and compute capability of the GPUs that it uses, as tested; None where unknown."""
+        used = [
+            one
+            for one in (self._record["devices"] if self._record is not None else [])
+            if one["device"].startswith("cuda:") and int(one["device"].partition(":")[2]) < self.devices
+        ]
+        memory = [one["total"] for one in used if one["total"] is not None]
+        able = [one["capability"] for one in used if one["capability"] is not None]
+        lowest = next((one for one in able if all(at_least(other, one) for other in able)), None)
+        return PlanningDevice(min(memory, default=None), lowest)
 
     def settled(self, spec: Spec) -> Spec:
         """A job's spec as its evaluator gets it: "auto" is the CPU where a GPU is there and broken."""

@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 OWN_SECONDS = 10.0
 # A reaper that leads is followed by another when it has been silent for so long, and so many sweeps.
 DUTY_SECONDS, DUTY_SWEEPS = 10.0, 3
+# How often lanes that no shard waits in are removed.
+PRUNE_SECONDS = 600.0
 
 
 class Reaper(threading.Thread):
@@ -58,6 +60,7 @@ class Reaper(threading.Thread):
         self._stopping = threading.Event()
         self._duty = Duty(REAPER, DUTY_SECONDS + DUTY_SWEEPS * settings.sweep_seconds, settings.lease_seconds)
         self._looked_at = float("-inf")
+        self._pruned_at = float("-inf")
         self._unmerged: set[str] = set()
         self._counters = WorkerCounters()
         self._retention = Retention(store, settings)
@@ -116,6 +119,9 @@ class Reaper(threading.Thread):
         self._retention.sweep_when_due()
         for upload in self._store.uploads.sweep(self._settings.upload_idle_seconds):
             (self._settings.artifacts / f"{UPLOAD}{upload}").unlink(missing_ok=True)
+        if time.monotonic() - self._pruned_at > PRUNE_SECONDS:
+            self._pruned_at = time.monotonic()
+            self._store.lanes.prune()
         pool = (self._devices, device_count(self._settings.devices), self._settings.limits)
         self._store.shards.keep_time(*pool)
         mine = identity()["digest"]

@@ -38,6 +38,7 @@ from assay.workers.supervision.completion import merge_and_finish
 from assay.workers.supervision.counters import WorkerCounters, device_of
 from assay.workers.supervision.evaluator_process import EvaluatorDied, EvaluatorProcess, UnfitWorker
 from assay.workers.supervision.heartbeat import ProgressDeadline, ProgressReporter, Stalled, Watch
+from assay.workers.supervision.inventory import Inventory
 from assay.workers.supervision.job_limits import (
     EvaluatorWatch,
     OverLimit,
@@ -48,10 +49,12 @@ from assay.workers.supervision.job_limits import (
 )
 from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE, Spool
 from assay.workers.supervision.pretrained import fetch_pretrained
+from assay.workers.supervision.shard_data import OtherDataHere, ShardData
 from assay.workers.supervision.shard_sources import ShardSources
 from assay.workers.supervision.warm_evaluator import (
     DEVICE_FAULT,
     LAST_ERRORS,
+    OTHER_DATA,
     UNFIT,
     UNFIT_WORKER,
     WarmEvaluator,
@@ -69,6 +72,7 @@ class Workplace:
     """Shared means of a supervisor's shard runs.
 
     Attributes:
+        inventory: of the worker's data sets.
         beat: sends a heartbeat when one is due; called from the renewing thread.
         drained: whether an administrator wants the running shard back; called from the renewing thread.
         ring_others: tells other supervisors that a job has become claimable; it may fail.
@@ -80,6 +84,7 @@ class Workplace:
     settings: WorkerSettings
     evaluator: WarmEvaluator
     spool: Spool
+    inventory: Inventory
     beat: Callable[[], None]
     ring_others: Callable[[str], None]
     stopping: threading.Event
@@ -97,6 +102,9 @@ class ShardRun:
         self._reports = ProgressReporter(place.store, place.live, claim)
         self._limits = TrainingLimits(
             place.settings.job_limits, claim.spec["execution"]["device"], self._set_deadline
+        )
+        self._data = ShardData(
+            claim, place.inventory, place.evaluator, self._interrupted, place.settings.stall_seconds
         )
         self._about = {"job": claim.job_id, "shard": claim.shard_id}
         self._verdict: Literal["run", "cancel", "lost", "drain"] = "run"
@@ -168,9 +176,13 @@ class ShardRun:
     def _follow(self, evaluator: EvaluatorProcess) -> FinalReport | None:
         try:
             evaluator.about = self._about
-            fetch_pretrained(self._claim.spec, self._place.settings, self._interrupted)
-            evaluator.send(self._request())
             settings = self._place.settings
+            fetch_pretrained(self._claim.spec, settings, self._interrupted)
+            try:
+                data = self._data.hashes()
+            except OtherDataHere as error:
+                return {"type": "error", "error_type": OTHER_DATA, "message": str(error), "retry": True}
+            evaluator.send(self._request(data))
             folder, most = settings.folder(self._claim.job_id), settings.max_job_files_bytes
             watch = EvaluatorWatch(evaluator, folder, most, settings.control_seconds)
             stall = ProgressDeadline(self._claim, settings.stall_seconds)
@@ -181,7 +193,7 @@ class ShardRun:
                     return _too_slow(settings.max_check_seconds)
                 message = evaluator.receive(timeout=RECEIVE_SECONDS)
                 watch.look_when_due()
-                if message is None or message["type"] == "self_tested":
+                if message is None or message["type"] == "self_tested" or message["type"] == "hashed":
                     self._reports.tick()
                     stall.check()
                 elif message["type"] == "progress":
@@ -233,7 +245,8 @@ class ShardRun:
             self._finish(message)
         elif message["type"] == "plan":
             plan = accepted(self._place.settings.job_limits, message["plan"])
-            if self._insist(lambda: self._store.shards.finish_plan(self._claim, plan)):
+            wanted = self._data.requirements(plan)
+            if self._insist(lambda: self._store.shards.finish_plan(self._claim, plan, wanted)):
                 self._ring_others()
         elif message["type"] == "checked":
             verdict, error = message["verdict"], message["error"]
@@ -308,7 +321,7 @@ class ShardRun:
                 if self._place.stopping.wait(self._place.settings.database_away_seconds):
                     raise
 
-    def _request(self) -> ShardRequest:
+    def _request(self, data: dict[str, str]) -> ShardRequest:
         claim, settings = self._claim, self._place.settings
         sources = ShardSources(claim, self._store, settings, self._insist)
         request = {
@@ -322,6 +335,7 @@ class ShardRun:
             "folder": str(settings.folder(claim.job_id)),
             "weights": sources.weights(),
             "sources": sources.others(),
+            "data_sha256": data,
             "shard_seconds": settings.shard_seconds,
             "checkpoint_seconds": settings.checkpoint_seconds,
             "cores": settings.cores_each(1),

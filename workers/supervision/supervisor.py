@@ -26,6 +26,7 @@ from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.completion import merge_and_finish
 from assay.workers.supervision.counters import WorkerCounters
 from assay.workers.supervision.evaluator_process import EvaluatorDied, EvaluatorProcess, UnfitWorker
+from assay.workers.supervision.inventory import Inventory
 from assay.workers.supervision.job_limits import EvaluatorWatch, OverLimit
 from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE, Spool
 from assay.workers.supervision.shard_run import ShardRun, Workplace
@@ -75,10 +76,11 @@ class Supervisor(threading.Thread):
         self._sandbox = Sandbox(settings.sandbox)
         self._evaluator = WarmEvaluator(settings, self._counters, device_classes)
         self._device_count = self._evaluator.health.devices
-        self._served: tuple[str, ...] = ()
         self._may_claim = False
         self._cordoned = False
         self._watch: EvaluatorWatch | None = None
+        self._inventory = Inventory(settings)
+        self._told: tuple[object, ...] = ()
         self._spool = Spool(settings.state / "spool", store, self.worker_id)
         self._live = Live(settings.redis)
         self._place = Workplace(
@@ -87,6 +89,7 @@ class Supervisor(threading.Thread):
             settings,
             self._evaluator,
             self._spool,
+            self._inventory,
             beat=self._beat,
             drained=self._drained,
             ring_others=ring_others,
@@ -144,6 +147,7 @@ class Supervisor(threading.Thread):
     def _step(self) -> bool:
         """Claim a shard and run it; False without a claimable one."""
         self._may_claim = self._is_fit()
+        self._judge()
         self._beat()
         claim = self._claim() if self._may_claim else None
         if claim is None:
@@ -173,6 +177,11 @@ class Supervisor(threading.Thread):
         cordon = self._store.cordons.of(self.known_as)
         return cordon is not None and cordon.drain
 
+    def _judge(self) -> None:
+        """Look which requirements of the shards that wait this worker meets."""
+        if self._inventory.judge(self._store.lanes.all(), self._evaluator.health.gpu):
+            self._evaluator.refused.clear()  # its data have been mended
+
     def _claim(self) -> Claim | None:
         if self._claim_unheard:
             # The previous claim may have been committed, and only its answer lost: a shard under this name is
@@ -189,6 +198,7 @@ class Supervisor(threading.Thread):
             devices=self._device_count,
             limits=self._settings.limits,
             identity=identity()["digest"],
+            lanes=self._inventory.lanes(unmet=self._store.lanes.unmet),
         )
         self._claim_unheard = False
         return claim
@@ -252,13 +262,19 @@ class Supervisor(threading.Thread):
         """Send a heartbeat if one is due, or if it serves others; the renewing thread calls it too."""
         health = self._evaluator.health
         served = () if self._sandbox.refuses else health.classes
-        if time.monotonic() - self._last_beat >= BEAT_SECONDS or served != self._served:
+        due = time.monotonic() - self._last_beat >= BEAT_SECONDS
+        if due and not self._only_checks:
+            self._judge()  # a shard may take hours, and others wait for its word
+        stock = self._inventory.gauges
+        told = (served, stock, self._inventory.other_data)
+        if due or told != self._told:
             if not self._only_checks:
-                gauges: Gauges = {**self._counters.gauges, **health.gauges, "catalog": identity()["catalog"]}
+                gauges: Gauges = {**self._counters.gauges, **health.gauges, **stock}
+                gauges["catalog"] = identity()["catalog"]
                 if (contained := self._sandbox.record) is not None:
                     gauges["containment"] = contained
-                if self._evaluator.refused:
-                    gauges["other_data"] = [*dict.fromkeys(self._evaluator.refused.values())]
+                if other := {*self._evaluator.refused.values(), *self._inventory.other_data}:
+                    gauges["other_data"] = sorted(other)
                 self._store.workers.beat(
                     self.worker_id,
                     lease_owner.host(),
@@ -269,5 +285,5 @@ class Supervisor(threading.Thread):
                     self.known_as,
                     identity()["digest"],
                 )
-            self._last_beat, self._served = time.monotonic(), served
+            self._last_beat, self._told = time.monotonic(), told
             self._counters.write(self._store.counters)

@@ -11,9 +11,9 @@ from assay.workers.supervision.counters import WorkerCounters
 from assay.workers.supervision.evaluator_process import EvaluatorDied, EvaluatorProcess, UnfitWorker
 from assay.workers.supervision.health import Health
 
-DEVICE_FAULT = "device_fault"
+DEVICE_FAULT, OTHER_DATA = "device_fault", "other_data"
 # Errors of a worker that is not fit for a job, which other workers may be.
-UNFIT = ("other_data", "other_identity", DEVICE_FAULT)
+UNFIT = (OTHER_DATA, "other_identity", DEVICE_FAULT)
 # A failed self-test. Not among the errors above: an evaluator that could report it would never run a job.
 UNFIT_WORKER = "unfit"
 # Errors of a job after which its process cannot use the device any more.
@@ -78,7 +78,7 @@ class WarmEvaluator:
         if failure["error_type"] == DEVICE_FAULT:
             self.health.doubt()
             _remember(self._faulted, job, failure["message"])
-        if failure["error_type"] == "other_data" or (again and others()):
+        if failure["error_type"] == OTHER_DATA or (again and others()):
             _remember(self.refused, job, failure["message"])
 
     @property

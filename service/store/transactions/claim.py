@@ -12,6 +12,7 @@ from assay.service.contract.limits import Limits
 from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
 from assay.service.store.fair_queue import CLOCK_STEP, WARM_SHARDS, Lane, in_turn, lanes_of
+from assay.service.store.lanes import read_lanes
 from assay.service.store.quotas import serialize
 from assay.service.store.rows import Claim
 from assay.service.store.tables import RUNNING, jobs, shards
@@ -44,6 +45,7 @@ class Claimer:
         warm_shards: how many shards of that job it has run in a row.
         without: jobs that it is not fit for.
         identity: of its code; empty: it takes no shards that are planned for one.
+        lanes: those with requirements that it meets; None: all.
     """
 
     worker: str
@@ -53,6 +55,7 @@ class Claimer:
     warm_shards: int = 0
     without: tuple[str, ...] = ()
     identity: str = ""
+    lanes: tuple[Lane, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,8 @@ class Candidate:
 
 def candidate(connection: Connection, claimer: Claimer, defaults: Limits) -> Candidate | None:
     """What this worker should get, read without locks; None without work."""
-    lanes = lanes_of(claimer.devices, (claimer.identity,))
+    met = read_lanes(connection) if claimer.lanes is None else claimer.lanes
+    lanes = lanes_of(claimer.devices, (claimer.identity,), met)
     heads = read_heads(connection, lanes, claimer.count, claimer.without)
     if not heads:
         return None
@@ -84,7 +88,7 @@ def candidate(connection: Connection, claimer: Claimer, defaults: Limits) -> Can
     if warm is not None and claimer.warm_shards < WARM_SHARDS:
         chosen = next((one for one in turns if one.tenant == warm.tenant), chosen)
     if warm is not None and warm.tenant == chosen.tenant:
-        job_id, lane = warm.job_id, Lane(warm.device, warm.identity)
+        job_id, lane = warm.job_id, Lane(warm.device, warm.identity, warm.requirements)
     else:
         job_id, lane = _first(connection, pool.heads[chosen.tenant])
     return Candidate(
@@ -114,7 +118,7 @@ def _warm(connection: Connection, claimer: Claimer, lanes: Sequence[Lane]) -> An
     fitting = or_(*map(waits_in, lanes)) & (shards.c.devices <= claimer.count)
     claimable = jobs.c.state.in_([str(state) for state in CLAIMABLE])
     statement = (
-        select(shards.c.job_id, shards.c.tenant, shards.c.device, shards.c.identity)
+        select(shards.c.job_id, shards.c.tenant, shards.c.device, shards.c.identity, shards.c.requirements)
         .select_from(jobs.join(shards, own))
         .where(jobs.c.id == claimer.warm_job, claimable, fitting)
         .limit(1)

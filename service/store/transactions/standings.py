@@ -21,6 +21,7 @@ from assay.service.store.fair_queue import (
     lanes_of,
     pool_of,
 )
+from assay.service.store.lanes import read_lanes
 from assay.service.store.tables import RUNNING, jobs, shards, workers
 from assay.service.store.tenant_tables import accounts, clocks, tenants
 from assay.service.store.transactions.transitions import CLAIMABLE
@@ -77,7 +78,7 @@ def read_pool(
     pool = pool_of(devices)
     at, clock = connection.exec_driver_sql(_times(connection.dialect, pool)).one()
     if heads is None:
-        lanes = lanes_of(devices, online_identities(connection))
+        lanes = lanes_of(devices, online_identities(connection), read_lanes(connection))
         heads = read_heads(connection, lanes, count)
     held: Sequence[Row[Any]] = connection.exec_driver_sql(_running_sums(connection.dialect)).all()
     named = {*heads, *(shard.tenant for shard in held if shard.pool == pool)}
@@ -179,7 +180,8 @@ def first_job(tenant: ColumnElement[str], lane: Lane, count: int, without: Seque
 
 def waits_in(lane: Lane) -> ColumnElement[bool]:
     """Condition: a shard's lane is this one."""
-    return (shards.c.device == lane.device) & (shards.c.identity == lane.identity)
+    own = (shards.c.device == lane.device) & (shards.c.identity == lane.identity)
+    return own & (shards.c.requirements == lane.requirements)
 
 
 @lru_cache(KEPT_TEXTS)

@@ -9,7 +9,6 @@ from sqlalchemy import Connection, Row, insert, select
 
 from assay.service.contract.errors import IdempotencyMismatch
 from assay.service.contract.limits import UNLIMITED, Limits
-from assay.service.contract.records import PlannedShard, PlanWithShards
 from assay.service.contract.states import RETRYABLE, JobState, ShardState
 from assay.service.contract.stored_specs import Spec
 from assay.service.store.artifacts import weights_expired
@@ -17,10 +16,10 @@ from assay.service.store.clock import now
 from assay.service.store.columns import storable
 from assay.service.store.fair_queue import CHECKS
 from assay.service.store.ids import new_id
+from assay.service.store.lanes import first_lane
 from assay.service.store.quotas import check_submission
 from assay.service.store.rows import ShardKind
 from assay.service.store.tables import idempotency_keys, jobs, shards, tags
-from assay.service.store.transactions.deadline import lower_deadline, pause
 from assay.service.store.transactions.dependencies import (
     add_dependencies,
     checkpoint_dependencies,
@@ -29,7 +28,6 @@ from assay.service.store.transactions.dependencies import (
 )
 from assay.service.store.transactions.event_log import record_state_event
 from assay.service.store.transactions.standings import tenant_limits
-from assay.service.store.transactions.transitions import transition_job
 from assay.service.submission.dependencies import Dependency, dependencies_of
 from assay.service.submission.weights import EXPIRED
 
@@ -149,7 +147,8 @@ def add_first_shard(
     execution = spec["execution"]
     device = CHECKS if kind == "check" else execution["device"]
     at = float(connection.execute(select(now())).scalar_one())
-    shard = _shard(job_id, kind, spec["priority"], device, tenant, at)
+    shard = shard_values(job_id, kind, spec["priority"], device, tenant, at)
+    shard["requirements"] = first_lane(connection, device, spec)
     # Only trainings have several, and older specs have no such field.
     shard["devices"] = execution.get("devices", 1)
     fence = first_fence(attempt)
@@ -161,48 +160,10 @@ def first_fence(attempt: int) -> int:
     return (attempt - 1) * FENCES
 
 
-def write_plan(connection: Connection, job: Row[Any], plan: PlanWithShards) -> None:
-    """Queues the evaluate shards of a plan, pinned to its device, and sets the job running.
-
-    The job keeps the plan without `shards`: they are rows now, and may be thousands.
-    """
-    at = float(connection.execute(select(now())).scalar_one())
-    rows = [_planned(job, plan, shard, at) for shard in plan["shards"]]
-    if rows:
-        connection.execute(insert(shards), rows)
-    if "deadline_seconds" in plan:
-        lower_deadline(connection, job, plan["deadline_seconds"])
-    pause(connection, job)
-    transition_job(
-        connection,
-        job.id,
-        {JobState.STARTING},
-        JobState.RUNNING,
-        plan={key: value for key, value in plan.items() if key != "shards"},
-        progress_total=sum(row["total"] for row in rows),
-        cost_total=sum(row["cost"] for row in rows),
-    )
-
-
-def _planned(job: Row[Any], plan: PlanWithShards, shard: PlannedShard, at: float) -> dict[str, Any]:
-    evaluation, number = shard["evaluation"], shard["number"]
-    return _shard(job.id, "evaluate", job.priority, plan["device"], job.tenant, at) | {
-        "id": f"{job.id}-{evaluation}-{number}",
-        "fence": first_fence(job.attempt),
-        "evaluation": evaluation,
-        "number": number,
-        "start": shard["start"],
-        "stop": shard["stop"],
-        "total": shard["stop"] - shard["start"],
-        "cost": float(shard["cost"]),
-        # A plan of an earlier version has none: any worker may measure it.
-        "identity": plan["identity"]["digest"] if "identity" in plan else "",
-    }
-
-
-def _shard(
+def shard_values(
     job_id: str, kind: ShardKind, priority: int, device: str, tenant: str | None, at: float
 ) -> dict[str, Any]:
+    """The columns of a new shard of one device; a plan fills in the rest."""
     return {
         "job_id": job_id,
         "kind": kind,
@@ -222,5 +183,6 @@ def _shard(
         "cost": 0.0,
         "tenant": tenant or "",
         "identity": "",
+        "requirements": "",
         "queued_at": at,
     }

@@ -11,6 +11,7 @@ from sqlalchemy import event
 from assay.service.api.jobs import canonical_sha256
 from assay.service.settings import Settings
 from assay.service.store.store import Store
+from assay.service.submission.requirements import digest_of
 
 JOBS = "/api/v1/jobs"
 UNKNOWN = "01m7yq0tygpbr98qrkbw31n8h6"
@@ -360,6 +361,22 @@ def test_a_planned_job_waits_for_workers_of_the_identity_that_planned_it(
     assert api.get(f"{JOBS}/{job_id}").json()["workers_online"] == 1
     assert api.post(f"{JOBS}/{job_id}/replan").status_code == 202, "no worker has a shard of it"
     assert api.post(f"{JOBS}/{job_id}/replan").status_code == 409, "it is queued to be planned"
+
+
+def test_a_planned_job_says_what_the_workers_online_lack(
+    api: httpx.Client, post: Any, evaluate_body: Make, worker: Any, app_store: Any
+) -> None:
+    job_id, own = post(evaluate_body()), "0123456789abcdef"
+    missing = {"folders": ["cifar"]}
+    worker.plan(job_id, identity=own, requirements=[missing, missing])
+    lacks = {"lacks": {digest_of(missing): "it has no folder 'cifar' below its data root"}}
+    app_store.workers.beat("w", "host", ["cpu"], 1, lacks, identity=own)
+    job = api.get(f"{JOBS}/{job_id}").json()
+    assert (job["workers_online"], job["progress"]["eta_seconds"]) == (1, None)
+    said = "waits for another worker than the 1 online: it has no folder 'cifar' below its data root"
+    assert job["message"] == said
+    app_store.workers.beat("v", "host", ["cpu"], 2, {}, identity=own)
+    assert api.get(f"{JOBS}/{job_id}").json()["message"] == ""
 
 
 def test_a_queued_job_says_when_nobody_listens(

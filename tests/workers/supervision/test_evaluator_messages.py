@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from assay.service.catalog.catalog import load
 from assay.service.contract.messages import (
@@ -18,6 +19,8 @@ from assay.service.contract.messages import (
     CheckRequest,
     ErrorReport,
     EvaluateRequest,
+    HashReport,
+    HashRequest,
     OutcomeReport,
     PlanReport,
     PlanRequest,
@@ -39,6 +42,7 @@ REQUESTS = {
     "evaluate": EvaluateRequest,
     "check": CheckRequest,
     "self_test": SelfTestRequest,
+    "hash": HashRequest,
 }
 REPORTS = {
     "progress": ProgressReport,
@@ -47,6 +51,7 @@ REPORTS = {
     "outcome": OutcomeReport,
     "checked": CheckedReport,
     "self_tested": SelfTestReport,
+    "hashed": HashReport,
     "error": ErrorReport,
 }
 MODEL = {"name": "symvit", "params": {"image_size": 8, "patch_size": 4, "depth": 1, "width": 16, "heads": 2}}
@@ -98,7 +103,14 @@ def upload(store: Store, folder: Path, weights: Path) -> None:
 @pytest.mark.trains
 def test_every_message_is_of_its_type(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wire = Wire(monkeypatch)
-    chosen = settings(tmp_path, evaluator_command=f"{sys.executable} -m assay.workers.evaluator")
+    command = f"{sys.executable} -m assay.workers.evaluator"
+    for name in ("one", "two"):
+        (tmp_path / "data" / "pictures" / name).mkdir(parents=True)
+        for number in range(4):
+            Image.new("RGB", (8, 8), (50 * number, 0, 0)).save(
+                tmp_path / "data" / "pictures" / name / f"{number}.png"
+            )
+    chosen = settings(tmp_path, evaluator_command=command, data_root=tmp_path / "data")
     with supervising(store, chosen):
         recipe = {"name": "small_vit", "params": {"epochs": 1}}
         training = submitted(store, {"kind": "train", "recipe": recipe})
@@ -112,6 +124,9 @@ def test_every_message_is_of_its_type(store: Store, tmp_path: Path, monkeypatch:
         assert ended(store, submitted(store, body), 120).state == "succeeded"
         upload(store, tmp_path, chosen.folder(training) / "weights.safetensors")
         wait_for(lambda: store.checkpoints.get("ours", tenant=None).state == "ready", 60)
+        pictures = {"name": "image_folder", "params": {"folder": "pictures"}}
+        read = {"kind": "evaluate", "data": pictures, "evaluations": [{"name": "clean"}]}
+        assert ended(store, submitted(store, read), 60).state == "succeeded"
         missing = {"kind": "evaluate", "data": {"name": "cifar10"}, "evaluations": [{"name": "clean"}]}
         assert ended(store, submitted(store, missing), 60).state == "failed"
     assert {one["kind"] for one in wire.requests} == set(REQUESTS)

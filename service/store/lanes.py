@@ -1,0 +1,140 @@
+"""Lanes with requirements: what queued shards ask of their worker beyond its device class and identity.
+
+Few: shards of equal requirements share one. A worker reads them all, judges which it meets, and claims from
+those; the index of claims leads to the shards of each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, delete, exists, select
+
+from assay.service.catalog.catalog import load
+from assay.service.contract.stored_specs import Spec
+from assay.service.contract.worker_records import Requirements
+from assay.service.store.clock import now
+from assay.service.store.columns import upsert
+from assay.service.store.database import Database
+from assay.service.store.fair_queue import Lane
+from assay.service.store.tables import LEFT, lanes, shards, workers
+from assay.service.submission.requirements import digest_of, first_requirements
+
+ONLINE_SECONDS = 60.0
+# A lane stays for so long after its last use: a transaction that is queueing a shard there is long over.
+KEPT_SECONDS = 3600.0
+# Different reasons of workers that are said.
+SHOWN = 3
+
+
+@dataclass(frozen=True)
+class OpenLane:
+    """A lane and the requirements of its shards."""
+
+    lane: Lane
+    stated: Requirements
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """Shards of a job whose requirements no online worker meets.
+
+    Attributes:
+        reasons: of one of the workers for each.
+        workers: how many would do otherwise.
+        entirely: whether no shard of the job could be claimed.
+    """
+
+    reasons: list[str]
+    workers: int
+    entirely: bool
+
+
+class Lanes:
+    """The lanes with requirements. Every method is one short transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def all(self) -> list[OpenLane]:
+        """Every lane in which shards wait, run, or have waited within an hour."""
+        with self._database.reading() as connection:
+            rows = connection.execute(select(lanes)).all()
+        return [OpenLane(Lane(row.device, row.identity, row.requirements), row.stated) for row in rows]
+
+    def unmet(self, device: str, requirements: str) -> bool:
+        """Whether every online worker of a device class has said that it lacks something required.
+
+        Args:
+            device: device class, "auto" for any.
+            requirements: their digest.
+        """
+        with self._database.reading() as connection:
+            return not any(requirements not in lacks for lacks in lacking(connection, device))
+
+    def prune(self) -> None:
+        """Removes lanes that no unfinished shard names any more."""
+        named = (shards.c.requirements == lanes.c.requirements) & (shards.c.requirements != "")
+        left = exists().where(named, shards.c.state != "done")
+        with self._database.writing() as connection:
+            old = lanes.c.used_at < now() - KEPT_SECONDS
+            connection.execute(delete(lanes).where(old, ~left))
+
+
+def open_lane(connection: Connection, device: str, identity: str, stated: Requirements) -> str:
+    """Makes sure that a lane is known; returns the digest of its requirements, empty for none."""
+    if not stated:
+        return ""
+    digest = digest_of(stated)
+    lane = {"device": device, "identity": identity, "requirements": digest}
+    upsert(connection, lanes, {**lane, "stated": stated, "used_at": now()})
+    return digest
+
+
+def first_lane(connection: Connection, device: str, spec: Spec) -> str:
+    """Opens the lane of a job's first shard; returns the digest of its requirements, empty for none."""
+    stated = first_requirements(load(), spec)
+    if stated.get("gpu") and not lacking(connection, "cuda"):
+        return ""  # without a GPU online a program is checked on a CPU
+    return open_lane(connection, device, "", stated)
+
+
+def blocked(connection: Connection, job_id: str, device: str, devices: int, identity: str) -> Blocked:
+    """Why shards of a planned job wait for workers that are not there.
+
+    Args:
+        connection: for reading.
+        job_id: the job.
+        device: device class of its plan.
+        devices: how many a worker needs.
+        identity: of its plan; empty for any.
+    """
+    queued = (shards.c.job_id == job_id) & (shards.c.state == "queued") & LEFT
+    asked = connection.execute(select(shards.c.requirements).where(queued).distinct()).scalars().all()
+    told = lacking(connection, device, devices, identity)
+    reasons: dict[str, str] = {}
+    for requirements in asked:
+        said = [lacks[requirements] for lacks in told if requirements in lacks]
+        if told and len(said) == len(told):
+            reasons[requirements] = " or ".join([*dict.fromkeys(said)][:SHOWN])
+    entirely = bool(asked) and len(reasons) == len(asked)
+    return Blocked([*dict.fromkeys(reasons.values())], len(told), entirely)
+
+
+def read_lanes(connection: Connection) -> list[Lane]:
+    """Every lane with requirements."""
+    columns = (lanes.c.device, lanes.c.identity, lanes.c.requirements)
+    return [Lane(*row) for row in connection.execute(select(*columns))]
+
+
+def lacking(
+    connection: Connection, device: str, devices: int = 1, identity: str = ""
+) -> list[dict[str, str]]:
+    """For each worker that takes work of a device class, which requirements it lacks and why, by digest."""
+    alive = (workers.c.seen_at >= now() - ONLINE_SECONDS) & (workers.c.devices >= devices)
+    statement = select(workers.c.gauges).where(alive)
+    if device not in ("auto", "checks"):
+        statement = statement.where(workers.c.device_classes.contains(f",{device},", autoescape=True))
+    if identity:
+        statement = statement.where(workers.c.identity == identity)
+    return [(gauges or {}).get("lacks", {}) for gauges in connection.execute(statement).scalars()]

@@ -1,0 +1,146 @@
+"""What a shard asks of its worker: folders, content of data sets, a GPU and its memory.
+
+A shard that plans, trains or checks goes to a worker that meets its requirements where one is online, and
+to any other where none is: that one says what is missing. A planned shard goes only to workers that meet
+them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+
+from assay.service.catalog.catalog import Catalog
+from assay.service.contract.corruption_cells import content_label
+from assay.service.contract.errors import NotFound
+from assay.service.contract.records import Plan
+from assay.service.contract.results import data_label
+from assay.service.contract.stored_specs import (
+    ComponentReference,
+    EvaluateJobSpec,
+    Params,
+    Spec,
+    evaluations_in,
+)
+from assay.service.contract.worker_records import Requirements
+from assay.service.submission.weights import EXPORTED
+
+DIGEST_LENGTH = 16
+# Compute capability of the first GPUs that compute in bfloat16.
+BFLOAT16_CAPABILITY = "8.0"
+# A plan's batch needs what it keeps for the backward pass, twice, and the weights with their gradients.
+BATCHES_HELD, WEIGHTS_HELD, WEIGHT_BYTES = 2, 4, 4
+# Any GPU has so much: nothing is asked below it.
+MIN_MEMORY = 4 * 2**30
+
+
+@dataclass(frozen=True)
+class PlanningDevice:
+    """The GPU that made a plan: its memory in bytes and its compute capability; None for a CPU."""
+
+    memory: int | None = None
+    capability: str | None = None
+
+
+def digest_of(stated: Requirements) -> str:
+    """A short name of requirements: equal ones have the same."""
+    text = json.dumps(stated, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH]
+
+
+def folders_of(catalog: Catalog, kind: str, reference: ComponentReference) -> list[str]:
+    """Folders below the data root that a component reads, sorted; those that it may download are left out.
+
+    Args:
+        catalog: with the component; an unknown one has none.
+        kind: "data" or "evaluation".
+        reference: the component with its parameters.
+    """
+    found: set[str] = set()
+    _add_folders(catalog, kind, reference["name"], reference.get("params", {}), found)
+    return sorted(found)
+
+
+def first_requirements(catalog: Catalog, spec: Spec) -> Requirements:
+    """The requirements of the shard that plans, trains or checks."""
+    if spec["kind"] == "check":
+        return {"gpu": True} if spec["model"]["name"] == EXPORTED else {}
+    folders = {*folders_of(catalog, "data", spec["data"])}
+    for item in evaluations_in(spec):
+        folders |= {*folders_of(catalog, "evaluation", item)}
+        folders |= {*folders_of(catalog, "data", item.get("data") or spec["data"])}
+    found: Requirements = {"folders": sorted(folders)} if folders else {}
+    execution = spec["execution"]
+    if execution.get("dtype") == "bfloat16" and execution["device"] == "cuda":
+        found["capability"] = BFLOAT16_CAPABILITY
+    return found
+
+
+def planned_requirements(
+    catalog: Catalog, spec: EvaluateJobSpec, plan: Plan, evaluation: int, planner: PlanningDevice
+) -> Requirements:
+    """The requirements of the shards of one evaluation.
+
+    Args:
+        catalog: with the data sets.
+        spec: of the job.
+        plan: of the job.
+        evaluation: its index.
+        planner: the device that made the plan: more than it has is never asked for.
+    """
+    item, found = spec["evaluations"][evaluation], Requirements()
+    label, folders = label_of(catalog, spec, evaluation)
+    if read := sorted({*folders, *folders_of(catalog, "evaluation", item)}):
+        found["folders"] = read
+    if folders and label in plan["data_sha256"]:
+        found["data"] = {label: plan["data_sha256"][label]}
+    if plan["device"] != "cuda":
+        return found
+    memory = planned_memory(plan)
+    if memory > MIN_MEMORY:
+        found["memory"] = memory if planner.memory is None else min(memory, planner.memory)
+    able = at_least(planner.capability, BFLOAT16_CAPABILITY)
+    if spec["execution"].get("dtype") == "bfloat16" and able:
+        found["capability"] = BFLOAT16_CAPABILITY
+    return found
+
+
+def label_of(catalog: Catalog, spec: EvaluateJobSpec, evaluation: int) -> tuple[str, list[str]]:
+    """The label of an evaluation's data, as in `Plan.data_sha256`, and the folders that they are in."""
+    item = spec["evaluations"][evaluation]
+    data = item["data"] or spec["data"]
+    return content_label(data_label(data), item["params"]), folders_of(catalog, "data", data)
+
+
+def planned_memory(plan: Plan) -> int:
+    """Bytes of a GPU that a batch of a plan takes, rounded up to a power of two; 0 where it is not known."""
+    if "example_bytes" not in plan or "parameters" not in plan:
+        return 0
+    taken = BATCHES_HELD * plan["batch_size"] * plan["example_bytes"]
+    taken += WEIGHTS_HELD * WEIGHT_BYTES * plan["parameters"]
+    return int(2 ** math.ceil(math.log2(max(taken, 1))))
+
+
+def at_least(capability: str | None, wanted: str) -> bool:
+    """Whether a compute capability such as "8.6" is known, and as high as wanted."""
+    return capability is not None and _numbers(capability) >= _numbers(wanted)
+
+
+def _numbers(capability: str) -> list[int]:
+    return [int(part) if part.isdigit() else 0 for part in capability.split(".")]
+
+
+def _add_folders(catalog: Catalog, kind: str, name: str, params: Params, found: set[str]) -> None:
+    try:
+        component = catalog.find_evaluation(name) if kind == "evaluation" else catalog.find(kind, name)
+    except NotFound:
+        return
+    for parameter, schema in component.parameters["properties"].items():
+        value, branches = params.get(parameter), schema.get("anyOf", [schema])
+        is_folder = any(branch.get("folder", False) for branch in branches)
+        if is_folder and isinstance(value, str) and params.get("download") is not True:
+            found.add(value)
+    for _, nested, reference in component.references(params):
+        _add_folders(catalog, nested, reference["name"], reference["params"], found)

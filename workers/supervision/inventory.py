@@ -1,0 +1,283 @@
+"""A worker's data sets by the hash of their content, and which requirements of queued shards it meets.
+
+A data set is hashed once, in an evaluator of its own, and again when the name, size or time of a file below
+its folders has changed. The hashes are kept in a file beside the state, for all workers of the machine and
+of one data root. A worker whose data set has another content than a plan leaves such shards to others until
+its files change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.service.contract.worker_records import Gauges, Requirements
+from assay.service.store import lease_owner
+from assay.service.store.fair_queue import Lane
+from assay.service.store.lanes import OpenLane
+from assay.service.submission.requirements import PlanningDevice, at_least
+from assay.workers.devices import device_classes
+from assay.workers.identity import identity
+from assay.workers.settings import WorkerSettings
+
+FOLDER = "data-hashes"
+MAX_LISTED = 200
+LISTED_SECONDS = 60.0
+# A folder is walked again when it has rested so many times as long as the walk took.
+REST = 20.0
+LOCK_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Hashed:
+    """The hash of a data set's content, and the state of its folders at that time."""
+
+    folders: tuple[str, ...]
+    fingerprint: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What a walk through folders found (None: one is missing), its seconds, and when it ended."""
+
+    fingerprint: str | None
+    seconds: float
+    at: float
+
+
+class Inventory:
+    """What one worker has. Its methods may be called from any thread.
+
+    Args:
+        settings: with the data root and the state folder.
+
+    Attributes:
+        lacks: by the digest of requirements that it does not meet, why.
+        other_data: what it lacks because its data are not the planned ones.
+    """
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._root = settings.data_root
+        self._folder = settings.state / FOLDER
+        place = hashlib.sha256(str(self._root).encode()).hexdigest()[:8]
+        self._file = self._folder / f"{lease_owner.host()}-{place}.json"
+        self._lock = threading.Lock()
+        self._known: dict[str, Hashed] = {}
+        self._read_at = 0
+        self._walks: dict[tuple[str, ...], Walk] = {}
+        self._listed: tuple[float, list[str]] = (float("-inf"), [])
+        self._judged: list[Lane] = []
+        self.lacks: dict[str, str] = {}
+        self.other_data: list[str] = []
+
+    def judge(self, lanes: Sequence[OpenLane], gpu: PlanningDevice) -> bool:
+        """Find out which requirements this worker meets.
+
+        Args:
+            lanes: those with requirements.
+            gpu: the worker's, as tested.
+
+        Returns:
+            Whether data that were not the planned ones have been replaced since.
+        """
+        with self._lock:
+            self._read()
+            before = len(self._known)
+            lacks: dict[str, str] = {}
+            other: list[str] = []
+            for digest, stated in {one.lane.requirements: one.stated for one in lanes}.items():
+                wrong = self._wrong_data(stated)
+                if (reason := wrong or self._missing(stated, gpu)) is not None and len(lacks) < MAX_LISTED:
+                    lacks[digest] = reason
+                other += [wrong] if wrong is not None else []
+            self.lacks, self.other_data = lacks, sorted({*other})
+            self._judged = [one.lane for one in lanes]
+            return len(self._known) < before
+
+    def lanes(self, unmet: Callable[[str, str], bool]) -> list[Lane]:
+        """The lanes that this worker may claim from, of those judged last.
+
+        Args:
+            unmet: whether no worker of a device class meets the requirements of a digest: then any may take a
+                shard that is not planned yet.
+        """
+        return [
+            lane
+            for lane in self._judged
+            if lane.requirements not in self.lacks
+            or (not lane.identity and unmet(lane.device, lane.requirements))
+        ]
+
+    def known(self, label: str, folders: Collection[str], *, walk: bool) -> str | None:
+        """The hash of a data set's content; None where it has to be read for it.
+
+        Args:
+            label: of the data set with its parameters.
+            folders: below the data root.
+            walk: look at the files even if they were looked at just now.
+        """
+        with self._lock:
+            self._read()
+            found = self._known.get(label)
+            if found is None or found.fingerprint != self._fingerprint(tuple(folders), again=walk):
+                return None
+            return found.sha256
+
+    def fingerprint(self, folders: Collection[str]) -> str | None:
+        """The state of some folders now: names, sizes and times of all files; None where one is missing."""
+        with self._lock:
+            return self._fingerprint(tuple(folders), again=True)
+
+    def keep(self, label: str, found: Hashed) -> None:
+        """Records the hash of a data set, for all workers of this machine."""
+        with self._lock:
+            self._known[label] = found
+            self._write()
+
+    @contextmanager
+    def hashing(self, interrupted: Callable[[], bool]) -> Iterator[bool]:
+        """Have the workers of this machine hash one after the other; False where interrupted."""
+        with contextlib.ExitStack() as stack:
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                file = stack.enter_context((self._folder / "lock").open("w"))
+            except OSError:  # each then hashes for itself
+                yield True
+                return
+            while not interrupted():
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    yield True
+                    return
+                time.sleep(LOCK_SECONDS)
+            yield False
+
+    @property
+    def gauges(self) -> Gauges:
+        """For the heartbeat."""
+        found: Gauges = {}
+        with self._lock:
+            if folders := self._folders():
+                found["folders"] = folders
+            if self._known:
+                known = sorted(self._known.items())[:MAX_LISTED]
+                found["data"] = {label: one.sha256 for label, one in known}
+            if self.lacks:
+                found["lacks"] = self.lacks
+        return found
+
+    def _wrong_data(self, stated: Requirements) -> str | None:
+        """Which data set has another content than required; None where none is known to."""
+        for label, wanted in stated.get("data", {}).items():
+            known = self._known.get(label)
+            if known is None or known.sha256 == wanted:
+                continue
+            if self._fingerprint(known.folders, again=False) != known.fingerprint:
+                del self._known[label]
+                continue
+            return other_data(label, known.sha256, wanted)
+        return None
+
+    def _missing(self, stated: Requirements, gpu: PlanningDevice) -> str | None:
+        if stated.get("gpu") and "cuda" not in device_classes():
+            return "it has no GPU"
+        for folder in stated.get("folders", []):
+            if self._root is None:
+                return f"it has no data root (ASSAY_DATA_ROOT), {folder!r} is needed below it"
+            if not (self._root / folder).is_dir():
+                return f"it has no folder {folder!r} below its data root {self._root}"
+        memory, capability = stated.get("memory", 0), stated.get("capability")
+        if gpu.memory is not None and gpu.memory < memory:
+            return f"its GPU has {gpu.memory:,} bytes of memory, {memory:,} are needed"
+        if capability is not None and gpu.capability is not None and not at_least(gpu.capability, capability):
+            return f"its GPU has the compute capability {gpu.capability}, {capability} is needed"
+        return None
+
+    def _folders(self) -> list[str]:
+        """The first folders below the data root."""
+        listed_at, names = self._listed
+        if time.monotonic() - listed_at > LISTED_SECONDS and self._root is not None:
+            with contextlib.suppress(OSError):
+                entries = [entry for entry in os.scandir(self._root) if not entry.name.startswith(".")]
+                names = sorted(entry.name for entry in entries if entry.is_dir())[:MAX_LISTED]
+            self._listed = (time.monotonic(), names)
+        return names
+
+    def _fingerprint(self, folders: tuple[str, ...], *, again: bool) -> str | None:
+        last = self._walks.get(folders)
+        rested = last is None or time.monotonic() - last.at > REST * last.seconds
+        if last is None or again or rested:
+            begun = time.monotonic()
+            found = None if self._root is None else _walk(self._root, folders)
+            last = Walk(found, time.monotonic() - begun, time.monotonic())
+            self._walks[folders] = last
+        return last.fingerprint
+
+    def _read(self) -> None:
+        """Take over what another worker has written; a damaged file is nothing."""
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            written = self._file.stat().st_mtime_ns
+            if written == self._read_at:
+                return
+            self._read_at = written
+            found: dict[str, Any] = json.loads(self._file.read_text())
+            if found["root"] == str(self._root) and found["identity"] == identity()["digest"]:
+                self._known |= {
+                    label: Hashed(tuple(one["folders"]), one["fingerprint"], one["sha256"])
+                    for label, one in found["data"].items()
+                }
+
+    def _write(self) -> None:
+        """Without room on the disk the next process hashes again."""
+        data = {
+            label: {"folders": one.folders, "fingerprint": one.fingerprint, "sha256": one.sha256}
+            for label, one in self._known.items()
+        }
+        text = json.dumps({"root": str(self._root), "identity": identity()["digest"], "data": data})
+        temporary = self._file.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(text)
+            temporary.replace(self._file)
+            self._read_at = self._file.stat().st_mtime_ns
+        except OSError:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+
+def other_data(label: str, found: str, planned: str) -> str:
+    """Says that a data set is not the planned one, with both hashes."""
+    return f"the data set {label} has the content {found} on this worker, {planned} in the plan"
+
+
+def _walk(root: Path, folders: Sequence[str]) -> str | None:
+    """Hash of the names, sizes and times of all files below some folders; None where one is missing."""
+    digest, seen = hashlib.sha256(), set()
+    for folder in folders:
+        if not (root / folder).is_dir():
+            return None
+        digest.update(f"{folder}\0".encode())
+        for path, below, names in os.walk(root / folder, followlinks=True):
+            place = os.path.realpath(path)
+            if place in seen:  # links may form a circle
+                below.clear()
+                continue
+            seen.add(place)
+            below.sort()
+            for name in sorted(names):
+                with contextlib.suppress(OSError):  # a link to nothing: reading it fails by name
+                    found = os.stat(os.path.join(path, name))
+                    relative = os.path.relpath(path, root)
+                    digest.update(f"{relative}/{name}\0{found.st_size}\0{found.st_mtime_ns}\n".encode())
+    return digest.hexdigest()

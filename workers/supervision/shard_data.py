@@ -1,0 +1,128 @@
+"""The data sets of a claimed shard: their hashes are known before its evaluator reads them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import cast
+
+from assay.service.catalog.catalog import load
+from assay.service.contract.records import Plan
+from assay.service.contract.stored_specs import EvaluateJobSpec
+from assay.service.contract.worker_records import Requirements
+from assay.service.store.rows import Claim
+from assay.service.submission.requirements import label_of, planned_requirements
+from assay.workers.supervision.evaluator_process import EvaluatorDied
+from assay.workers.supervision.inventory import Hashed, Inventory, other_data
+from assay.workers.supervision.warm_evaluator import WarmEvaluator
+
+log = logging.getLogger(__name__)
+RECEIVE_SECONDS = 0.2
+# A data set may take so many times as long as a shard without progress.
+STALLS = 12.0
+
+
+class OtherDataHere(Exception):
+    """A data set of this worker is not the planned one; the message has both hashes."""
+
+
+class ShardData:
+    """The data sets below the data root that one claim reads.
+
+    Args:
+        claim: of the shard.
+        inventory: of the worker.
+        evaluator: hashes what is not known yet.
+        interrupted: whether to give up.
+        stall_seconds: as of shards without progress.
+    """
+
+    def __init__(
+        self,
+        claim: Claim,
+        inventory: Inventory,
+        evaluator: WarmEvaluator,
+        interrupted: Callable[[], bool],
+        stall_seconds: float,
+    ) -> None:
+        self._claim = claim
+        self._inventory = inventory
+        self._evaluator = evaluator
+        self._interrupted = interrupted
+        self._seconds = STALLS * stall_seconds
+
+    def hashes(self) -> dict[str, str]:
+        """The hash of each data set of the shard by its label, but for those that cannot be read.
+
+        Raises:
+            OtherDataHere: one is not that of the plan.
+            EvaluatorDied: while it hashed, or interrupted.
+        """
+        if self._claim.kind not in ("plan", "evaluate"):
+            return {}
+        spec, found = cast(EvaluateJobSpec, self._claim.spec), dict[str, str]()
+        mine = range(len(spec["evaluations"])) if self._claim.kind == "plan" else [self._claim.evaluation]
+        for evaluation in mine:
+            label, folders = label_of(load(), spec, evaluation)
+            if folders and label not in found:
+                digest = self._hash(spec, evaluation, label, folders)
+                found |= {} if digest is None else {label: digest}
+        planned = {} if self._claim.plan is None else self._claim.plan["data_sha256"]
+        for label, digest in found.items():
+            if planned.get(label, digest) != digest:
+                raise OtherDataHere(other_data(label, digest, planned[label]))
+        return found
+
+    def requirements(self, plan: Plan) -> list[Requirements]:
+        """What the workers of each evaluation's shards must have, for a plan that this worker has made."""
+        spec, gpu = cast(EvaluateJobSpec, self._claim.spec), self._evaluator.health.gpu
+        count = len(spec["evaluations"])
+        return [planned_requirements(load(), spec, plan, index, gpu) for index in range(count)]
+
+    def _hash(self, spec: EvaluateJobSpec, evaluation: int, label: str, folders: list[str]) -> str | None:
+        """The hash of one data set: a known one, else a new one."""
+        walk = self._evaluator.job != self._claim.job_id
+        known = self._inventory.known(label, folders, walk=walk)
+        if known is not None:
+            return known
+        with self._inventory.hashing(self._interrupted) as mine:
+            if not mine:
+                raise EvaluatorDied("the hashing of its data was interrupted")
+            # Meanwhile another worker of this machine may have hashed it.
+            known = self._inventory.known(label, folders, walk=True)
+            return known or self._read(spec, evaluation, label, folders)
+
+    def _read(self, spec: EvaluateJobSpec, evaluation: int, label: str, folders: list[str]) -> str | None:
+        before, begun = self._inventory.fingerprint(folders), time.monotonic()
+        digest = None if before is None else self._ask(spec, evaluation).get(label)
+        if digest is None or before is None:  # the shard says what is missing
+            return None
+        log.info(
+            "the data set %s has the content %s, read in %.1f s", label, digest, time.monotonic() - begun
+        )
+        if self._inventory.fingerprint(folders) == before:  # else its files were changed meanwhile
+            self._inventory.keep(label, Hashed(tuple(folders), before, digest))
+        return digest
+
+    def _ask(self, spec: EvaluateJobSpec, evaluation: int) -> dict[str, str]:
+        """The hashes from an evaluator of no job; none of data that cannot be read: the shard says why."""
+        process = self._evaluator.ready(self._interrupted)
+        self._evaluator.job, self._evaluator.shards = (
+            None,
+            0,
+        )  # its template ends the evaluator of a job first
+        process.send(
+            {"kind": "hash", "folder": "", "weights": None, "spec": spec, "evaluations": [evaluation]}
+        )
+        deadline = time.monotonic() + self._seconds
+        while not self._interrupted():
+            message = process.receive(timeout=RECEIVE_SECONDS)
+            if message is None and time.monotonic() > deadline:
+                raise EvaluatorDied(f"its data could not be hashed within {self._seconds:g} s")
+            if message is not None and message["type"] == "hashed":
+                return message["data_sha256"]
+            if message is not None and message["type"] == "error":
+                log.warning("data not hashed: %s: %s", message["error_type"], message["message"])
+                return {}
+        raise EvaluatorDied("the hashing of its data was interrupted")
