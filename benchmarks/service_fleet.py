@@ -20,6 +20,7 @@ from sqlalchemy import insert, text
 
 from assay.service.contract.records import Columns
 from assay.service.store.ids import new_id
+from assay.service.store.lanes import open_lane
 from assay.service.store.rows import Claim, OutcomeRow
 from assay.service.store.store import Store, open_store
 from assay.service.store.tables import jobs
@@ -27,6 +28,8 @@ from benchmarks.service_rows import PLAN, job_of, spec_of
 from benchmarks.service_running import postgresql, table
 
 JOBS, SHARDS, WORKERS, TENANTS = 1_000, 2_000, 1_000, 10
+# With requirements; no shard waits in them, so that each costs a claim its look and nothing else.
+LANES = 12
 EXAMPLES = 64
 CALLS = 300
 SCRAPES = 5
@@ -49,7 +52,8 @@ def main(repeats: int) -> str:
         calls: dict[str, tuple[int, Callable[[], object]]] = {
             "finish and claim": (CALLS * repeats, lambda: _turn(store, held, draw.randrange(WORKERS))),
             "claim": (CALLS * repeats, lambda: _claim_and_give_back(store)),
-            "idle poll": (CALLS * repeats, lambda: store.shards.claim("idle", ["cuda"], lease_seconds=900)),
+            f"claim, {LANES} more lanes": (CALLS * repeats, lambda: _claim_among_lanes(store)),
+            "idle poll": (CALLS * repeats, lambda: _poll(store)),
             "renew": (CALLS * repeats, lambda: store.shards.renew(draw.choice(held), 900)),
             "heartbeat": (
                 CALLS * repeats,
@@ -111,6 +115,8 @@ def _fill(store: Store) -> None:
         connection.execute(insert(jobs), rows)
         for number, job_id in enumerate(ids):
             connection.execute(FILL, {"job": job_id, "tenant": _tenant(number), "shards": SHARDS})
+        for number in range(LANES):
+            open_lane(connection, "cpu", "", {"folders": [f"data set {number}"]})
     with store._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("VACUUM ANALYZE"))
 
@@ -120,13 +126,28 @@ def _tenant(number: int) -> str:
 
 
 def _claim(store: Store, worker: str) -> Claim:
-    found = store.shards.claim(worker, ["cpu"], lease_seconds=900)
+    found = store.shards.claim(worker, ["cpu"], lease_seconds=900, lanes=())
     assert found is not None
     return found
 
 
+def _poll(store: Store) -> None:
+    """What a worker without work does: it reads the lanes too."""
+    lanes = [one.lane for one in store.lanes.all()]
+    assert store.shards.claim("idle", ["cuda"], lease_seconds=900, lanes=lanes) is None
+
+
 def _claim_and_give_back(store: Store) -> None:
     store.shards.release(_claim(store, "other"))
+
+
+def _claim_among_lanes(store: Store) -> None:
+    """Claims as a worker that meets requirements which other shards wait with."""
+    found = store.shards.claim(
+        "other", ["cpu"], lease_seconds=900, lanes=[one.lane for one in store.lanes.all()]
+    )
+    assert found is not None
+    store.shards.release(found)
 
 
 def _turn(store: Store, held: list[Claim], worker: int) -> None:
