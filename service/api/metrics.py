@@ -43,6 +43,8 @@ from assay.service.telemetry import BOUNDS, Requests
 
 FRESH_SECONDS = 2.0
 MAX_SHARE = 0.05
+# Characters of what a worker says of its data.
+MAX_LABEL = 500
 SCRAPE_TIMEOUT_SECONDS = 3.0
 DEVICES = ("auto", "cpu", "cuda")
 # Counters of the workers, with their descriptions; `service/store/workers.py` has the sums.
@@ -256,6 +258,7 @@ def _workers(workers: Iterable[WorkerRow]) -> Iterator[Metric]:
     yield online
     yield _out_of_service(workers)
     yield _unfit(workers)
+    yield _other_data(workers)
     labels = ["host", "worker", "gpu"]
     memory = {
         "used": Gauge("assay_gpu_memory_used_bytes", "Used by whatever process.", labels=labels),
@@ -289,6 +292,15 @@ def _unfit(workers: Iterable[WorkerRow]) -> Metric:
     for one in workers:
         for device in one.gauges.get("unfit", {}):
             family.add_metric([one.host, one.worker, device], 1)
+    return family
+
+
+def _other_data(workers: Iterable[WorkerRow]) -> Metric:
+    text = "Data sets of a worker that are not those of a job's plan, with both hashes."
+    family = Gauge("assay_worker_other_data", text, labels=["host", "worker", "data"])
+    for one in workers:
+        for said in one.gauges.get("other_data", []):
+            family.add_metric([one.host, one.worker, said[:MAX_LABEL]], 1)
     return family
 
 

@@ -100,13 +100,15 @@ def test_workers_and_their_gpus_are_shown(api: httpx.Client, app_store: Store) -
 def test_workers_out_of_service_are_shown(api: httpx.Client, app_store: Store) -> None:
     app_store.workers.beat("a", "box", ["cpu"], 1, {"unfit": {"cuda": "no driver"}}, 1, name="box:0")
     app_store.workers.beat("b", "box", ["cuda"], 2, {"cordoned": "lost"}, 0, name="box:1")
-    app_store.workers.beat("c", "box", ["cpu"], 3, {}, 1, name="box:2")
+    said = "the data set cifar10 has the content 12 on this worker, 34 in the plan"
+    app_store.workers.beat("c", "box", ["cpu"], 3, {"other_data": [said]}, 1, name="box:2")
     app_store.cordons.set("box:2", drain=True, by_whom="ops")
     text = api.get("/metrics").text
     assert 'assay_workers_online{device="auto"} 1.0' in text
     assert 'assay_workers_out_of_service{by="administrator"} 1.0' in text
     assert 'assay_workers_out_of_service{by="worker"} 1.0' in text
     assert 'assay_worker_unfit{device="cuda",host="box",worker="a"} 1.0' in text
+    assert f'assay_worker_other_data{{data="{said}",host="box",worker="c"}} 1.0' in text
 
 
 @pytest.mark.parametrize("gpu", [5, [], {}, {"name": None, "used": "much"}, {"total": None}])
