@@ -57,7 +57,7 @@ class Walk:
 
 
 class Inventory:
-    """What one worker has. Its methods may be called from any thread.
+    """What one worker has. Its methods may be called from any thread; walks through files hold no lock.
 
     Args:
         settings: with the data root and the state folder.
@@ -81,29 +81,29 @@ class Inventory:
         self.lacks: dict[str, str] = {}
         self.other_data: list[str] = []
 
-    def judge(self, lanes: Sequence[OpenLane], gpu: PlanningDevice) -> bool:
+    def judge(self, lanes: Sequence[OpenLane], gpu: PlanningDevice, *, look: bool = True) -> bool:
         """Find out which requirements this worker meets.
 
         Args:
             lanes: those with requirements.
             gpu: the worker's, as tested.
+            look: whether to walk the files of data that are not the planned ones, which may take minutes.
 
         Returns:
-            Whether data that were not the planned ones have been replaced since.
+            Whether such files have changed: then they may be the planned ones now.
         """
-        with self._lock:
-            self._read()
-            before = len(self._known)
-            lacks: dict[str, str] = {}
-            other: list[str] = []
-            for digest, stated in {one.lane.requirements: one.stated for one in lanes}.items():
-                wrong = self._wrong_data(stated)
-                if (reason := wrong or self._missing(stated, gpu)) is not None and len(lacks) < MAX_LISTED:
-                    lacks[digest] = reason
-                other += [wrong] if wrong is not None else []
-            self.lacks, self.other_data = lacks, sorted({*other})
-            self._judged = [one.lane for one in lanes]
-            return len(self._known) < before
+        self._read()
+        before = {*self._known}
+        lacks: dict[str, str] = {}
+        other: set[str] = set()
+        for digest, stated in {one.lane.requirements: one.stated for one in lanes}.items():
+            wrong = self._wrong_data(stated, look=look)
+            if (reason := wrong or self._missing(stated, gpu)) is not None:
+                lacks[digest] = reason
+            other |= set() if wrong is None else {wrong}
+        self.lacks, self.other_data = lacks, sorted(other)
+        self._judged = [one.lane for one in lanes]
+        return not before <= {*self._known}
 
     def lanes(self, unmet: Callable[[str, str], bool]) -> list[Lane]:
         """The lanes that this worker may claim from, of those judged last.
@@ -127,22 +127,20 @@ class Inventory:
             folders: below the data root.
             walk: look at the files even if they were looked at just now.
         """
-        with self._lock:
-            self._read()
-            found = self._known.get(label)
-            if found is None or found.fingerprint != self._fingerprint(tuple(folders), again=walk):
-                return None
-            return found.sha256
+        self._read()
+        found = self._known.get(label)
+        if found is None or found.fingerprint != self._fingerprint(tuple(folders), again=walk):
+            return None
+        return found.sha256
 
     def fingerprint(self, folders: Collection[str]) -> str | None:
         """The state of some folders now: names, sizes and times of all files; None where one is missing."""
-        with self._lock:
-            return self._fingerprint(tuple(folders), again=True)
+        return self._fingerprint(tuple(folders), again=True)
 
     def keep(self, label: str, found: Hashed) -> None:
         """Records the hash of a data set, for all workers of this machine."""
         with self._lock:
-            self._known[label] = found
+            self._known = {**self._known, label: found}
             self._write()
 
     @contextmanager
@@ -167,24 +165,22 @@ class Inventory:
     def gauges(self) -> Gauges:
         """For the heartbeat."""
         found: Gauges = {}
-        with self._lock:
-            if folders := self._folders():
-                found["folders"] = folders
-            if self._known:
-                known = sorted(self._known.items())[:MAX_LISTED]
-                found["data"] = {label: one.sha256 for label, one in known}
-            if self.lacks:
-                found["lacks"] = self.lacks
+        if folders := self._folders():
+            found["folders"] = folders
+        if known := sorted(self._known.items()):
+            found["data"] = {label: one.sha256 for label, one in known[:MAX_LISTED]}
+        if self.lacks:
+            found["lacks"] = dict([*self.lacks.items()][:MAX_LISTED])
         return found
 
-    def _wrong_data(self, stated: Requirements) -> str | None:
+    def _wrong_data(self, stated: Requirements, *, look: bool) -> str | None:
         """Which data set has another content than required; None where none is known to."""
         for label, wanted in stated.get("data", {}).items():
             known = self._known.get(label)
             if known is None or known.sha256 == wanted:
                 continue
-            if self._fingerprint(known.folders, again=False) != known.fingerprint:
-                del self._known[label]
+            if look and self._fingerprint(known.folders, again=False) != known.fingerprint:
+                self._known = {name: one for name, one in self._known.items() if name != label}
                 continue
             return other_data(label, known.sha256, wanted)
         return None
@@ -226,17 +222,18 @@ class Inventory:
 
     def _read(self) -> None:
         """Take over what another worker has written; a damaged file is nothing."""
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        with self._lock, contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             written = self._file.stat().st_mtime_ns
             if written == self._read_at:
                 return
             self._read_at = written
             found: dict[str, Any] = json.loads(self._file.read_text())
             if found["root"] == str(self._root) and found["identity"] == identity()["digest"]:
-                self._known |= {
+                theirs = {
                     label: Hashed(tuple(one["folders"]), one["fingerprint"], one["sha256"])
                     for label, one in found["data"].items()
                 }
+                self._known = {**self._known, **theirs}
 
     def _write(self) -> None:
         """Without room on the disk the next process hashes again."""

@@ -51,6 +51,8 @@ class ShardData:
         self._evaluator = evaluator
         self._interrupted = interrupted
         self._seconds = STALLS * stall_seconds
+        self._cold = evaluator.job != claim.job_id
+        self._walked: set[tuple[str, ...]] = set()
 
     def hashes(self) -> dict[str, str]:
         """The hash of each data set of the shard by its label, but for those that cannot be read.
@@ -82,7 +84,9 @@ class ShardData:
 
     def _hash(self, spec: EvaluateJobSpec, evaluation: int, label: str, folders: list[str]) -> str | None:
         """The hash of one data set: a known one, else a new one."""
-        walk = self._evaluator.job != self._claim.job_id
+        # Once for a new job, whose evaluator has read nothing yet, however many evaluations it has.
+        walk = self._cold and (*folders,) not in self._walked
+        self._walked.add((*folders,))
         known = self._inventory.known(label, folders, walk=walk)
         if known is not None:
             return known
@@ -90,7 +94,7 @@ class ShardData:
             if not mine:
                 raise EvaluatorDied("the hashing of its data was interrupted")
             # Meanwhile another worker of this machine may have hashed it.
-            known = self._inventory.known(label, folders, walk=True)
+            known = self._inventory.known(label, folders, walk=False)
             return known or self._read(spec, evaluation, label, folders)
 
     def _read(self, spec: EvaluateJobSpec, evaluation: int, label: str, folders: list[str]) -> str | None:

@@ -177,9 +177,9 @@ class Supervisor(threading.Thread):
         cordon = self._store.cordons.of(self.known_as)
         return cordon is not None and cordon.drain
 
-    def _judge(self) -> None:
-        """Look which requirements of the shards that wait this worker meets."""
-        if self._inventory.judge(self._store.lanes.all(), self._evaluator.health.gpu):
+    def _judge(self, *, look: bool = True) -> None:
+        """Find out which requirements of the shards that wait this worker meets; `look` at its files too."""
+        if self._inventory.judge(self._store.lanes.all(), self._evaluator.health.gpu, look=look):
             self._evaluator.refused.clear()  # its data have been mended
 
     def _claim(self) -> Claim | None:
@@ -264,7 +264,7 @@ class Supervisor(threading.Thread):
         served = () if self._sandbox.refuses else health.classes
         due = time.monotonic() - self._last_beat >= BEAT_SECONDS
         if due and not self._only_checks:
-            self._judge()  # a shard may take hours, and others wait for its word
+            self._judge(look=False)  # a shard may take hours, and others wait for its word
         stock = self._inventory.gauges
         told = (served, stock, self._inventory.other_data)
         if due or told != self._told:
