@@ -70,7 +70,8 @@ class Lanes:
             requirements: their digest.
         """
         with self._database.reading() as connection:
-            return not any(requirements not in lacks for lacks in lacking(connection, device))
+            told = lacking(connection, device)
+        return bool(told) and all(requirements in lacks for lacks in told)
 
     def prune(self) -> None:
         """Removes lanes that no unfinished shard names any more."""

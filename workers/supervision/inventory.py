@@ -36,6 +36,8 @@ LISTED_SECONDS = 60.0
 # A folder is walked again when it has rested so many times as long as the walk took.
 REST = 20.0
 LOCK_SECONDS = 0.5
+# Longer than the time between two heartbeats of a worker.
+BEATS_SECONDS = 12.0
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,10 @@ class Inventory:
         self._walks: dict[tuple[str, ...], Walk] = {}
         self._listed: tuple[float, list[str]] = (float("-inf"), [])
         self._judged: list[Lane] = []
+        # Since when no worker has met what this one lacks. After a jump of the database's clock none seems to
+        # be online until each has sent a heartbeat.
+        self._unmet_since: dict[Lane, float] = {}
+        self._patience = BEATS_SECONDS if settings.mode == "distributed" else 0.0
         self.lacks: dict[str, str] = {}
         self.other_data: list[str] = []
 
@@ -112,12 +118,15 @@ class Inventory:
             unmet: whether no worker of a device class meets the requirements of a digest: then any may take a
                 shard that is not planned yet.
         """
-        return [
-            lane
-            for lane in self._judged
-            if lane.requirements not in self.lacks
-            or (not lane.identity and unmet(lane.device, lane.requirements))
-        ]
+        since = {lane: self._unmet_since.get(lane, time.monotonic()) for lane in self._judged}
+        self._unmet_since = {
+            lane: begun
+            for lane, begun in since.items()
+            if lane.requirements in self.lacks and not lane.identity and unmet(lane.device, lane.requirements)
+        }
+        at = time.monotonic()
+        left = {lane for lane, begun in self._unmet_since.items() if at - begun >= self._patience}
+        return [lane for lane in self._judged if lane.requirements not in self.lacks or lane in left]
 
     def known(self, label: str, folders: Collection[str], *, walk: bool) -> str | None:
         """The hash of a data set's content; None where it has to be read for it.

@@ -99,7 +99,7 @@ def test_planned_again_a_job_asks_for_its_folders(store: Store) -> None:
 
 def test_no_worker_meets_what_all_of_them_lack(store: Store) -> None:
     digest = digest_of(DATA)
-    assert store.lanes.unmet("cpu", digest), "without workers none does"
+    assert not store.lanes.unmet("cpu", digest), "without workers none has said so"
     store.workers.beat("a", "box", ["cpu"], 1, {"lacks": {digest: "it has no folder 'cifar'"}})
     assert store.lanes.unmet("cpu", digest)
     store.workers.beat("b", "box", ["cuda", "cpu"], 2, {})

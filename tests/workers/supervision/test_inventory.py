@@ -181,6 +181,24 @@ def test_only_a_shard_without_a_plan_is_taken_where_no_worker_meets_its_requirem
     assert stock.lanes(lambda device, digest: True) == [first.lane, met.lane]
 
 
+def test_workers_of_other_machines_have_time_for_their_heartbeats(
+    settings: WorkerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stock = Inventory(settings.model_copy(update={"mode": "distributed"}))
+    opened = lanes({"folders": ["three"]}, identity="")
+    stock.judge(opened, NO_GPU)
+    at = [100.0]
+    monkeypatch.setattr(inventory.time, "monotonic", lambda: at[0])
+    assert stock.lanes(lambda device, digest: True) == []
+    at[0] += inventory.BEATS_SECONDS - 1
+    assert stock.lanes(lambda device, digest: True) == []
+    assert stock.lanes(lambda device, digest: False) == [], "one has said that it has the folder"
+    at[0] += 2
+    assert stock.lanes(lambda device, digest: True) == [], "it begins anew"
+    at[0] += inventory.BEATS_SECONDS
+    assert stock.lanes(lambda device, digest: True) == [opened[0].lane]
+
+
 def test_what_it_has_is_advertised(settings: WorkerSettings, root: Path) -> None:
     stock = Inventory(settings)
     (root / ".hidden").mkdir()
