@@ -88,10 +88,11 @@ class Settings(Connections):
     def _both_speeds(cls, given: dict[DeviceClass, float]) -> dict[DeviceClass, float]:
         return {**PASSES_PER_SECOND, **given}
 
-    @field_validator("data_root")
+    @field_validator("data_root", mode="before")
     @classmethod
-    def _absolute_data_root(cls, path: Path | None) -> Path | None:
-        return None if path is None else absolute(path)
+    def _absolute_data_root(cls, path: str | Path | None) -> Path | None:
+        # An empty variable is none: it would be the folder that the process was started in.
+        return None if path in (None, "") else absolute(Path(str(path)))
 
     @field_validator("trusted_proxies")
     @classmethod

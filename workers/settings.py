@@ -112,10 +112,11 @@ class WorkerSettings(Connections):
         default=True, description="whether plots are stored as SVG too, beside their data, when a job ends"
     )
 
-    @field_validator("data_root")
+    @field_validator("data_root", mode="before")
     @classmethod
-    def _absolute_data_root(cls, path: Path | None) -> Path | None:
-        return None if path is None else absolute(path)
+    def _absolute_data_root(cls, path: str | Path | None) -> Path | None:
+        # An empty variable is none: it would be the folder that the process was started in.
+        return None if path in (None, "") else absolute(Path(str(path)))
 
     @field_validator("evaluator_command")
     @classmethod

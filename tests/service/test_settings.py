@@ -128,3 +128,13 @@ def test_a_variable_that_is_no_setting_is_named(monkeypatch: pytest.MonkeyPatch)
     assert unknown_variables(Settings.model_fields) == [
         "ASSAY_REQUIRE_KEYZ is no setting and has no effect; did you mean ASSAY_REQUIRE_KEYS?"
     ]
+
+
+def test_an_empty_data_root_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    from assay.workers.settings import WorkerSettings
+
+    for kind in (Settings, WorkerSettings):
+        monkeypatch.setenv("ASSAY_DATA_ROOT", "")
+        assert kind().data_root is None
+        monkeypatch.setenv("ASSAY_DATA_ROOT", "data")
+        assert kind().data_root == Path.cwd() / "data"
