@@ -1,12 +1,15 @@
 """What an accelerator is, and all that the workers ask of its driver.
 
 Everything that is no CPU is an accelerator and goes by CUDA's tables and branches. `kind` and `driver` are
-torch's names of it; the tests put an emulated device in their place (`tests/support/emulated_device`).
+torch's names of it; the tests put an emulated device in their place (`tests/support/emulated_device`). No
+other module names `torch.cuda`, or asks whether a device is of the type "cuda"
+(`tests/architecture/test_accelerator.py`).
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol
+from contextlib import AbstractContextManager
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 
@@ -26,6 +29,14 @@ class Recorded(Protocol):
         """Waits until the device has come to it."""
 
 
+class Memory(NamedTuple):
+    """Bytes of a device's memory: free, in all, and what this process has reserved of it."""
+
+    free: int
+    total: int
+    reserved: int
+
+
 def is_accelerator(device: torch.device) -> bool:
     """Whether a device computes beside the host, which may have to wait for it."""
     return device.type != "cpu"
@@ -36,9 +47,44 @@ def device_class(device: torch.device) -> DeviceClass:
     return "cuda" if is_accelerator(device) else "cpu"
 
 
+def label(device: torch.device) -> str:
+    """How records call a device: "cpu", or "cuda:0" for the first accelerator."""
+    return f"cuda:{device.index or 0}" if is_accelerator(device) else "cpu"
+
+
 def is_available() -> bool:
     """Whether this machine has one."""
     return bool(driver.is_available())
+
+
+def is_in_use() -> bool:
+    """Whether this process has begun to use one; asking does not begin it."""
+    return bool(driver.is_initialized())
+
+
+def count() -> int:
+    """How many this process sees."""
+    return int(driver.device_count())
+
+
+def numbered(number: int) -> torch.device:
+    """One of those that this process sees, from 0."""
+    return torch.device(torch.device(kind).type, number)
+
+
+def select(number: int) -> torch.device:
+    """Makes one of them this process's own, and returns it."""
+    driver.set_device(number)
+    return numbered(number)
+
+
+def start_driver() -> None:
+    """Starts the driver.
+
+    Raises:
+        RuntimeError: Or AssertionError; the driver's own words say why it does not start.
+    """
+    driver.init()
 
 
 def synchronize(device: torch.device) -> None:
@@ -60,6 +106,16 @@ def empty_cache() -> None:
         driver.empty_cache()
 
 
+def memory(device: torch.device | None = None) -> Memory:
+    """The memory of an accelerator; without one given, of the one in use.
+
+    Raises:
+        RuntimeError: The device cannot be asked any more.
+    """
+    free, total = driver.mem_get_info(device)
+    return Memory(int(free), int(total), int(driver.memory_reserved(device)))
+
+
 def reset_peak_bytes(device: torch.device) -> int:
     """Begins to measure the peak of the memory; what is held now, in bytes."""
     driver.synchronize(device)
@@ -75,14 +131,39 @@ def peak_bytes(device: torch.device) -> int:
 
 def total_bytes(device: torch.device) -> int | None:
     """The device's memory, in bytes; None for a CPU."""
-    return int(driver.mem_get_info(device)[1]) if is_accelerator(device) else None
+    return memory(device).total if is_accelerator(device) else None
 
 
-def name_of(device: torch.device) -> str:
-    """What the driver calls the device."""
+def name_of(device: torch.device | None = None) -> str:
+    """What the driver calls an accelerator; without one given, the one in use."""
     return str(driver.get_device_name(device))
 
 
-def generators(device: torch.device) -> list[torch.device]:
-    """Devices with default generators of their own beside the CPU's, for `torch.random.fork_rng`."""
-    return [device] if device.type == "cuda" else []
+def capability(device: torch.device) -> str:
+    """The compute capability of an accelerator, like "9.0"."""
+    return ".".join(map(str, driver.get_device_capability(device)))
+
+
+def collectives() -> str | None:
+    """The version of NCCL that torch has; None without."""
+    if torch.version.cuda is None or not torch.distributed.is_nccl_available():
+        return None
+    return ".".join(map(str, driver.nccl.version()))
+
+
+def seed(value: int, device: torch.device) -> None:
+    """Seeds torch's default generators: the CPU's, and the device's if it has its own.
+
+    `torch.manual_seed` seeds all there are, and keeps a stack trace of each call while CUDA is not in use.
+    """
+    torch.default_generator.manual_seed(value)
+    if is_accelerator(device):
+        with driver.device(device):
+            driver.manual_seed(value)
+
+
+def generators_restored(device: torch.device) -> AbstractContextManager[None]:
+    """Restores the same generators on exit."""
+    if is_accelerator(device):
+        return torch.random.fork_rng([device], device_type=device.type)
+    return torch.random.fork_rng([])

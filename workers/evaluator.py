@@ -75,16 +75,22 @@ class Reporter:
 
 def gpu_memory() -> GpuMemory | None:
     """The memory of the GPU in use; None without one, or before its first use."""
-    torch = sys.modules.get("torch")  # never imported here: only used if the evaluator has imported it
-    if torch is None or not hasattr(torch, "cuda") or not torch.cuda.is_initialized():
+    # Never imported here, as it imports torch: every job that uses a device has imported it.
+    accelerator = sys.modules.get("assay.workers.accelerator")
+    if accelerator is None or not hasattr(accelerator, "name_of") or not accelerator.is_in_use():
         return None
     try:
-        free, total = torch.cuda.mem_get_info()
-        name, reserved = torch.cuda.get_device_name(), torch.cuda.memory_reserved()
+        found = accelerator.memory()
+        name = accelerator.name_of()
     except RuntimeError as error:  # the shard reports errors of the device
         log.warning("no word from the GPU: %s", error)
         return None
-    return {"name": name, "total": total, "used": total - free, "reserved": reserved}
+    return {
+        "name": name,
+        "total": found.total,
+        "used": found.total - found.free,
+        "reserved": found.reserved,
+    }
 
 
 def main() -> None:

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from assay.workers import evaluator
+from assay.workers import accelerator, evaluator
 from assay.workers.evaluator import Reporter, gpu_memory
 
 
-def torch_with(**functions: Any) -> Any:
-    """Fake torch with a GPU."""
+def driver_with(**functions: Any) -> Any:
+    """Fake driver of a GPU."""
     cuda = {
         "is_initialized": lambda: True,
-        "mem_get_info": lambda: (6, 10),
-        "get_device_name": lambda: "NVIDIA H200",
-        "memory_reserved": lambda: 3,
+        "mem_get_info": lambda _: (6, 10),
+        "get_device_name": lambda _: "NVIDIA H200",
+        "memory_reserved": lambda _: 3,
     }
-    return SimpleNamespace(cuda=SimpleNamespace(**(cuda | functions)))
+    return SimpleNamespace(**(cuda | functions))
 
 
 def reported(message: dict[str, Any]) -> dict[str, Any]:
@@ -36,12 +37,12 @@ def reported(message: dict[str, Any]) -> dict[str, Any]:
         os.close(write)
 
 
-def broken() -> Any:
+def broken(device: Any) -> Any:
     raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
 
 def test_progress_comes_with_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", torch_with())
+    monkeypatch.setattr(accelerator, "driver", driver_with())
     gpu = {"name": "NVIDIA H200", "total": 10, "used": 4, "reserved": 3}
     progress = {"type": "progress", "done": 1, "total": 2}
     assert reported(progress) == {**progress, "gpu": gpu}
@@ -50,15 +51,24 @@ def test_progress_comes_with_the_memory(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    "torch",
-    [None, torch_with(is_initialized=lambda: False), torch_with(mem_get_info=broken)],
-    ids=["no torch", "unused", "broken"],
+    "driver",
+    [driver_with(is_initialized=lambda: False), driver_with(mem_get_info=broken)],
+    ids=["unused", "broken"],
 )
-def test_without_a_gpu_there_is_nothing_to_say(monkeypatch: pytest.MonkeyPatch, torch: Any) -> None:
-    monkeypatch.setitem(sys.modules, "torch", torch)
+def test_without_a_gpu_there_is_nothing_to_say(monkeypatch: pytest.MonkeyPatch, driver: Any) -> None:
+    monkeypatch.setattr(accelerator, "driver", driver)
     assert gpu_memory() is None
     progress = {"type": "progress", "done": 1, "total": 2}
     assert reported(progress) == progress
+
+
+def test_the_report_imports_no_torch() -> None:
+    program = (
+        "import os, sys; from assay.workers.evaluator import Reporter;"
+        " Reporter(os.open(os.devnull, os.O_WRONLY))({'type': 'progress', 'done': 1, 'total': 2});"
+        " sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -273,9 +273,8 @@ def _load(model: nn.Module, parameters: Sequence[Tensor]) -> None:
 @contextmanager
 def _random(shard: Shard, step: int) -> Iterator[None]:
     """Random numbers of one step, the same for both sides; the state outside is kept."""
-    devices = accelerator.generators(shard.device)
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(int.from_bytes(_key(shard.seed, f"step {step}")) % 2**63)
+    with accelerator.generators_restored(shard.device):
+        accelerator.seed(int.from_bytes(_key(shard.seed, f"step {step}")) % 2**63, shard.device)
         yield
 
 

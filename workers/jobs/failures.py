@@ -9,6 +9,7 @@ import torch
 
 from assay.service.contract.errors import AssayError, NotFound
 from assay.service.contract.messages import Failure
+from assay.workers import accelerator
 from assay.workers.containment.settings import from_environment
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.discovery.packages import ComponentMissing
@@ -90,14 +91,14 @@ def is_device_fault(error: BaseException) -> bool:
 
 def _taken_by_others() -> bool:
     """Whether other processes hold more of the GPU's memory than this one, and much of it."""
-    if not torch.cuda.is_available() or not torch.cuda.is_initialized():
+    if not accelerator.is_available() or not accelerator.is_in_use():
         return False
     try:
-        free, total = torch.cuda.mem_get_info()
-        own = torch.cuda.memory_reserved()
+        found = accelerator.memory()
     except RuntimeError:  # it cannot be asked any more
         return True
-    return total - free - own > max(own, OTHERS_SHARE * total)
+    others = found.total - found.free - found.reserved
+    return others > max(found.reserved, OTHERS_SHARE * found.total)
 
 
 def _of_device(error: Exception) -> Failure | None:

@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from assay.service.contract.messages import SelfTestReport, SelfTestRequest
 from assay.service.contract.worker_records import DeviceTest
+from assay.workers import accelerator
 from assay.workers.identity import code
 from assay.workers.jobs import provenance
 
@@ -34,13 +35,13 @@ def run(request: SelfTestRequest) -> SelfTestReport:
     if "cpu" in request["device_classes"]:
         devices.append(_test(torch.device("cpu")))
     if "cuda" in request["device_classes"]:
-        count = torch.cuda.device_count()
-        devices += [_test(torch.device("cuda", number)) for number in range(count)] or [_without_gpu()]
+        seen = [accelerator.numbered(number) for number in range(accelerator.count())]
+        devices += [_test(device) for device in seen] or [_without_gpu()]
     return {
         "type": "self_tested",
         "torch": str(torch.__version__),
         "cuda": torch.version.cuda,
-        "nccl": _nccl(),
+        "nccl": accelerator.collectives(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "source_sha256": code().get("source_sha256", ""),
         "devices": devices,
@@ -85,7 +86,9 @@ def _integers(*shape: int, modulus: int) -> torch.Tensor:
 
 
 def _test(device: torch.device) -> DeviceTest:
-    found = DeviceTest(device=str(device), name=None, fault=None, total=None, free=None, capability=None)
+    found = DeviceTest(
+        device=accelerator.label(device), name=None, fault=None, total=None, free=None, capability=None
+    )
     try:
         _describe(device, found)
         found["fault"] = _short_of_memory(found) or _wrong(device)
@@ -96,9 +99,9 @@ def _test(device: torch.device) -> DeviceTest:
 
 def _describe(device: torch.device, found: DeviceTest) -> None:
     found["name"] = provenance.describe_device(device, torch.float32).get("name")
-    if device.type == "cuda":
-        found["free"], found["total"] = torch.cuda.mem_get_info(device)
-        found["capability"] = ".".join(map(str, torch.cuda.get_device_capability(device)))
+    if accelerator.is_accelerator(device):
+        found["free"], found["total"], _ = accelerator.memory(device)
+        found["capability"] = accelerator.capability(device)
     else:
         found["free"], found["total"] = _machine_memory()
 
@@ -130,7 +133,7 @@ def _without_gpu() -> DeviceTest:
         fault = f"torch {torch.__version__} is built without CUDA"
     else:
         try:
-            torch.cuda.init()
+            accelerator.start_driver()
             fault = "torch sees no GPU; CUDA_VISIBLE_DEVICES is " + repr(
                 os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
             )
@@ -138,12 +141,6 @@ def _without_gpu() -> DeviceTest:
             fault = _words(error)
     found["fault"] = fault
     return found
-
-
-def _nccl() -> str | None:
-    if torch.version.cuda is None or not torch.distributed.is_nccl_available():
-        return None
-    return ".".join(map(str, torch.cuda.nccl.version()))
 
 
 def _machine_memory() -> tuple[int | None, int | None]:

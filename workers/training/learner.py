@@ -161,8 +161,6 @@ class Learner:
             buffers.put_back()
             self._optimiser.zero_grad(set_to_none=True)
             self.micro_batch.halve(part.whole)
-            if self._device.type == "cuda":
-                torch.cuda.empty_cache()
             logger.warning("out of memory at step %d: again with %s", step + 1, self.micro_batch.reduced)
         self._apply_gradients(learning_rate, momentum)
         loss, correct, judged, adversarial, _ = numbers.tolist()

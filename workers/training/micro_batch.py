@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.service.contract.records import ReducedBatch
+from assay.workers import accelerator
 from assay.workers.training.distributed.processes import Part, Processes
 from assay.workers.training.recipe import Augmentation
 
@@ -48,6 +49,8 @@ class MicroBatch:
     def halve(self, whole: int) -> None:
         """Halve it, after a pass was too large; all processes of the training do this alike.
 
+        What the allocator of an accelerator keeps is given back: its blocks have the sizes of larger passes.
+
         Args:
             whole: examples of a batch, over all processes.
 
@@ -61,6 +64,7 @@ class MicroBatch:
         self._rows = max(used // 2, self._least)
         asked = self.reduced["asked"] if self.reduced else min(used * size, whole)
         self.reduced = {"asked": asked, "used": min(self._rows * size, whole), "batch_norm": self._batch_norm}
+        accelerator.empty_cache()
 
     def pieces(self, part: Part, device: torch.device) -> Iterator[tuple[Tensor | None, Part]]:
         """Rows of this process's batch, None for all of them, and their part of the whole batch.

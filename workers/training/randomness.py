@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from assay.workers import accelerator
+
 
 def derive_seed(seed: int, purpose: str, number: int) -> int:
     """63-bit seed from the job's seed, a purpose ("order", "augment") and an epoch or step number."""
@@ -39,21 +41,14 @@ def seed_layers(seed: int, step: int, device: torch.device, rank: int = 0, piece
 
 
 def seed_generators(value: int, device: torch.device) -> None:
-    """Seed torch's global generators.
-
-    Only the CPU's and the device's: `torch.manual_seed` records a stack trace per call while CUDA is not in
-    use.
-    """
-    torch.default_generator.manual_seed(value)
-    if device.type == "cuda":
-        with torch.cuda.device(device):
-            torch.cuda.manual_seed(value)
+    """Seed torch's global generators: the CPU's and the device's."""
+    accelerator.seed(value, device)
 
 
 @contextmanager
 def caller_generators_restored(device: torch.device) -> Iterator[None]:
     """Restores torch's global generators on exit."""
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+    with accelerator.generators_restored(device):
         yield
 
 

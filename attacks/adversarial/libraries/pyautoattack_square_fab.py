@@ -57,8 +57,9 @@ class PyAutoAttack:
         factor = 1.0 if setting.box == PIXELS else _factor(images, self.ball.epsilon)
         counted = _Counted(model, factor, images.dtype, self.every_class)
         epsilon, seed = self.ball.epsilon / factor, setting.randomness.seed
-        devices = [images.device] if images.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices):
+        kind = images.device.type
+        devices = [] if kind == "cpu" else [images.device]
+        with torch.random.fork_rng(devices=devices, device_type=kind):
             found = self.run(counted, epsilon, seed, _shrunk(images, factor).float(), state["goal"])
         state["adversarial"] = self._usable(images, _enlarged(found.detach().to(images.dtype), factor))
         logits = model(state["adversarial"])

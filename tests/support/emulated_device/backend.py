@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import SimpleNamespace
 from typing import Any, Protocol
+from unittest.mock import patch
 
+import torch
+from torch import Tensor
+
+from assay.workers import accelerator
 from tests.support.emulated_device.memory import Memory
 
 # Without a limit it says that it is as large as an H100.
@@ -41,14 +49,54 @@ class Event:
 
 
 class Backend:
-    """The functions of `torch.cuda` that `assay.workers.accelerator` calls."""
+    """The functions of `torch.cuda` that `assay.workers.accelerator` and torch itself call.
+
+    The default generator of the device is the CPU's.
+
+    Attributes:
+        emptied: How often the allocator was told to give back what it keeps.
+        seeds: What the default generator was seeded with.
+        selected: The devices that were made the process's own.
+    """
+
+    nccl = SimpleNamespace(version=lambda: (0, 0, 0))
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
         self.emptied = 0
+        self.seeds: list[int] = []
+        self.selected: list[int] = []
 
     def is_available(self) -> bool:
         return True
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def init(self) -> None:
+        """It has begun."""
+
+    def device_count(self) -> int:
+        return 1
+
+    def current_device(self) -> int:
+        return 0
+
+    def set_device(self, device: int) -> None:
+        self.selected.append(device)
+
+    def device(self, device: Any) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def manual_seed(self, value: int) -> None:
+        self.seeds.append(value)
+        torch.default_generator.manual_seed(value)
+
+    def get_rng_state(self, device: Any = None) -> Tensor:
+        return torch.get_rng_state()
+
+    def set_rng_state(self, state: Tensor, device: Any = None) -> None:
+        torch.set_rng_state(state)
 
     def synchronize(self, device: Any = None) -> None:
         self._queue.finish()
@@ -68,9 +116,30 @@ class Backend:
     def reset_peak_memory_stats(self, device: Any = None) -> None:
         self._queue.memory.peak = self._queue.memory.held
 
+    def memory_reserved(self, device: Any = None) -> int:
+        return self._queue.memory.held
+
     def mem_get_info(self, device: Any = None) -> tuple[int, int]:
-        total = self._queue.memory.limit or TOTAL
-        return max(0, total - self._queue.memory.held), total
+        memory = self._queue.memory
+        total = TOTAL if memory.limit is None else memory.limit
+        return max(0, total - memory.held - memory.others), total
 
     def get_device_name(self, device: Any = None) -> str:
         return "emulated"
+
+    def get_device_capability(self, device: Any = None) -> tuple[int, int]:
+        return 9, 0
+
+
+@contextmanager
+def plugged_in(backend: Backend, device: torch.device) -> Iterator[None]:
+    """The backend in the place of `torch.cuda`: for the product, and for torch, which asks `torch.KIND`."""
+    torch.get_device_module.cache_clear()
+    try:
+        with (
+            patch.object(torch, device.type, backend, create=True),
+            patch.multiple(accelerator, kind=str(device), driver=backend),
+        ):
+            yield
+    finally:
+        torch.get_device_module.cache_clear()

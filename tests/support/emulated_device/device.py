@@ -26,10 +26,9 @@ from torch import Tensor
 from torch.optim import optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from assay.workers import accelerator
 from tests.support.emulated_device import rules
 from tests.support.emulated_device.autocast import told
-from tests.support.emulated_device.backend import Backend
+from tests.support.emulated_device.backend import Backend, plugged_in
 from tests.support.emulated_device.memory import Memory
 from tests.support.emulated_device.places import Place, place_of, poison
 
@@ -371,7 +370,7 @@ def emulated_device(*, deterministic: bool = True, memory: int | None = None) ->
         patch.object(torch.amp, "autocast", autocast),
         patch.object(torch.utils, "swap_tensors", _swap_if_moved),
         patch.object(optimizer, "_get_fused_kernels_supported_devices", lambda: [*FUSED, KIND]),
-        patch.multiple(accelerator, kind=str(DEVICE), driver=Backend(device)),
+        plugged_in(Backend(device), DEVICE),
     ):
         torch.set_deterministic_debug_mode("error" if deterministic else "default")
         # The parameters of a module stay the objects that they are, as when a module goes to CUDA.

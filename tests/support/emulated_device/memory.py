@@ -33,11 +33,12 @@ class Memory:
         limit: Bytes that there are; None for no end. May be changed at any time.
         held: Bytes that are held now.
         peak: The most that were held.
+        others: Bytes that other processes hold, which are not there for this one.
     """
 
     def __init__(self, limit: int | None) -> None:
         self.limit = limit
-        self.held = self.peak = 0
+        self.held = self.peak = self.others = 0
         self._leases: WeakValueDictionary[int, Lease] = WeakValueDictionary()
 
     def lease(self, host: Tensor) -> Lease | None:
@@ -51,10 +52,11 @@ class Memory:
         if (known := self._leases.get(address)) is not None or not storage.nbytes():
             return known
         size = -(-storage.nbytes() // BLOCK) * BLOCK
-        if self.limit is not None and self.held + size > self.limit:
+        if self.limit is not None and self.held + self.others + size > self.limit:
+            by_others = f", and {self.others} by other processes" * (self.others > 0)
             raise torch.OutOfMemoryError(
                 f"CUDA out of memory (emulated). Tried to allocate {size} bytes; {self.held} of {self.limit}"
-                " are held"
+                f" are held{by_others}"
             )
         made = self._leases[address] = Lease(self, storage, size)
         return made

@@ -107,8 +107,8 @@ def test_memory_that_other_processes_hold_is_the_workers_matter(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, 80))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: own)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free, 80))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: own)
     failure = describe(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB"))
     assert failure["error_type"] == error_type
     assert failure["retry"] is (error_type == "device_fault")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from assay.workers import accelerator
 from assay.workers.jobs import self_test
 
 CPU = torch.device("cpu")
@@ -103,7 +104,7 @@ def test_the_words_of_a_broken_driver_are_told(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     monkeypatch.setattr(torch.version, "cuda", "13.2")
     monkeypatch.setattr(torch.cuda, "init", broken)
-    monkeypatch.setattr(self_test, "_nccl", lambda: None)
+    monkeypatch.setattr(accelerator, "collectives", lambda: None)
     (gpu,) = run("cuda")["devices"]
     assert gpu["fault"] == "RuntimeError: Found no NVIDIA driver on your system. Please check"
 
@@ -114,6 +115,6 @@ def test_memory_that_others_hold_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(self_test, "_describe", describe)
-    monkeypatch.setattr(self_test, "_nccl", lambda: None)
+    monkeypatch.setattr(accelerator, "collectives", lambda: None)
     (gpu,) = run("cuda")["devices"]
     assert gpu["fault"] == "only 1,000,000 of its 80,000,000,000 bytes are free: other processes hold them"

@@ -21,9 +21,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch
-
 from assay.service.contract.messages import Failure, RankFailure, RankReport, TrainedRecord, TrainRequest
+from assay.workers import accelerator
 from assay.workers.jobs.failures import FailedElsewhere
 from assay.workers.jobs.session import resolve_device
 from assay.workers.jobs.trainer import Report
@@ -61,8 +60,7 @@ def train_on_devices(request: TrainRequest, report: Report, timeout: float = SUM
     """
     count = request["spec"]["execution"].get("devices", 1)
     _check_devices(request["spec"]["execution"]["device"], count)
-    if torch.cuda.is_initialized():
-        torch.cuda.empty_cache()  # leave the GPU memory to the ranks
+    accelerator.empty_cache()  # leave the GPU memory to the ranks
     with _shared_folder() as folder:
         (folder / REQUEST).write_text(json.dumps(request, default=str))
         os.mkfifo(folder / REPORTS, mode=0o600)
@@ -78,9 +76,9 @@ def train_on_devices(request: TrainRequest, report: Report, timeout: float = SUM
 
 
 def _check_devices(device: str, count: int) -> None:
-    if resolve_device(device).type == "cuda" and torch.cuda.device_count() < count:
+    if accelerator.is_accelerator(resolve_device(device)) and accelerator.count() < count:
         raise ValueError(
-            f"execution.devices is {count}, but this worker has {torch.cuda.device_count()}; give a worker so"
+            f"execution.devices is {count}, but this worker has {accelerator.count()}; give a worker so"
             " many with ASSAY_DEVICES"
         )
 

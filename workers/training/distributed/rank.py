@@ -48,18 +48,20 @@ def join(rank: int, size: int, local: int, *, on_gpu: bool, timeout: timedelta) 
     """
     import torch
 
+    from assay.workers import accelerator
+
     if not on_gpu:
         torch.distributed.init_process_group("gloo", rank=rank, world_size=size, timeout=timeout)
         return
-    torch.cuda.set_device(local)
     # Without its device NCCL guesses one for barriers, and connects the processes at the first sum only.
-    own = torch.device("cuda", local)
+    own = accelerator.select(local)
     torch.distributed.init_process_group("nccl", rank=rank, world_size=size, timeout=timeout, device_id=own)
 
 
 def _train(folder: Path, timeout: timedelta) -> None:
     import torch
 
+    from assay.workers import accelerator
     from assay.workers.containment import limits
     from assay.workers.containment.settings import from_environment
     from assay.workers.devices import device_classes
@@ -72,7 +74,7 @@ def _train(folder: Path, timeout: timedelta) -> None:
     rank, size, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
     request: TrainRequest = json.loads((folder / REQUEST).read_text())
     configure(int(os.environ.get("ASSAY_TORCH_THREADS", "1")))
-    on_gpu = resolve_device(request["spec"]["execution"]["device"]).type == "cuda"
+    on_gpu = accelerator.is_accelerator(resolve_device(request["spec"]["execution"]["device"]))
     join(rank, size, local, on_gpu=on_gpu, timeout=timeout)
     chosen = from_environment()
     if chosen is not None and chosen.mode != "off":
