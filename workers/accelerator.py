@@ -131,7 +131,7 @@ def peak_bytes(device: torch.device) -> int:
 
 def total_bytes(device: torch.device) -> int | None:
     """The device's memory, in bytes; None for a CPU."""
-    return memory(device).total if is_accelerator(device) else None
+    return int(driver.mem_get_info(device)[1]) if is_accelerator(device) else None
 
 
 def name_of(device: torch.device | None = None) -> str:

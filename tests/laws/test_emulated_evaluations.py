@@ -5,6 +5,7 @@ A job asks for `cuda`, and gets the emulated device; its rows are those of the s
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 from pathlib import Path
@@ -144,8 +145,10 @@ def near(one: Any, other: Any) -> bool:
 @pytest.mark.parametrize(("name", "task"), CASES)
 def test_an_evaluation(name: str, task: str, tmp_path: Path) -> None:
     here = run(spec(name, task, "cpu"), tmp_path / "here")
-    with emulated_device():
+    with emulated_device() as device:
         there = run(spec(name, task, "cuda"), tmp_path / "there")
+        gc.collect()
+        assert device.bytes_held == 0, "something of the job is still held"
     assert [answer["columns"].keys() for answer in there] == [answer["columns"].keys() for answer in here]
     for ours, theirs in zip(there, here, strict=True):
         assert ours["extra"]["provenance"]["device"]["type"] == "cuda"

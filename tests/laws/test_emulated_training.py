@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 from pathlib import Path
@@ -85,7 +86,9 @@ def losses(wanted: dict[str, Any], folder: Path) -> list[float]:
 @pytest.mark.parametrize(("name", "task"), RECIPES)
 def test_a_recipe(name: str, task: str, tmp_path: Path) -> None:
     here = losses(spec(name, task, "cpu"), tmp_path / "here")
-    with emulated_device():
+    with emulated_device() as device:
         there = losses(spec(name, task, "cuda"), tmp_path / "there")
+        gc.collect()
+        assert device.bytes_held == 0, "something of the job is still held"
     assert len(there) == len(here) > 0
     assert all(math.isclose(*pair, rel_tol=1e-6) for pair in zip(there, here, strict=True)), (there, here)

@@ -120,7 +120,7 @@ def measure_cost(loaded: Loaded, data: ExampleSet, size: int | None = None) -> t
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
         storages[storage.data_ptr()] = storage.nbytes()
-        return tensor
+        return tensor.detach()  # the tensor itself would hold the pass that holds it, and never be freed
 
     weights = {p.untyped_storage().data_ptr() for p in loaded.classifier.parameters()}
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -104,6 +106,17 @@ def test_cost_is_counted_in_operations_and_saved_bytes() -> None:
     assert flops == 2 * 256 * 10
     # The buffer `std` (4 bytes), by which the gradient is divided, and the GELU's input.
     assert saved == pytest.approx(10 * 4, abs=8), "weights do not grow with the batch, activations do"
+
+
+def test_the_model_is_gone_once_its_cost_is_known() -> None:
+    """The output of softmax is saved by the pass that made it."""
+    model = loaded(nn.Sequential(nn.Flatten(), nn.Linear(256, 10), nn.Softmax(1)))
+    model.classifier.requires_grad_(True)
+    measure_cost(model, DIGITS)
+    kept = weakref.ref(next(model.classifier.parameters()))
+    del model
+    gc.collect()
+    assert kept() is None
 
 
 def test_cost_is_deterministic_and_counts_attention(spec: dict[str, Any]) -> None:
