@@ -123,7 +123,11 @@ def sample(cases: list[Any], *names: str) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(("name", "params"), sample(segmentation.CASES, "segpgd", "segmentation_apgd-js"))
+SEGMENTATION = sample(segmentation.CASES, "segpgd", "segmentation_apgd-js")
+SERIES = sample(series.ATTACKS, "pgd-Linf", "apgd_dlr-L2")
+
+
+@pytest.mark.parametrize(("name", "params"), SEGMENTATION)
 def test_an_attack_on_segmentation_models(name: str, params: dict[str, Any], device: EmulatedDevice) -> None:
     params = params | {"steps": 4}
     torch.manual_seed(0)
@@ -143,7 +147,7 @@ def test_an_attack_on_segmentation_models(name: str, params: dict[str, Any], dev
     torch.testing.assert_close(there.adversarial, here.adversarial, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize(("attack", "norm"), sample(series.ATTACKS, "pgd-Linf", "apgd_dlr-L2"))
+@pytest.mark.parametrize(("attack", "norm"), SERIES)
 def test_an_attack_on_series(attack: str, norm: str, device: EmulatedDevice) -> None:
     on_cpu = series.shard()
     moved = replace(

@@ -8,16 +8,24 @@ from __future__ import annotations
 import gc
 import json
 import math
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from assay.service.catalog.catalog import load
 from assay.service.submission.validate import validate
+from assay.workers.data.formats.imagenet_classes import class_list
+from assay.workers.evaluation.engine.linear_bounds import MarginBounds
 from assay.workers.jobs import evaluate, plan
 from assay.workers.jobs.session import Session
-from tests.support.emulated_device.device import emulated_device
+from tests.support import networks
+from tests.support.emulated_device.bounds import bounds_on_the_device
+from tests.support.emulated_device.device import EmulatedTensor, emulated_device
+from tests.support.imagenet_trees import write_set
+from tests.support.stored_trees import write_cells
 from tests.support.texts import write_sst, write_wikitext
 from tests.support.word_vectors import write_vectors
 from tests.support.wordnet_files import write_wordnet
@@ -27,6 +35,8 @@ LM = {"width": 16, "depth": 1, "heads": 2, "hidden": 16, "length": 8}
 SERIES = {"width": 12, "depth": 1, "heads": 2, "hidden": 16}
 MODELS: dict[str, dict[str, Any]] = {
     "classification": {"name": "symvit", "params": VIT},
+    "stored_corruptions": {"name": "symvit", "params": VIT},
+    "anomaly_detection": {"name": "symvit", "params": VIT},
     "segmentation": {
         "name": "segmenter",
         "params": {"backbone": {"name": "symvit", "params": VIT | {"image_size": 32}}, "decoder_depth": 1},
@@ -51,11 +61,14 @@ DATA: dict[str, dict[str, Any]] = {
     "sequence": {"name": "sst"},
     "series": {"name": "motions"},
     "series_regression": {"name": "pulses"},
+    "stored_corruptions": {"name": "imagenet_c"},
+    "anomaly_detection": {"name": "imagenet"},
     "control": {
         "name": "classic_control",
         "params": {"environment": "CartPole-v1", "trajectories": 8, "episodes": 2, "quality": "random"},
     },
 }
+ANOMALIES = {"name": "imagenet_o"}  # of a job on ImageNet
 WINDOW = {"short_side": 32, "window": 32, "stride": 24}
 QUICK: dict[str, dict[str, Any]] = {
     "attention_cost": {"lengths": [4, 8], "repeats": 3},
@@ -70,30 +83,31 @@ QUICK: dict[str, dict[str, Any]] = {
     "sliding_window": WINDOW,
     "sliding_window_corruptions": WINDOW | {"corruptions": ["gaussian_noise"], "severities": [3]},
     "spectral_error": {"features": [16]},
-    "verified": {"method": "IBP"},
+    "verified": {"method": "IBP"},  # the one for transformers; the others are below
 }
+STORED = {"corruptions": ["fog"], "severities": [3], "source": "stored"}
 # Their rows are measurements of the machine: only the shape is the same.
 MEASURES_THE_MACHINE = {"attention_cost", "efficiency"}
-# Tasks whose data sets are trees of files: `aupr`, and `corruptions` of stored images, are not run here.
-NO_SMALL_DATA = {"anomaly_detection", "stored_corruptions"}
-# What the emulation cannot hold, and what the attempt says.
-NOT_EMULATED = {
-    # auto_LiRPA makes its own subclass of a tensor, which a tensor of the emulated device cannot become.
-    "verified": "Creating a new Tensor subclass BoundedTensor",
-}
+
+TRACES = pytest.mark.filterwarnings("ignore")  # of torch's compiler of scripts, which auto_LiRPA traces with
 
 
 def marks_of(name: str, place: int) -> list[pytest.MarkDecorator]:
     """Slow for every task of an evaluation but the first."""
-    return [pytest.mark.slow] * (place > 0) + [pytest.mark.trains] * (name == "instability")
+    marks = [pytest.mark.slow] * (place > 0) + [pytest.mark.trains] * (name == "instability")
+    return marks + [TRACES] * (name == "verified")
 
 
 CASES = [
     pytest.param(one.name, task, id=f"{one.name}-{task}", marks=marks_of(one.name, place))
     for one in load().list("evaluation")
-    if one.name not in NOT_EMULATED
-    for place, task in enumerate(task for task in one.tasks if task not in NO_SMALL_DATA)
+    for place, task in enumerate(one.tasks)
 ]
+
+
+WORDS = load().names("words")
+# Of attacks, which have laws of their own, one for each task as a whole job.
+ATTACKS = [("pgd", "classification"), ("segmentation_pgd", "segmentation"), ("pgd", "series")]
 
 
 @pytest.fixture(autouse=True)
@@ -105,15 +119,20 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASSAY_DATA_ROOT", str(tmp_path))
 
 
-def spec(name: str, task: str, device: str, **execution: Any) -> dict[str, Any]:
-    needs = load().find("evaluation", name).needs
-    model = next((NEEDED[need] for need in needs if need in NEEDED), MODELS[task])
-    limit = {} if load().find("evaluation", name).repeats else {"limit": 3}
+def spec(
+    name: str, task: str, device: str, params: dict[str, Any] | None = None, **execution: Any
+) -> dict[str, Any]:
+    component = load().find_evaluation(name)
+    model = next((NEEDED[need] for need in component.needs if need in NEEDED), MODELS[task])
+    limit = {} if component.repeats else {"limit": 3}
+    if params is None:
+        params = STORED if task == "stored_corruptions" else QUICK.get(name, {})
+    own = {"data": ANOMALIES} if task == "anomaly_detection" else {}
     body = {
         "kind": "evaluate",
         "model": model,
         "data": DATA[task],
-        "evaluations": [{"name": name, "params": QUICK.get(name, {})}],
+        "evaluations": [{"name": name, "params": params, **own}],
         "execution": {"device": device, "dtype": "float64", "batch_size": 2, **execution},
         **limit,
     }
@@ -142,11 +161,36 @@ def near(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+def write_trees(task: str, root: Path) -> None:
+    """The data of tasks whose sets are whole trees of files."""
+    if task == "stored_corruptions":
+        write_cells(root / "imagenet-c", [("fog", 3)], class_list("imagenet"))
+    if task == "anomaly_detection":
+        write_set(root, "imagenet_o")
+        write_set(root, "imagenet", "val")
+
+
 @pytest.mark.parametrize(("name", "task"), CASES)
 def test_an_evaluation(name: str, task: str, tmp_path: Path) -> None:
-    here = run(spec(name, task, "cpu"), tmp_path / "here")
-    with emulated_device() as device:
-        there = run(spec(name, task, "cuda"), tmp_path / "there")
+    write_trees(task, tmp_path)
+    compare(name, task, tmp_path)
+
+
+@pytest.mark.parametrize(("name", "task"), ATTACKS)
+def test_an_attack(name: str, task: str, tmp_path: Path) -> None:
+    compare(name, task, tmp_path, {"epsilon": 0.05, "steps": 3})
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_words(name: str, tmp_path: Path) -> None:
+    compare("word_swap", "language", tmp_path, {"words": {"name": name}})
+
+
+def compare(name: str, task: str, folder: Path, params: dict[str, Any] | None = None) -> None:
+    """Asserts that a job on the device has the rows of the same job on the CPU, and leaves nothing there."""
+    here = run(spec(name, task, "cpu", params), folder / "here")
+    with emulated_device() as device, bounds_on_the_device() if name == "verified" else nullcontext():
+        there = run(spec(name, task, "cuda", params), folder / "there")
         gc.collect()
         assert device.bytes_held == 0, "something of the job is still held"
     assert [answer["columns"].keys() for answer in there] == [answer["columns"].keys() for answer in here]
@@ -159,7 +203,18 @@ def test_an_evaluation(name: str, task: str, tmp_path: Path) -> None:
         json.dumps(ours)
 
 
-@pytest.mark.parametrize("name", NOT_EMULATED)
-def test_what_is_not_emulated_says_so(name: str, tmp_path: Path) -> None:
-    with emulated_device(), pytest.raises(ValueError, match=NOT_EMULATED[name]):
-        run(spec(name, "classification", "cuda"), tmp_path / "there")
+@TRACES
+@pytest.mark.parametrize("norm", ["Linf", "L2"])
+@pytest.mark.parametrize("method", ["IBP", "CROWN", "alpha-CROWN"])
+def test_bounds_of_margins(method: Any, norm: Any) -> None:
+    images, labels = networks.digits()
+    images, labels = images[:2].double(), labels[:2]
+    model = networks.network("convolutional").double().eval()
+    here = MarginBounds(model, images[:1], method, iterations=3).lower(images, labels, norm, 0.02)
+    with emulated_device() as device, bounds_on_the_device():
+        there = images.to(device.device)
+        bounds = MarginBounds(model.to(device.device), there[:1], method, iterations=3)
+        found = bounds.lower(there, labels.to(device.device), norm, 0.02)
+        assert all(isinstance(one, EmulatedTensor) for one in found)
+        for ours, theirs in zip(found, here, strict=True):
+            torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-9, atol=1e-9)

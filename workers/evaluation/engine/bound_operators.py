@@ -116,7 +116,16 @@ def library() -> Any:
     found.BoundedModule._named_members = named_members
     activation: Any = importlib.import_module("auto_LiRPA.operators.activation")
     activation.BoundRelu._relu_mask_alpha = staticmethod(_slopes)
+    shape: Any = importlib.import_module("auto_LiRPA.operators.shape")
+    shape.BoundShape.interval_propagate = _sizes
     return found
+
+
+def _sizes(self: object, values: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """The shape of an input, twice, on its device: the library's are on the CPU, and mixed with others."""
+    del self
+    sizes = torch.tensor(values[0].shape, device=values[0].device)
+    return sizes, sizes
 
 
 def _slopes(
