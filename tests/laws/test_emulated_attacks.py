@@ -16,10 +16,10 @@ from torch import Tensor
 
 from assay.attacks.randomness import Randomness
 from assay.workers.evaluation.engine import slots
-from assay.workers.evaluation.engine.protocols import attack_pixel
+from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel
 from tests.laws import test_segmentation_attack_laws as segmentation
 from tests.laws import test_series_laws as series
-from tests.laws.test_attack_laws import CASES, IDS, Network, make
+from tests.laws.test_attack_laws import CASES, IDS, Network, evaluations, make
 from tests.support import networks
 from tests.support.emulated_device.device import EmulatedDevice, emulated_device
 
@@ -92,9 +92,39 @@ def test_an_attack_on_classifiers(
     digits: tuple[Tensor, Tensor],
     device: EmulatedDevice,
 ) -> None:
+    compare_outcomes(attack_pixel, module, name, params, network, digits, device)
+
+
+# The attacks that may be run as the code of the papers does, on normalised images.
+PAPER = [case for case in usual() if len(evaluations(*case.values)) == 2]
+
+
+@pytest.mark.parametrize(("module", "name", "params"), PAPER)
+def test_an_attack_as_in_the_papers_code(
+    module: ModuleType,
+    name: str,
+    params: dict[str, Any],
+    network: Network,
+    digits: tuple[Tensor, Tensor],
+    device: EmulatedDevice,
+) -> None:
+    compare_outcomes(attack_paper, module, name, params, network, digits, device)
+
+
+def compare_outcomes(
+    evaluation: Any,
+    module: ModuleType,
+    name: str,
+    params: dict[str, Any],
+    network: Network,
+    digits: tuple[Tensor, Tensor],
+    device: EmulatedDevice,
+) -> None:
+    """Asserts that an attack has the outcomes on the device that it has on the CPU."""
+
     def run(where: torch.device) -> Any:
         attack = make(module, name, params)
-        return attack_pixel(
+        return evaluation(
             attack,
             copy.deepcopy(network).to(where),
             lambda rows: digits[0][list(rows)],

@@ -7,23 +7,36 @@ device; that a few bytes are sent to it is not.
 
 from __future__ import annotations
 
+import ast
 import copy
+import itertools
+import re
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
 import pytest
+import torch
+from torch import Tensor
 
-from assay.attacks.adversarial import pgd
+from assay.attacks.adversarial import carlini_wagner, pgd
+from assay.attacks.adversarial.kernels import cycle_detection, early_abort, projected_ascent
 from assay.attacks.adversarial.kernels.l1_projection import STEPS_BETWEEN_LOOKS
-from assay.attacks.ensemble import Ensemble
+from assay.attacks.adversarial.kernels.projected_ascent import Ascent
+from assay.attacks.ensemble import stages_of
 from assay.attacks.randomness import Randomness
-from assay.workers.evaluation.engine.protocols import attack_pixel
+from assay.workers import catalog
+from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel
+from tests.laws import test_segmentation_attack_laws as segmentation
 from tests.laws.test_attack_laws import CASES, IDS, Network, make
-from tests.laws.test_emulated_attacks import SHORTER, N
+from tests.laws.test_emulated_attacks import SEGMENTATION, SHORTER, N
 from tests.support import networks
 from tests.support.emulated_device.device import EmulatedDevice, Place, emulated_device
+from tests.support.emulated_device.places import ROOT
 
 # Newton's method looks every four steps whether all rows have ended, and here they have within eight.
 LOOKS = 8 // STEPS_BETWEEN_LOOKS
@@ -47,12 +60,27 @@ STATED: dict[tuple[str, str | None], tuple[int, str]] = {
         ("hop_skip_jump", norm): (4, "whether it goes on with its search, its line, its budget")
         for norm in ("Linf", "L2")
     },
+    **{("assay_fast", norm): (1, "which lanes go on, at the end of a round") for norm in ("Linf", "L2")},
+    ("autoattack", "L1"): (1 + FAR_LOOKS, "those of its stages"),
     ("patch_rs", None): (SLOTS, "the place of a slot's patch, for the draw of the next one"),
     ("sparse_rs", None): (1, "the pixels that are changed, for the draw of the next ones"),
 }
 
 
-SAMPLE = {("pgd", "Linf"), ("apgd", "L1"), ("apgd_ce", "Linf"), ("fab", "L2"), ("sparse_rs", None)}
+@pytest.fixture
+def device() -> Iterator[EmulatedDevice]:
+    with emulated_device() as opened:
+        yield opened
+
+
+SAMPLE = {
+    ("assay_fast", "Linf"),
+    ("pgd", "Linf"),
+    ("apgd", "L1"),
+    ("apgd_ce", "Linf"),
+    ("fab", "L2"),
+    ("sparse_rs", None),
+}
 
 
 def native() -> list[Any]:
@@ -61,29 +89,44 @@ def native() -> list[Any]:
     for case in CASES:
         module, name, params = case.values
         assert isinstance(params, dict)
-        if params.get("backend", "native") != "native" or isinstance(make(module, name, params), Ensemble):  # type: ignore[arg-type]
+        if params.get("backend", "native") != "native":
             continue
         marks = [] if (name, params.get("norm")) in SAMPLE else [pytest.mark.slow]
         found.append(pytest.param(module, name, params, id=case.id, marks=marks))
     return found
 
 
+@contextmanager
+def watched(kernels: Iterable[type[Any]], device: EmulatedDevice) -> Iterator[list[Counter[Place]]]:
+    """The waits of each step of these kernels, while the context lasts."""
+    found: list[Counter[Place]] = []
+
+    def counting(step: Callable[..., None]) -> Callable[..., None]:
+        def counted(*args: Any, **options: Any) -> None:
+            before = device.waits.copy()
+            step(*args, **options)
+            found.append(device.waits - before)
+
+        return counted
+
+    with ExitStack() as stack:
+        for kernel in set(kernels):
+            stack.enter_context(patch.object(kernel, "step", counting(kernel.step)))
+        yield found
+
+
 def waits_of_steps(
-    module: ModuleType, name: str, params: dict[str, Any], device: EmulatedDevice
+    module: ModuleType,
+    name: str,
+    params: dict[str, Any],
+    device: EmulatedDevice,
+    evaluation: Any = attack_pixel,
 ) -> list[Counter[Place]]:
-    """The waits of each step of a run."""
+    """The waits of each step of a run; of an ensemble those of its stages."""
     attack = make(module, name, {**params, **({} if "steps" in params else SHORTER.get(name, {}))})
     images, labels = networks.digits()
-    found: list[Counter[Place]] = []
-    step = type(attack).step
-
-    def counted(*args: Any, **options: Any) -> None:
-        before = device.waits.copy()
-        step(*args, **options)
-        found.append(device.waits - before)
-
-    with patch.object(type(attack), "step", counted):
-        attack_pixel(
+    with watched(map(type, stages_of(attack)), device) as found:
+        evaluation(
             attack,
             copy.deepcopy(Network().eval().double()).to(device.device),
             lambda rows: images[list(rows)],
@@ -104,6 +147,102 @@ def test_a_step_waits_no_more_than_it_says(module: ModuleType, name: str, params
     limit, _ = STATED.get((name, params.get("norm")), (0, ""))
     most = max(found, key=Counter.total)
     assert most.total() <= limit, most
+
+
+@pytest.mark.parametrize(("name", "params"), SEGMENTATION)
+def test_a_step_on_segmentation_models_never_waits(name: str, params: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    model = segmentation.Network().double().eval()
+    images = torch.rand(segmentation.N, 3, segmentation.SIDE, segmentation.SIDE)
+    maps = model(images.double()).argmax(1).to(torch.uint8)
+    kernels = catalog.build("attack", name, params)().attacks(class_weights=(1.0, 1.0, 1.0))
+    with emulated_device() as device, watched(map(type, kernels), device) as found:
+        params = params | {"steps": 4}
+        segmentation.run(name, params, model.to(device.device), (images, maps), device=device.device)
+    assert len(found) >= 4
+    assert not sum(found, Counter())
+
+
+# Kernels that look at the device every so many steps, in runs that are long enough.
+LOOKING = [
+    (pgd, "pgd", {"epsilon": 0.5, "steps": 50}, attack_paper, projected_ascent.STEPS_BETWEEN_SKIPS),
+    (
+        carlini_wagner,
+        "carlini_wagner",
+        {"iterations": 50, "searches": 1, "learning_rate": 1e-4, "abort_early": True},
+        attack_pixel,
+        early_abort.STEPS_BETWEEN_QUESTIONS,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "params", "evaluation", "period"), LOOKING, ids=["cycles", "stalled searches"]
+)
+def test_looks_are_as_rare_as_they_say(
+    module: ModuleType, name: str, params: dict[str, Any], evaluation: Any, period: int
+) -> None:
+    with emulated_device() as device:
+        found = waits_of_steps(module, name, params, device, evaluation)
+    waiting = [number for number, waits in enumerate(found) if waits]
+    assert len(found) >= 2 * period
+    assert waiting
+    assert max(found, key=Counter.total).total() == 1
+    assert all(later - earlier >= period for earlier, later in itertools.pairwise(waiting))
+
+
+def state_of(device: EmulatedDevice) -> dict[str, Tensor]:
+    """Two slots at their sixth iterate, with what the kernels below read."""
+    points = torch.rand(2, 1, 4, 4, dtype=torch.float64, device=device.device)
+    counted = {"iteration": torch.tensor([6, 6]), "done": torch.zeros(2, dtype=torch.bool)}
+    return {**counted, "adversarial": points, **cycle_detection.watch(points), **early_abort.watch(points)}
+
+
+def compares(device: EmulatedDevice) -> None:
+    cycle_detection.compare(state_of(device), torch.tensor([True, False]))
+
+
+def looks(device: EmulatedDevice) -> None:
+    loss = torch.rand(2, dtype=torch.float64, device=device.device)
+    early_abort.look(state_of(device), loss, 20, torch.tensor([True, False]))
+
+
+# Functions whose documentation says so.
+NEVER_WAITING: dict[str, Callable[[EmulatedDevice], None]] = {
+    "attacks/adversarial/kernels/cycle_detection.py compare": compares,
+    "attacks/adversarial/kernels/early_abort.py look": looks,
+}
+
+
+@pytest.mark.parametrize("name", NEVER_WAITING)
+def test_a_function_that_never_waits(name: str, device: EmulatedDevice) -> None:
+    NEVER_WAITING[name](device)
+    assert not device.waits
+
+
+def test_every_function_that_promises_it_is_run() -> None:
+    promising = [
+        f"{path.relative_to(ROOT)} {node.name}"
+        for folder in ("attacks", "models", "workers")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+        and "ever waits for the device" in (ast.get_docstring(node) or "")
+    ]
+    assert promising == [*NEVER_WAITING]
+
+
+def test_a_planted_item_in_a_kernel_is_caught_by_name_and_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = Ascent.step
+
+    def waiting(self: Any, setting: Any, model: Any, state: Any) -> None:
+        step(self, setting, model, state)
+        state["adversarial"].amax().item()
+
+    monkeypatch.setattr(Ascent, "step", waiting)
+    line = f"{Path(__file__).relative_to(ROOT)}:{waiting.__code__.co_firstlineno + 2}"
+    with pytest.raises(AssertionError, match=rf"aten\._local_scalar_dense\.default.*{re.escape(line)}"):
+        test_a_step_waits_no_more_than_it_says(pgd, "pgd", {"epsilon": 0.1, "steps": 3})
 
 
 def test_the_flags_of_a_run_are_read_without_waiting() -> None:
