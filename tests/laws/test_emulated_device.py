@@ -1,4 +1,4 @@
-"""The emulated device itself: it refuses what CUDA refuses, and planted faults are caught by their names."""
+"""The emulated device itself: it refuses what CUDA refuses, counts waits and bytes, runs out of memory."""
 
 from __future__ import annotations
 
@@ -11,16 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from assay.attacks.adversarial.pgd import pgd
-from assay.attacks.randomness import Randomness
 from assay.workers import accelerator
-from assay.workers.evaluation.engine.protocols import attack_pixel
 from assay.workers.jobs.session import resolve_device
-from tests.support import networks
 from tests.support.emulated_device.device import EmulatedDevice, EmulatedTensor, emulated_device
 from tests.support.emulated_device.rules import (
     DeviceMixError,
-    NotDeterministicError,
     PinnedMemoryError,
 )
 
@@ -29,75 +24,6 @@ from tests.support.emulated_device.rules import (
 def device() -> Iterator[EmulatedDevice]:
     with emulated_device() as opened:
         yield opened
-
-
-class Planted(nn.Module):
-    """A classifier of digits with a fault in it."""
-
-    def __init__(self, fault: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.network = networks.network("convolutional")
-        self.fault = fault
-
-    def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.network(self.fault(images))
-        return logits
-
-
-def attacked(model: nn.Module, device: EmulatedDevice) -> None:
-    images, labels = networks.digits()
-    attack_pixel(
-        pgd(epsilon=0.1, steps=3),
-        model.to(device.device),
-        lambda rows: images[list(rows)],
-        labels[:4],
-        list("abcd"),
-        randomness=Randomness(0, "pgd"),
-        batch_size=4,
-        dtype="float32",
-        device=device.device,
-    )
-
-
-def mixed(images: Tensor) -> Tensor:
-    return images * torch.ones(8, 8)
-
-
-def reflected(images: Tensor) -> Tensor:
-    return functional.pad(images, (1, 1, 1, 1), mode="reflect")[..., 1:-1, 1:-1]
-
-
-def asked(images: Tensor) -> Tensor:
-    return images / images.detach().amax().item()
-
-
-def test_a_model_without_a_fault_runs_under_an_attack(device: EmulatedDevice) -> None:
-    attacked(Planted(lambda images: images), device)
-
-
-def test_a_planted_device_mix_is_caught_by_name(device: EmulatedDevice) -> None:
-    with pytest.raises(DeviceMixError, match=r"aten\.mul\.Tensor: .* same device, but other is on the CPU"):
-        attacked(Planted(mixed), device)
-
-
-def test_a_planted_operator_without_a_deterministic_algorithm_is_caught_by_name(
-    device: EmulatedDevice,
-) -> None:
-    with pytest.raises(NotDeterministicError, match=r"aten\.reflection_pad2d_backward"):
-        attacked(Planted(reflected), device)
-
-
-def test_the_same_operator_is_allowed_where_nothing_deterministic_is_demanded() -> None:
-    with emulated_device(deterministic=False) as device:
-        attacked(Planted(reflected), device)
-
-
-def test_a_planted_item_is_caught_by_name_and_line(device: EmulatedDevice) -> None:
-    attacked(Planted(asked), device)
-    line = f"tests/laws/{__name__.rpartition('.')[2]}.py:{asked.__code__.co_firstlineno + 1}"
-    found = {place.operator: count for place, count in device.waits.items() if place.line == line}
-    assert found.keys() == {"aten._local_scalar_dense.default"}
-    assert found["aten._local_scalar_dense.default"] >= 3
 
 
 MIXES: list[tuple[str, Callable[[Tensor, Tensor], Any]]] = [
