@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import json
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -15,8 +18,11 @@ from assay.service.catalog.catalog import load
 from assay.service.submission.validate import validate
 from assay.workers.jobs import train
 from assay.workers.jobs.session import Session
+from assay.workers.training.learner import Learner
 from tests.laws.test_emulated_evaluations import DATA, MODELS, data
 from tests.support.emulated_device.device import emulated_device
+from tests.support.emulated_device.places import Place
+from tests.workers.training import standins
 
 __all__ = ["data"]
 
@@ -92,3 +98,25 @@ def test_a_recipe(name: str, task: str, tmp_path: Path) -> None:
         assert device.bytes_held == 0, "something of the job is still held"
     assert len(there) == len(here) > 0
     assert all(math.isclose(*pair, rel_tol=1e-6) for pair in zip(there, here, strict=True)), (there, here)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_every_precision_has_the_weights_of_the_cpu_and_waits_once_a_step(
+    dtype: torch.dtype, tmp_path: Path
+) -> None:
+    """For the numbers of the step; the scaled loss of float16 and the clipped gradients wait for nothing."""
+    steps: list[Counter[Place]] = []
+    update = Learner.update
+
+    def counted(*args: Any, **options: Any) -> Any:
+        before = device.waits.copy()
+        found = update(*args, **options)
+        steps.append(device.waits - before)
+        return found
+
+    recipe = dataclasses.replace(standins.EVERYTHING, epochs=2, warmup_epochs=0.5)
+    here = standins.run(tmp_path / "here", recipe=recipe, dtype=dtype)
+    with emulated_device() as device, patch.object(Learner, "update", counted):
+        there = standins.run(tmp_path / "there", recipe=recipe, dtype=dtype, device=device.device)
+    assert there.weights_path.read_bytes() == here.weights_path.read_bytes()
+    assert [waits.total() for waits in steps] == [1] * there.steps
