@@ -6,7 +6,7 @@ Gradients are the same too, of inputs and parameters, in evaluation and in train
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -150,8 +150,17 @@ def test_a_timm_model(device: EmulatedDevice) -> None:
         compare(pass_of(there, images.to(device.device)), pass_of(here, images))
 
 
-def test_an_exported_program(tmp_path: Path, device: EmulatedDevice) -> None:
-    path = export(Net().eval(), tmp_path / "net.pt2")
+def made_inside(net: Net, x: Tensor) -> Tensor:
+    """Logits by tensors that the program makes, and by constants; all were on the CPU as it was exported."""
+    places = torch.arange(8, dtype=x.dtype) / 10 + torch.zeros(8)
+    return net.plain(x * places + torch.tensor([0.5, 0.2, 0.1]).view(3, 1, 1) + torch.ones_like(x))
+
+
+@pytest.mark.parametrize("answer", [None, made_inside])
+def test_an_exported_program(
+    answer: Callable[[Any, Tensor], Any] | None, tmp_path: Path, device: EmulatedDevice
+) -> None:
+    path = export(Net(answer).eval(), tmp_path / "net.pt2")
     here, there = (load_program(path).double() for _ in range(2))
     there.to(device.device)
     images = torch.rand(3, 3, 8, 8, dtype=torch.float64)
