@@ -8,6 +8,8 @@ from __future__ import annotations
 import gc
 import json
 import math
+import warnings
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ import torch
 from assay.service.catalog.catalog import load
 from assay.service.submission.validate import validate
 from assay.workers.data.formats.imagenet_classes import class_list
+from assay.workers.evaluation.engine.bound_operators import library
 from assay.workers.evaluation.engine.linear_bounds import MarginBounds
 from assay.workers.jobs import evaluate, plan
 from assay.workers.jobs.session import Session
@@ -89,13 +92,10 @@ STORED = {"corruptions": ["fog"], "severities": [3], "source": "stored"}
 # Their rows are measurements of the machine: only the shape is the same.
 MEASURES_THE_MACHINE = {"attention_cost", "efficiency"}
 
-TRACES = pytest.mark.filterwarnings("ignore")  # of torch's compiler of scripts, which auto_LiRPA traces with
-
 
 def marks_of(name: str, place: int) -> list[pytest.MarkDecorator]:
     """Slow for every task of an evaluation but the first."""
-    marks = [pytest.mark.slow] * (place > 0) + [pytest.mark.trains] * (name == "instability")
-    return marks + [TRACES] * (name == "verified")
+    return [pytest.mark.slow] * (place > 0) + [pytest.mark.trains] * (name == "instability")
 
 
 CASES = [
@@ -117,6 +117,16 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_wordnet(tmp_path / "wordnet")
     write_vectors(tmp_path / "counter-fitted")
     monkeypatch.setenv("ASSAY_DATA_ROOT", str(tmp_path))
+
+
+@pytest.fixture
+def traces() -> Iterator[None]:
+    """Ignores warnings of torch's compiler, by which auto_LiRPA traces; importing it asks for them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        library()
+        warnings.simplefilter("ignore")
+        yield
 
 
 def spec(
@@ -171,7 +181,9 @@ def write_trees(task: str, root: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "task"), CASES)
-def test_an_evaluation(name: str, task: str, tmp_path: Path) -> None:
+def test_an_evaluation(name: str, task: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    if name == "verified":
+        request.getfixturevalue("traces")
     write_trees(task, tmp_path)
     compare(name, task, tmp_path)
 
@@ -203,7 +215,7 @@ def compare(name: str, task: str, folder: Path, params: dict[str, Any] | None = 
         json.dumps(ours)
 
 
-@TRACES
+@pytest.mark.usefixtures("traces")
 @pytest.mark.parametrize("norm", ["Linf", "L2"])
 @pytest.mark.parametrize("method", ["IBP", "CROWN", "alpha-CROWN"])
 def test_bounds_of_margins(method: Any, norm: Any) -> None:
