@@ -13,7 +13,7 @@ from collections.abc import Callable
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from assay.service.store.duty import Duty
+from assay.service.store.duty import Duty, Silence
 from assay.service.store.store import Store
 from assay.service.store.workers import REAPER
 
@@ -35,6 +35,7 @@ class Sweeper(threading.Thread):
         self._opener = opener
         self._seconds = seconds
         self._stopping = threading.Event()
+        self._reaper = Silence(REAPER, DUTY_SWEEPS * seconds)
         self._duty = Duty("sweeper", DUTY_SWEEPS * seconds)
         self.start()
 
@@ -56,8 +57,8 @@ class Sweeper(threading.Thread):
     def sweep(self) -> None:
         """One pass, unless a worker's reaper does it, or another service."""
         store = self._opener()
-        if store.workers.led(REAPER):
-            self._duty.release(store)
+        if not self._reaper.look(store):
+            self._duty.stand_by(store)
             return
         if not self._duty.held(store):
             return

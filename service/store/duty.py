@@ -1,7 +1,8 @@
 """A duty that one process does for all, with an eye on the database's clock.
 
 Leases and deadlines are times of that clock. A jump of it must neither end every lease at once nor make them
-endless, so whoever expires leases compares it with a clock of its own machine that cannot jump.
+endless, so whoever expires leases compares it with a clock of its own machine that cannot jump. By that one it
+also tells whether the present holder is silent: after a jump, every duty would seem to be over.
 """
 
 from __future__ import annotations
@@ -11,10 +12,49 @@ import time
 
 from assay.service.store import lease_owner
 from assay.service.store.store import Store
+from assay.service.store.workers import DutyRow
 
 log = logging.getLogger(__name__)
 JUMP_SECONDS = 10.0
 LEASE_SECONDS = 90.0
+
+
+class Silence:
+    """For how long the holder of a duty has not been heard of.
+
+    Args:
+        name: of the duty.
+        seconds: after which it counts as silent.
+    """
+
+    def __init__(self, name: str, seconds: float) -> None:
+        self._name = name
+        self._seconds = seconds
+        self._seen: DutyRow | None = None
+        self._since = 0.0
+
+    @property
+    def of(self) -> DutyRow | None:
+        """The duty as it was when it changed last, if its holder is silent."""
+        return self._seen if time.monotonic() - self._since > self._seconds else None
+
+    def look(self, store: Store) -> bool:
+        """Whether no one has the duty, or its holder is silent.
+
+        Raises:
+            OperationalError: the database is away.
+        """
+        found = store.workers.duty(self._name)
+        self.note(found)
+        return found.worker is None or self.of is not None
+
+    def note(self, found: DutyRow) -> bool:
+        """Takes the duty as it is now; returns whether it has changed."""
+        before = self._seen
+        changed = before is None or (before.worker, before.until) != (found.worker, found.until)
+        if changed:
+            self._seen, self._since = found, time.monotonic()
+        return changed
 
 
 class Duty:
@@ -32,29 +72,45 @@ class Duty:
         self._seconds = seconds
         self._lease_seconds = lease_seconds
         self._me = lease_owner.worker_id(0)
+        self._silence = Silence(name, seconds)
         self._clock: tuple[float, float] | None = None
 
     def held(self, store: Store) -> bool:
         """Takes or keeps the duty, and says whether it is this process's; looks at the clock if so.
 
+        A jump since the previous holder was heard of is found too: it has put nothing right.
+
         Raises:
             OperationalError: the database is away.
         """
-        at = store.workers.lead(self._name, self._me, self._seconds, lease_owner.is_dead)
+        found = store.workers.lead(self._name, self._me, self._seconds, lease_owner.is_dead, self._silence.of)
         before, mine = self._clock, time.monotonic()
-        self._clock = None if at is None else (at, mine)
-        if before is not None and at is not None:
-            jump = (at - before[0]) - (mine - before[1])
+        changed = self._silence.note(found)
+        if changed:
+            self._clock = (found.at, mine)
+        if found.worker != self._me:
+            return False
+        if before is not None:
+            jump = (found.at - before[0]) - (mine - before[1])
             if abs(jump) >= JUMP_SECONDS:
                 log.warning("the database's clock jumped by %.0f s: all leases begin anew", jump)
                 store.shards.reset_clock(jump, self._lease_seconds)
-        return at is not None
+        return True
+
+    def stand_by(self, store: Store) -> None:
+        """Leaves the duty to others, and looks at the clock all the same.
+
+        Raises:
+            OperationalError: the database is away.
+        """
+        self.release(store)
+        self._clock = (store.workers.duty(self._name).at, time.monotonic())
 
     def release(self, store: Store) -> None:
         """Leaves the duty to others, at once.
 
         Raises:
-            OperationalError: the database is away; others wait until its time is over.
+            OperationalError: the database is away; others wait until this process has been silent.
         """
         self._clock = None
         store.workers.resign(self._name, self._me)

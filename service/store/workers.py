@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import Connection, delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from assay.service.contract.worker_records import ContainmentRecord, Gauges
@@ -26,6 +27,19 @@ LATELY_SECONDS = 1.0
 SHARD_BOUNDS = (1, 2, 5, 10, 30, 60, 120, 240, 480, 900, 1800, 3600, 7200, 14400, 43200, 86400)
 # A counter's name, and its labels with their values.
 Key = tuple[str, tuple[tuple[str, str], ...]]
+
+
+@dataclass(frozen=True)
+class DutyRow:
+    """A duty at one moment; who has it, and says until when, are None without anyone.
+
+    Times are unix seconds of the database's clock, which may jump: `until` only tells whether its holder has
+    been there since.
+    """
+
+    at: float
+    worker: str | None = None
+    until: float | None = None
 
 
 class Workers:
@@ -174,44 +188,50 @@ class Workers:
             self._lately[key] = (time.monotonic(), count)
         return count
 
-    def lead(self, duty: str, worker: str, seconds: float, dead: Callable[[str], bool]) -> float | None:
-        """Takes or keeps a duty that one worker does for all.
+    def lead(
+        self,
+        duty: str,
+        worker: str,
+        seconds: float,
+        dead: Callable[[str], bool],
+        silent: DutyRow | None = None,
+    ) -> DutyRow:
+        """Takes or keeps a duty that one worker does for all, unless another has it.
 
         Args:
             duty: its name.
             worker: who asks.
-            seconds: how long the others leave it alone, unless this worker is known to be dead.
+            seconds: for how long it says that it has the duty.
             dead: tells of a worker whether it is certainly gone.
+            silent: the duty as it was when it was seen to change last, too long ago: taken from that holder,
+                if it is still the same.
 
         Returns:
-            The time on the database's clock, in unix seconds; None where another worker has the duty.
+            The duty as it is now.
         """
         with self._database.writing() as connection:
             make = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
             new: Any = make(duties).values(name=duty, worker=worker, until=now() + seconds)
             connection.execute(new.on_conflict_do_nothing())
             holder = connection.execute(select(duties.c.worker).where(duties.c.name == duty)).scalar_one()
-            # Far in the future is also past: the clock went back since.
-            over = (duties.c.until < now()) | (duties.c.until > now() + 10 * seconds)
             mine = duties.c.worker == worker
             if dead(holder):
                 mine |= duties.c.worker == holder
+            if silent is not None:
+                mine |= (duties.c.worker == silent.worker) & (duties.c.until == silent.until)
             values = {"worker": worker, "until": now() + seconds}
-            statement = update(duties).where(duties.c.name == duty, mine | over).values(values)
-            if connection.execute(statement).rowcount == 0:
-                return None
-            return float(connection.execute(select(now())).scalar_one())
+            connection.execute(update(duties).where(duties.c.name == duty, mine).values(values))
+            return _duty(connection, duty)
 
     def resign(self, duty: str, worker: str) -> None:
         """Leaves a duty to others, if it is this worker's."""
         with self._database.writing() as connection:
             connection.execute(delete(duties).where(duties.c.name == duty, duties.c.worker == worker))
 
-    def led(self, duty: str) -> bool:
-        """Whether a process has a duty at present."""
-        held = select(duties.c.name).where(duties.c.name == duty, duties.c.until >= now())
+    def duty(self, name: str) -> DutyRow:
+        """A duty as it is now."""
         with self._database.reading() as connection:
-            return connection.execute(held).first() is not None
+            return _duty(connection, name)
 
     def gone(self, worker: str) -> None:
         """Removes a worker that ends."""
@@ -242,6 +262,12 @@ class Counters:
             added = {"value": counters.c.value + statement.excluded.value}
             key = [counters.c.name, counters.c.labels]
             connection.execute(statement.on_conflict_do_update(index_elements=key, set_=added), values)
+
+
+def _duty(connection: Connection, name: str) -> DutyRow:
+    row = connection.execute(select(duties).where(duties.c.name == name)).one_or_none()
+    at = float(connection.execute(select(now())).scalar_one())
+    return DutyRow(at) if row is None else DutyRow(at, row.worker, row.until)
 
 
 def _text(labels: tuple[tuple[str, str], ...]) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,11 @@ from sqlalchemy.exc import OperationalError
 
 from assay.service.store import lease_owner
 from assay.service.store.clock import now
+from assay.service.store.duty import Duty
 from assay.service.store.store import Store
-from assay.service.store.tables import jobs, shards
+from assay.service.store.tables import duties, jobs, shards
+from assay.service.store.workers import REAPER
+from assay.service.sweeper import Sweeper
 from assay.workers.supervision.reaper import Reaper
 from tests.support.jobs import claim, planned
 from tests.support.workers import settings, submit, supervising, wait_for
@@ -88,7 +93,7 @@ def test_no_error_ends_the_reaper(store: Store, tmp_path: Path, monkeypatch: pyt
 
 
 def leader(store: Store, worker: str) -> None:
-    assert store.workers.lead("reaper", worker, 60, lambda one: False) is not None
+    assert store.workers.lead("reaper", worker, 60, lambda one: False).worker == worker
 
 
 def test_one_reaper_sweeps_for_all(either_store: Store, tmp_path: Path) -> None:
@@ -106,14 +111,14 @@ def test_one_reaper_sweeps_for_all(either_store: Store, tmp_path: Path) -> None:
 
 def test_a_duty_goes_from_one_that_is_silent_or_dead_to_another(either_store: Store) -> None:
     workers = either_store.workers
-    assert workers.lead("reaper", "a", -1, lambda one: False) is not None
-    assert workers.lead("reaper", "b", 60, lambda one: False) is not None, "a was silent"
-    assert workers.lead("reaper", "c", 60, lambda one: False) is None
-    assert workers.led("reaper")
-    assert workers.lead("reaper", "c", 60, lambda one: one == "b") is not None
-    assert workers.lead("reaper", "c", 1000, lambda one: False) is not None
-    assert workers.lead("reaper", "d", 60, lambda one: False) is not None, "the clock went back"
-    assert not workers.led("another")
+    seen = workers.lead("reaper", "a", -1, lambda one: False)
+    assert seen.worker == "a"
+    assert workers.lead("reaper", "b", 60, lambda one: False).worker == "a", "not by the database's clock"
+    assert workers.lead("reaper", "b", 60, lambda one: False, seen).worker == "b", "a was silent"
+    assert workers.lead("reaper", "a", 60, lambda one: False, seen).worker == "b", "b has been there since"
+    assert workers.duty("reaper").worker == "b"
+    assert workers.lead("reaper", "c", 60, lambda one: one == "b").worker == "c"
+    assert workers.duty("another").worker is None
 
 
 def test_two_never_lead_at_once(either_store: Store) -> None:
@@ -121,25 +126,39 @@ def test_two_never_lead_at_once(either_store: Store) -> None:
         found = list(
             pool.map(lambda n: either_store.workers.lead("r", f"w{n}", 60, lambda one: False), range(16))
         )
-    assert sum(at is not None for at in found) == 1
+    assert len({one.worker for one in found}) == 1
+
+
+def all_times(store: Store, jump: float) -> None:
+    """Let the database's clock jump. It cannot be set here: all times in it are moved the other way."""
+    with store._database.writing() as connection:
+        of_jobs = (jobs, ("deadline", "started_at"))
+        for table, columns in ((shards, ("lease_until", "claimed_at")), of_jobs, (duties, ("until",))):
+            moved = {name: table.c[name] - jump for name in columns}
+            connection.execute(update(table).values(moved))
+
+
+def seen_before(duty: Duty, jump: float) -> None:
+    """So far ahead of time was the clock when this process last looked."""
+    assert duty._clock is not None
+    duty._clock = (duty._clock[0] - jump, duty._clock[1])
+    seen = duty._silence._seen
+    assert seen is not None
+    assert seen.until is not None
+    duty._silence._seen = replace(seen, until=seen.until - jump)
 
 
 @pytest.mark.parametrize("jump", [3600.0, -3600.0], ids=["forward", "back"])
 def test_a_jump_of_the_clock_costs_no_shard_and_no_job(
     either_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump: float
 ) -> None:
-    """The database's clock cannot be set here: all times in it are moved the other way."""
     job_id = planned(either_store, 2, timeout_seconds=600)
     held = claim(either_store, "elsewhere:kernel:1:2:0")
     reaper = Reaper(either_store, settings(tmp_path), device_classes=("cpu",))
     reaper.sweep()
     before = either_store.jobs.get(job_id)
-    with either_store._database.writing() as connection:
-        for table, columns in ((shards, ("lease_until", "claimed_at")), (jobs, ("deadline", "started_at"))):
-            moved = {name: table.c[name] - jump for name in columns}
-            connection.execute(update(table).values(moved))
-    # So far ahead of time was the clock when the reaper last looked.
-    reaper._duty._clock = (reaper._duty._clock[0] - jump, reaper._duty._clock[1])
+    all_times(either_store, jump)
+    seen_before(reaper._duty, jump)
     reaper.sweep()
     assert states(either_store, job_id) == ["running", "queued"]
     assert either_store.shards.renew(held, 60) == "run"
@@ -154,3 +173,55 @@ def test_a_jump_of_the_clock_costs_no_shard_and_no_job(
         ).one()
     assert 0 < lease - at <= 90
     assert abs(at - claimed) < 60
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0], ids=["forward", "back"])
+def test_a_jump_of_the_clock_makes_no_other_reaper_lead(
+    either_store: Store, tmp_path: Path, jump: float
+) -> None:
+    """It would not know that the clock has jumped, and end every lease."""
+    leader(either_store, "elsewhere:kernel:1:2:0")
+    job_id = planned(either_store, 1)
+    claim(either_store, "elsewhere:kernel:1:2:0")
+    before = Reaper(either_store, settings(tmp_path), device_classes=("cpu",))
+    before.sweep()
+    all_times(either_store, jump)
+    seen_before(before._duty, jump)
+    for reaper in (before, Reaper(either_store, settings(tmp_path), device_classes=("cpu",))):
+        reaper.sweep()
+        assert states(either_store, job_id) == ["running"]
+        assert either_store.workers.duty(REAPER).worker == "elsewhere:kernel:1:2:0"
+
+
+def test_who_follows_a_silent_reaper_finds_a_jump_of_the_clock_since(
+    either_store: Store, tmp_path: Path
+) -> None:
+    leader(either_store, "elsewhere:kernel:1:2:0")
+    job_id = planned(either_store, 1)
+    claim(either_store, "elsewhere:kernel:3:2:0")
+    reaper = Reaper(either_store, settings(tmp_path), device_classes=("cpu",))
+    reaper.sweep()
+    all_times(either_store, 3600.0)
+    seen_before(reaper._duty, 3600.0)
+    reaper._duty._silence._since -= 3600
+    reaper.sweep()
+    assert either_store.workers.duty(REAPER).worker == ME
+    assert states(either_store, job_id) == ["running"]
+
+
+def test_a_jump_of_the_clock_does_not_wake_the_sweeper_of_the_service(
+    either_store: Store, tmp_path: Path
+) -> None:
+    leader(either_store, "elsewhere:kernel:1:2:0")
+    job_id = planned(either_store, 1)
+    claim(either_store, "elsewhere:kernel:3:2:0")
+    with closing(Sweeper(lambda: either_store, seconds=3600)) as sweeper:
+        sweeper.sweep()
+        all_times(either_store, 3600.0)
+        sweeper.sweep()
+        assert states(either_store, job_id) == ["running"]
+        either_store.workers.resign(REAPER, "elsewhere:kernel:1:2:0")
+        assert sweeper._duty._clock is not None
+        sweeper._duty._clock = (sweeper._duty._clock[0] - 3600, sweeper._duty._clock[1])
+        sweeper.sweep()
+        assert states(either_store, job_id) == ["running"], "it has looked at the clock while another led"
