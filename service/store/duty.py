@@ -1,8 +1,8 @@
 """A duty that one process does for all, with an eye on the database's clock.
 
 Leases and deadlines are times of that clock. A jump of it must neither end every lease at once nor make them
-endless, so whoever expires leases compares it with a clock of its own machine that cannot jump. By that one it
-also tells whether the present holder is silent: after a jump, every duty would seem to be over.
+endless, so whoever expires leases compares it with a clock of its own machine that cannot jump. By that one
+it also tells whether the present holder is silent: after a jump, every duty would seem to be over.
 """
 
 from __future__ import annotations

@@ -1,8 +1,13 @@
-"""Migrates a database to the newest revision. Any number of processes may do so at once."""
+"""Migrates a database to the newest revision. Any number of processes may do so at once.
+
+In a rolling upgrade, processes of the version before start again on a database that is ahead of them. They leave
+it alone: revisions only add to what earlier versions read and write.
+"""
 
 from __future__ import annotations
 
 import fcntl
+import logging
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -11,10 +16,13 @@ from typing import IO
 
 from alembic import command
 from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
 from assay.service.store.database import Database, cannot_open
 
+log = logging.getLogger(__name__)
 # Any constant that no other program on the server uses: "assay" in ASCII.
 ADVISORY_LOCK = 0x6173736179
 
@@ -22,13 +30,23 @@ ADVISORY_LOCK = 0x6173736179
 def upgrade(database: Database) -> None:
     """Creates or migrates the tables, in one transaction under a lock of the whole database.
 
+    A database of a newer version stays as it is.
+
     Raises:
         OperationalError: when the database is away, or its file cannot be opened.
     """
     with _alone(database.file), database.writing() as connection:
         if database.file is None:
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": ADVISORY_LOCK})
-        command.upgrade(configuration(connection), "head")
+        chosen = configuration(connection)
+        present = MigrationContext.configure(connection).get_current_heads()
+        known = {script.revision for script in ScriptDirectory.from_config(chosen).walk_revisions()}
+        if newer := sorted(set(present) - known):
+            log.warning(
+                "the database is at revision %s of a newer version; it stays as it is", ", ".join(newer)
+            )
+            return
+        command.upgrade(chosen, "head")
 
 
 def configuration(connection: Connection) -> Config:

@@ -72,6 +72,21 @@ def test_downgrade_leaves_nothing_and_upgrade_comes_back(database: Database) -> 
         assert set(schema(connection)) == set(metadata.tables)
 
 
+def test_a_database_of_a_newer_version_stays_as_it_is(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A process of the version before that starts again during a rolling upgrade."""
+    upgrade(database)
+    with database.writing() as connection:
+        before = schema(connection)
+        connection.execute(text("UPDATE alembic_version SET version_num = 'of_tomorrow'"))
+    upgrade(database)
+    assert "revision of_tomorrow of a newer version" in caplog.text
+    with database.reading() as connection:
+        assert schema(connection) == before
+        assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar() == "of_tomorrow"
+
+
 def test_many_may_open_a_new_database_at_once(empty_database_url: str) -> None:
     with ThreadPoolExecutor(6) as pool:
         stores = list(pool.map(open_store, [empty_database_url] * 6))
