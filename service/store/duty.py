@@ -91,10 +91,11 @@ class Duty:
         if found.worker != self._me:
             return False
         if before is not None:
-            jump = (found.at - before[0]) - (mine - before[1])
+            elapsed = mine - before[1]
+            jump = found.at - before[0] - elapsed
             if abs(jump) >= JUMP_SECONDS:
                 log.warning("the database's clock jumped by %.0f s: all leases begin anew", jump)
-                store.shards.reset_clock(jump, self._lease_seconds)
+                store.shards.reset_clock(jump, self._lease_seconds, elapsed)
         return True
 
     def stand_by(self, store: Store) -> None:

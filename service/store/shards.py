@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from sqlalchemy import ColumnElement, case, select, update
+from sqlalchemy import ColumnElement, case, exists, select, update
 
 from assay.service.contract.limits import UNLIMITED, Limits
 from assay.service.contract.records import PlanWithShards
@@ -286,25 +286,37 @@ class Shards:
         """
         return expire(self._database, cap, dead_owners, leases=leases)
 
-    def reset_clock(self, jump: float, lease_seconds: float) -> None:
+    def reset_clock(self, jump: float, lease_seconds: float, elapsed: float = 0.0) -> None:
         """Puts right what a jump of the database's clock made wrong: leases, deadlines, and what is charged.
 
         Every lease begins anew, so that living workers keep their shards, and those of dead ones are lost in
-        time.
+        time. What was written since the jump is right already.
 
         Args:
             jump: how far the clock went ahead of time, in seconds; negative where it went back.
             lease_seconds: length of the leases.
+            elapsed: seconds within which the jump was.
         """
-        moved = shards.c.claimed_at + jump
-        claimed = case((moved > now(), now()), else_=moved)
+        # Ahead of a jump forward all times are older than it is long; behind one back, young or in the future.
+        begun = now() - (jump if jump > 0 else elapsed)
+        claimed = case((shards.c.claimed_at.between(begun, now()), shards.c.claimed_at), else_=_moved(jump))
         values = {"lease_until": now() + lease_seconds, "claimed_at": claimed, "progressed_at": now()}
-        before = jobs.c.started_at < now() - max(jump, 0.0)
-        late = {"deadline": jobs.c.deadline + jump, "paused_at": jobs.c.paused_at + jump}
+        right = jobs.c.started_at.between(begun, now())
+        if jump < 0:
+            # Which deadlines are of a plan since the jump is seen by their shards; none may pass by the jump.
+            measuring = select(shards.c.id).where(shards.c.job_id == jobs.c.id, shards.c.kind == "evaluate")
+            planned_before = exists(measuring.where(~shards.c.queued_at.between(begun, now())))
+            right |= (exists(measuring) & ~planned_before) | (jobs.c.deadline + jump < now())
+        late = {
+            "deadline": case((right, jobs.c.deadline), else_=jobs.c.deadline + jump),
+            "paused_at": case(
+                (jobs.c.paused_at.between(begun, now()), jobs.c.paused_at), else_=jobs.c.paused_at + jump
+            ),
+        }
         open_jobs = jobs.c.state.in_([str(state) for state in CLAIMABLE])
         with self._database.writing() as connection:
             connection.execute(update(shards).where(RUNNING).values(values))
-            connection.execute(update(jobs).where(open_jobs, before).values(late))
+            connection.execute(update(jobs).where(open_jobs).values(late))
 
     def adrift(self, shard_id: str, fence: int) -> bool:
         """Whether the newest claim of a shard has run out, without another since.
@@ -344,3 +356,9 @@ class Shards:
                 if message:
                     record_message(connection, job.id, one_line(message))
                 charge(connection, job.tenant, [shard])
+
+
+def _moved(jump: float) -> ColumnElement[float]:
+    """When a shard was claimed, by a clock that has jumped; never in the future."""
+    moved = shards.c.claimed_at + jump
+    return case((moved > now(), now()), else_=moved)

@@ -19,7 +19,8 @@ from assay.service.store.tables import duties, jobs, shards
 from assay.service.store.workers import REAPER
 from assay.service.sweeper import Sweeper
 from assay.workers.supervision.reaper import Reaper
-from tests.support.jobs import claim, planned
+from tests.support.jobs import WORKER, claim, planned
+from tests.support.jobs import plan as plan_of
 from tests.support.workers import settings, submit, supervising, wait_for
 
 ME = lease_owner.worker_id(0)
@@ -225,3 +226,28 @@ def test_a_jump_of_the_clock_does_not_wake_the_sweeper_of_the_service(
         sweeper._duty._clock = (sweeper._duty._clock[0] - 3600, sweeper._duty._clock[1])
         sweeper.sweep()
         assert states(either_store, job_id) == ["running"], "it has looked at the clock while another led"
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0], ids=["forward", "back"])
+def test_what_was_written_since_a_jump_of_the_clock_stays(
+    either_store: Store, tmp_path: Path, jump: float
+) -> None:
+    """A plan sets a deadline, and its shards wait: moved along, the job would be over at once."""
+    before = submit(either_store, "")
+    plan = claim(either_store, WORKER)
+    reaper = Reaper(either_store, settings(tmp_path), device_classes=("cpu",))
+    reaper.sweep()
+    all_times(either_store, jump)
+    seen_before(reaper._duty, jump)
+    assert either_store.shards.finish_plan(plan, {**plan_of(1), "deadline_seconds": 3000.0})
+    started = planned(either_store, 1, timeout_seconds=3000)
+    deadlines = {job: either_store.jobs.get(job).deadline for job in (before, started)}
+    reaper.sweep()
+    for job, deadline in deadlines.items():
+        row = either_store.jobs.get(job)
+        assert row.state == "running"
+        assert row.deadline == pytest.approx(deadline, abs=30) or (jump > 0 and row.deadline > deadline)
+        held = claim(either_store, WORKER)
+        reaper.sweep()
+        assert either_store.jobs.get(job).state == "running", "its clock stood still, and runs on"
+        either_store.shards.release(held)
