@@ -203,7 +203,7 @@ class Jobs:
         Args:
             job_id: the job.
             limits: of tenants without limits of their own.
-            replan: plan an evaluation again, also a running one that no worker works on, and measure anew.
+            replan: plan an evaluation again, also one that waits for its workers, and measure anew.
             by: who retries it, for the audit.
 
         Raises:

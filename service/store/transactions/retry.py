@@ -50,7 +50,8 @@ def retry_job(
         connection: in a writing transaction.
         job_id: the job.
         limits: of tenants without limits of their own.
-        replan: give up its plan and its outcomes, also of a running job that no worker has a shard of.
+        replan: give up its plan and its outcomes, also of a running or queued job that no worker has a shard
+            of.
 
     Raises:
         TooManyRequests: when a limit of its tenant is reached.
@@ -95,7 +96,7 @@ def _stopped(connection: Connection, job: Row[Any]) -> Row[Any]:
     """
     if job.kind != "evaluate" or job.plan is None:
         raise InvalidState(f"job {job.id} has no plan: only planned evaluations can be planned again")
-    if job.state != JobState.RUNNING:
+    if job.state not in {JobState.QUEUED, JobState.RUNNING}:  # queued: an attempt after the first
         return job
     if connection.execute(running_shards(job.id)).first() is not None:
         raise InvalidState(f"workers are measuring job {job.id}: cancel it before it is planned again")

@@ -73,6 +73,21 @@ def test_replan_measures_a_waiting_job_anew(store: Store) -> None:
     assert store.jobs.get(job_id).progress_done == 20
 
 
+def test_a_retried_job_that_waits_for_its_planner_is_planned_again(store: Store) -> None:
+    """After an upgrade it is queued with its plan, and no worker of that version is left."""
+    job_id = planned(store, 2, planned_by=OLD)
+    held = claim(store, identity=OLD)
+    assert store.shards.finish(held, outcome(held)) is not None
+    assert store.jobs.cancel(job_id).state == "canceled"
+    assert store.jobs.retry(job_id).state == "queued"
+    job = store.jobs.retry(job_id, replan=True)
+    assert (job.state, job.attempt, job.plan) == (JobState.QUEUED, 3, None)
+    assert [shard.kind for shard in store.shards.of(job_id)] == ["plan"]
+    planning = claim(store, identity=NEW)
+    assert store.shards.finish_plan(planning, plan(1, planned_by=NEW))
+    assert claim(store, identity=NEW).job_id == job_id
+
+
 def test_a_claim_from_before_the_replan_is_void(store: Store) -> None:
     job_id = planned(store, 1, planned_by=OLD)
     late = claim(store, identity=OLD)
