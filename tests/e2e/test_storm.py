@@ -1,11 +1,14 @@
-"""A short storm, and one by one what a node must survive; `make chaos` runs the long one."""
+"""Two short storms, and one by one what a node must survive; `make chaos` runs the long one."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,31 +16,88 @@ import pytest
 from assay.service.contract.states import JobState, ShardState
 from assay.service.store.store import Store
 from tests.e2e.running import wait_for
-from tests.storm.cluster import Cluster, Servers
-from tests.storm.storm import Plan, run
+from tests.storm.cluster import ROOT, Cluster
+from tests.storm.faults import KILLS
+from tests.storm.lies import LIES
+from tests.storm.site import Servers
+from tests.storm.storm import NAMED, Plan, Report, run
+from tests.storm.surroundings import SURROUNDINGS
 from tests.support.workers import ended, group, losses_and_failures, submit
 
 Kill = Callable[[Cluster], None]
 
 
-@pytest.mark.slow
-def test_a_short_storm_loses_nothing_and_changes_no_number(tmp_path: Path) -> None:
-    size = {"jobs": 12, "shards": 8, "workers": 2, "faults": 8, "cancels": 2, "real": False}
-    plan = Plan(seed=5, **size, submit_seconds=0.1, longest_calm=3.0)
-    report = run(plan, tmp_path)
+def weathered(folder: Path, kinds: Iterable[str]) -> Report:
+    """The report of a short storm of these faults, each of which strikes, and no number of which changes."""
+    plan = Plan(
+        seed=5,
+        jobs=10,
+        shards=8,
+        workers=2,
+        faults=8,
+        longest_calm=1.0,
+        submit_seconds=0.1,
+        cancels=2,
+        shard_seconds=0.3,
+        real=False,
+        stall_seconds=2.0,
+        kinds=tuple(kinds),
+        apis=1,
+    )
+    report = run(plan, folder)
     print("\n".join(report.lines()))
     assert report.problems == []
-    assert sum(report.faults.values()) >= plan.faults // 2, "there was a storm"
-    assert sum(report.doorbells.values()) >= plan.jobs
+    assert set(report.faults) == set(kinds)
+    assert min(report.faults.values()) > 0
+    assert report.counts["duplicates"] == 0
+    assert report.named.keys() == NAMED & set(kinds)
+    return report
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_short_storm_loses_nothing_and_changes_no_number(tmp_path: Path) -> None:
+    report = weathered(tmp_path, [*KILLS, *SURROUNDINGS])
+    assert report.users["replanned"] > 0, "the version before had left a job"
+    assert report.counts["clock jumps seen"] == 2
+    assert sum(report.counts[f"doorbells {how}"] for how in ("dropped", "passed on", "repeated")) >= 10
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_short_storm_of_lies_is_refused_by_name(tmp_path: Path) -> None:
+    report = weathered(tmp_path, LIES)
+    assert report.counts["merges refused"] > 0
+    assert report.counts["losses"] == 0, "no lie costs another worker its shard"
+
+
+def test_an_emulated_full_disk_takes_no_file(tmp_path: Path) -> None:
+    """For machines where none can be mounted. In another process: its hook stays."""
+    (tmp_path / "state").mkdir()
+    script = (
+        "import sys, pathlib; from tests.storm.disguise import fill_up\n"
+        "flag, state = map(pathlib.Path, sys.argv[1:])\n"
+        "fill_up(flag, state)\n"
+        "(state / 'before').write_text('x'); flag.touch()\n"
+        "for write in (lambda: (state / 'during').write_text('x'), lambda: (state / 'folder').mkdir()):\n"
+        "    try: write()\n"
+        "    except OSError as error: print(error.strerror)\n"
+        "print((state / 'before').read_text()); flag.unlink(); (state / 'after').write_text('x')\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "full"), str(tmp_path / "state")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["No space left on device"] * 2 + ["x"]
+    assert sorted(path.name for path in (tmp_path / "state").iterdir()) == ["after", "before"]
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """One box with one node."""
     with Servers() as servers:
-        started = Cluster(servers, "kills", tmp_path_factory.mktemp("kills"), 1, "")
-        yield started
-        assert started.stop() == [0]
+        started = Cluster(servers, "kills", tmp_path_factory.mktemp("kills"), 1, "", apis=0)
+        with contextlib.closing(started):
+            yield started
+            assert started.stop() == [0]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Cluster under the storm: the test's own PostgreSQL, Redis, state folder and worker boxes."""
+"""Cluster under the storm: its worker boxes, its API processes and the disk of its state."""
 
 from __future__ import annotations
 
@@ -8,101 +8,45 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import psycopg
-
-from assay.service.store.store import Store, open_store
+from assay.service.client import AssayClient
+from assay.service.store import lease_owner
 from tests.e2e.running import processes
-from tests.support.servers import PrivatePostgresql, PrivateRedis
+from tests.storm import revision
+from tests.storm.disguise import VARIABLE, Disguise, Lie, version_of
+from tests.storm.disk import Disk
+from tests.storm.site import SETTINGS, Servers, Site, sqlalchemy_url
+from tests.support.servers import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-EVALUATOR = "tests.storm.evaluator"
-LEASE_SECONDS = 4.0
 STOP_SECONDS = 60
 # Nodes of a box.
 NODES = 2
-# Short, so that minutes of a storm hold what weeks of a service do.
-SETTINGS = {
-    "ASSAY_MODE": "distributed",
-    "ASSAY_LEASE_SECONDS": f"{LEASE_SECONDS:g}",
-    "ASSAY_RENEW_SECONDS": "1",
-    "ASSAY_CONTROL_SECONDS": "0.5",
-    "ASSAY_POLL_SECONDS": "5",
-    "ASSAY_SWEEP_SECONDS": "1",
-    "CUDA_VISIBLE_DEVICES": "",
-    "ASSAY_DATABASE_AWAY_SECONDS": "0.3",
-    "ASSAY_CANCEL_GRACE_SECONDS": "1",
-    "ASSAY_CHECKPOINT_SECONDS": "0.3",
-    "ASSAY_SHARD_SECONDS": "0.01",
-    "OMP_NUM_THREADS": "1",
-}
+APIS = 2
+NEXT = "the next version"
 
 
-class Servers:
-    """PostgreSQL and Redis for one storm and its undisturbed twin."""
+@dataclass
+class Program:
+    """A process of the storm: a box, or an API process."""
 
-    def __init__(self) -> None:
-        self.postgresql = PrivatePostgresql()
-        self.redis = PrivateRedis()
+    name: str
+    module: str
+    disguise: Disguise
+    own: Mapping[str, str]
+    process: subprocess.Popen[bytes] | None = None
 
-    def database(self, name: str) -> str:
-        """A new database with all tables; returns its URL without driver."""
-        with psycopg.connect(self.postgresql.url, autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{name}"')
-        url = f"{self.postgresql.url.rpartition('/')[0]}/{name}"
-        open_store(sqlalchemy_url(url)).close()
-        return url
-
-    def __enter__(self) -> Servers:
-        self.postgresql.start()
-        self.redis.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.redis.kill()
-        self.postgresql.__exit__(None, None, None)
-
-
-def sqlalchemy_url(url: str) -> str:
-    """The URL in the store's form."""
-    return url.replace("postgresql://", "postgresql+psycopg://")
-
-
-class Site:
-    """One run of the jobs: its database, its state folder, its logs.
-
-    Args:
-        servers: that run.
-        name: of this run, and of its database.
-        folder: for its state and its logs.
-    """
-
-    def __init__(self, servers: Servers, name: str, folder: Path) -> None:
-        self.servers = servers
-        self.logs, self.state = folder / "logs", folder / "state"
-        self.logs.mkdir(parents=True)
-        self.url = servers.database(name)
-        # With the port, for more than one storm on a machine.
-        self._mark = f"{name}-{servers.postgresql.port}"
-        self.evaluator = f"{sys.executable} -m {EVALUATOR} {self._mark}"
-
-    @contextmanager
-    def store(self) -> Iterator[Store]:
-        """A store on its database, for those who submit and look."""
-        with open_store(sqlalchemy_url(self.url), migrate=False) as opened:
-            yield opened
-
-    def evaluators(self) -> list[int]:
-        """The process ids of all evaluators of this run, orphans too."""
-        wanted = f"{EVALUATOR}\0{self._mark}\0"
-        return [pid for pid, line in command_lines().items() if line.endswith(wanted)]
+    @property
+    def up(self) -> bool:
+        """Whether it runs."""
+        return self.process is not None and self.process.poll() is None
 
 
 class Cluster(Site):
-    """Boxes of two Celery nodes each; a box that is killed is started again.
+    """Boxes of Celery nodes, and API processes; what is killed is started again.
 
     Args:
         servers: that run.
@@ -110,34 +54,72 @@ class Cluster(Site):
         folder: for its state and its logs.
         workers: how many nodes.
         words: what the fake evaluator is told for every job.
+        stall_seconds: after which a shard without progress is ended.
+        seed: of the doorbells.
+        apis: how many API processes.
+
+    Attributes:
+        version: of boxes and API processes that are started from now on; empty: this one.
+        key: an API key with all rights.
+        disk: that of the state folder.
+        stall_seconds: as given.
     """
 
-    def __init__(self, servers: Servers, name: str, folder: Path, workers: int, words: str) -> None:
+    def __init__(
+        self,
+        servers: Servers,
+        name: str,
+        folder: Path,
+        workers: int,
+        words: str,
+        *,
+        stall_seconds: float = 300.0,
+        seed: int = 0,
+        apis: int = APIS,
+    ) -> None:
         super().__init__(servers, name, folder)
+        self.disk = Disk(self.state)
+        self.version = ""
+        self.revisions = folder / "revisions"
+        self.stall_seconds = stall_seconds
+        self._words, self._seed = words, seed
         self._environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith("ASSAY_")},
             **SETTINGS,
             "ASSAY_DATABASE_URL": sqlalchemy_url(self.url),
             "ASSAY_REDIS_URL": servers.redis.url,
             "ASSAY_STATE": str(self.state),
+            "ASSAY_SIGNING_FOLDER": str(folder / "signing"),
             "ASSAY_EVALUATOR_COMMAND": self.evaluator,
-            "FAKE_EVALUATOR": words,
-            "ASSAY_EVALUATOR_ENVIRONMENT": "FAKE_EVALUATOR",
+            "ASSAY_STALL_SECONDS": f"{stall_seconds:g}",
+            "PYTHONPATH": str(ROOT),
         }
+        revision.write(self.revisions)
+        with self.store() as store:
+            self.key = store.keys.create("storm", ["admin", "submit", "read"])[1]
         sizes = [NODES] * (workers // NODES) + [workers % NODES] * (workers % NODES > 0)
-        self._sizes = sizes
-        self._boxes: list[subprocess.Popen[bytes]] = [self._start(number) for number in range(len(sizes))]
+        self._honest = [self._box(f"box-{number}", size) for number, size in enumerate(sizes)]
+        self._liars: list[Program] = []
+        self._lied = 0
+        self._ports = [free_port() for _ in range(apis)]
+        self.apis = [self._api(number, port) for number, port in enumerate(self._ports)]
+        for program in (*self._honest, *self.apis):
+            self.start(program)
+
+    def clients(self) -> list[AssayClient]:
+        """A client of each API process."""
+        return [AssayClient(f"http://127.0.0.1:{port}", self.key, timeout=15.0) for port in self._ports]
 
     def boxes(self) -> list[int]:
-        """The first process of each box, which starts the nodes."""
-        return [box.pid for box in self._boxes if box.poll() is None]
+        """The first process of each honest box, which starts the nodes."""
+        return [box.process.pid for box in self._honest if box.process is not None and box.up]
 
     def nodes(self) -> list[int]:
-        """The first process of each node, which listens to the doorbell."""
+        """The first process of each honest node, which listens to the doorbell."""
         return _children(self.boxes())
 
     def supervisors(self) -> list[int]:
-        """The process of each node that claims shards and drives the evaluator."""
+        """The process of each honest node that claims shards and drives the evaluator."""
         return _children(self.nodes())
 
     def kill_box(self, box: int) -> None:
@@ -148,51 +130,125 @@ class Cluster(Site):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
-    def revive(self) -> list[int]:
-        """Start those boxes again that are dead, and return their numbers."""
-        dead = [number for number, box in enumerate(self._boxes) if box.poll() is not None]
-        for number in dead:
-            self._boxes[number] = self._start(number)
-        return dead
+    def revive(self) -> None:
+        """Start those boxes and API processes again that are dead."""
+        for program in (*self._honest, *self.apis):
+            if not program.up:
+                self.start(program)
 
-    def stop(self) -> list[int]:
-        """SIGTERM to every box; returns the exit codes."""
-        for pid in [*self.supervisors(), *self.nodes(), *self.boxes()]:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
-        for box in self._boxes:
-            box.terminate()
-        deadline = time.monotonic() + STOP_SECONDS
-        for box in self._boxes:
-            try:
-                box.wait(max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                self.kill_box(box.pid)
-                box.wait()
-        return [box.returncode for box in self._boxes]
-
-    def _start(self, number: int) -> subprocess.Popen[bytes]:
-        with (self.logs / f"box-{number}.log").open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "assay.workers.nodes"],
+    def start(self, program: Program) -> None:
+        """Start a box or an API process."""
+        own = {VARIABLE: program.disguise.text, "FAKE_EVALUATOR": self._told(program.disguise), **program.own}
+        with (self.logs / f"{program.name}.log").open("ab") as log:
+            program.process = subprocess.Popen(
+                [sys.executable, "-m", program.module],
                 cwd=ROOT,
-                env=self._environment | {"ASSAY_NODES": str(self._sizes[number])},
+                env=self._environment | own,
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
 
+    def stop_boxes(self) -> list[int]:
+        """SIGTERM to every honest box; returns the exit codes."""
+        for pid in [*self.supervisors(), *self.nodes(), *self.boxes()]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        return self._end(self._honest)
+
+    def stop(self) -> list[int]:
+        """SIGTERM to everything; returns the exit codes of boxes and API processes that ended by it."""
+        return [*self.stop_boxes(), *self._end([*self._liars, *self.apis])]
+
+    def close(self) -> None:
+        """Give the disk back; the cluster is stopped."""
+        self.disk.close()
+
+    def add_liar(self, lie: Lie) -> Program:
+        """Start a box of one node that lies."""
+        self._lied += 1
+        name = f"liar-{self._lied}-{lie}"
+        mine, other = version_of(self.version), version_of("a liar's")
+        node = other if lie == "code" else mine
+        evaluator = other if lie in ("code", "exchanged", "mixed") else mine
+        mark = str(self.logs.parent / f"{name}.mark")
+        box = self._box(name, 1, Disguise(node, evaluator, lie, mark))
+        self._liars.append(box)
+        self.start(box)
+        return box
+
+    def remove(self, box: Program) -> None:
+        """End the box of a liar."""
+        self._end([box])
+        self._liars.remove(box)
+
+    def upgrade(self, box: int) -> None:
+        """Restart an honest box as one of the next version."""
+        old = self._honest[box]
+        self._end([old])
+        self._honest[box] = self._box(old.name, int(old.own["ASSAY_NODES"]))
+        self.start(self._honest[box])
+
+    def upgrade_api(self, number: int) -> None:
+        """Restart an API process as one of the next version."""
+        self._end([self.apis[number]])
+        self.apis[number] = self._api(number, self._ports[number])
+        self.start(self.apis[number])
+
+    def migrate(self) -> int:
+        """Migrate the database to the next version's revision, as its `migrate` does; the exit code."""
+        with (self.logs / "migrate.log").open("ab") as log:
+            command = [sys.executable, "-m", "tests.storm.revision", str(self.revisions)]
+            return subprocess.run(
+                command, cwd=ROOT, env=self._environment, stdout=log, stderr=log, check=False
+            ).returncode
+
+    def forget_dead(self) -> None:
+        """Take killed workers from the list of those online, as a minute does."""
+        with self.store() as store:
+            for worker in store.online_workers():
+                if lease_owner.is_dead(worker.worker):
+                    store.workers.gone(worker.worker)
+
+    @property
+    def size(self) -> int:
+        """The number of honest boxes."""
+        return len(self._honest)
+
+    def _end(self, programs: list[Program]) -> list[int]:
+        running = [one.process for one in programs if one.process is not None and one.up]
+        for process in running:
+            process.terminate()
+        deadline = time.monotonic() + STOP_SECONDS
+        for process in running:
+            try:
+                process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                self.kill_box(process.pid)
+                process.wait()
+        return [process.returncode for process in running]
+
+    def _box(self, name: str, nodes: int, disguise: Disguise | None = None) -> Program:
+        mine = version_of(self.version)
+        return Program(
+            name,
+            "tests.storm.box",
+            self._on_disk(disguise or Disguise(mine, mine)),
+            {"ASSAY_NODES": str(nodes)},
+        )
+
+    def _api(self, number: int, port: int) -> Program:
+        mine = version_of(self.version)
+        disguise = Disguise(
+            mine, mine, seed=self._seed + number, revisions=str(self.revisions) if self.version else ""
+        )
+        return Program(f"api-{number}", "tests.storm.api", self._on_disk(disguise), {"ASSAY_PORT": str(port)})
+
+    def _on_disk(self, disguise: Disguise) -> Disguise:
+        return replace(disguise, full=str(self.disk.flag or ""), state=str(self.state))
+
+    def _told(self, disguise: Disguise) -> str:
+        return f"{self._words} broken=cpu" if disguise.lie == "idle" else self._words
+
 
 def _children(parents: list[int]) -> list[int]:
     return [pid for pid, parent in processes().items() if parent in parents]
-
-
-def command_lines() -> dict[int, str]:
-    """Process id -> its arguments, each with a zero byte after it; zombies have none."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                found[int(entry.name)] = (entry / "cmdline").read_text(errors="replace")
-            except OSError:
-                continue
-    return found

@@ -1,4 +1,7 @@
-"""Faults of a distributed service, one function each, and their order."""
+"""Faults that kill, freeze and cut, one function each, and what strikes them.
+
+Those of the surroundings are in `surroundings.py`, those that lie in `lies.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,37 +13,73 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import psycopg
 
-from tests.storm.cluster import LEASE_SECONDS, Cluster
+from tests.storm.cluster import Cluster
+from tests.storm.evidence import Evidence
+from tests.storm.site import LEASE_SECONDS
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
+# Whether it has struck: not where there was nothing to hit.
 Fault = Callable[["Faults"], bool]
 
 
 class Faults:
-    """Injects faults into a cluster, in an order determined by the seed.
+    """Injects faults into a cluster, in an order determined by the seed: each kind once, then at random.
 
     What is hit by a fault depends on what runs at that moment, so that two storms of one seed are alike, and
     not the same.
 
+    Args:
+        cluster: that is struck.
+        seed: of all that is drawn.
+        kinds: by name: the function, and how often it is drawn.
+        together: those that strike at once, the first time.
+
     Attributes:
+        left: kinds that have not struck yet.
         done: how often each kind of fault found something to hit.
+        named: for each kind that can be named, the first text that named it.
+        problems: what a fault has found that must not be.
     """
 
-    def __init__(self, cluster: Cluster, seed: int) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        seed: int,
+        kinds: Mapping[str, tuple[Fault, float]],
+        together: Collection[str] = (),
+    ) -> None:
         self.cluster = cluster
+        self.evidence = Evidence(cluster)
         self.draw = random.Random(f"faults {seed}")
+        self.left = self.draw.sample(sorted(kinds), len(kinds))
         self.done: Counter[str] = Counter()
+        self.named: dict[str, str] = {}
+        self.problems: list[str] = []
+        self._kinds, self._together = kinds, together
         self._frozen: list[threading.Thread] = []
 
     def strike(self) -> None:
-        """One fault of a random kind."""
-        name = self.draw.choices(list(KINDS), [weight for _, weight in KINDS.values()])[0]
-        if KINDS[name][0](self):
-            self.done[name] += 1
+        """One fault: of a kind that has not struck yet, or of a random one."""
+        weights = [weight for _, weight in self._kinds.values()]
+        first = self.left[0] if self.left else self.draw.choices(list(self._kinds), weights)[0]
+        names = [name for name in self.left if {name, first} <= {*self._together}] or [first]
+        self.left = [name for name in self.left if name not in names]
+        log.info("fault: %s", ", ".join(names))
+        with ThreadPoolExecutor(len(names)) as pool:
+            for name, struck in zip(names, pool.map(self._strike, names), strict=True):
+                self.done[name] += struck
+                if not self.done[name]:
+                    self.left.append(name)
+
+    def _strike(self, name: str) -> bool:
+        return self._kinds[name][0](self)
 
     def freeze(self, pid: int, seconds: float) -> None:
         """Stop a process for a while, without blocking other faults."""
@@ -55,6 +94,19 @@ class Faults:
     def pick(self, pids: list[int]) -> int | None:
         """One of some processes."""
         return self.draw.choice(sorted(pids)) if pids else None
+
+    def name(self, kind: str, said: str) -> None:
+        """Record what has named a fault."""
+        log.info("%s is named: %s", kind, said)
+        self.named.setdefault(kind, said)
+
+
+def wait_until(look: Callable[[], T], seconds: float) -> T:
+    """What a look gives, once that is true, or after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not (found := look()) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return found
 
 
 def kill_evaluator(faults: Faults) -> bool:
@@ -117,7 +169,7 @@ def lose_redis(faults: Faults) -> bool:
     return True
 
 
-KINDS: dict[str, tuple[Fault, float]] = {
+KILLS: dict[str, tuple[Fault, float]] = {
     "evaluators killed": (kill_evaluator, 6),
     "supervisors killed": (kill_supervisor, 2),
     "nodes killed": (kill_node, 1.5),

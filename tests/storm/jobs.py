@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,19 +31,19 @@ class Wish:
     shards: int | None = None
 
 
-def wishes(seed: int, jobs: int, shards: int, *, real: bool) -> list[Wish]:
-    """The jobs, in the order of their submission; the same for the same arguments.
+def wish(seed: int, number: int, shards: int, *, real: bool) -> Wish:
+    """The nth job in the order of submission; the same for the same arguments.
 
     Args:
         seed: of all that differs between them.
-        jobs: how many.
+        number: of the job, from 0.
         shards: of each fake one.
-        real: whether two of them are real.
+        real: whether the first two are real.
     """
-    draw = random.Random(f"jobs {seed}")
     # The real ones early, since they take longest; and a training before what waits for it.
-    first = _real() if real else []
-    return first + [_fake(draw, number, shards) for number in range(jobs - len(first))]
+    if real and number < len(_real()):
+        return _real()[number]
+    return _fake(random.Random(f"jobs {seed} {number}"), number, shards)
 
 
 def _fake(draw: random.Random, number: int, shards: int) -> Wish:
@@ -61,15 +62,23 @@ def _real() -> list[Wish]:
     return [source, Wish("real-attack", body, weights_of=source.key)]
 
 
-def spec_of(wish: Wish, ids: dict[str, str]) -> dict[str, Any]:
-    """The spec as the service would store it: checked, with all defaults filled in.
+def with_weights(wished: Wish, ids: Mapping[str, str]) -> dict[str, Any]:
+    """What a user posts.
 
     Args:
-        wish: the job.
+        wished: the job.
         ids: the ids of the jobs that were submitted before, by key.
     """
-    body = wish.body
-    valid = validate(load_catalog(), body, data_root=None, find_job=None).spec
-    if wish.weights_of is not None:
-        valid["model"]["weights"] = {"job": ids[wish.weights_of]}
+    if wished.weights_of is None:
+        return wished.body
+    # The parameters are those of the training.
+    model = {"name": wished.body["model"]["name"], "weights": {"job": ids[wished.weights_of]}}
+    return {**wished.body, "model": model}
+
+
+def spec_of(wished: Wish, ids: Mapping[str, str]) -> dict[str, Any]:
+    """The spec as the service would store it: checked, with all defaults filled in; arguments as above."""
+    valid = validate(load_catalog(), wished.body, data_root=None, find_job=None).spec
+    if wished.weights_of is not None:
+        valid["model"]["weights"] = {"job": ids[wished.weights_of]}
     return valid

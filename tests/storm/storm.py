@@ -1,9 +1,10 @@
 """Many jobs on several workers under faults; afterwards every result must exist exactly once.
 
-    python -m tests.storm.storm [--jobs 200] [--shards 20] [--workers 4] [--seed N] [--keep FOLDER]
+    python -m tests.storm.storm [--jobs 200] [--shards 20] [--workers 4] [--faults 150] [--seed N]
 
-The same jobs run twice: undisturbed, and in the storm. Prints what happened. A storm that fails keeps its
-folder: the logs of every process, and the tables as JSON lines.
+Every kind of fault strikes at least once, and further jobs come as long as one has not. The same jobs then
+run undisturbed. Prints what happened. A storm that fails keeps its folder: the logs of every process, and the
+tables as JSON lines.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -23,15 +25,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.storm import verdict
-from tests.storm.cluster import SETTINGS, Cluster, Servers, Site
-from tests.storm.doorbell import BadDoorbell
-from tests.storm.faults import Faults
-from tests.storm.jobs import Wish, wishes
+from tests.storm.access import ByHttp, ByStore
+from tests.storm.cluster import NEXT, Cluster
+from tests.storm.disguise import version_of
+from tests.storm.faults import KILLS, Faults
+from tests.storm.jobs import Wish, wish
+from tests.storm.lies import LIES, TOGETHER
+from tests.storm.site import SETTINGS, Servers, Site
+from tests.storm.surroundings import SURROUNDINGS
 from tests.storm.users import Users
 from tests.support.workers import settings, supervising
 
 log = logging.getLogger(__name__)
 GONE_SECONDS = 15.0
+KINDS = {**KILLS, **SURROUNDINGS, **LIES}
+# Errors of jobs that a fault explains; there is none that lets a deadline pass.
+EXPECTED = frozenset(
+    {
+        *("canceled", "save_failed", "disk_full", "mixed_identities", "dependency_failed"),
+        *("evaluator_died", "evaluator_raised", "worker_raised", "no_progress", "lost_too_often"),
+    }
+)
+# Faults that the service must name while they last.
+NAMED = {*LIES, "disk full", "clock steps", "leading reapers killed"}
 
 
 @dataclass(frozen=True)
@@ -39,11 +55,16 @@ class Plan:
     """Size of a storm.
 
     Attributes:
-        faults: after so many the sky clears, so that what is left can be finished. They come in step with the
-            shards that are finished, so that a slow machine sees as many of them as a fast one.
+        jobs: at least so many; more where kinds of faults are left.
+        faults: after so many, and one of each kind, the sky clears, so that what is left can be finished.
+            They come in step with the shards that are finished: a slow machine sees as many as a fast one.
         longest_calm: but a fault comes after so many seconds at the latest.
         patience: a run that ends no shard for so many seconds has failed.
         shard_seconds: how long a shard of the fake evaluator takes.
+        stall_seconds: after which a shard without progress is ended.
+        longest: seconds of the storm after which no further fault strikes.
+        kinds: of the faults.
+        apis: how many API processes.
     """
 
     seed: int
@@ -57,6 +78,10 @@ class Plan:
     shard_seconds: float = 0.1
     real: bool = True
     patience: float = 180.0
+    stall_seconds: float = 15.0
+    longest: float = 3600.0
+    kinds: tuple[str, ...] = tuple(KINDS)
+    apis: int = 2
 
     @property
     def shards_between(self) -> float:
@@ -71,8 +96,9 @@ class Report:
     plan: Plan
     calm_seconds: float = 0.0
     seconds: float = 0.0
+    jobs: int = 0
     faults: Counter[str] = field(default_factory=Counter)
-    doorbells: Counter[str] = field(default_factory=Counter)
+    named: dict[str, str] = field(default_factory=dict)
     users: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
@@ -82,41 +108,57 @@ class Report:
         """For people."""
         plan = self.plan
         yield f"storm of seed {plan.seed}"
-        yield f"  {plan.jobs} jobs of about {plan.shards} shards, {plan.workers} workers"
-        yield f"  undisturbed    {self.calm_seconds:.0f} s"
+        yield f"  {self.jobs} jobs of about {plan.shards} shards, {plan.workers} workers"
         yield f"  in the storm   {self.seconds:.0f} s"
+        yield f"  undisturbed    {self.calm_seconds:.0f} s"
         for title, counter in (
             ("faults", self.faults),
-            ("doorbells", self.doorbells),
             ("users", self.users),
             ("why retried", self.errors),
             ("found", self.counts),
         ):
             yield f"  {title}: " + ", ".join(f"{name} {count}" for name, count in sorted(counter.items()))
+        yield "  named:"
+        yield from (f"    {kind}: {said}" for kind, said in sorted(self.named.items()))
         yield f"  problems: {len(self.problems)}"
         yield from (f"    {problem}" for problem in self.problems[:40])
 
 
 def run(plan: Plan, folder: Path) -> Report:
     """Run the jobs twice and compare."""
-    report, asked = Report(plan), wishes(plan.seed, plan.jobs, plan.shards, real=plan.real)
+    report = Report(plan)
     with Servers() as servers:
         begun = time.monotonic()
-        calm = _undisturbed(servers, plan, folder / "calm", asked, report)
-        report.calm_seconds = time.monotonic() - begun
+        words = f"seconds={plan.shard_seconds}"
+        cluster = Cluster(
+            servers,
+            "storm",
+            folder / "storm",
+            plan.workers,
+            words,
+            stall_seconds=plan.stall_seconds,
+            seed=plan.seed,
+            apis=plan.apis,
+        )
+        with contextlib.closing(cluster):
+            try:
+                users = _storm(cluster, plan, report)
+            finally:
+                codes = cluster.stop()
+            report.seconds = time.monotonic() - begun
+            _gone(cluster)
+            report.counts, report.jobs = verdict.counts(cluster), len(users.wishes)
+            report.problems += [f"a process ended with exit code {code}" for code in codes if code != 0]
+            report.problems += verdict.problems(cluster, users.wishes, users.ids)
+            honest = [version_of(name) for name in ("", NEXT)]
+            sources = {one["digest"]: one["source_sha256"] for one in honest}
+            report.problems += verdict.versions(cluster, sources, users.replanned)
+            measured = verdict.results(cluster, users.ids)
+            report.problems += [f"log: {line[:300]}" for line in verdict.defects(cluster.logs)]
         begun = time.monotonic()
-        cluster = Cluster(servers, "storm", folder / "storm", plan.workers, f"seconds={plan.shard_seconds}")
-        try:
-            users = _storm(cluster, plan, asked, report)
-        finally:
-            codes = cluster.stop()
-        report.seconds = time.monotonic() - begun
-        _gone(cluster)
-        report.counts = verdict.counts(cluster)
-        report.problems += [f"a worker ended with exit code {code}" for code in codes if code != 0]
-        report.problems += verdict.problems(cluster, asked, users.ids)
-        report.problems += verdict.differences(calm, verdict.results(cluster, users.ids))
-        report.problems += [f"log: {line[:300]}" for line in verdict.defects(cluster.logs)]
+        calm = _undisturbed(servers, plan, folder / "calm", users.wishes, report)
+        report.calm_seconds = time.monotonic() - begun
+        report.problems += verdict.differences(calm, measured)
         if report.problems:
             verdict.dump(cluster, folder / "storm" / "tables")
     return report
@@ -131,7 +173,7 @@ def _undisturbed(
         site.state, evaluator_command=site.evaluator, shard_seconds=float(SETTINGS["ASSAY_SHARD_SECONDS"])
     )
     with site.store() as store, supervising(store, chosen, count=2):
-        users = Users(store, asked, plan.seed, lambda job_id: None)
+        users = Users(ByStore(store), asked.__getitem__, plan.seed, jobs=len(asked))
         users.start()
         _wait(users, site, plan, lambda: None)
         users.stop()
@@ -140,29 +182,52 @@ def _undisturbed(
     return verdict.results(site, users.ids)
 
 
-def _storm(cluster: Cluster, plan: Plan, asked: list[Wish], report: Report) -> Users:
-    faults, doorbell = Faults(cluster, plan.seed), BadDoorbell(cluster.servers.redis.url, plan.seed)
-    with cluster.store() as store, contextlib.closing(doorbell):
-        users = Users(store, asked, plan.seed, doorbell.ring, pause=plan.submit_seconds, cancels=plan.cancels)
-        users.start()
-        watch = _Watch(cluster, plan.patience)
-        while users.is_alive() and not users.finished and sum(faults.done.values()) < plan.faults:
-            _lull(watch, plan, faults.draw.uniform(0.2, 1.8))
-            faults.strike()
-        log.info(
-            "%s after %d faults",
-            "all done" if users.finished else "the sky clears",
-            sum(faults.done.values()),
-        )
-        faults.end()
-        _wait(users, cluster, plan, cluster.revive)
-        users.stop()
-        users.join()
-    report.faults, report.doorbells = faults.done, doorbell.done
+def _storm(cluster: Cluster, plan: Plan, report: Report) -> Users:
+    faults = Faults(cluster, plan.seed, {name: KINDS[name] for name in plan.kinds}, TOGETHER)
+    over, upgraded = threading.Event(), version_of(NEXT)["digest"]
+
+    def outdated() -> set[str]:
+        return faults.evidence.outdated(upgraded) if faults.done["rolling upgrade"] else set()
+
+    users = Users(
+        ByHttp(cluster.clients()),
+        lambda number: wish(plan.seed, number, plan.shards, real=plan.real),
+        plan.seed,
+        jobs=plan.jobs,
+        enough=over.is_set,
+        outdated=outdated,
+        pause=plan.submit_seconds,
+        cancels=plan.cancels,
+    )
+    users.start()
+    _strike_until_enough(cluster, plan, faults, users)
+    log.info("the sky clears after %d faults", sum(faults.done.values()))
+    over.set()
+    faults.end()
+    _wait(users, cluster, plan, cluster.revive)
+    users.stop()
+    users.join()
+    faults.evidence.close()
+    report.faults, report.named = faults.done, faults.named
     report.users, report.errors = users.done, users.errors
+    report.problems += [*faults.problems, *(f"{kind} has not struck" for kind in faults.left)]
+    report.problems += [
+        f"{kind}: nothing has named it" for kind in sorted(NAMED & faults.done.keys() - faults.named.keys())
+    ]
+    report.problems += [f"a job ended with {kind}" for kind in users.errors.keys() - EXPECTED]
     if users.failure is not None:
         report.problems.append(f"the users gave up: {users.failure!r}")
     return users
+
+
+def _strike_until_enough(cluster: Cluster, plan: Plan, faults: Faults, users: Users) -> None:
+    watch, deadline = _Watch(cluster, plan.patience), time.monotonic() + plan.longest
+    while users.is_alive() and (faults.left or sum(faults.done.values()) < plan.faults):
+        _lull(watch, plan, faults.draw.uniform(0.2, 1.8))
+        if not watch.look() or time.monotonic() > deadline:
+            return
+        faults.strike()
+        watch.begin()
 
 
 def _wait(users: Users, site: Site, plan: Plan, revive: Callable[[], object]) -> None:
@@ -185,6 +250,10 @@ class _Watch:
     def __init__(self, site: Site, patience: float) -> None:
         self._site, self._patience = site, patience
         self.done, self._since = 0, time.monotonic()
+
+    def begin(self) -> None:
+        """Begin anew: during a fault, none may have been finished."""
+        self._since = time.monotonic()
 
     def look(self) -> bool:
         """Whether shards are still being finished, as far as can be seen."""
@@ -223,7 +292,7 @@ def main() -> int:
     # So that servers and workers are stopped on exit.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
-    for name in ("alembic", "workers"):  # the undisturbed run works in this process
+    for name in ("alembic", "assay.workers", "httpx"):  # the undisturbed run works in this process
         logging.getLogger(name).setLevel(logging.WARNING)
     folder = given.keep or Path(tempfile.mkdtemp(prefix=f"assay-storm-{seed}-"))
     print(f"storm of seed {seed} in {folder}", flush=True)

@@ -1,4 +1,4 @@
-"""Users of a storm: they submit, cancel, and retry failed jobs, through all faults."""
+"""Users of a storm: they submit, cancel, retry failed jobs and have outdated ones planned again."""
 
 from __future__ import annotations
 
@@ -8,93 +8,129 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
-from typing import TypeVar
+from itertools import count
 
-from assay.service.contract.errors import AssayError, InvalidSpec, InvalidState
+from assay.service.contract.errors import InvalidSpec, InvalidState
 from assay.service.contract.states import RETRYABLE, JobState
-from assay.service.store.rows import JobRow
-from assay.service.store.store import Store
-from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE
-from tests.storm.jobs import Wish, spec_of
+from tests.storm.access import Access, Seen
+from tests.storm.jobs import Wish
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
-Ring = Callable[[str], None]
 POLL_SECONDS = 0.5
+BUSY = frozenset({JobState.STARTING, JobState.RUNNING})
+# Jobs beyond the planned ones are submitted one after another, so that there is work for every fault.
+BACKLOG = 6
 
 
 class Users(threading.Thread):
-    """Submits the wishes one after another, cancels some jobs, and retries until all have succeeded.
+    """Submits wishes one after another, cancels some jobs, and retries until all have succeeded.
 
     Args:
-        store: of the cluster.
-        wishes: the jobs.
+        access: to the service.
+        wish: the nth job.
         seed: of what they do.
-        ring: tells the workers of a job.
+        jobs: how many at least.
+        enough: whether no further ones are needed.
+        outdated: ids of jobs that were planned by a version that is gone.
         pause: mean seconds between two submissions.
         cancels: how many jobs are canceled.
+
+    Attributes:
+        wishes: what was submitted, in that order.
+        ids: of the jobs, by the keys of the wishes.
+        replanned: ids of the jobs that were planned again.
+        failure: what ended them, if a defect did.
     """
 
     def __init__(
-        self, store: Store, wishes: list[Wish], seed: int, ring: Ring, *, pause: float = 0.0, cancels: int = 0
+        self,
+        access: Access,
+        wish: Callable[[int], Wish],
+        seed: int,
+        *,
+        jobs: int,
+        enough: Callable[[], bool] = lambda: True,
+        outdated: Callable[[], set[str]] = set,
+        pause: float = 0.0,
+        cancels: int = 0,
     ) -> None:
         super().__init__(name="users", daemon=True)
-        self._store, self._wishes, self._ring = store, wishes, ring
+        self._access, self._wish, self._jobs = access, wish, jobs
+        self._enough, self._outdated = enough, outdated
         self._pause, self._cancels = pause, cancels
         self._draw = random.Random(f"users {seed}")
         self._over = threading.Event()
+        self.wishes: list[Wish] = []
         self.ids: dict[str, str] = {}
         self.done: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
+        self.replanned: set[str] = set()
         self.succeeded: set[str] = set()
         self._canceled: set[str] = set()
+        self._all_submitted = False
         self.failure: BaseException | None = None
 
     def run(self) -> None:
         """Act until all jobs have succeeded, or `stop`."""
         try:
-            for wish in self._wishes:
-                self._submit(wish)
+            for number in count():
+                if number >= self._jobs and not self._room():
+                    break
+                self._submit(self._wish(number))
                 if self._over.wait(self._draw.uniform(0, 2 * self._pause)):
                     return
                 self._meddle()
+            self._all_submitted = True
             while not self._over.wait(POLL_SECONDS) and not self.finished:
                 self._meddle()
         except BaseException as error:
-            log.exception("users: this is a defect of the storm")
-            self.failure = error
+            if not self._over.is_set():
+                log.exception("users: this is a defect of the storm, or of the service")
+                self.failure = error
+        finally:
+            self._access.close()
 
     @property
     def finished(self) -> bool:
         """Whether every job was submitted and has succeeded."""
-        return len(self.succeeded) == len(self._wishes)
+        return self._all_submitted and len(self.succeeded) == len(self.wishes)
 
     def stop(self) -> None:
         """End soon."""
         self._over.set()
+        self._access.give_up()
+
+    def _room(self) -> bool:
+        """Wait until a further job is needed; whether one is."""
+        while not self._enough() and not self._over.is_set():
+            if len(self.wishes) - len(self.succeeded) < BACKLOG:
+                return True
+            self._meddle()
+            time.sleep(POLL_SECONDS)
+        return False
 
     def _submit(self, wish: Wish) -> None:
-        same = {"body_sha256": wish.key, "idempotency_key": wish.key}
         while True:
             try:
-                spec = spec_of(wish, self.ids)
-                row, _ = self._insist(partial(self._store.jobs.add, spec, **same))
+                job_id = self._access.submit(wish, self.ids)
             except InvalidSpec:
                 # The training it depends on has just failed: it is retried first.
                 self._meddle()
                 time.sleep(POLL_SECONDS)
             else:
-                self._ring(row.id)
-                self.ids[wish.key] = row.id
+                self.wishes.append(wish)
+                self.ids[wish.key] = job_id
                 self.done["submitted"] += 1
                 return
 
     def _meddle(self) -> None:
-        """Retry failed jobs; occasionally cancel a running one."""
-        for job in self._insist(self._all):
+        """Retry failed jobs; occasionally cancel a running one; plan outdated ones again."""
+        outdated = self._outdated()
+        for job in self._access.jobs():
             if job.state is JobState.SUCCEEDED:
                 self.succeeded.add(job.id)
+            elif job.id in outdated or job.error == "mixed_identities":
+                self._replan(job)
             elif job.state in RETRYABLE:
                 self._retry(job)
             elif self._wants_to_cancel(job):
@@ -102,44 +138,33 @@ class Users(threading.Thread):
             if self._over.is_set():
                 return
 
-    def _all(self) -> list[JobRow]:
-        """Every job, oldest first."""
-        found, cursor = self._store.jobs.page(limit=200)
-        while cursor is not None:
-            more, cursor = self._store.jobs.page(limit=200, cursor=cursor)
-            found += more
-        return found[::-1]
-
-    def _wants_to_cancel(self, job: JobRow) -> bool:
-        busy = job.state in {JobState.STARTING, JobState.RUNNING}
+    def _wants_to_cancel(self, job: Seen) -> bool:
         allowed = job.id not in self._canceled and len(self._canceled) < self._cancels
-        return busy and allowed and self._draw.random() < 0.1
+        return job.state in BUSY and allowed and self._draw.random() < 0.1
 
-    def _cancel(self, job: JobRow) -> None:
+    def _cancel(self, job: Seen) -> None:
         self._canceled.add(job.id)
         try:
-            self._insist(lambda: self._store.jobs.cancel(job.id))
+            self._access.cancel(job.id)
         except InvalidState:
             return  # it has just ended, or the answer to the first try was lost
         self.done["canceled"] += 1
 
-    def _retry(self, job: JobRow) -> None:
-        kind = job.error["type"] if job.error else str(job.state)
+    def _retry(self, job: Seen) -> None:
+        kind = job.error or str(job.state)
         log.info("job %s (%s): %s; trying again", job.id, job.name, kind)
         try:
-            self._insist(lambda: self._store.jobs.retry(job.id))
+            self._access.retry(job.id)
         except InvalidState:
             return  # the answer to the first try was lost
-        self._ring(job.id)
         self.done["retried"] += 1
         self.errors[kind] += 1
 
-    def _insist(self, call: Callable[[], T]) -> T:
-        while True:
-            try:
-                return call()
-            except AssayError:
-                raise
-            except DATABASE_UNAVAILABLE:
-                if self._over.wait(0.2):
-                    raise
+    def _replan(self, job: Seen) -> None:
+        try:
+            self._access.replan(job.id)
+        except InvalidState:
+            return  # a worker has a shard of it: the next time
+        log.info("job %s (%s): planned again: %s", job.id, job.name, job.error or "of the version before")
+        self.replanned.add(job.id)
+        self.done["replanned"] += 1

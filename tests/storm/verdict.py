@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ import psycopg
 from psycopg.rows import dict_row
 
 from assay.service.store.columns import unpack
-from tests.storm.cluster import Site
+from tests.storm.disguise import LIE
 from tests.storm.jobs import Wish
+from tests.storm.site import Site
 
 Row = dict[str, Any]
 # Time-dependent values and job ids; everything else must be equal.
@@ -22,25 +23,43 @@ OF_THE_RUN = ("times", "spec")
 # Lines of the workers' logs that are counted.
 COUNTED = {
     "losses": re.compile(r"(\d+) leases expired or belonged to a dead process"),
-    "failures": re.compile(r"workers\.shard_run: shard \S+: (?:evaluator_died|worker_raised): "),
+    "failures": re.compile(r"\.shard_run: shard \S+: (?:evaluator_died|worker_raised|no_progress): "),
+    "shards given back": re.compile(r"\.shard_run: shard \S+: given back, "),
+    "merges refused": re.compile(r"ERROR \S+completion: job \S+: .* was measured by other code"),
+    "not saved": re.compile(r"the results could not be saved"),
+    "outcomes not kept on disk": re.compile(r"outcome not kept on disk"),
+    "clock jumps seen": re.compile(r"the database's clock jumped by"),
+    "doorbells dropped": re.compile(r"tests\.storm\.api: doorbell dropped"),
+    "doorbells passed on": re.compile(r"tests\.storm\.api: doorbell passed on"),
+    "doorbells repeated": re.compile(r"tests\.storm\.api: doorbell repeated"),
     "outcomes refused": re.compile(r"outcome refused"),
     "outcomes from disk": re.compile(r"outcome from disk recorded"),
     "outcomes from disk refused": re.compile(r"outcome from disk refused"),
     "merged again": re.compile(r"merging again"),
     "database away": re.compile(r"the database is away"),
 }
-# Lines that no fault explains: errors of our own. Celery's, about a Redis that is away, are its manner.
-DEFECTS = re.compile(r" (ERROR|CRITICAL) (workers|service|__main__)\b|Exception in thread|Exception ignored")
-JSON = {"spec", "plan", "provenance", "error", "data", "result"}
+# Errors of our own. Celery's, about a Redis that is away, are its manner.
+ERRORS = re.compile(r" (ERROR|CRITICAL) (assay|tests|__main__)\b|Exception in thread|Exception ignored")
+# Those that a fault explains: a liar is refused, and a full disk keeps no table.
+EXPLAINED = re.compile(
+    r"given back, (other_data|other_identity|device_fault|unfit): "
+    r"|self-test: cpu is not served"
+    r"|was measured by other code than was planned"
+    r"|the results could not be saved"
+    # The API process's word for a database that is down, answered by 503.
+    r"|the database is away"
+)
+JSON = {"spec", "plan", "replans", "provenance", "error", "data", "result"}
 QUERIES = {
     "jobs": "SELECT id, kind, state, attempt, message, error, progress_done, progress_total, started_at,"
-    " finished_at, last_event, spec, provenance FROM jobs ORDER BY id",
+    " finished_at, last_event, spec, plan, replans, provenance FROM jobs ORDER BY id",
     "shards": "SELECT * FROM shards ORDER BY id",
     "outcomes": "SELECT shard_id, job_id, fence, n, seconds, created_at FROM outcomes ORDER BY shard_id",
     "events": "SELECT * FROM events ORDER BY job_id, seq",
     "results": "SELECT * FROM results ORDER BY job_id, evaluation",
     "artifacts": "SELECT * FROM artifacts ORDER BY job_id, name",
     "workers": "SELECT * FROM workers ORDER BY worker",
+    "duties": "SELECT * FROM duties",
 }
 
 
@@ -82,7 +101,7 @@ def results(site: Site, ids: Mapping[str, str]) -> dict[str, Any]:
             "tables": {
                 row["name"]: row["sha256"] for row in files.get(job_id, []) if row["name"].endswith(".csv")
             },
-            "provenance": {k: v for k, v in (known[job_id] or {}).items() if k not in OF_THE_RUN},
+            "provenance": _of_any_version(known[job_id] or {}),
         }
     return found
 
@@ -96,6 +115,30 @@ def differences(calm: Mapping[str, Any], storm: Mapping[str, Any]) -> list[str]:
                 text = f"{json.dumps(expected)[:600]} became {json.dumps(storm[key][part])[:600]}"
                 found.append(f"{key}: {part} differ: {text}")
     return found
+
+
+def versions(site: Site, sources: Mapping[str, str], replanned: Collection[str]) -> list[str]:
+    """Problems with who measured.
+
+    Args:
+        site: the run.
+        sources: the hash of the source of each honest version, by its digest.
+        replanned: ids of the jobs that users had planned again.
+    """
+    found = []
+    for job in rows(site.url, QUERIES["jobs"]):
+        provenance = job["provenance"] or {}
+        source = provenance.get("code", {}).get("source_sha256")
+        if job["kind"] == "evaluate" and source != sources.get((job["plan"] or {})["identity"]["digest"]):
+            found.append(
+                f"{job['id']}: measured by the source {source}, planned by {job['plan']['identity']}"
+            )
+        told = provenance.get("times", {}).get("replans", [])
+        if bool(told) != (job["id"] in replanned) or told != (job["replans"] or []):
+            found.append(f"{job['id']}: its provenance says that it was planned again: {told}")
+    outcomes = rows(site.url, "SELECT shard_id, payload FROM outcomes")
+    lies = [row["shard_id"] for row in outcomes if LIE in unpack(row["payload"])[0]["loss"]]
+    return found + [f"{shard}: the outcome is a liar's" for shard in lies]
 
 
 def counts(site: Site) -> Counter[str]:
@@ -116,7 +159,7 @@ def counts(site: Site) -> Counter[str]:
 
 def defects(logs: Path) -> list[str]:
     """Lines of the workers' logs that no fault explains."""
-    return [line for line in _log_lines(logs) if DEFECTS.search(line)]
+    return [line for line in _log_lines(logs) if ERRORS.search(line) and not EXPLAINED.search(line)]
 
 
 def dump(site: Site, folder: Path) -> None:
@@ -189,6 +232,13 @@ def _ends(site: Site) -> dict[str, list[Row]]:
     for row in rows(site.url, "SELECT * FROM events WHERE type = 'end' ORDER BY job_id, seq"):
         found.setdefault(row["job_id"], []).append(row)
     return found
+
+
+def _of_any_version(provenance: Row) -> Row:
+    """What is the same for all versions: without the hash of the source, which `versions` checks."""
+    kept = {name: value for name, value in provenance.items() if name not in OF_THE_RUN}
+    code = {name: value for name, value in kept.get("code", {}).items() if name != "source_sha256"}
+    return {**kept, "code": code}
 
 
 def _timeless(value: Any) -> Any:
