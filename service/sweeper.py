@@ -62,6 +62,7 @@ class Sweeper(threading.Thread):
             return
         if not self._duty.held(store):
             return
-        expired, overdue = store.shards.expire(), store.jobs.time_out()
+        at = self._duty.at
+        expired, overdue = store.shards.expire(at=at), store.jobs.time_out(at)
         if expired or overdue:
             log.warning("%d leases expired, %d jobs timed out", expired, overdue)

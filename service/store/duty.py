@@ -65,6 +65,10 @@ class Duty:
         seconds: silence after which another process takes it; it is taken at once from a process of this
             machine that is gone.
         lease_seconds: length of leases that begin anew after a jump of the clock.
+
+    Attributes:
+        at: the database's time when this process was last found to have the duty, and the clock to be right:
+            what is over is so by it, because the clock may jump at any moment since.
     """
 
     def __init__(self, name: str, seconds: float, lease_seconds: float = LEASE_SECONDS) -> None:
@@ -74,6 +78,7 @@ class Duty:
         self._me = lease_owner.worker_id(0)
         self._silence = Silence(name, seconds)
         self._clock: tuple[float, float] | None = None
+        self.at = 0.0
 
     def held(self, store: Store) -> bool:
         """Takes or keeps the duty, and says whether it is this process's; looks at the clock if so.
@@ -86,17 +91,17 @@ class Duty:
         found = store.workers.lead(self._name, self._me, self._seconds, lease_owner.is_dead, self._silence.of)
         before, mine = self._clock, time.monotonic()
         changed = self._silence.note(found)
-        if changed:
-            self._clock = (found.at, mine)
-        if found.worker != self._me:
-            return False
-        if before is not None:
+        leads = found.worker == self._me
+        if leads and before is not None:
             elapsed = mine - before[1]
             jump = found.at - before[0] - elapsed
             if abs(jump) >= JUMP_SECONDS:
                 log.warning("the database's clock jumped by %.0f s: all leases begin anew", jump)
                 store.shards.reset_clock(jump, self._lease_seconds, elapsed)
-        return True
+        if changed:  # not before: a jump that could not be put right is found again
+            self._clock = (found.at, mine)
+        self.at = found.at
+        return leads
 
     def stand_by(self, store: Store) -> None:
         """Leaves the duty to others, and looks at the clock all the same.

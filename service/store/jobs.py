@@ -301,22 +301,26 @@ class Jobs:
             lock_job(connection, job_id)
             return end_job(connection, job_id, states_before(JobState.FAILED), JobState.FAILED, error=error)
 
-    def time_out(self) -> int:
-        """Ends every job past its deadline; returns their number."""
+    def time_out(self, at: float | None = None) -> int:
+        """Ends every job past its deadline; returns their number.
+
+        Args:
+            at: the present, by who watches that the database's clock does not jump; None is that clock.
+        """
         with self._database.reading() as connection:
-            statement = select(jobs.c.id).where(overdue()).order_by(jobs.c.id)
+            statement = select(jobs.c.id).where(overdue(at)).order_by(jobs.c.id)
             job_ids = connection.execute(statement).scalars().all()
-        return sum(self._time_out(job_id) for job_id in job_ids)
+        return sum(self._time_out(job_id, at) for job_id in job_ids)
 
     def log(self, job_id: str, message: str) -> None:
         """Sets the job's message: one line on its current step. Unknown jobs are ignored."""
         with self._database.writing() as connection:
             record_message(connection, job_id, one_line(message))
 
-    def _time_out(self, job_id: str) -> bool:
+    def _time_out(self, job_id: str, at: float | None) -> bool:
         with self._database.writing() as connection:
             job = lock_job(connection, job_id)
-            late = select(jobs.c.id).where(jobs.c.id == job_id, overdue())
+            late = select(jobs.c.id).where(jobs.c.id == job_id, overdue(at))
             # Anew under the lock: it may have got a fresh clock since.
             if job is None or connection.execute(late).first() is None:
                 return False

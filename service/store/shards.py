@@ -29,7 +29,13 @@ from assay.service.store.transactions.finish import complete, finished, finished
 from assay.service.store.transactions.progress import progress_snapshot, set_done
 from assay.service.store.transactions.release import expire, fail, requeue
 from assay.service.store.transactions.standings import charge, read_pool, set_clock
-from assay.service.store.transactions.transitions import CLAIMABLE, held, lock_claim, transition_job
+from assay.service.store.transactions.transitions import (
+    CLAIMABLE,
+    OPEN,
+    held,
+    lock_claim,
+    transition_job,
+)
 from assay.service.store.transactions.write_plan import write_plan
 
 
@@ -276,15 +282,28 @@ class Shards:
                 record_message(connection, job.id, one_line(message))
             charge(connection, job.tenant, [shard])
 
-    def expire(self, *, cap: int = 20, dead_owners: Sequence[str] = (), leases: bool = True) -> int:
+    def expire(
+        self,
+        *,
+        cap: int = 20,
+        dead_owners: Sequence[str] = (),
+        leases: bool = True,
+        at: float | None = None,
+    ) -> int:
         """Takes shards back whose lease has run out (unless told not to), or whose owner is known to be dead.
 
         Each is queued again with one more loss; at its `cap`th the job fails with `lost_too_often`.
 
+        Args:
+            cap: losses in all.
+            dead_owners: workers that are certainly gone.
+            leases: whether to look at leases.
+            at: the present, by who watches that the database's clock does not jump; None is that clock.
+
         Returns:
             Number of shards taken back.
         """
-        return expire(self._database, cap, dead_owners, leases=leases)
+        return expire(self._database, cap, dead_owners, leases=leases, at=at)
 
     def reset_clock(self, jump: float, lease_seconds: float, elapsed: float = 0.0) -> None:
         """Puts right what a jump of the database's clock made wrong: leases, deadlines, and what is charged.
@@ -297,7 +316,7 @@ class Shards:
             lease_seconds: length of the leases.
             elapsed: seconds within which the jump was.
         """
-        # Ahead of a jump forward all times are older than it is long; behind one back, young or in the future.
+        # Before a jump forward all times are older than it is long; before one back, older or in the future.
         begun = now() - (jump if jump > 0 else elapsed)
         claimed = case((shards.c.claimed_at.between(begun, now()), shards.c.claimed_at), else_=_moved(jump))
         values = {"lease_until": now() + lease_seconds, "claimed_at": claimed, "progressed_at": now()}
@@ -313,10 +332,13 @@ class Shards:
                 (jobs.c.paused_at.between(begun, now()), jobs.c.paused_at), else_=jobs.c.paused_at + jump
             ),
         }
-        open_jobs = jobs.c.state.in_([str(state) for state in CLAIMABLE])
+        started = jobs.c.state.in_([str(state) for state in OPEN]) & jobs.c.started_at.is_not(None)
+        in_order = select(jobs.c.id).where(started).order_by(jobs.c.id)
         with self._database.writing() as connection:
+            # Jobs before their shards, and in the order of their ids, as all who lock several.
+            connection.execute(in_order.with_for_update(key_share=True)).all()
             connection.execute(update(shards).where(RUNNING).values(values))
-            connection.execute(update(jobs).where(open_jobs).values(late))
+            connection.execute(update(jobs).where(started).values(late))
 
     def adrift(self, shard_id: str, fence: int) -> bool:
         """Whether the newest claim of a shard has run out, without another since.

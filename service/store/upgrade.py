@@ -1,7 +1,7 @@
 """Migrates a database to the newest revision. Any number of processes may do so at once.
 
-In a rolling upgrade, processes of the version before start again on a database that is ahead of them. They leave
-it alone: revisions only add to what earlier versions read and write.
+In a rolling upgrade, processes of the version before start again on a database that is ahead of them. They
+leave it alone: revisions only add to what earlier versions read and write.
 """
 
 from __future__ import annotations

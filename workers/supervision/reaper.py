@@ -92,7 +92,7 @@ class Reaper(threading.Thread):
             self._looked_at = time.monotonic()
             held = self._store.shards.running()
             dead = sorted({row.worker for row in held if lease_owner.is_dead(row.worker)})
-        expired = self._store.shards.expire(dead_owners=dead, leases=leads)
+        expired = self._store.shards.expire(dead_owners=dead, leases=leads, at=self._duty.at)
         if expired:
             self._counters.count("assay_shard_losses_total", expired)
             log.warning("%d leases expired or belonged to a dead process", expired)
@@ -108,7 +108,7 @@ class Reaper(threading.Thread):
         A job whose shards are all done is merged if the previous sweep saw it too: before, a supervisor is
         most likely merging it.
         """
-        overdue = self._store.jobs.time_out()
+        overdue = self._store.jobs.time_out(self._duty.at)
         if overdue:
             log.warning("%d jobs timed out", overdue)
         ready = set(self._store.jobs.ready_to_finish())

@@ -186,7 +186,7 @@ class Supervisor(threading.Thread):
         if self._claim_unheard:
             # The previous claim may have been committed, and only its answer lost: a shard under this name is
             # not being worked on, and should not wait for its lease to run out.
-            self._store.shards.expire(dead_owners=[self.worker_id])
+            self._store.shards.expire(dead_owners=[self.worker_id], leases=False)
         self._claim_unheard = True
         claim = self._store.shards.claim(
             self.worker_id,

@@ -48,10 +48,11 @@ def resume(connection: Connection, job: Row[Any]) -> None:
         connection.execute(update(jobs).where(jobs.c.id == job.id).values(deadline=later, paused_at=None))
 
 
-def overdue() -> ColumnElement[bool]:
-    """Condition for jobs past their deadline."""
+def overdue(at: float | None = None) -> ColumnElement[bool]:
+    """Condition for jobs past their deadline at a moment, by default at present."""
     working = jobs.c.state.in_([str(state) for state in CLAIMABLE])
-    return working & (jobs.c.deadline < now()) & jobs.c.paused_at.is_(None)
+    late = jobs.c.deadline < (now() if at is None else at)
+    return working & late & jobs.c.paused_at.is_(None)
 
 
 def overdue_message(job: Row[Any]) -> str:

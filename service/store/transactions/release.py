@@ -56,22 +56,30 @@ def fail(
     end_job(connection, job.id, {JobState(job.state)}, JobState.FAILED, error=error)
 
 
-def expire(database: Database, cap: int, dead_owners: Sequence[str], *, leases: bool = True) -> int:
+def expire(
+    database: Database,
+    cap: int,
+    dead_owners: Sequence[str],
+    *,
+    leases: bool = True,
+    at: float | None = None,
+) -> int:
     """Takes back every lost shard; returns their number.
 
     One transaction per job: the locks of two jobs are never held together.
     """
     if not leases and not dead_owners:
         return 0
-    lost = _lost(dead_owners, leases)
+    lost = _lost(dead_owners, leases, at)
     with database.reading() as connection:
         job_ids = connection.execute(select(shards.c.job_id).where(lost).distinct()).scalars().all()
     return sum(_expire_job(database, job_id, lost, cap) for job_id in sorted(job_ids))
 
 
-def _lost(dead_owners: Sequence[str], leases: bool) -> ColumnElement[bool]:
+def _lost(dead_owners: Sequence[str], leases: bool, at: float | None) -> ColumnElement[bool]:
     gone: ColumnElement[bool] = shards.c.owner.in_(list(dead_owners))
-    return RUNNING & ((gone | (shards.c.lease_until < now())) if leases else gone)
+    over = shards.c.lease_until < (now() if at is None else at)
+    return RUNNING & ((gone | over) if leases else gone)
 
 
 def _expire_job(database: Database, job_id: str, lost: ColumnElement[bool], cap: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -16,12 +17,13 @@ from assay.service.store.clock import now
 from assay.service.store.duty import Duty
 from assay.service.store.store import Store
 from assay.service.store.tables import duties, jobs, shards
+from assay.service.store.transactions.transitions import lock_job
 from assay.service.store.workers import REAPER
 from assay.service.sweeper import Sweeper
 from assay.workers.supervision.reaper import Reaper
 from tests.support.jobs import WORKER, claim, planned
 from tests.support.jobs import plan as plan_of
-from tests.support.workers import settings, submit, supervising, wait_for
+from tests.support.workers import away, settings, submit, supervising, wait_for
 
 ME = lease_owner.worker_id(0)
 DEAD = ":".join([*ME.split(":")[:2], "999999999", "1", "0"])
@@ -251,3 +253,54 @@ def test_what_was_written_since_a_jump_of_the_clock_stays(
         reaper.sweep()
         assert either_store.jobs.get(job).state == "running", "its clock stood still, and runs on"
         either_store.shards.release(held)
+
+
+def test_a_jump_of_the_clock_that_could_not_be_put_right_is_found_again(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = planned(store, 1)
+    claim(store, "elsewhere:kernel:1:2:0")
+    reaper = Reaper(store, settings(tmp_path), device_classes=("cpu",))
+    reaper.sweep()
+    all_times(store, 3600.0)
+    seen_before(reaper._duty, 3600.0)
+    monkeypatch.setattr(store.shards, "reset_clock", away(1, store.shards.reset_clock))
+    with pytest.raises(OperationalError):
+        reaper.sweep()
+    reaper.sweep()
+    assert states(store, job_id) == ["running"]
+
+
+def test_leases_begin_anew_beside_work_on_a_job(either_store: Store) -> None:
+    """Who works on a job locks it, and then its shards: in the other order, each waits for the other."""
+    job_id = planned(either_store, 1)
+    held = claim(either_store)
+    with ThreadPoolExecutor(1) as pool:
+        with either_store._database.writing() as connection:
+            assert lock_job(connection, job_id) is not None
+            resetting = pool.submit(either_store.shards.reset_clock, 3600.0, 60.0)
+            time.sleep(0.5)  # in which it would have locked the shard
+            connection.execute(update(shards).where(shards.c.id == held.shard_id).values(done=1))
+        resetting.result(30)
+    assert either_store.shards.renew(held, 60) == "run"
+
+
+def test_a_jump_of_the_clock_within_a_sweep_takes_nothing(
+    either_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = planned(either_store, 1, timeout_seconds=600)
+    claim(either_store, "elsewhere:kernel:1:2:0")
+    reaper = Reaper(either_store, settings(tmp_path), device_classes=("cpu",))
+    reaper.sweep()
+    running = either_store.shards.running
+
+    def meanwhile() -> object:
+        """The clock jumps once the reaper has looked at it."""
+        all_times(either_store, 3600.0)
+        reaper._duty.at -= 3600.0
+        return running()
+
+    monkeypatch.setattr(either_store.shards, "running", meanwhile)
+    reaper.sweep()
+    assert states(either_store, job_id) == ["running"]
+    assert either_store.jobs.get(job_id).state == "running"

@@ -21,7 +21,7 @@ from assay.workers.supervision import supervisor as supervising_module
 from assay.workers.supervision.completion import merge_and_finish
 from assay.workers.supervision.reaper import Reaper
 from assay.workers.supervision.supervisor import Supervisor
-from tests.support.jobs import planned
+from tests.support.jobs import claim, planned
 from tests.support.workers import (
     away,
     ended,
@@ -311,12 +311,18 @@ def test_the_reaper_and_a_supervisor_together_lose_no_job(store: Store, tmp_path
 def test_a_claim_whose_answer_was_lost_is_claimed_again(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worker is alive but unaware of its shard: its lease must not be waited for."""
+    """The worker is alive but unaware of its shard: its lease must not be waited for.
+
+    Leases of others are the leading reaper's, who knows whether the database's clock has jumped.
+    """
+    others = planned(store, 1)
+    claim(store, "elsewhere:kernel:1:2:0", lease_seconds=-3600)
     job_id = submit(store, "shards=2")
     monkeypatch.setattr(store.shards, "claim", unanswered(1, store.shards.claim))
     with supervising(store, settings(tmp_path, lease_seconds=3600)):
         assert ended(store, job_id, 20).state == "succeeded"
     assert losses_and_failures(store, job_id) == (1, 0)
+    assert losses_and_failures(store, others) == (0, 0)
 
 
 def test_ringing_wakes_a_sleeping_supervisor(store: Store, tmp_path: Path) -> None:
