@@ -45,7 +45,7 @@ test-portable: $(STAMP) ## run the tests that train, with sums rounded as on an 
 screenshots: $(STAMP) ## pictures of every page from real small jobs, into docs/images (minutes; needs Chromium)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.screenshots
 
-chaos: $(STAMP) ## 200 jobs while everything around them breaks (many minutes); SEED=n for a known storm
+chaos: $(STAMP) ## 200 jobs while everything around them breaks or lies (many minutes); SEED=n for a known storm
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.storm.storm $(if $(SEED),--seed $(SEED))
 
 hostile: $(STAMP) ## try to hurt a service and its other tenants (minutes); AREA=name for one area

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from assay.service.client import AssayClient
 from assay.service.contract.states import JobState, ShardState
 from assay.service.store.store import Store
+from tests.e2e.jobs import training
 from tests.e2e.running import wait_for
-from tests.storm.cluster import ROOT, Cluster
-from tests.storm.faults import KILLS
+from tests.storm import lies, verdict
+from tests.storm.cluster import ROOT, Cluster, Program
+from tests.storm.disguise import LIE, Lie, present, version_of
+from tests.storm.faults import KILLS, Faults
+from tests.storm.jobs import Wish, spec_of
 from tests.storm.lies import LIES
-from tests.storm.site import Servers
+from tests.storm.site import Servers, Site
 from tests.storm.storm import NAMED, Plan, Report, run
 from tests.storm.surroundings import SURROUNDINGS
+from tests.support.jobs import claim, outcome, planned
 from tests.support.workers import ended, group, losses_and_failures, submit
 
 Kill = Callable[[Cluster], None]
@@ -68,7 +77,65 @@ def test_a_short_storm_loses_nothing_and_changes_no_number(tmp_path: Path) -> No
 def test_a_short_storm_of_lies_is_refused_by_name(tmp_path: Path) -> None:
     report = weathered(tmp_path, LIES)
     assert report.counts["merges refused"] > 0
-    assert report.counts["losses"] == 0, "no lie costs another worker its shard"
+    assert report.users["replanned"] > 0
+
+
+class Silent:
+    """A cluster whose liars got a shard, and of which nothing is said."""
+
+    def __init__(self, folder: Path) -> None:
+        self.logs = folder
+        self.removed: list[Program] = []
+
+    def add_liar(self, lie: Lie) -> Program:
+        """A box that has claimed."""
+        (self.logs / f"{lie}.log").write_text("shard x (evaluate): claimed, fence 1")
+        return Program(lie, "", present(), {})
+
+    def remove(self, box: Program) -> None:
+        """Its end."""
+        self.removed.append(box)
+
+    def clients(self) -> list[AssayClient]:
+        """None of any API process."""
+        return []
+
+
+def test_a_lie_that_nothing_names_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lies, "NAMED_SECONDS", 0.0)
+    cluster = Silent(tmp_path)
+    faults = Faults(cast(Cluster, cluster), 1, {"programs exchanged": LIES["programs exchanged"]})
+    faults.strike()
+    assert faults.problems == ["programs exchanged: nothing has named it within 0 s"]
+    assert (faults.done["programs exchanged"], faults.named, faults.left) == (1, {}, [])
+    assert len(cluster.removed) == 1
+
+
+def test_a_kind_that_finds_nothing_to_hit_strikes_again() -> None:
+    hits = iter([False, False, True, True])
+    faults = Faults(cast(Cluster, Silent(Path())), 1, {"late": (lambda _: next(hits), 1.0)})
+    for left in (["late"], ["late"], [], []):
+        faults.strike()
+        assert faults.left == left
+    assert faults.done["late"] == 2
+
+
+def test_the_verdict_finds_a_liars_number_and_who_planned(tmp_path: Path) -> None:
+    honest, liar = version_of(""), version_of("a liar's")
+    with Servers() as servers:
+        site = Site(servers, "verdict", tmp_path)
+        with site.store() as store:
+            job_id = planned(store, 2, planned_by=honest["digest"])
+            for loss in (0.5, LIE):
+                held = claim(store, identity=honest["digest"])
+                columns = {"id": [str(n) for n in range(10)], "loss": [loss] * 10}
+                assert store.shards.finish(held, replace(outcome(held), columns=columns)) is not None
+            assert store.jobs.succeed(job_id, {"code": {"source_sha256": liar["source_sha256"]}, "times": {}})
+        found = verdict.versions(site, {honest["digest"]: honest["source_sha256"]}, {job_id})
+    assert len(found) == 3
+    assert f"{job_id}: measured by the source {liar['source_sha256']}" in found[0]
+    assert "its provenance says that it was planned again: []" in found[1]
+    assert found[2].endswith("-0-1: the outcome is a liar's")
 
 
 def test_an_emulated_full_disk_takes_no_file(tmp_path: Path) -> None:
@@ -152,6 +219,58 @@ def test_a_canceled_evaluator_that_resists_is_gone_and_the_next_shard_runs_withi
     assert time.monotonic() - begun < 20
     store.jobs.cancel(waiting)
     ended(store, waiting, 20)
+
+
+@pytest.mark.slow
+def test_a_full_disk_costs_a_training_its_checkpoints_alone(cluster: Cluster, store: Store) -> None:
+    first, second = (_train(store, "real training") for _ in range(2))
+    wait_for(lambda: list((cluster.state / "artifacts" / first).glob("step-*.pt")), 120)
+    cluster.disk.fill()
+    try:
+        wait_for(lambda: re.search(r"no checkpoint of step \d+: .*No space left", _log(cluster)), 60)
+    finally:
+        cluster.disk.free()
+    assert [ended(store, job_id, 240).state for job_id in (first, second)] == [JobState.SUCCEEDED] * 2
+    assert losses_and_failures(store, first) == (0, 0)
+    weights = [_provenance(store, job_id)["weights_sha256"] for job_id in (first, second)]
+    assert weights[0] == weights[1], "the second had room all the time"
+    assert store.results.of(first)[0]["metrics"] == store.results.of(second)[0]["metrics"]
+
+
+@pytest.mark.slow
+def test_a_full_disk_keeps_outcomes_and_tables_wait_for_room(cluster: Cluster, store: Store) -> None:
+    cluster.disk.fill()
+    try:
+        job_id = submit(store, "shards=3")
+        job = ended(store, job_id)
+        assert job.error is not None
+        assert (job.state, job.error["type"]) == (JobState.FAILED, "save_failed")
+        assert "No space left on device" in job.error["message"]
+        assert (
+            len(re.findall(f"shard {job_id}.*: outcome not kept on disk: .*No space left", _log(cluster)))
+            == 3
+        )
+    finally:
+        cluster.disk.free()
+    store.jobs.retry(job_id)
+    assert ended(store, job_id).state is JobState.SUCCEEDED
+    claims = [shard.fence for shard in store.shards.of(job_id)]
+    assert claims == [1] * 4, "nothing was measured again"
+
+
+def _train(store: Store, name: str) -> str:
+    spec = spec_of(Wish(name, training(epochs=40, name=name)), {})
+    return store.jobs.add(spec, body_sha256="sha")[0].id
+
+
+def _provenance(store: Store, job_id: str) -> Mapping[str, Any]:
+    found = store.jobs.get(job_id).provenance
+    assert found is not None
+    return found
+
+
+def _log(cluster: Cluster) -> str:
+    return (cluster.logs / "box-0.log").read_text()
 
 
 def _busy(store: Store) -> bool:

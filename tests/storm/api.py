@@ -45,7 +45,7 @@ def main() -> int:
     disguise.put_on(chosen, chosen.node)
     if chosen.revisions:
         revision.know(Path(chosen.revisions))
-    server.CeleryDispatcher = BadDoorbell  # type: ignore[misc]
+    server.CeleryDispatcher = BadDoorbell
     return server.main()
 
 

@@ -91,7 +91,7 @@ def measure_only() -> None:
     from assay.service.store.transactions import claim
 
     lanes_of = claim.lanes_of
-    claim.lanes_of = lambda *given: [lane for lane in lanes_of(*given) if lane.identity]  # type: ignore[assignment]
+    claim.lanes_of = lambda *given: [lane for lane in lanes_of(*given) if lane.identity]
 
 
 def fill_up(flag: Path, state: Path) -> None:

@@ -125,7 +125,7 @@ def _shift_labels() -> None:
     from assay.workers.data import digits
 
     pixels, labels = digits.load_all()
-    digits.load_all = lambda: (pixels, (labels + 1) % 10)  # type: ignore[assignment]
+    digits.load_all = lambda: (pixels, (labels + 1) % 10)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from assay.service.store.columns import unpack
+from assay.service.store.transactions.submit import FENCES
 from tests.storm.disguise import LIE
 from tests.storm.jobs import Wish
 from tests.storm.site import Site
@@ -148,7 +149,7 @@ def counts(site: Site) -> Counter[str]:
         for name, pattern in COUNTED.items():
             if match := pattern.search(line):
                 found[name] += int(match[1]) if match.groups() else 1
-    asked = "SELECT coalesce(sum(fence), 0) AS claims, count(*) AS shards FROM shards"
+    asked = f"SELECT coalesce(sum(fence % {FENCES}), 0) AS claims, count(*) AS shards FROM shards"
     told = rows(site.url, asked)[0]
     found["claims"], found["shards"] = int(told["claims"]), int(told["shards"])
     found["outcomes"] = rows(site.url, "SELECT count(*) AS n FROM outcomes")[0]["n"]
