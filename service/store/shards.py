@@ -320,7 +320,7 @@ class Shards:
         begun = now() - (jump if jump > 0 else elapsed)
         claimed = case((shards.c.claimed_at.between(begun, now()), shards.c.claimed_at), else_=_moved(jump))
         values = {"lease_until": now() + lease_seconds, "claimed_at": claimed, "progressed_at": now()}
-        right = jobs.c.started_at.between(begun, now())
+        right: ColumnElement[bool] = jobs.c.started_at.between(begun, now())
         if jump < 0:
             # Which deadlines are of a plan since the jump is seen by their shards; none may pass by the jump.
             measuring = select(shards.c.id).where(shards.c.job_id == jobs.c.id, shards.c.kind == "evaluate")

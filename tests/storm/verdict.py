@@ -149,7 +149,7 @@ def counts(site: Site) -> Counter[str]:
         for name, pattern in COUNTED.items():
             if match := pattern.search(line):
                 found[name] += int(match[1]) if match.groups() else 1
-    asked = f"SELECT coalesce(sum(fence % {FENCES}), 0) AS claims, count(*) AS shards FROM shards"
+    asked = f"SELECT coalesce(sum(mod(fence, {FENCES})), 0) AS claims, count(*) AS shards FROM shards"
     told = rows(site.url, asked)[0]
     found["claims"], found["shards"] = int(told["claims"]), int(told["shards"])
     found["outcomes"] = rows(site.url, "SELECT count(*) AS n FROM outcomes")[0]["n"]
