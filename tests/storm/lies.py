@@ -101,7 +101,8 @@ def hang(faults: Faults) -> bool:
         lambda: pid not in faults.cluster.evaluators(), 6 * faults.cluster.stall_seconds + ENDED_SECONDS
     )
     if not ended:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
         faults.problems.append("a stopped evaluator was not ended")
     found = faults.evidence.in_logs("box-*.log", NO_PROGRESS)
     if len(found) > before:
