@@ -1,4 +1,4 @@
-"""The migration of the storm's next version: a column and an index, after whatever revision is the newest.
+"""The migration of the storm's next version: a column and an index, after the newest revision.
 
     ASSAY_DATABASE_URL=... python -m tests.storm.revision FOLDER
 
