@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,6 +28,7 @@ from assay.attacks.kernel import Attack
 from assay.attacks.randomness import Randomness
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.evaluation.engine.protocols import attack_pixel
+from benchmarks.clock import CPU, clock
 from benchmarks.networks import cnn, digits, larger_vit, vit
 
 N, BATCH, STEPS, REPEATS = 256, 128, 40, 2
@@ -53,29 +54,50 @@ CASES = [
 
 @dataclass(frozen=True)
 class Cost:
-    """Fastest of the repeats, in seconds."""
+    """Fastest of the repeats, in seconds; `cpu` is wall time too on a GPU."""
 
     cpu: float
     wall: float
 
 
-def native(attack: Attack, model: nn.Module, pixels: Tensor, labels: Tensor) -> ExampleOutcomes:
-    """Runs a native attack through the engine."""
+@dataclass(frozen=True)
+class Compared:
+    """An attack on both sides: its cost, and the outcomes of both with the same starts."""
+
+    name: str
+    steps: int
+    own: Cost
+    other: Cost
+    outcomes: ExampleOutcomes
+    reference: ExampleOutcomes
+
+
+def native(
+    attack: Attack, model: nn.Module, pixels: Tensor, labels: Tensor, device: torch.device = CPU
+) -> ExampleOutcomes:
+    """Runs a native attack through the engine; the model is on the device, images and labels are not."""
 
     def images_of(rows: Sequence[int]) -> Tensor:
         return pixels[list(rows)]
 
     ids = [f"digit-{row}" for row in range(len(pixels))]
     randomness = Randomness(0, attack.name)
-    return attack_pixel(attack, model, images_of, labels, ids, randomness=randomness, batch_size=BATCH)
+    return attack_pixel(
+        attack, model, images_of, labels, ids, randomness=randomness, batch_size=BATCH, device=device
+    )
 
 
 def library(
-    run: Callable[[nn.Module, Tensor, Tensor], Tensor], model: nn.Module, pixels: Tensor, labels: Tensor
+    run: Callable[[nn.Module, Tensor, Tensor], Tensor],
+    model: nn.Module,
+    pixels: Tensor,
+    labels: Tensor,
+    device: torch.device = CPU,
 ) -> Tensor:
     """Runs cleverhans on fixed batches and returns which examples are right before and after."""
     right = []
-    for images, classes in zip(pixels.split(BATCH), labels.split(BATCH), strict=True):
+    for part, truth in zip(pixels.split(BATCH), labels.split(BATCH), strict=True):
+        images, classes = part.to(device), truth.to(device)
         with torch.no_grad():
             clean = model(images).argmax(1) == classes
         attacked = run(model, images, classes)
@@ -84,21 +106,38 @@ def library(
     return torch.cat(right)
 
 
-def costs(*works: Callable[[], object], repeats: int = REPEATS) -> list[Cost]:
+def costs(*works: Callable[[], object], repeats: int = REPEATS, device: torch.device = CPU) -> list[Cost]:
     """Times several workloads in alternation."""
     times: list[list[tuple[float, float]]] = [[] for _ in works]
     for _ in range(repeats):
         for work, spent in zip(works, times, strict=True):
-            cpu, wall = time.process_time(), time.perf_counter()
+            cpu, wall = clock(device), time.perf_counter()
             work()
-            spent.append((time.process_time() - cpu, time.perf_counter() - wall))
+            spent.append((clock(device) - cpu, time.perf_counter() - wall))
     return [Cost(min(cpu for cpu, _ in spent), min(wall for _, wall in spent)) for spent in times]
 
 
-def rows_of(
-    trained: str, epsilon: float, model: nn.Module, pixels: Tensor, labels: Tensor
-) -> list[list[str]]:
-    """Measures both attacks on one network."""
+def compared(
+    epsilon: float,
+    model: nn.Module,
+    pixels: Tensor,
+    labels: Tensor,
+    *,
+    steps: int = STEPS,
+    repeats: tuple[int, int] = (REPEATS, MORE_REPEATS),
+    device: torch.device = CPU,
+) -> Iterator[Compared]:
+    """Measures FGSM and PGD on one network.
+
+    Args:
+        epsilon: Of both.
+        model: On the device.
+        pixels: Images on the CPU.
+        labels: Their classes.
+        steps: Of PGD.
+        repeats: Of PGD and of FGSM.
+        device: To run on.
+    """
 
     def their_fgsm(model: nn.Module, images: Tensor, classes: Tensor) -> Tensor:
         found: Tensor = fast_gradient_method(model, images, epsilon, float("inf"), 0.0, 1.0, classes)
@@ -106,25 +145,36 @@ def rows_of(
 
     def their_pgd(model: nn.Module, images: Tensor, classes: Tensor) -> Tensor:
         found: Tensor = projected_gradient_descent(
-            model, images, epsilon, epsilon / 10, STEPS, float("inf"), 0.0, 1.0, classes
+            model, images, epsilon, epsilon / 10, steps, float("inf"), 0.0, 1.0, classes
         )
         return found
 
     def same_start(backend: str) -> Attack:
-        return pgd(epsilon=epsilon, relative_step_size=0.1, steps=STEPS, backend=backend)  # type: ignore[arg-type]
+        return pgd(epsilon=epsilon, relative_step_size=0.1, steps=steps, backend=backend)  # type: ignore[arg-type]
 
     attacks = [
         ("fgsm", 1, fgsm(epsilon=epsilon), fgsm(epsilon=epsilon, backend="cleverhans"), their_fgsm),
-        (f"pgd-{STEPS}", STEPS, same_start("native"), same_start("cleverhans"), their_pgd),
+        (f"pgd-{steps}", steps, same_start("native"), same_start("cleverhans"), their_pgd),
     ]
-    rows = []
-    for name, steps, ours, wrapped, theirs in attacks:
+    for name, count, ours, wrapped, theirs in attacks:
         own, other = costs(
-            lambda ours=ours: native(ours, model, pixels, labels),  # type: ignore[misc]
-            lambda theirs=theirs: library(theirs, model, pixels, labels),  # type: ignore[misc]
-            repeats=MORE_REPEATS if steps == 1 else REPEATS,
+            lambda ours=ours: native(ours, model, pixels, labels, device),  # type: ignore[misc]
+            lambda theirs=theirs: library(theirs, model, pixels, labels, device),  # type: ignore[misc]
+            repeats=repeats[count == 1],
+            device=device,
         )
-        outcomes, reference = (native(attack, model, pixels, labels) for attack in (ours, wrapped))
+        outcomes, reference = (native(attack, model, pixels, labels, device) for attack in (ours, wrapped))
+        yield Compared(name, count, own, other, outcomes, reference)
+
+
+def rows_of(
+    trained: str, epsilon: float, model: nn.Module, pixels: Tensor, labels: Tensor
+) -> list[list[str]]:
+    """Measures both attacks on one network."""
+    rows = []
+    for found in compared(epsilon, model, pixels, labels):
+        own, other, outcomes, reference = found.own, found.other, found.outcomes, found.reference
+        name, steps = found.name, found.steps
         passes = f"{int(outcomes.forward.sum())}/{int(outcomes.backward.sum())}"
         more = int((reference.correct & ~outcomes.correct).sum())
         fewer = int((outcomes.correct & ~reference.correct).sum())

@@ -16,7 +16,6 @@ from __future__ import annotations
 import copy
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping
 
 import torch
@@ -27,6 +26,7 @@ from assay.models import rpc_symvit, symvit
 from assay.models.attention.rpc import RPCAttention
 from assay.models.layers.heads import merge_heads, split_heads
 from assay.workers.supervision.evaluator_process import ALLOCATOR
+from benchmarks.clock import clock
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BATCH, REPEATS = {"cuda": (128, 30), "cpu": (8, 12)}[DEVICE]
@@ -60,23 +60,16 @@ class Explicit(RPCAttention):
         return output
 
 
-def clock() -> float:
-    """Seconds: process time on the CPU, wall time between idle states on the GPU."""
-    if DEVICE == "cpu":
-        return time.process_time()
-    torch.cuda.synchronize()
-    return time.perf_counter()
-
-
-def fastest(passes: Mapping[str, Callable[[], None]]) -> dict[str, float]:
+def fastest(passes: Mapping[str, Callable[[], None]], repeats: int = REPEATS) -> dict[str, float]:
     """Min seconds of each pass, in alternation, after a warm-up."""
+    device = torch.device(DEVICE)
     spent: dict[str, list[float]] = {name: [] for name in passes}
-    for repeat in range(REPEATS + 1):
+    for repeat in range(repeats + 1):
         for name, run in passes.items():
-            begun = clock()
+            begun = clock(device)
             run()
             if repeat:
-                spent[name].append(clock() - begun)
+                spent[name].append(clock(device) - begun)
     return {name: min(seconds) for name, seconds in spent.items()}
 
 

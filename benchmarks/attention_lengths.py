@@ -29,7 +29,8 @@ from assay.models.layers.heads import make_attention
 from assay.service.catalog.catalog import load
 from assay.workers.evaluation.efficiency import count_flops, peak_bytes
 from assay.workers.supervision.evaluator_process import ALLOCATOR
-from benchmarks.attention import DEVICE, MIB, clock
+from benchmarks.attention import DEVICE, MIB
+from benchmarks.clock import clock
 
 LENGTHS = (512, 1024, 2048, 4096, 8192)
 WIDTH, HEADS = 64, 2  # as in the encoders for the Long Range Arena
@@ -69,9 +70,9 @@ def seconds(one: Pass, other: Pass) -> tuple[float, float]:
     other()
     while len(spent[0]) < REPEATS and (not spent[0] or sum(spent[0]) + sum(spent[1]) < ENOUGH):
         for run, kept in zip((one, other), spent, strict=True):
-            begun = clock()
+            begun = clock(torch.device(DEVICE))
             run()
-            kept.append(clock() - begun)
+            kept.append(clock(torch.device(DEVICE)) - begun)
     return min(spent[0]), min(spent[1])
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +34,7 @@ from assay.attacks.randomness import Randomness
 from assay.workers.evaluation.engine.outcomes import Stage
 from assay.workers.evaluation.engine.protocols import attack_pixel
 from benchmarks import robust_networks
+from benchmarks.clock import CPU, clock
 from benchmarks.networks import digits, vit
 
 BATCH = 64
@@ -79,36 +79,39 @@ class Cost:
     backwards: int
 
 
-def ours(model: nn.Module, epsilon: float, images: Tensor, labels: Tensor) -> dict[str, Cost]:
-    """Runs the native ensemble; the clean pass counts towards the first stage."""
-    attack, costs, marks = autoattack(epsilon=epsilon), {}, [time.process_time()]
+def ours(
+    model: nn.Module, epsilon: float, images: Tensor, labels: Tensor, device: torch.device = CPU
+) -> dict[str, Cost]:
+    """Runs the native ensemble; the clean pass counts towards the first stage. Images are on the CPU."""
+    attack, costs, marks = autoattack(epsilon=epsilon), {}, [clock(device)]
 
     def images_of(rows: Sequence[int]) -> Tensor:
         return images[list(rows)]
 
     def staged(stage: Stage) -> None:
-        marks.append(time.process_time())
+        marks.append(clock(device))
         seconds = marks[-1] - marks[-2]
         costs[stage.name] = Cost(stage.n - stage.broken, seconds, stage.forward, stage.backward)
 
     ids = [f"digit-{row}" for row in range(len(images))]
     randomness = Randomness(0, attack.name)
-    attack_pixel(
-        attack, model, images_of, labels, ids, randomness=randomness, batch_size=BATCH, staged=staged
-    )
+    given = {"batch_size": BATCH, "staged": staged, "device": device}
+    attack_pixel(attack, model, images_of, labels, ids, randomness=randomness, **given)  # type: ignore[arg-type]
     return costs
 
 
-def theirs(model: nn.Module, epsilon: float, images: Tensor, labels: Tensor) -> dict[str, Cost]:
+def theirs(
+    model: nn.Module, epsilon: float, images: Tensor, labels: Tensor, device: torch.device = CPU
+) -> dict[str, Cost]:
     """Runs the library's own loop; its checks and clean pass count towards the first stage."""
-    counted, costs, marks = Counted(model), {}, [(time.process_time(), 0, 0)]
+    counted, costs, marks = Counted(model), {}, [(clock(device), 0, 0)]
 
     def note(state: EvaluationState, attack: str) -> None:
-        marks.append((time.process_time(), counted.forwards, counted.backwards))
+        marks.append((clock(device), counted.forwards, counted.backwards))
         seconds, forwards, backwards = (b - a for a, b in zip(marks[-2], marks[-1], strict=True))
         costs[NAMES[attack]] = Cost(int(state.robust_flags.sum()), seconds, int(forwards), int(backwards))
 
-    library = AutoAttack(counted, norm="Linf", eps=epsilon, seed=0)
+    library = AutoAttack(counted, norm="Linf", eps=epsilon, seed=0, device=device)
     with mock.patch.object(EvaluationState, "add_run_attack", note):
         library.run_standard_evaluation(images, labels, batch_size=BATCH)
     return costs

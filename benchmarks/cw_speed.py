@@ -62,7 +62,13 @@ def ours(attack: Attack, model: nn.Module, images: Tensor, labels: Tensor) -> Te
     return state["best"][state["row"].argsort()]
 
 
-def theirs(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+def theirs(
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    searches: int = SEARCHES,
+    iterations: int = ITERATIONS,
+) -> Tensor:
     """Runs the library on one batch, after the same clean pass."""
     with torch.no_grad():
         model(images)
@@ -73,8 +79,8 @@ def theirs(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
         y=labels,
         lr=LEARNING_RATE,
         confidence=CONFIDENCE,
-        binary_search_steps=SEARCHES,
-        max_iterations=ITERATIONS,
+        binary_search_steps=searches,
+        max_iterations=iterations,
     )
     return found
 

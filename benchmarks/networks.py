@@ -40,7 +40,8 @@ def trained(
     rate: float = 2e-3,
     batch: int = 64,
 ) -> nn.Module:
-    """Trains a network, on FGSM examples if epsilon is above 0."""
+    """Trains a network where its images are, on FGSM examples if epsilon is above 0."""
+    model.to(pixels.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay)
     for _ in range(epochs):
         for rows in torch.randperm(len(pixels)).split(batch):

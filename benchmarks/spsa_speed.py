@@ -28,6 +28,7 @@ from assay.attacks.kernel import Attack, Examples, Setting, frozen, judged
 from assay.attacks.randomness import Randomness
 from assay.workers.evaluation.engine.protocols import attack_pixel
 from benchmarks.attack_speed import costs
+from benchmarks.clock import CPU
 from benchmarks.networks import TRAINING_EPSILON, cnn, digits
 
 N, BATCH, STEPS, SAMPLES = 32, 16, 10, 128
@@ -66,24 +67,29 @@ def to_the_end(attack: Attack, model: nn.Module, images: Tensor, labels: Tensor)
     return torch.cat(right)
 
 
-def to_the_first(attack: Attack, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-    """Runs a kernel through the engine; returns which images it left right."""
+def to_the_first(
+    attack: Attack, model: nn.Module, images: Tensor, labels: Tensor, device: torch.device = CPU
+) -> Tensor:
+    """Runs a kernel through the engine; returns which images it left right. Images are on the CPU."""
 
     def images_of(rows: Sequence[int]) -> Tensor:
         return images[list(rows)]
 
     ids = [f"digit-{row}" for row in range(len(images))]
+    randomness = Randomness(0, "spsa")
     return attack_pixel(
-        attack, model, images_of, labels, ids, randomness=Randomness(0, "spsa"), batch_size=BATCH
+        attack, model, images_of, labels, ids, randomness=randomness, batch_size=BATCH, device=device
     ).correct
 
 
-def library(epsilon: float, rate: float, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-    """Runs the library; returns which images it left right."""
+def library(
+    epsilon: float, rate: float, model: nn.Module, images: Tensor, labels: Tensor, steps: int = STEPS
+) -> Tensor:
+    """Runs the library where the images are; returns which it left right."""
     with torch.no_grad():
         model(images)
     found = their_spsa(
-        model, images, epsilon, STEPS, clip_min=0.0, clip_max=1.0, y=labels, learning_rate=rate
+        model, images, epsilon, steps, clip_min=0.0, clip_max=1.0, y=labels, learning_rate=rate
     )
     with torch.no_grad():
         right: Tensor = model(found).argmax(1) == labels

@@ -1,0 +1,17 @@
+"""The time that benchmarks compare."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+CPU = torch.device("cpu")
+
+
+def clock(device: torch.device = CPU) -> float:
+    """Seconds: process time on the CPU, wall time between idle states on a GPU."""
+    if device.type == "cpu":
+        return time.process_time()
+    torch.cuda.synchronize(device)
+    return time.perf_counter()
