@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-all test-portable screenshots chaos fuzz hostile check fmt catalog lock lock-cpu pin-images \
+.PHONY: help install demo accept-gpu test test-slow test-all test-portable screenshots chaos fuzz hostile check fmt catalog lock lock-cpu pin-images \
 	sbom vulnerabilities clean
 
 help: ## list the targets
@@ -41,6 +41,9 @@ test-all: $(STAMP) ## run the tests, the slow ones too
 
 test-portable: $(STAMP) ## run the tests that train, with sums rounded as on an older processor
 	@ATEN_CPU_CAPABILITY=default $(PYTEST) -m 'trains and not slow'
+
+accept-gpu: $(STAMP) ## accept this machine's GPU, under 45 minutes, resumable; writes docs/results-gpu.md; ONLY="NAME ..." for some checks
+	@$(BIN)/python -m benchmarks.acceptance $(if $(ONLY),--only $(ONLY))
 
 screenshots: $(STAMP) ## pictures of every page from real small jobs, into docs/images (minutes; needs Chromium)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.screenshots

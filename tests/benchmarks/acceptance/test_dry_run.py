@@ -1,0 +1,28 @@
+"""Every check of `make accept-gpu` in tiny sizes, on the emulated device or, if it says why, on the CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.acceptance.checks import CHECKS, Check
+from benchmarks.acceptance.runner import key_of, machine_of, measured
+
+TRAINS = ("Bits", "Speed", "Training")
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        pytest.param(check, id=check.name, marks=[pytest.mark.trains] * (check.area in TRAINS))
+        for check in CHECKS
+    ],
+)
+def test_a_check(one: Check, tmp_path: Path) -> None:
+    machine = machine_of("emulated")
+    record = measured(one, machine, key_of(machine), tmp_path)
+    log = (tmp_path / f"{one.name}.log").read_text()
+    assert record["passed"], (record["why"], log[-3000:])
+    assert record["kind"] == ("cpu" if one.driver else "emulated")
+    assert any(row["relation"] for row in record["rows"]) or one.area == "Speed"
