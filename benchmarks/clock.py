@@ -6,6 +6,8 @@ import time
 
 import torch
 
+from assay.workers import accelerator
+
 CPU = torch.device("cpu")
 
 
@@ -13,5 +15,5 @@ def clock(device: torch.device = CPU) -> float:
     """Seconds: process time on the CPU, wall time between idle states on a GPU."""
     if device.type == "cpu":
         return time.process_time()
-    torch.cuda.synchronize(device)
+    accelerator.synchronize(device)
     return time.perf_counter()

@@ -27,7 +27,7 @@ from assay.attacks.adversarial.spsa import spsa
 from assay.attacks.kernel import Attack, Examples, Setting, frozen, judged
 from assay.attacks.randomness import Randomness
 from assay.workers.evaluation.engine.protocols import attack_pixel
-from benchmarks.attack_speed import costs
+from benchmarks.attack_speed import checked, costs
 from benchmarks.clock import CPU
 from benchmarks.networks import TRAINING_EPSILON, cnn, digits
 
@@ -88,9 +88,8 @@ def library(
     """Runs the library where the images are; returns which it left right."""
     with torch.no_grad():
         model(images)
-    found = their_spsa(
-        model, images, epsilon, steps, clip_min=0.0, clip_max=1.0, y=labels, learning_rate=rate
-    )
+    given = {"clip_min": 0.0, "clip_max": 1.0, "y": labels, "learning_rate": rate}
+    found = their_spsa(model, images, epsilon, steps, sanity_checks=checked(images.device), **given)
     with torch.no_grad():
         right: Tensor = model(found).argmax(1) == labels
     return right

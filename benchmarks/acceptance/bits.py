@@ -78,12 +78,12 @@ def _execution(context: Context, batch: int, dtype: str = "float32") -> dict[str
 
 def _job(context: Context, training: str, batch: int, dtype: str) -> dict[str, Any]:
     """Attacks, of which the first goes on with every example to its last step."""
-    steps = 200 if context.kind == "cuda" else 60
+    steps = 200 if context.kind == "cuda" else 60 if dtype == "float32" else 12
     evaluations = [pgd("1/255", steps=steps), pgd("8/255", steps=steps // 4)]
     if not context.dry:
         evaluations += [{"name": "square", "params": {"epsilon": "8/255", "queries": 100}}]
         evaluations += [{"name": "apgd", "params": {"epsilon": "4/255", "steps": 20}}]
-    limit: dict[str, Any] = {"limit": 120} if dtype == "float64" or context.dry else {}
+    limit: dict[str, Any] = {"limit": 120 if dtype == "float32" else 60} if context.dry else {}
     return attacking(training, evaluations, execution=_execution(context, batch, dtype), **limit)
 
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from assay.attacks.kernel import Attack
 from assay.attacks.randomness import Randomness
+from assay.models.layers.layers import Classifier
 from assay.workers import catalog
 from assay.workers.data.digits import digits as digits_data
 from assay.workers.evaluation.engine.loader import DType
@@ -26,7 +27,6 @@ from benchmarks.acceptance.context import Context
 from benchmarks.acceptance.record import Row, exactly, told
 from benchmarks.acceptance.text import text_rows
 from benchmarks.acceptance.worst import Cases
-from tests.laws.test_attack_laws import Network
 from tests.laws.test_corruption_laws import MODULES
 from tests.laws.test_corruption_laws import make as corruption
 from tests.support import networks
@@ -97,7 +97,8 @@ def pairs(dry: bool) -> list[Pair]:
     """Stored networks and digits that they did not see."""
     n = 8 if dry else networks.REGULARISED_FROM
     pixels, labels = networks.digits()
-    found = [Pair("regularised", Network(), pixels[:n], labels[:n])]
+    regularised = Classifier(networks.network("regularised"), (networks.MEAN,), (networks.STD,))
+    found = [Pair("regularised", regularised, pixels[:n], labels[:n])]
     if not dry:
         start = networks.CONVOLUTIONAL_FROM
         found.append(
