@@ -105,6 +105,8 @@ class AutoPGD:
     expectation: Expectation = SINGLE
     backend: str = "native"
     gradient: ClassVar[bool] = True
+    # Whether the best point of a run matters after its last step.
+    goes_on: ClassVar[bool] = False
 
     def start(self, setting: Setting, examples: Examples) -> State:
         """Returns the state of new slots, at the first random start."""
@@ -142,7 +144,7 @@ class AutoPGD:
         logits, values, gradient = evaluate(model, state, objective, ~final, self.expectation)
         record(setting, state, logits, values)
         over = bool(final.any())
-        if not over or not final.all():
+        if not over or self.goes_on or not final.all():
             first = state["iteration"] == 0
             begun = first.to(gradient.device) if first.any() else None
             self._remember(state, values, gradient, begun)

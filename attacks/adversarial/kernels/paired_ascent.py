@@ -57,6 +57,9 @@ def steps_of_round(steps: int, number: Tensor) -> Tensor:
 class _Rounds(AutoPGD):
     """Auto-PGD in rounds of different lengths; a slot of it is a pair of an example and a target."""
 
+    # Later rounds begin at the best point, which may be a round's last one.
+    goes_on: ClassVar[bool] = True
+
     def _length(self, state: State) -> Tensor:
         return steps_of_round(self.steps, state["round"])
 

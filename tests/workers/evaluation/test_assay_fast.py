@@ -144,6 +144,26 @@ def test_neither_batches_nor_shards_matter() -> None:
     assert sum(stage.forward for stage in whole.stages) == int(whole.forward.sum())
 
 
+def test_the_last_point_of_a_round_counts_in_every_batch() -> None:
+    """Alone, all pairs of an example end a round together; beside others some go on, and all are looked at."""
+    network = model().double()
+    alone, beside = (
+        run(
+            pairs(6, steps=4, rounds=3, norm="L2"),
+            network,
+            range(16),
+            dtype="float64",
+            batch_size=size,
+            keep_adversarial=True,
+        )
+        for size in (1, 5)
+    )
+    model().float()
+    assert alone.correct.any()
+    assert torch.equal(alone.forward, beside.forward)
+    torch.testing.assert_close(alone.adversarial, beside.adversarial, rtol=0, atol=1e-6)
+
+
 def test_the_check_is_on_a_share_of_what_is_left() -> None:
     share = assay_fast(epsilon=0.05, queries=30, check_share=0.3)
     found = run(share, model())
