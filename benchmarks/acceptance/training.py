@@ -17,8 +17,9 @@ from safetensors.torch import load_file
 
 from assay.service.catalog.catalog import load
 from assay.service.submission.validate import validate
+from assay.workers.evaluator_link import die_with_parent
 from assay.workers.jobs import train
-from assay.workers.jobs.session import Session
+from assay.workers.jobs.session import Session, configure
 from assay.workers.training.distributed.launch import train_on_devices
 from assay.workers.training.files import content_sha256
 from benchmarks.acceptance.context import Context, dtype_offered
@@ -123,6 +124,7 @@ def _apart(measured: list[float], expected: list[float]) -> float:
 
 def resumed(context: Context) -> list[Row]:
     """A training in bfloat16 that is killed by SIGKILL and goes on has the weights of an undisturbed one."""
+    configure(1)  # bits depend on the number of threads, too
     params = {"epochs": 60 if context.kind == "cuda" else 12, "warmup_epochs": 1}
     spec = spec_of("small_vit", "classification", context, "bfloat16", params, batch_size=64)
     # The kill comes before anything of CUDA is used here: two contexts would share the memory.
@@ -182,6 +184,7 @@ def _kill_in_the_middle(request: Path, folder: Path) -> int:
 
 def by_torchrun(context: Context) -> list[Row]:
     """A training through torchrun, on two GPUs where there are two, against one in this process."""
+    configure(1)  # as the processes of torchrun
     gpus = torch.cuda.device_count() if context.kind == "cuda" else 0
     count = 2 if gpus >= 2 else 1
     where = (
@@ -216,9 +219,6 @@ def by_torchrun(context: Context) -> list[Row]:
 
 def main() -> None:
     """Trains by the request in a file, to be killed."""
-    from assay.workers.evaluator_link import die_with_parent
-    from assay.workers.jobs.session import configure
-
     die_with_parent()
     configure(1)
     train.run(json.loads(Path(sys.argv[1]).read_text()), Session(), lambda _: None)

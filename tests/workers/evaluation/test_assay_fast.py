@@ -145,7 +145,7 @@ def test_neither_batches_nor_shards_matter() -> None:
 
 
 def test_the_last_point_of_a_round_counts_in_every_batch() -> None:
-    """Alone, all pairs of an example end a round together; beside others some go on, and all are looked at."""
+    """Alone, all pairs of an example end a round together; beside others some go on, and all are noted."""
     network = model().double()
     alone, beside = (
         run(
