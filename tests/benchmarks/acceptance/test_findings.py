@@ -15,7 +15,7 @@ from benchmarks.acceptance.context import Context
 from benchmarks.acceptance.record import why_not
 from benchmarks.acceptance.worst import Cases
 
-TABLE = "id,label,prediction,correct,loss\na,1,1,1,0.25\nb,2,3,0,1.5\n"
+TABLE = "id,label,prediction,correct,loss,forward\na,1,1,1,0.25,9\nb,2,3,0,1.5,3\n"
 
 
 @pytest.fixture
@@ -73,6 +73,7 @@ def test_an_attack_above_its_memory_is_named(context: Context, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("change", "why"),
     [
+        (("1.5,3", "1.5,4"), "predictions, flags or passes that differ between these: 1"),
         (("b,2,3", "b,2,2"), "predictions, flags or passes that differ between these: 1"),
         (("0.25", "0.2500001"), "largest relative difference of their numbers: 4e-07"),
     ],
