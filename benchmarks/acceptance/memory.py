@@ -37,6 +37,7 @@ TINY = 1e-5
 FEW: dict[str, dict[str, Any]] = {
     "carlini_wagner": {"iterations": 2, "searches": 1},
     "adversarial_patch": {"size": 3, "steps": 2, "restarts": 1},
+    "assay_fast": {"steps": 2, "rounds": 0, "queries": 2},
     "fab": {"iterations": 2, "restarts": 1},
     "fab_t": {"iterations": 2, "targets": 2},
     "apgd_t": {"steps": 2, "targets": 2},

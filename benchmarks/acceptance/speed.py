@@ -124,15 +124,23 @@ def imagecorruptions(context: Context) -> list[Row]:
     return [*rows, _ratio(context, "all of these, of imagecorruptions-imaug", library / ours)]
 
 
+def _attention_models(dry: bool) -> tuple[nn.Module, nn.Module, tuple[int, int, int]]:
+    """A symmetric model and its robust twin on the CPU, and the shape of an image."""
+    if dry:
+        return networks.network("symvit"), networks.network("rpc_symvit"), (1, 32, 32)
+    symmetric = attention.SYMMETRIC(attention.CLASSES, 3, drop_path=0.0)
+    robust = attention.RPC(attention.CLASSES, 3, iterations=attention.ITERATIONS, drop_path=0.0)
+    return symmetric, robust, (3, 224, 224)
+
+
 def rpc(context: Context) -> list[Row]:
     """RPC-Attention against its symmetric baseline, and against its matrices written out."""
     with context.opened() as device:
-        size, batch, repeats = (224, attention.BATCH, attention.REPEATS) if not context.dry else (32, 1, 1)
-        options = {"drop_path": 0.0} | ({"image_size": size} if context.dry else {})
-        symmetric = attention.SYMMETRIC(attention.CLASSES, 3, **options).to(device)
-        robust = attention.RPC(attention.CLASSES, 3, iterations=attention.ITERATIONS, **options).to(device)
+        batch, repeats = (1, 1) if context.dry else (attention.BATCH, attention.REPEATS)
+        symmetric, robust, shape = _attention_models(context.dry)
+        symmetric, robust = symmetric.to(device), robust.to(device)
         robust.load_state_dict(symmetric.state_dict())
-        images = torch.rand(batch, 3, size, size).to(device)
+        images = torch.rand(batch, *shape).to(device)
         labels = torch.zeros(batch, dtype=torch.int64).to(device)
         sides = {"symmetric": symmetric, "rpc": robust}
         forwards = attention.fastest(

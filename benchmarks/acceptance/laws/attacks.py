@@ -6,7 +6,7 @@ What compares runs of different rounding (batches) does so in float64.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -43,7 +43,8 @@ FEW: dict[str, dict[str, Any]] = {
     "apgd_t": {"steps": 5, "targets": 2},
     "pgd": {"steps": 5},
 }
-EXAMPLES = {False: 24, True: 6}
+EXAMPLES = {False: 24, True: 4}
+BATCHES = {False: (12, 5), True: (3, 2)}
 # Libraries and float32 round at the border of a ball.
 BORDER = 4e-6
 DTYPES: tuple[tuple[DType, torch.dtype], ...] = (("float32", torch.float32), ("bfloat16", torch.bfloat16))
@@ -100,14 +101,14 @@ def attacks(context: Context) -> list[Row]:
                         device=device,
                         dtype=dtype,
                     )
-                    first = run(attack, dtype, max(4, n // 2))
+                    first = run(attack, dtype, -(-n // 2))
                     _in_its_ball(found, f"{case} in {dtype}", attack, first, clean, pixels)
-                    again = run(make(module, name, params), dtype, max(4, n // 2))
+                    again = run(make(module, name, params), dtype, -(-n // 2))
                     same = torch.equal(first.adversarial, again.adversarial)
                     found.hold("a second run gives the same bits", same, f"{case} in {dtype}")
             if not context.dry or place % 3 == 0:
                 with found.case("attacks in two batch sizes", f"{case} in two batch sizes"):
-                    _independent(found, case, module, name, params, run)
+                    _independent(found, case, module, name, params, run, dry=context.dry)
         _attacks_on_others(found, context, device)
     return found.rows()
 
@@ -126,14 +127,21 @@ def _in_its_ball(found: Cases, case: str, attack: Attack, outcomes: Any, clean: 
 
 
 def _independent(
-    found: Cases, case: str, module: ModuleType, name: str, params: dict[str, Any], run: Any
+    found: Cases,
+    case: str,
+    module: ModuleType,
+    name: str,
+    params: dict[str, Any],
+    run: Callable[[Attack, DType, int], Any],
+    *,
+    dry: bool,
 ) -> None:
     attack = make(module, name, params)
     of_stages = filled(module, name, params).get("stages")
     parts = [(stage, {}) for stage in of_stages] if of_stages else [(name, params)]
     if any(draws_for_a_batch(attack.backend, stage, own) for stage, own in parts):
         return
-    one, other = (run(make(module, name, params), "float64", size) for size in (5, 3))
+    one, other = (run(make(module, name, params), "float64", size) for size in BATCHES[dry])
     # The library shares the passes of a run out among its batch.
     passes = () if (name, attack.backend) == ("fab_t", "pyautoattack") else ("forward", "backward")
     for column in ("prediction", "correct", *passes):
