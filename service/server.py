@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 
 from pydantic import ValidationError
@@ -20,18 +21,22 @@ from assay.service.contract import logs
 from assay.service.dispatch import CeleryDispatcher
 from assay.service.serving import CANNOT_START, WRONG_SETTINGS, CannotStart, listen, run, unwind
 from assay.service.settings import Settings
-from assay.service.store.connections import wrong_settings
+from assay.service.store.connections import take_no_arguments, wrong_settings
 from assay.service.sweeper import Sweeper
 
 SWITCH_SECONDS = 0.001
 
 
-def main() -> int:
+def main(arguments: Sequence[str] = ()) -> int:
     """Serve until SIGINT or SIGTERM.
+
+    Args:
+        arguments: of the command line; it takes none.
 
     Returns:
         0 after a signal, 1 when the service could not start, 2 for wrong settings.
     """
+    take_no_arguments("assay.service.server", __doc__, arguments)
     try:
         settings = Settings()
     except (ValidationError, SettingsError) as error:
@@ -73,4 +78,4 @@ def _settle() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

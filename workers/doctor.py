@@ -43,7 +43,10 @@ def examine(settings: WorkerSettings, *, data: bool = True) -> Iterator[Finding]
     yield from machine.disks(settings)
     database, ahead = service.database(settings)
     yield service.clock(settings, ahead)
-    if data:
+    missing = machine.missing_root(settings)
+    if missing is not None:
+        yield missing
+    elif data:
         yield from machine.data_sets(settings)
     else:
         yield ok("data", "not looked at: --no-data")

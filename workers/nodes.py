@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from assay.service.contract import logs
-from assay.service.store.connections import wrong_settings
+from assay.service.store.connections import take_no_arguments, wrong_settings
 from assay.workers.containment.kernel import forbid_dumps
 from assay.workers.devices import device_files
 from assay.workers.settings import WorkerSettings
@@ -88,6 +88,7 @@ def command(name: str) -> list[str]:
 def slots(gpus: Sequence[str], settings: WorkerSettings) -> list[Slot]:
     """A slot for every `devices` GPUs, the last one perhaps with fewer; without any, `nodes` on the CPU.
 
+    The box's own name, if it has one, is before the names of its slots.
     A MIG slice has a slot of its own: CUDA shows a process one slice at most.
     """
     whole = [gpu for gpu in gpus if not gpu.startswith(MIG)]
@@ -95,9 +96,10 @@ def slots(gpus: Sequence[str], settings: WorkerSettings) -> list[Slot]:
     groups += [(gpu,) for gpu in gpus if gpu.startswith(MIG)]
     count = len(groups) or settings.nodes
     cores, memory = settings.cores_each(count), settings.memory_each(count)
+    own = f"{settings.node}-" if settings.node else ""
     if groups:
-        return [Slot(f"gpu{n}", group, len(group), cores, memory) for n, group in enumerate(groups)]
-    return [Slot(f"cpu{n}", (), settings.devices, cores, memory) for n in range(settings.nodes)]
+        return [Slot(f"{own}gpu{n}", group, len(group), cores, memory) for n, group in enumerate(groups)]
+    return [Slot(f"{own}cpu{n}", (), settings.devices, cores, memory) for n in range(settings.nodes)]
 
 
 def visible_gpus(dev: Path = Path("/dev")) -> list[str]:
@@ -145,8 +147,9 @@ def _warn(error: Exception) -> None:
     )
 
 
-def main() -> int:
-    """Run the nodes of this box until a signal; 0, or 2 for wrong settings."""
+def main(arguments: Sequence[str] = ()) -> int:
+    """Run the nodes of this box until a signal; 0, or 2 for wrong settings. It takes no arguments."""
+    take_no_arguments("assay.workers.nodes", __doc__, arguments)
     try:
         settings = WorkerSettings()
     except (ValidationError, SettingsError) as error:
@@ -185,4 +188,4 @@ def _end(box: Sequence[Slot]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from urllib.parse import quote
 
 from assay.service.api.outcome_tables import read_result
+from assay.service.catalog.catalog import load
 from assay.service.contract.checkpoints import Checkpoint, Faults, ProgramFacts
 from assay.service.contract.results import (
     Artifact,
@@ -32,6 +33,7 @@ from assay.service.store.rows import ArtifactRow, CheckpointRow, JobRow
 from assay.service.store.tenants import TenantStore
 from assay.service.store.transactions.event_log import eta_seconds
 from assay.service.store.transactions.progress import with_reports
+from assay.service.submission.requirements import first_requirements
 from assay.service.submission.suites import left_out_warnings
 
 JOBS_PATH = "/api/v1/jobs"
@@ -108,7 +110,11 @@ class JobViews:
 
     def _blocked(self, row: JobRow, identity: str) -> Blocked | None:
         """The shards that no worker online is fit for; None without any."""
-        if row.state is not JobState.RUNNING or row.plan is None or not any(row.plan.get("requirements", [])):
+        if row.plan is None:
+            asked = row.state is JobState.QUEUED and bool(first_requirements(load(), row.spec))
+        else:
+            asked = row.state is JobState.RUNNING and any(row.plan.get("requirements", []))
+        if not asked:
             return None
         found = self._store.workers.blocked(row.id, device_of(row), devices_of(row), identity)
         return found if found.reasons else None
@@ -128,6 +134,14 @@ class JobViews:
                 " code, packages or another catalog: start such workers, or plan it again (assay replan)"
             )
         return NO_WORKER if wanted == 1 else f"{NO_WORKER}: it asks for one with {wanted} devices"
+
+
+def waits_in_vain(store: TenantStore, row: JobRow) -> bool:
+    """Whether no worker online measures a planned job: planned again, it could be."""
+    identity, device, devices = identity_of(row), device_of(row), devices_of(row)
+    if store.workers.online_lately(device, devices, identity) == 0:
+        return True
+    return row.state is JobState.RUNNING and store.workers.blocked(row.id, device, devices, identity).entirely
 
 
 def _message(blocked: Blocked | None) -> str:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from assay.service.api.caller import CallerDep
 from assay.service.api.deps import CatalogDep, JobDep, LiveDep, SettingsDep, StoreDep, only
 from assay.service.api.results import finished_results
-from assay.service.api.views import artifact_view, identity_of, job_view, up_to_date
+from assay.service.api.views import artifact_view, identity_of, job_view, up_to_date, waits_in_vain
 from assay.service.contract.errors import NoResults
 from assay.service.contract.plots import PlotFormat
 from assay.service.contract.states import RETRYABLE, TERMINAL
@@ -63,7 +63,7 @@ def show_job(
         "job": view,
         "ended": view.state in TERMINAL,
         "retried": view.state in RETRYABLE,
-        "replanned": identity_of(job) != "" and (view.state in RETRYABLE or view.workers_online == 0),
+        "replanned": identity_of(job) != "" and (view.state in RETRYABLE or waits_in_vain(store, job)),
         "remedy": remedy_of(view.error),
         "sources": sources_of(store, job),
         "results": results,

@@ -6,10 +6,11 @@ Passwords may come from files instead of the environment: a file `assay_database
 
 from __future__ import annotations
 
+import argparse
 import ipaddress
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -191,6 +192,16 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def take_no_arguments(module: str, description: str | None, arguments: Sequence[str]) -> None:
+    """Ends the process with usage text where a program that only reads its environment gets arguments."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -P -m {module}",
+        description=(description or "").partition("\n")[0],
+        epilog="Its settings are environment variables: docs/operations.md lists them.",
+    )
+    parser.parse_args(arguments)
 
 
 def absolute(path: Path) -> Path:

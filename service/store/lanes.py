@@ -8,22 +8,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, delete, exists, select
+from sqlalchemy import ColumnElement, Connection, delete, exists, literal_column, select
 
 from assay.service.catalog.catalog import load
+from assay.service.contract.states import ShardState
 from assay.service.contract.stored_specs import Spec
 from assay.service.contract.worker_records import Requirements
 from assay.service.store.clock import now
 from assay.service.store.columns import upsert
 from assay.service.store.database import Database
 from assay.service.store.fair_queue import Lane
-from assay.service.store.tables import LEFT, lanes, shards, workers
+from assay.service.store.tables import LEFT, cordons, lanes, shards, workers
 from assay.service.submission.requirements import digest_of, first_requirements
 
 ONLINE_SECONDS = 60.0
 # A lane stays for so long after its last use: a transaction that is queueing a shard there is long over.
 KEPT_SECONDS = 3600.0
-# Different reasons of workers that are said.
+UNFINISHED = (ShardState.QUEUED, ShardState.RUNNING)
+# Workers whose reasons are said.
 SHOWN = 3
 
 
@@ -57,29 +59,35 @@ class Lanes:
         self._database = database
 
     def all(self) -> list[OpenLane]:
-        """Every lane in which shards wait, run, or have waited within an hour."""
+        """Every lane in which a shard waits or runs."""
         with self._database.reading() as connection:
-            rows = connection.execute(select(lanes)).all()
+            rows = connection.execute(select(lanes).where(_has_shards(*UNFINISHED))).all()
         return [OpenLane(Lane(row.device, row.identity, row.requirements), row.stated) for row in rows]
 
     def unmet(self, device: str, requirements: str) -> bool:
-        """Whether every online worker of a device class has said that it lacks something required.
+        """Whether every online worker of a device class, cordoned or not, has said that it lacks something.
 
         Args:
             device: device class, "auto" for any.
             requirements: their digest.
         """
         with self._database.reading() as connection:
-            told = lacking(connection, device)
-        return bool(told) and all(requirements in lacks for lacks in told)
+            told = lacking(connection, device, cordoned=True)
+        return bool(told) and all(requirements in lacks for lacks in told.values())
 
     def prune(self) -> None:
-        """Removes lanes that no unfinished shard names any more."""
-        named = (shards.c.requirements == lanes.c.requirements) & (shards.c.requirements != "")
-        left = exists().where(named, shards.c.state != "done")
+        """Removes lanes that no shard names any more which is not done: it may be queued again."""
         with self._database.writing() as connection:
             old = lanes.c.used_at < now() - KEPT_SECONDS
-            connection.execute(delete(lanes).where(old, ~left))
+            connection.execute(delete(lanes).where(old, ~_has_shards()))
+
+
+def _has_shards(*states: ShardState) -> ColumnElement[bool]:
+    """Condition: a shard that is not done has a lane's requirements; with states, one in these."""
+    named = (shards.c.requirements == lanes.c.requirements) & (shards.c.requirements != literal_column("''"))
+    if states:
+        named &= shards.c.state.in_([str(state) for state in states])
+    return exists().where(named, LEFT)
 
 
 def open_lane(connection: Connection, device: str, identity: str, stated: Requirements) -> str:
@@ -115,9 +123,11 @@ def blocked(connection: Connection, job_id: str, device: str, devices: int, iden
     told = lacking(connection, device, devices, identity)
     reasons: dict[str, str] = {}
     for requirements in asked:
-        said = [lacks[requirements] for lacks in told if requirements in lacks]
+        said = {name: lacks[requirements] for name, lacks in told.items() if requirements in lacks}
         if told and len(said) == len(told):
-            reasons[requirements] = " or ".join([*dict.fromkeys(said)][:SHOWN])
+            shown = [f"{name}: {why}" for name, why in sorted(said.items())]
+            more = [f"and {len(shown) - SHOWN} more"] if len(shown) > SHOWN else []
+            reasons[requirements] = "; ".join([*shown[:SHOWN], *more])
     entirely = bool(asked) and len(reasons) == len(asked)
     return Blocked([*dict.fromkeys(reasons.values())], len(told), entirely)
 
@@ -129,13 +139,24 @@ def read_lanes(connection: Connection) -> list[Lane]:
 
 
 def lacking(
-    connection: Connection, device: str, devices: int = 1, identity: str = ""
-) -> list[dict[str, str]]:
-    """For each worker that takes work of a device class, which requirements it lacks and why, by digest."""
+    connection: Connection, device: str, devices: int = 1, identity: str = "", *, cordoned: bool = False
+) -> dict[str, dict[str, str]]:
+    """For each worker that takes work of a device class, by name: what it lacks, by digest, and why.
+
+    Args:
+        connection: for reading.
+        device: device class; "auto" and "checks" are any.
+        devices: how many it has at least.
+        identity: of its code; empty for any.
+        cordoned: those too that an administrator has taken out of service.
+    """
     alive = (workers.c.seen_at >= now() - ONLINE_SECONDS) & (workers.c.devices >= devices)
-    statement = select(workers.c.gauges).where(alive)
+    if not cordoned:
+        alive &= workers.c.name.not_in(select(cordons.c.name))
+    statement = select(workers.c.worker, workers.c.name, workers.c.gauges).where(alive)
     if device not in ("auto", "checks"):
         statement = statement.where(workers.c.device_classes.contains(f",{device},", autoescape=True))
     if identity:
         statement = statement.where(workers.c.identity == identity)
-    return [(gauges or {}).get("lacks", {}) for gauges in connection.execute(statement).scalars()]
+    rows = connection.execute(statement.order_by(workers.c.seen_at)).all()
+    return {row.name or row.worker: (row.gauges or {}).get("lacks", {}) for row in rows}

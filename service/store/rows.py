@@ -210,6 +210,7 @@ class Claim:
         evaluation: index into the spec's evaluations; 0 for plan and train shards.
         start: first position in the evaluation order; `stop` is one past the last.
         expected_seconds: of an evaluate shard, at the speed that the plan measured; else 0.
+        requirements: digest of what its worker must have; empty for nothing.
     """
 
     shard_id: str
@@ -227,6 +228,7 @@ class Claim:
     failures: int
     losses: int
     expected_seconds: float = 0.0
+    requirements: str = ""
 
 
 @dataclass(frozen=True)

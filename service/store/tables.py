@@ -151,7 +151,9 @@ shards = Table(
     Index("shards_left_idx", "job_id", "evaluation", **where("state <> 'done'")),
     Index("shards_running_idx", "job_id", **where("state = 'running'")),
     Index("shards_queued_idx", "queued_at", **where("state = 'queued'")),
-    Index("shards_requirements_idx", "requirements", **where("state <> 'done' AND requirements <> ''")),
+    Index(
+        "shards_requirements_idx", "requirements", "state", **where("state <> 'done' AND requirements <> ''")
+    ),
 )
 # As in the indices, with the constants in the text: only then are these used.
 LEFT = shards.c.state != literal_column("'done'")

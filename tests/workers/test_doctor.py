@@ -144,7 +144,7 @@ def test_the_port_is_free_or_ours_or_anothers(examine: Examine) -> None:
         other.listen()
         code, report = examine(PORT=str(other.getsockname()[1]))
     assert (code, named(report, "port")["text"].endswith("is used by another program")) == (1, True)
-    assert named(examine(PORT="http")[1], "port")["text"] == "ASSAY_PORT is 'http'"
+    assert named(examine(PORT="http")[1], "port")["text"] == "--port or ASSAY_PORT is 'http'"
 
 
 def test_a_port_that_this_user_may_not_have_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,8 +243,30 @@ def test_data_sets_have_their_hashes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert found["data"].status == "ok"
     assert "sha256 " in found["data digits"].text
     assert found["data image_folder in pictures"].status == "warn"
-    missing = WorkerSettings(state=tmp_path, data_root=tmp_path / "nope")
-    assert [one.status for one in machine.data_sets(missing)] == ["fail"]
+
+
+def test_a_data_root_that_is_no_folder_fails_also_where_none_is_read(
+    examine: Examine, tmp_path: Path
+) -> None:
+    found = named(examine("--no-data", DATA_ROOT=str(tmp_path / "nope"))[1], "data")
+    assert (found["status"], found["text"]) == ("fail", f"the data root {tmp_path / 'nope'} is no folder")
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ('FATAL: database "nosuchdb" does not exist', "create it, or correct ASSAY_DATABASE_URL"),
+        (
+            'FATAL: role "me" does not exist',
+            "correct the user in ASSAY_DATABASE_URL, and ASSAY_DATABASE_PASSWORD",
+        ),
+        ("failed to resolve host 'db'", "correct the host in ASSAY_DATABASE_URL"),
+        ("connection refused", "start it, and let this box reach it; ASSAY_DATABASE_URL names it"),
+    ],
+)
+def test_a_database_that_gives_no_connection_has_the_remedy_of_its_reason(said: str, remedy: str) -> None:
+    found = service._unreachable(said)
+    assert (found.status, found.remedy) == ("fail", remedy)
 
 
 @pytest.mark.parametrize(("mode", "status"), [("off", "warn"), ("auto", "warn"), ("required", "fail")])

@@ -9,9 +9,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from assay.service import server
 from assay.service.dispatch import CeleryDispatcher
 from assay.service.store.store import Store, open_store
 from assay.workers import nodes
@@ -156,6 +158,8 @@ def test_a_slot_for_each_group_of_gpus_and_as_many_cpu_nodes_as_asked_for(tmp_pa
         found = nodes.slots(gpus, WorkerSettings(state=tmp_path, cores=3, **settings))
         return [(slot.name, slot.gpus, slot.devices, slot.cores) for slot in found]
 
+    named = nodes.slots([], WorkerSettings(state=tmp_path, node="right", nodes=2))
+    assert [slot.name for slot in named] == ["right-cpu0", "right-cpu1"]
     assert slots(["a", "b"], nodes=5) == [("gpu0", ("a",), 1, 3), ("gpu1", ("b",), 1, 3)]
     assert slots(["a", "b", "c"], devices=2) == [("gpu0", ("a", "b"), 2, 3), ("gpu1", ("c",), 1, 3)]
     assert slots([], nodes=2, devices=4) == [("cpu0", (), 4, 3), ("cpu1", (), 4, 3)]
@@ -274,3 +278,17 @@ def test_wrong_settings_are_a_line_each(
     monkeypatch.setenv("ASSAY_MODE", "embedded")
     assert nodes.main() == 2
     assert "assay serve" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("program", [nodes, server])
+def test_a_program_without_arguments_says_so_and_does_not_start(
+    program: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(program.logs, "set_up", lambda *given: pytest.fail("it starts"))
+    for given, code in ((["--help"], 0), (["--port", "80"], 2)):
+        with pytest.raises(SystemExit) as ended:
+            program.main(given)
+        assert ended.value.code == code
+    told = capsys.readouterr()
+    assert "environment variables" in told.out
+    assert "unrecognized arguments: --port 80" in told.err

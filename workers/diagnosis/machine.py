@@ -131,13 +131,18 @@ def sandbox(settings: WorkerSettings) -> Finding:
     return report("sandbox", text, remedy, mode=mode, missing=[*missing])
 
 
+def missing_root(settings: WorkerSettings) -> Finding | None:
+    """The fault of a data root that is no folder; None of one that is there, or of none."""
+    root = settings.data_root
+    if root is None or root.is_dir():
+        return None
+    remedy = "mount it, or correct --data-root or ASSAY_DATA_ROOT"
+    return fail("data", f"the data root {root} is no folder", remedy, root=str(root))
+
+
 def data_sets(settings: WorkerSettings) -> Iterator[Finding]:
     """The data sets below the data root, with their content hashes; reads every file."""
     root = settings.data_root
-    if root is not None and not root.is_dir():
-        remedy = "mount it, or correct --data-root or ASSAY_DATA_ROOT"
-        yield fail("data", f"the data root {root} is no folder", remedy, root=str(root))
-        return
     begun = time.monotonic()
     command = [sys.executable, "-P", "-m", "assay.workers.data.formats.check", "--json"]
     environment = os.environ | ({} if root is None else {"ASSAY_DATA_ROOT": str(root)})

@@ -7,6 +7,7 @@ import errno
 import importlib.metadata
 import os
 import platform
+import re
 import socket
 import tempfile
 import time
@@ -42,7 +43,10 @@ def database(settings: WorkerSettings) -> tuple[Finding, float | None]:
         if file is not None and not file.exists():
             return ok("database", f"none yet: `assay serve` makes {file}"), None
         opened = Database(settings.database)
-    except (ValueError, ArgumentError) as error:
+    except ArgumentError:
+        remedy = "correct ASSAY_DATABASE_URL; allowed: postgresql+psycopg://user@host/database, or empty"
+        return fail("database", "ASSAY_DATABASE_URL is no URL of a database", remedy), None
+    except ValueError as error:
         return fail("database", str(error), "correct ASSAY_DATABASE_URL"), None
     kind = "PostgreSQL" if opened.file is None else str(opened.file)
     try:
@@ -58,11 +62,22 @@ def database(settings: WorkerSettings) -> tuple[Finding, float | None]:
                 return _revision(kind, revision, head, known=known), ahead
             return _revision(kind, revision, head, known=False), ahead
     except DBAPIError as error:
-        said = " ".join(str(error.orig).split())[:300]
-        remedy = "start it, and let this box reach it; ASSAY_DATABASE_URL names it"
-        return fail("database", f"it does not answer: {said}", remedy), None
+        return _unreachable(" ".join(str(error.orig).split())[:300]), None
     finally:
         opened.close()
+
+
+def _unreachable(said: str) -> Finding:
+    """What a database that gives no connection lacks, by the words of its driver."""
+    if re.search(r'database "[^"]*" does not exist', said):
+        return fail("database", f"the server refuses: {said}", "create it, or correct ASSAY_DATABASE_URL")
+    if re.search(r'role "[^"]*" does not exist|authentication failed', said):
+        remedy = "correct the user in ASSAY_DATABASE_URL, and ASSAY_DATABASE_PASSWORD"
+        return fail("database", f"the server refuses: {said}", remedy)
+    if re.search("resolve|[Nn]ame or service not known|No address associated", said):
+        return fail("database", f"its host has no address: {said}", "correct the host in ASSAY_DATABASE_URL")
+    remedy = "start it, and let this box reach it; ASSAY_DATABASE_URL names it"
+    return fail("database", f"it does not answer: {said}", remedy)
 
 
 def sqlite_file(url: str) -> Path | None:
@@ -77,7 +92,8 @@ def _revision(kind: str, revision: str | None, head: str | None, *, known: bool)
         return ok("database", f"{kind} answers, revision {revision}", **facts)
     if known:
         remedy = "start `assay serve`, or run `python -P -m assay.service.migrate` once"
-        return warn("database", f"{kind} has revision {revision}; this version has {head}", remedy, **facts)
+        has = "no tables yet" if revision is None else f"revision {revision}; this version has {head}"
+        return warn("database", f"{kind} has {has}", remedy, **facts)
     remedy = "upgrade this box to the version of the service"
     return fail(
         "database", f"{kind} has revision {revision}, which this version does not know", remedy, **facts
@@ -132,7 +148,8 @@ def port() -> Finding:
     """Whether the service's port is free, or has our service."""
     host, text = os.environ.get("ASSAY_HOST") or "127.0.0.1", os.environ.get("ASSAY_PORT") or "8000"
     if not text.isdecimal() or int(text) > 65535:
-        return fail("port", f"ASSAY_PORT is {text[:50]!r}", "allowed: a number from 0 to 65535")
+        given = "--port or ASSAY_PORT"
+        return fail("port", f"{given} is {text[:50]!r}", "allowed: a number from 0 to 65535")
     number, place = int(text), f"{host}, port {text}"
     try:
         address = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0]

@@ -264,7 +264,9 @@ class ShardRun:
         error_type, message = failure["error_type"], failure["message"]
         log.error("shard %s: given back, %s: %s", self._claim.shard_id, error_type, message)
         self._place.counters.failure(self._claim, error_type)
-        self._place.evaluator.give_up(self._claim.job_id, failure, others=self._has_others)
+        self._place.evaluator.give_up(
+            self._claim.job_id, failure, others=self._has_others, judged=bool(self._claim.requirements)
+        )
         said = f"a worker gave a shard back: {message}"
         give_back = (
             self._store.shards.device_fault if error_type == DEVICE_FAULT else self._store.shards.release

@@ -61,7 +61,9 @@ class WarmEvaluator:
         self.shards = self.shards + 1 if job == self.job else 1
         self.job = job
 
-    def give_up(self, job: str, failure: Failure, *, others: Callable[[], bool]) -> None:
+    def give_up(
+        self, job: str, failure: Failure, *, others: Callable[[], bool], judged: bool = False
+    ) -> None:
         """Ends the evaluator, which is not fit for a job, and refuses the job from now on.
 
         A fault of a device is followed by a self-test instead, and the job is refused at its second one.
@@ -70,6 +72,7 @@ class WarmEvaluator:
             job: the job.
             failure: of one of the types of `UNFIT`, or a failed self-test.
             others: whether other workers could take it: a worker alone goes on trying.
+            judged: whether its shards have requirements, by which such data are seen before a claim.
         """
         self.end()
         again = job in self._faulted
@@ -78,7 +81,7 @@ class WarmEvaluator:
         if failure["error_type"] == DEVICE_FAULT:
             self.health.doubt()
             _remember(self._faulted, job, failure["message"])
-        if failure["error_type"] == OTHER_DATA or (again and others()):
+        if (failure["error_type"] == OTHER_DATA and not judged) or (again and others()):
             _remember(self.refused, job, failure["message"])
 
     @property

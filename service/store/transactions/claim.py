@@ -238,6 +238,7 @@ def _claim(job: Row[Any], shard: Row[Any], worker: str, fence: int) -> Claim:
         failures=shard.failures,
         losses=shard.losses,
         expected_seconds=_expected_seconds(job, shard),
+        requirements=shard.requirements,
     )
 
 

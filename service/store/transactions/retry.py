@@ -68,7 +68,8 @@ def retry_job(
         job = _stopped(connection, job)
     if JobState(job.state) not in RETRYABLE:
         again = "planned again" if replan else "retried"
-        allowed = f"only failed, canceled and timed out jobs can be {again}"
+        waiting = ", and those that wait for other workers," if replan else ""
+        allowed = f"only failed, canceled and timed out jobs{waiting} can be {again}"
         raise InvalidState(f"job {job_id} is {job.state}: {allowed}")
     check_submission(connection, job.tenant, tenant_limits(connection, job.tenant, limits))
     forgotten: dict[str, Any] = _forget_plan(connection, job) if replan else {}
@@ -95,7 +96,7 @@ def _stopped(connection: Connection, job: Row[Any]) -> Row[Any]:
         InvalidState: it has no plan, or workers are measuring.
     """
     if job.kind != "evaluate" or job.plan is None:
-        raise InvalidState(f"job {job.id} has no plan: only planned evaluations can be planned again")
+        raise InvalidState(_no_plan(job))
     if job.state not in {JobState.QUEUED, JobState.RUNNING}:  # queued: an attempt after the first
         return job
     if connection.execute(running_shards(job.id)).first() is not None:
@@ -104,6 +105,15 @@ def _stopped(connection: Connection, job: Row[Any]) -> Row[Any]:
     canceled = lock_job(connection, job.id)
     assert canceled is not None
     return canceled
+
+
+def _no_plan(job: Row[Any]) -> str:
+    """Why a job cannot be planned again, and what can be done with it."""
+    if job.kind != "evaluate":
+        return f"job {job.id} is no evaluation: only these have a plan; retry it if it has failed"
+    if JobState(job.state) in RETRYABLE:
+        return f"job {job.id} was never planned: retry it, and it will be"
+    return f"job {job.id} has no plan yet: it gets one as soon as a worker takes it"
 
 
 def _forget_plan(connection: Connection, job: Row[Any]) -> dict[str, Any]:

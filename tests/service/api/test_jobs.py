@@ -373,7 +373,7 @@ def test_a_planned_job_says_what_the_workers_online_lack(
     app_store.workers.beat("w", "host", ["cpu"], 1, lacks, identity=own)
     job = api.get(f"{JOBS}/{job_id}").json()
     assert (job["workers_online"], job["progress"]["eta_seconds"]) == (1, None)
-    said = "waits for another worker than the 1 online: it has no folder 'cifar' below its data root"
+    said = "waits for another worker than the 1 online: w: it has no folder 'cifar' below its data root"
     assert job["message"] == said
     app_store.workers.beat("v", "host", ["cpu"], 2, {}, identity=own)
     assert api.get(f"{JOBS}/{job_id}").json()["message"] == ""

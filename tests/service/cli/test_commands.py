@@ -263,7 +263,7 @@ def test_a_job_is_planned_again(run: Run, submit: Any, evaluate_body: Make, work
     job_id = submit(evaluate_body())
     status, _, err = run("replan", job_id)
     assert status == 2
-    assert "has no plan: only planned evaluations can be planned again" in err
+    assert "has no plan yet: it gets one as soon as a worker takes it" in err
     worker.plan(job_id, identity="0123456789abcdef")
     assert run("replan", job_id)[:2] == (0, "queued, attempt 2\n")
 

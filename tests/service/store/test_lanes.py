@@ -114,11 +114,14 @@ def test_what_is_blocked_is_said_with_the_reason(store: Store) -> None:
     lacks = {digest_of(DATA): "no folder"}
     store.workers.beat("a", "box", ["cpu"], 1, {"lacks": lacks}, identity=OWN)
     found = store.workers.blocked(job_id, "cpu", 1, OWN)
-    assert (found.reasons, found.workers, found.entirely) == (["no folder"], 1, False)
+    assert (found.reasons, found.workers, found.entirely) == (["a: no folder"], 1, False)
     store.workers.beat("b", "box", ["cpu"], 2, {"lacks": {digest_of(DATA): "other content"}}, identity=OWN)
-    assert store.workers.blocked(job_id, "cpu", 1, OWN).reasons == ["no folder or other content"]
-    store.workers.beat("c", "box", ["cpu"], 3, {}, identity=OWN)
+    assert store.workers.blocked(job_id, "cpu", 1, OWN).reasons == ["a: no folder; b: other content"]
+    store.workers.beat("c", "box", ["cpu"], 3, {}, identity=OWN, name="box:c")
     assert store.workers.blocked(job_id, "cpu", 1, OWN).reasons == []
+    store.cordons.set("box:c", drain=False, by_whom="ops")
+    assert store.workers.blocked(job_id, "cpu", 1, OWN).reasons != [], "cordoned, it is no help"
+    assert not store.lanes.unmet("cpu", digest_of(DATA)), "but it may come back"
 
 
 def test_a_job_that_nothing_can_go_on_with_is_blocked_entirely(store: Store) -> None:
@@ -128,22 +131,31 @@ def test_a_job_that_nothing_can_go_on_with_is_blocked_entirely(store: Store) -> 
     assert store.workers.blocked(job_id, "cpu", 1, OWN).entirely
 
 
-def test_lanes_without_shards_are_removed_after_an_hour(store: Store) -> None:
+def test_only_lanes_whose_shards_wait_or_run_are_judged(store: Store) -> None:
     job_id = planned_for(store, DATA)
-    lane = lane_of(store, DATA)
+    assert len(store.lanes.all()) == 1
+    store.jobs.cancel(job_id)
+    assert store.lanes.all() == []
+    store.jobs.retry(job_id)
+    assert [one.stated for one in store.lanes.all()] == [DATA], "they may be queued again"
+
+
+def test_lanes_that_no_shard_can_come_back_to_are_removed_after_an_hour(store: Store) -> None:
+    job_id, canceled = planned_for(store, DATA), planned_for(store, BIG)
+    store.jobs.cancel(canceled)
     _age(store)
     store.lanes.prune()
-    assert [one.lane for one in store.lanes.all()] == [lane], "a shard waits in it"
-    finish_all(store, job_id, identity=OWN, lanes=[lane])
+    assert _digests(store) == {digest_of(DATA), digest_of(BIG)}
+    finish_all(store, job_id, identity=OWN)
     store.lanes.prune()
-    assert store.lanes.all() == []
+    assert _digests(store) == {digest_of(BIG)}
 
 
 def test_a_lane_that_was_just_used_stays(store: Store) -> None:
     job_id = planned_for(store, DATA)
-    finish_all(store, job_id, identity=OWN, lanes=[lane_of(store, DATA)])
+    finish_all(store, job_id, identity=OWN)
     store.lanes.prune()
-    assert len(store.lanes.all()) == 1
+    assert _digests(store) == {digest_of(DATA)}
 
 
 def test_a_program_is_checked_on_a_gpu_where_one_is_online(store: Store) -> None:
@@ -158,6 +170,11 @@ def test_a_program_is_checked_on_a_gpu_where_one_is_online(store: Store) -> None
     store.workers.beat("a", "box", ["cuda", "cpu"], 1, {})
     assert lane_of_check("after") == digest_of({"gpu": True})
     assert [one.lane for one in store.lanes.all()] == [Lane(CHECKS, "", digest_of({"gpu": True}))]
+
+
+def _digests(store: Store) -> set[str]:
+    with store.lanes._database.reading() as connection:
+        return {*connection.execute(select(lanes.c.requirements)).scalars()}
 
 
 def _nowhere(job_id: str) -> None:

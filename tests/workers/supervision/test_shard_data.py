@@ -122,7 +122,8 @@ def test_a_worker_whose_labels_are_shifted_measures_nothing_until_they_are_mende
         assert said[0].endswith(f" on this worker, {planned} in the plan")
         wait_for(lambda: said[0] in store.jobs.get(job_id).message)
         found = store.workers.blocked(job_id, "cpu", 1, "")
-        assert (found.reasons, found.entirely) == (said, True)
+        name = store.cordons.workers()[0].name
+        assert (found.reasons, found.entirely) == ([f"{name}: {said[0]}"], True)
         states = [row.state for row in store.shards.of(job_id) if row.kind == "evaluate"]
         assert (states.count("done"), states.count("running")) == (done, 0)
         rows = [(row.failures, row.losses) for row in store.shards.of(job_id)]
@@ -130,6 +131,25 @@ def test_a_worker_whose_labels_are_shifted_measures_nothing_until_they_are_mende
         shutil.rmtree(wrong / "pictures")
         shutil.copytree(right / "pictures", wrong / "pictures")
         assert ended(store, job_id).state == "succeeded"
+        wait_for(lambda: not store.workers.other_data(), 20)
+
+
+def test_planned_again_a_job_is_measured_by_the_worker_that_gave_it_back(
+    store: Store, tmp_path: Path
+) -> None:
+    right, wrong = tmp_path / "right", tmp_path / "wrong"
+    write(right)
+    write(wrong, shift=1)
+    job_id = submitted(store)
+    with running(store, worker(tmp_path, right, shard_seconds=1e-6)):
+        wait_for(lambda: store.jobs.get(job_id).plan)
+    planned = store.jobs.get(job_id).plan["data_sha256"]
+    with running(store, worker(tmp_path, wrong)):
+        wait_for(store.workers.other_data)
+        wait_for(lambda: store.workers.blocked(job_id, "cpu", 1, "").entirely)
+        store.jobs.retry(job_id, replan=True)
+        assert ended(store, job_id).state == "succeeded"
+        assert store.jobs.get(job_id).provenance["data_sha256"] != planned
         wait_for(lambda: not store.workers.other_data(), 20)
 
 

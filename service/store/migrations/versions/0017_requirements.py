@@ -24,7 +24,7 @@ def upgrade() -> None:
     op.drop_index(INDEX, "shards")
     op.create_index(INDEX, "shards", [*BEFORE, "requirements", *BEHIND])
     where = sa.text("state <> 'done' AND requirements <> ''")
-    op.create_index(NEW, "shards", ["requirements"], postgresql_where=where, sqlite_where=where)
+    op.create_index(NEW, "shards", ["requirements", "state"], postgresql_where=where, sqlite_where=where)
     op.create_table(
         "lanes",
         sa.Column("device", sa.Text, nullable=False),

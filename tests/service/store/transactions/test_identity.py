@@ -110,11 +110,14 @@ def test_what_cannot_be_planned_again(store: Store) -> None:
     claim(store, warm_job=working)
     training, unplanned = add(store, train_spec()), add(store, evaluate_spec())
     for job_id, reason in (
-        (training, "has no plan: only planned evaluations"),
-        (unplanned, "has no plan: only planned evaluations"),
+        (training, "is no evaluation: only these have a plan"),
+        (unplanned, "has no plan yet: it gets one"),
         (working, "workers are measuring job .*: cancel it"),
     ):
         with pytest.raises(InvalidState, match=reason):
             store.jobs.retry(job_id, replan=True)
-    with pytest.raises(InvalidState, match="is succeeded"):
+    store.jobs.cancel(unplanned)
+    with pytest.raises(InvalidState, match="was never planned: retry it"):
+        store.jobs.retry(unplanned, replan=True)
+    with pytest.raises(InvalidState, match=r"is succeeded: only .*, and those that wait for other workers"):
         store.jobs.retry(done, replan=True)
