@@ -19,8 +19,8 @@ import psycopg
 from sqlalchemy import insert, text
 
 from assay.service.contract.records import Columns
+from assay.service.store.fair_queue import Lane
 from assay.service.store.ids import new_id
-from assay.service.store.lanes import open_lane
 from assay.service.store.rows import Claim, OutcomeRow
 from assay.service.store.store import Store, open_store
 from assay.service.store.tables import jobs
@@ -28,8 +28,8 @@ from benchmarks.service_rows import PLAN, job_of, spec_of
 from benchmarks.service_running import postgresql, table
 
 JOBS, SHARDS, WORKERS, TENANTS = 1_000, 2_000, 1_000, 10
-# With requirements; no shard waits in them, so that each costs a claim its look and nothing else.
-LANES = 12
+# Requirements that a worker meets; no shard waits with them, so that each costs a claim its look alone.
+MET = [Lane("cpu", "", f"requirements {number}") for number in range(12)]
 EXAMPLES = 64
 CALLS = 300
 SCRAPES = 5
@@ -52,7 +52,7 @@ def main(repeats: int) -> str:
         calls: dict[str, tuple[int, Callable[[], object]]] = {
             "finish and claim": (CALLS * repeats, lambda: _turn(store, held, draw.randrange(WORKERS))),
             "claim": (CALLS * repeats, lambda: _claim_and_give_back(store)),
-            f"claim, {LANES} more lanes": (CALLS * repeats, lambda: _claim_among_lanes(store)),
+            f"claim, {len(MET)} more lanes": (CALLS * repeats, lambda: _claim_among_lanes(store)),
             "idle poll": (CALLS * repeats, lambda: _poll(store)),
             "renew": (CALLS * repeats, lambda: store.shards.renew(draw.choice(held), 900)),
             "heartbeat": (
@@ -115,8 +115,6 @@ def _fill(store: Store) -> None:
         connection.execute(insert(jobs), rows)
         for number, job_id in enumerate(ids):
             connection.execute(FILL, {"job": job_id, "tenant": _tenant(number), "shards": SHARDS})
-        for number in range(LANES):
-            open_lane(connection, "cpu", "", {"folders": [f"data set {number}"]})
     with store._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("VACUUM ANALYZE"))
 
@@ -143,9 +141,8 @@ def _claim_and_give_back(store: Store) -> None:
 
 def _claim_among_lanes(store: Store) -> None:
     """Claims as a worker that meets requirements which other shards wait with."""
-    found = store.shards.claim(
-        "other", ["cpu"], lease_seconds=900, lanes=[one.lane for one in store.lanes.all()]
-    )
+    store.lanes.all()
+    found = store.shards.claim("other", ["cpu"], lease_seconds=900, lanes=MET)
     assert found is not None
     store.shards.release(found)
 
