@@ -73,7 +73,7 @@ class Lanes:
         """
         with self._database.reading() as connection:
             told = lacking(connection, device, cordoned=True)
-        return bool(told) and all(requirements in lacks for lacks in told.values())
+        return bool(told) and all(requirements in lacks for _, lacks in told)
 
     def prune(self) -> None:
         """Removes lanes that no shard names any more which is not done: it may be queued again."""
@@ -123,9 +123,9 @@ def blocked(connection: Connection, job_id: str, device: str, devices: int, iden
     told = lacking(connection, device, devices, identity)
     reasons: dict[str, str] = {}
     for requirements in asked:
-        said = {name: lacks[requirements] for name, lacks in told.items() if requirements in lacks}
+        said = [f"{name}: {lacks[requirements]}" for name, lacks in told if requirements in lacks]
         if told and len(said) == len(told):
-            shown = [f"{name}: {why}" for name, why in sorted(said.items())]
+            shown = sorted({*said})
             more = [f"and {len(shown) - SHOWN} more"] if len(shown) > SHOWN else []
             reasons[requirements] = "; ".join([*shown[:SHOWN], *more])
     entirely = bool(asked) and len(reasons) == len(asked)
@@ -140,8 +140,8 @@ def read_lanes(connection: Connection) -> list[Lane]:
 
 def lacking(
     connection: Connection, device: str, devices: int = 1, identity: str = "", *, cordoned: bool = False
-) -> dict[str, dict[str, str]]:
-    """For each worker that takes work of a device class, by name: what it lacks, by digest, and why.
+) -> list[tuple[str, dict[str, str]]]:
+    """Each worker that takes work of a device class: its name, and what it lacks by digest, and why.
 
     Args:
         connection: for reading.
@@ -159,4 +159,4 @@ def lacking(
     if identity:
         statement = statement.where(workers.c.identity == identity)
     rows = connection.execute(statement.order_by(workers.c.seen_at)).all()
-    return {row.name or row.worker: (row.gauges or {}).get("lacks", {}) for row in rows}
+    return [(row.name or row.worker, (row.gauges or {}).get("lacks", {})) for row in rows]

@@ -124,6 +124,13 @@ def test_what_is_blocked_is_said_with_the_reason(store: Store) -> None:
     assert not store.lanes.unmet("cpu", digest_of(DATA)), "but it may come back"
 
 
+def test_two_workers_of_one_name_are_two(store: Store) -> None:
+    digest = digest_of(DATA)
+    store.workers.beat("a", "box", ["cpu"], 1, {}, name="box:cpu0")
+    store.workers.beat("b", "box", ["cpu"], 2, {"lacks": {digest: "no folder"}}, name="box:cpu0")
+    assert not store.lanes.unmet("cpu", digest)
+
+
 def test_a_job_that_nothing_can_go_on_with_is_blocked_entirely(store: Store) -> None:
     job_id = planned_for(store, DATA)
     assert not store.workers.blocked(job_id, "cpu", 1, OWN).entirely, "there is no worker at all"
