@@ -48,6 +48,7 @@ PROGRESS_SECONDS = 0.5
 # Libraries that are imported only when they are used, by components and by kinds of requests (seconds each).
 LATE_IMPORTS = {
     "assay.workers.data.cifar10": "torchvision.datasets",
+    "assay.workers.data.cifar100": "torchvision.datasets",
     "train": "torch._dynamo",
 }
 
