@@ -1,5 +1,7 @@
 """Checks folders of stored corrupted images, CORRUPTION/SEVERITY/CLASS/IMAGE as in ImageNet-C, for gaps.
 
+Sets of small images have one array for each corruption instead, CORRUPTION.npy, as CIFAR-10-C.
+
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
 Perturbations".
 A cell is one corruption at one severity. Every cell must have the same images: accuracies on different test
@@ -22,6 +24,9 @@ from assay.service.submission.data_folders import IMAGE_SUFFIXES, check_folder, 
 # Names of the archives of ImageNet-C; some users keep their folders in folders of these names.
 GROUPS = ("noise", "blur", "weather", "digital", "extra")
 LAYOUT = "CORRUPTION/SEVERITY/CLASS/IMAGE"
+# As CIFAR-10-C has it: an array has all severities, one after the other.
+LABELS_FILE = "labels.npy"
+ARRAY_LAYOUT = f"CORRUPTION.npy and {LABELS_FILE}"
 # Number of names, and of cells, that a message lists of each kind.
 LISTED = 5
 
@@ -107,6 +112,33 @@ def find_gaps(tree: WantedLayout, max_names: int | None = None) -> str | None:
     _compare_names(tree, folders, classes, gaps, max_names)
     listed = [names.text() for names in gaps.values() if names.count]
     return "; ".join(listed) + _hint(tree) if listed else None
+
+
+def array_file(corruption: str) -> str:
+    """Name of the file with the images of a corruption at all severities."""
+    return f"{corruption}.npy"
+
+
+def find_missing_arrays(folder: Path, base: Path, cells: Sequence[Cell]) -> str | None:
+    """Files that a folder of arrays lacks, in one text; None where all are there.
+
+    Args:
+        folder: the folder, with symbolic links resolved.
+        base: the resolved data root; no link may lead out of it.
+        cells: the corruptions and severities that will be read.
+
+    Raises:
+        ValueError: a symbolic link leads out of the root.
+    """
+    wanted = [LABELS_FILE, *(array_file(name) for name in dict(cells))]
+    for name in wanted:
+        check_inside(folder / name, base)
+    missing = CellNames("files are missing")
+    missing.add("", [name for name in wanted if not (folder / name).is_file()])
+    if not missing.count:
+        return None
+    inner = next((name for name in sorted(_names(folder)) if (folder / name / LABELS_FILE).is_file()), None)
+    return missing.text() + (f". Is the folder {inner!r} in it meant?" if inner is not None else "")
 
 
 def folder_names(folder: Path, base: Path) -> list[str]:
@@ -237,13 +269,14 @@ def check_stored(
         return
     if check_folder(folder, data_root) is not None:  # reported already
         return
-    listed = (data.component.facts or {}).get("class_list")
+    facts, cells = data.component.facts or {}, cells_of(evaluation.params)
+    listed, arrays = facts.get("class_list"), bool(facts.get("corruption_arrays"))
     place, base = (data_root / folder).resolve(), data_root.resolve()
-    tree = WantedLayout(
-        place, base, cells_of(evaluation.params), None if listed is None else class_list(listed)
-    )
+    tree = WantedLayout(place, base, cells, None if listed is None else class_list(listed))
+    layout = ARRAY_LAYOUT if arrays else LAYOUT
     try:
-        gaps = find_gaps(tree, MAX_NAMES_AT_SUBMISSION)
+        missing = find_missing_arrays(place, base, cells) if arrays else None
+        gaps = missing if arrays else find_gaps(tree, MAX_NAMES_AT_SUBMISSION)
     except ValueError:
         gaps = "a symbolic link in it leads out of the data root"
     except OSError as error:
@@ -251,7 +284,7 @@ def check_stored(
     if gaps is not None:
         problems.add(
             (*loc, "params", "folder"),
-            f"{folder!r} is wanted as {LAYOUT}: {gaps}",
+            f"{folder!r} is wanted as {layout}: {gaps}",
             given=folder,
-            allowed=LAYOUT,
+            allowed=layout,
         )

@@ -118,8 +118,10 @@ def build(
 
 
 def test_there_are_data_sets() -> None:
-    assert {"digits", "cifar10", "image_folder", "imagenet", "imagenet_o"} <= {name for _, name in LABELLED}
-    stored = {"imagenet_c", "corrupted_folder"}
+    assert {"digits", "cifar10", "cifar100", "image_folder", "imagenet", "imagenet_o"} <= {
+        name for _, name in LABELLED
+    }
+    stored = {"imagenet_c", "corrupted_folder", "cifar10_c", "cifar100_c"}
     assert {"imagenet_a", "imagenet_o", "imagenet_r", *stored} == TEST_ONLY
     assert {"ade20k", "camvid", "shapes"} <= {name for _, name in MAPPED}
     assert len(LABELLED) + len(MAPPED) == len(COMPONENTS)

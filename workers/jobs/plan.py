@@ -11,13 +11,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from assay.service.contract.corruption_cells import TASK
 from assay.service.contract.messages import PlanReport, PlanRequest, ProgressReport
 from assay.service.contract.records import PlannedEvaluation, PlanWithShards, ShardRange
 from assay.service.contract.stored_specs import EvaluateJobSpec, EvaluationItem
 from assay.workers import catalog
-from assay.workers.data.formats.dataset import ExampleSet, model_class_names
+from assay.workers.data.formats.dataset import CorruptedSet, ExampleSet, model_class_names
 from assay.workers.data.formats.sampling import evaluation_order, sampled_as
-from assay.workers.data.formats.stored_corruptions import StoredCorruptions
 from assay.workers.data.formats.text import LanguageSet, is_text
 from assay.workers.evaluation.engine.stages import COMPATIBLE
 from assay.workers.identity import identity
@@ -108,8 +108,8 @@ def _examples(
     item, source = spec["evaluations"][index], trained_on(loaded)
     check_folders(item)
     examples = examples_of(session, spec, item)
-    if isinstance(examples, StoredCorruptions):
-        examples.check()  # every file: shards are to find them all
+    if examples.task == TASK:
+        cast(CorruptedSet, examples).check()  # every file: shards are to find them all
     names, words = (None, None) if source is None else (source.class_names, source.vocabulary)
     check_fit(examples, data, names, f"evaluations[{index}].data")
     check_vocabulary(examples, data, words, f"evaluations[{index}].data")

@@ -16,7 +16,7 @@ from torch import nn
 
 from assay.models.layers.layers import Classifier
 from assay.models.layers.token_model import TokenModel, reads_series, reads_words, wrap
-from assay.service.contract.corruption_cells import cells_of
+from assay.service.contract.corruption_cells import TASK, cells_of
 from assay.service.contract.messages import ModelSource
 from assay.service.contract.records import AssumedNormalization
 from assay.service.contract.stored_specs import (
@@ -30,8 +30,7 @@ from assay.service.contract.stored_specs import (
 from assay.service.contract.weights_options import ChannelStatistics
 from assay.service.submission.weights import EXPORTED
 from assay.workers import accelerator, catalog
-from assay.workers.data.formats.dataset import ExampleSet, ImageSet, check_length, model_classes
-from assay.workers.data.formats.stored_corruptions import StoredCorruptions
+from assay.workers.data.formats.dataset import CorruptedSet, ExampleSet, ImageSet, check_length, model_classes
 from assay.workers.data.formats.text import TextSet, is_text
 from assay.workers.data.formats.trajectories import ControlSet, policy_for
 from assay.workers.jobs.failures import BadWeights
@@ -391,4 +390,6 @@ def examples_of(session: Session, spec: EvaluateJobSpec, item: EvaluationItem) -
         MissingData: they are missing.
     """
     data = session.data(item["data"] or spec["data"], "test")
-    return data.of_cells(cells_of(item["params"])) if isinstance(data, StoredCorruptions) else data
+    if data.task != TASK:
+        return data
+    return cast(CorruptedSet, data).of_cells(cells_of(item["params"]))

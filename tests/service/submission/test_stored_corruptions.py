@@ -14,6 +14,7 @@ from assay.service.contract.corruption_cells import SEVERITIES
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.problems import path_text
 from assay.service.submission.validate import validate
+from tests.support.stored_arrays import write_arrays
 from tests.support.stored_trees import write_cells
 
 DATA = {"name": "corrupted_folder", "params": {"folder": "stored"}}
@@ -60,6 +61,16 @@ def test_imagenet_c_has_all_of_imagenets_classes(tmp_path: Path) -> None:
         "998 classes are missing in every corruption and severity (n01484850, n01491361, "
         in found["evaluations[0].data.params.folder"]
     )
+
+
+def test_a_folder_of_arrays_lacks_files_not_folders(tmp_path: Path) -> None:
+    write_arrays(tmp_path / "CIFAR-10-C", ["fog"], 10)
+    validate(load(), job(FOG, data={"name": "cifar10_c"}), data_root=tmp_path)
+    more = {"name": "corruptions", "params": {"source": "stored", "corruptions": ["fog", "frost"]}}
+    assert problems(job(more, data={"name": "cifar10_c"}), tmp_path) == {
+        "data.params.folder": "'CIFAR-10-C' is wanted as CORRUPTION.npy and labels.npy: "
+        "1 files are missing (frost.npy)"
+    }
 
 
 def test_links_out_of_the_root_are_refused_without_saying_where_to(

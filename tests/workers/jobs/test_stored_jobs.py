@@ -10,8 +10,10 @@ import pytest
 from assay.attacks.corruptions.imaging.imagenet_c import FIFTEEN
 from assay.service.contract.corruption_cells import SEVERITIES
 from assay.service.contract.results import Breakdown
+from assay.workers.data import cifar10_c
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.jobs import plan
+from tests.support.stored_arrays import IMAGES, write_arrays
 from tests.support.stored_trees import write_cells
 from tests.workers.jobs.test_whole_jobs import Bench, Plain, bench
 
@@ -71,6 +73,27 @@ def test_the_plan_refuses_a_half_complete_tree(bench: Bench, root: Path) -> None
     bench.run(Grey(), only_fog, data=DATA)
     with pytest.raises(MissingData, match=r"1 images are missing .* \(snow/5: 3/3_0\.png\)"):
         bench.run(Grey(), ITEM, data=DATA)
+
+
+def test_cifar10_c_has_the_breakdown_of_imagenet_c_and_no_mce(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cifar10_c, "IMAGES", IMAGES)
+    monkeypatch.setenv("ASSAY_DATA_ROOT", str(tmp_path / "data"))
+    write_arrays(tmp_path / "data" / "CIFAR-10-C", FIFTEEN, 10)
+    data = {"name": "cifar10_c", "params": {"folder": "CIFAR-10-C"}}
+    item = {"name": "corruptions", "params": {"source": "stored"}}
+    results = bench.run(Grey(), item, data=data, shard_seconds=1e-9, execution={"batch_size": 4})
+    [row] = results.evaluations
+    assert set(row.metrics) == {"corrupted_top1"}
+    assert (row.metrics["corrupted_top1"].n, row.forward_passes) == (IMAGES, 75 * IMAGES)
+    parts = [part for part in row.breakdown if isinstance(part, Breakdown)]
+    cells = [f"{name}/{severity}" for name in FIFTEEN for severity in SEVERITIES]
+    assert [part.label for part in parts] == [*FIFTEEN, *cells]
+    assert {name for part in parts for name in part.metrics} == {"top1"}
+    (tmp_path / "data" / "CIFAR-10-C" / "fog.npy").unlink()
+    with pytest.raises(MissingData, match=r"1 files are missing \(fog\.npy\)"):
+        bench.run(Grey(), item, data=data)
 
 
 @pytest.mark.parametrize(

@@ -10,22 +10,18 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
-from assay.service.contract.corruption_cells import SEVERITIES
+from assay.service.contract.corruption_cells import SEVERITIES, TASK
 from assay.workers import catalog
-from assay.workers.data.ade20k import ARCHIVE, ade20k
-from assay.workers.data.camvid import camvid
-from assay.workers.data.cifar10 import BINARY, PYTHON, cifar10
-from assay.workers.data.corrupted_folder import corrupted_folder
 from assay.workers.data.digits import digits
-from assay.workers.data.formats.dataset import ExampleSet, MissingData
+from assay.workers.data.formats.dataset import CorruptedSet, ExampleSet, MissingData
 from assay.workers.data.formats.imagenet_classes import ALL
 from assay.workers.data.formats.imagenet_sets import IMAGENETS, set_of_imagenet
-from assay.workers.data.formats.stored_corruptions import StoredCorruptions, corruption_names
+from assay.workers.data.formats.known_sets import known_set
+from assay.workers.data.formats.stored_corruptions import corruption_names
 from assay.workers.data.formats.ts_files import is_for_regression, series_files
 from assay.workers.data.image_folder import image_folder
-from assay.workers.data.imagenet_c import imagenet_c
 from assay.workers.data.imdb import imdb
 from assay.workers.data.motions import motions
 from assay.workers.data.pydoc import pydoc
@@ -38,6 +34,8 @@ LRA = {
     "lra_retrieval": "tsv_data",
     "pathfinder": "pathfinder32/curv_contour_length_14",
 }
+
+Build = Callable[[Path, Literal["train", "test"]], ExampleSet]
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ def list_sets(root: Path | None, *, hashes: bool = True) -> list[SetReport]:
 
     Returns:
         `digits`, `shapes`, `pydoc`, `motions` and `pulses`, then those of each visible folder of the root,
-        recognised as `cifar10`, `ade20k`, `camvid`, `wikitext`, `sst`, `imdb`, `uea` and `tser` (each set),
+        recognised as one of `known_sets.py`, `wikitext`, `sst`, `imdb`, `uea` and `tser` (each set),
         Long Range Arena's release, one of ImageNet's sets or stored corrupted images, or else taken as an
         `image_folder`.
     """
@@ -116,12 +114,9 @@ def _file_reports(root: Path, name: str, hashes: bool) -> list[SetReport]:
 
 
 def _folder_report(root: Path, name: str, hashes: bool) -> SetReport:
-    if any((root / name / version).is_dir() for version in (BINARY, PYTHON)):
-        return _report("cifar10", name, lambda split: cifar10(root, split, folder=name), hashes)
-    if (root / name / ARCHIVE).is_dir():
-        return _report("ade20k", name, lambda split: ade20k(root, split, folder=name), hashes)
-    if any((root / name / f"{part}annot").is_dir() for part in ("train", "val", "test")):
-        return _report("camvid", name, lambda split: camvid(root, split, folder=name), hashes)
+    if (known := known_set(root / name)) is not None:
+        build = catalog.build("data", known, {"folder": name})
+        return _report(known, name, functools.partial(_load_checked, build, root), hashes)
     if places := [root / name / one for one in corruption_names() if (root / name / one).is_dir()]:
         return _stored_report(root, name, places, hashes)
     title = set_of_imagenet(root / name)
@@ -135,14 +130,17 @@ def _stored_report(root: Path, name: str, places: Sequence[Path], hashes: bool) 
     """Stored corrupted images: the corruptions and severities present, compared with each other."""
     cells = [place / str(severity) for place in places for severity in SEVERITIES]
     title = next((found for cell in cells if (found := set_of_imagenet(cell)) is not None), None)
-    kind = imagenet_c if title == ALL else corrupted_folder
+    known = "imagenet_c" if title == ALL else "corrupted_folder"
+    build = catalog.build("data", known, {"folder": name})
+    return _report(known, name, functools.partial(_load_checked, build, root), hashes)
 
-    def load(split: Literal["train", "test"]) -> StoredCorruptions:
-        data = kind(root, split, folder=name)
-        data.check()
-        return data
 
-    return _report("imagenet_c" if title == ALL else "corrupted_folder", name, load, hashes)
+def _load_checked(build: Build, root: Path, split: Literal["train", "test"]) -> ExampleSet:
+    """A split; of stored corrupted images all that is there, compared."""
+    data = build(root, split)
+    if data.task == TASK:
+        cast(CorruptedSet, data).check()
+    return data
 
 
 def _report(

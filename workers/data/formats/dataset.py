@@ -12,6 +12,8 @@ from PIL.Image import Image
 from torch import Tensor
 from torch.nn import functional
 
+from assay.service.contract.corruption_cells import Cell
+
 
 class MissingData(Exception):
     """Data are missing. The message says what was expected, where, and how to get it."""
@@ -93,6 +95,31 @@ class DataSet(ImageSet, Protocol):
     @property
     def labels(self) -> Tensor:
         """int64 (n,), in [0, classes)."""
+
+
+class CorruptedSet(DataSet, Protocol):
+    """Images that lie corrupted in storage: the task `stored_corruptions`.
+
+    As a `DataSet` it has the images of its first cell, a corruption at a severity.
+    """
+
+    @property
+    def cells(self) -> Sequence[Cell]:
+        """The corruptions and severities that are read, C."""
+
+    def of_cells(self, cells: Sequence[Cell]) -> CorruptedSet:
+        """This set restricted to these cells."""
+
+    def check(self) -> None:
+        """Look at all that will be read.
+
+        Raises:
+            MissingData: it is not complete; lists what is missing.
+            CorruptData: a file has another size or shape; names it.
+        """
+
+    def cell_images(self, cell: Cell, indices: Sequence[int], size: int) -> Tensor:
+        """Pixels in [0, 1] under a corruption, float32 (len(indices), C, size, size)."""
 
 
 def model_class_names(data: ExampleSet) -> tuple[str, ...]:

@@ -19,9 +19,8 @@ from torch import Tensor
 from assay.models.layers.layers import Classifier
 from assay.models.layers.token_model import TokenModel
 from assay.service.contract.corruption_cells import Cell
-from assay.workers.data.formats.dataset import ExampleSet, ImageSet
+from assay.workers.data.formats.dataset import CorruptedSet, ExampleSet, ImageSet
 from assay.workers.data.formats.segmentation import SegmentationSet, truth_of
-from assay.workers.data.formats.stored_corruptions import StoredCorruptions
 from assay.workers.data.formats.text import LanguageSet, SentenceSet, SequenceSet
 from assay.workers.evaluation.engine.loader import DType, Images, Progress, Screening
 from assay.workers.evaluation.engine.outcomes import Outcomes
@@ -167,7 +166,7 @@ class Shard:
 
     def cell_images(self, cell: Cell) -> Images:
         """Loads stored corrupted images of one corruption and severity by row."""
-        data = cast(StoredCorruptions, self.data)
+        data = cast(CorruptedSet, self.data)
         return lambda rows: data.cell_images(cell, self._indices(rows), self.image_size)
 
     def truth(self, rows: Sequence[int]) -> Tensor:

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from assay.workers.data import cifar10
+from assay.workers.data import cifar10, cifar10_c, cifar100_c
 from assay.workers.data.digits import digits
 from assay.workers.data.formats.check import list_sets, main
 from assay.workers.data.formats.imagenet_classes import class_list
 from assay.workers.data.pydoc import pydoc
 from tests.support.imagenet_trees import write_flat, write_set
+from tests.support.stored_arrays import IMAGES, write_arrays
 from tests.support.stored_trees import write_cells
 from tests.support.texts import write_imdb, write_sst, write_wikitext
 from tests.workers.data.test_uea import TEST, TRAIN, write
@@ -135,6 +136,23 @@ def test_stored_corrupted_images_are_recognised(tmp_path: Path) -> None:
     assert "is a test set" in (whole.splits[0].problem or "")
     assert half.name == "corrupted_folder"
     assert "(frost/5: bee/bee_0.png)" in (half.splits[1].problem or "")
+
+
+def test_arrays_of_corrupted_images_are_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (cifar10_c, cifar100_c):
+        monkeypatch.setattr(module, "IMAGES", IMAGES)
+    write_arrays(tmp_path / "ten", ["fog"], 10)
+    write_arrays(tmp_path / "hundred", ["fog"], 100)
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none" / "fog.npy").touch()
+    reports = {report.folder: report for report in list_sets(tmp_path, hashes=False) if report.folder}
+    found = {folder: (one.name, one.classes, one.splits[1].examples) for folder, one in reports.items()}
+    assert found == {
+        "ten": ("cifar10_c", 10, IMAGES),
+        "hundred": ("cifar100_c", 100, IMAGES),
+        "none": ("cifar10_c", None, None),
+    }
+    assert "labels.npy is missing" in (reports["none"].splits[1].problem or "")
 
 
 def test_every_set_of_series_is_recognised(tmp_path: Path) -> None:

@@ -1,0 +1,57 @@
+"""CIFAR-10-C: CIFAR-10's test images under 19 corruptions at five severities, as they were published.
+
+Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
+Perturbations".
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from assay.workers.data.cifar10 import CLASS_NAMES, MEAN, STD
+from assay.workers.data.formats.stored_arrays import ArrayKind, StoredArrays, open_arrays
+
+__all__ = ["cifar10_c"]
+
+TASKS = ("stored_corruptions",)
+PAPER = "Hendrycks and Dietterich 2019, Benchmarking Neural Network Robustness to Common Corruptions"
+FACTS = {
+    "classes": 10,
+    "channels": 3,
+    "size": 32,
+    "test": 10_000,
+    "test_only": True,
+    "corruption_arrays": True,
+}
+
+IMAGES = 10_000  # of a corruption at a severity
+
+
+def cifar10_c(
+    root: Path | None,
+    split: Literal["train", "test"],
+    *,
+    folder: Annotated[str, "folder"] = "CIFAR-10-C",
+) -> StoredArrays:
+    """CIFAR-10-C as published: FOLDER/CORRUPTION.npy and FOLDER/labels.npy (10 classes, 32 x 32).
+
+    For the evaluation `corruptions` with source "stored"; only the corruptions that it asks for need to be
+    there. An array has CIFAR-10's 10 000 test images at severity 1, then at 2, to 5. Ids are those of
+    `cifar10`, so that a limit takes the same images.
+
+    Args:
+        root: ASSAY_DATA_ROOT.
+        split: "test"; there is nothing to train on.
+        folder: relative name of the folder into which the archive was unpacked.
+
+    Returns:
+        The images, memory-mapped.
+
+    Raises:
+        MissingData: no such folder, or no labels or none of the corruptions in it; lists what is missing.
+        CorruptData: an array has another shape or type, or the labels of the severities differ.
+        ValueError: the folder's name or a symbolic link leads out of the root.
+    """
+    kind = ArrayKind("cifar10_c", "CIFAR-10-C", "cifar10", CLASS_NAMES, MEAN, STD, IMAGES)
+    return open_arrays(kind, root, split, folder)

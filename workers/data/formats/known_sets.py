@@ -1,0 +1,38 @@
+"""Which published set of images a folder has: the names in it tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from assay.service.submission.imagenet_c_layout import LABELS_FILE, array_file
+from assay.workers.data import cifar10, cifar100
+from assay.workers.data.ade20k import ARCHIVE
+from assay.workers.data.formats.stored_corruptions import corruption_names
+
+# Files and folders of which a set has one.
+MARKS = {
+    "cifar10": (cifar10.BINARY, cifar10.PYTHON),
+    "cifar100": (cifar100.BINARY, cifar100.PYTHON),
+    "ade20k": (ARCHIVE,),
+    "camvid": ("trainannot", "valannot", "testannot"),
+}
+
+
+def known_set(folder: Path) -> str | None:
+    """The catalog name of the set, or None."""
+    for name, marks in MARKS.items():
+        if any((folder / mark).exists() for mark in marks):
+            return name
+    if any((folder / array_file(name)).is_file() for name in corruption_names()):
+        return "cifar100_c" if _has_label(folder / LABELS_FILE, len(cifar10.CLASS_NAMES)) else "cifar10_c"
+    return None
+
+
+def _has_label(path: Path, least: int) -> bool:
+    """Whether a file of labels has one of at least this number."""
+    try:
+        return bool((np.load(path, mmap_mode="r", allow_pickle=False) >= least).any())
+    except (OSError, ValueError, TypeError):
+        return False
