@@ -118,7 +118,7 @@ def build(
 
 
 def test_there_are_data_sets() -> None:
-    assert {"digits", "cifar10", "cifar100", "image_folder", "imagenet", "imagenet_o"} <= {
+    assert {"digits", "cifar10", "cifar100", "svhn", "image_folder", "imagenet", "imagenet_o"} <= {
         name for _, name in LABELLED
     }
     stored = {"imagenet_c", "corrupted_folder", "cifar10_c", "cifar100_c"}

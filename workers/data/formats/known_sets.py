@@ -15,6 +15,7 @@ from assay.workers.data.formats.stored_corruptions import corruption_names
 MARKS = {
     "cifar10": (cifar10.BINARY, cifar10.PYTHON),
     "cifar100": (cifar100.BINARY, cifar100.PYTHON),
+    "svhn": ("train_32x32.mat", "test_32x32.mat"),
     "ade20k": (ARCHIVE,),
     "camvid": ("trainannot", "valannot", "testannot"),
 }
