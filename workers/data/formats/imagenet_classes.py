@@ -8,6 +8,7 @@ classes. Free of torch, because the processes that merge results do without it.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import NamedTuple
 
 from assay.service.catalog.class_lists import class_list as class_list
 
@@ -20,6 +21,39 @@ TITLES = {
 }
 # Images of the published test sets; those of ImageNet-O with the 50 validation images of each of its classes.
 PUBLISHED = {"imagenet": 50_000, "imagenet_a": 7_500, "imagenet_o": 2_000 + 10_000, "imagenet_r": 30_000}
+
+
+class WholeSet(NamedTuple):
+    """A test set of all 1000 classes, other than ImageNet's validation set.
+
+    Attributes:
+        title: Display name.
+        published: Its images.
+    """
+
+    title: str
+    published: int
+
+
+WHOLE_SETS = {
+    "imagenet_sketch": WholeSet("ImageNet-Sketch", 50_889),
+    "imagenet_v2": WholeSet("ImageNet-V2", 10_000),
+}
+
+
+def classes_of(name: str) -> tuple[str, ...]:
+    """The WordNet ids of a set's classes, sorted, in label order; `name` is a key of TITLES or WHOLE_SETS."""
+    return class_list(ALL if name in WHOLE_SETS else name)
+
+
+def title_of(name: str) -> str:
+    """Display name of such a set."""
+    return WHOLE_SETS[name].title if name in WHOLE_SETS else TITLES[name]
+
+
+def published_of(name: str) -> int:
+    """Images of such a set as it was published."""
+    return WHOLE_SETS[name].published if name in WHOLE_SETS else PUBLISHED[name]
 
 
 def recognise(folders: Collection[str]) -> str | None:

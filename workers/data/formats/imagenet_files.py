@@ -15,7 +15,15 @@ from assay.service.submission.class_folders import class_folders, holds_images, 
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import check_inside
 from assay.workers.data.formats.image_files import ImageFiles, walk_images
-from assay.workers.data.formats.imagenet_classes import ALL, PUBLISHED, TITLES, class_list, recognise
+from assay.workers.data.formats.imagenet_classes import (
+    ALL,
+    TITLES,
+    class_list,
+    classes_of,
+    published_of,
+    recognise,
+    title_of,
+)
 from assay.workers.data.formats.imagenet_labels import IMAGE, read_labels
 from assay.workers.data.image_folder import RESAMPLING, ImageFolder
 
@@ -29,6 +37,8 @@ REMEDY = {
     "imagenet": "Layouts: FOLDER/val/WNID/IMAGE, FOLDER/WNID/IMAGE, or FOLDER/val/ILSVRC2012_val_NUMBER.JPEG"
     " with a list of labels; train/WNID/IMAGE for training.",
     **{name: f"Unpack {AUTHORS}/{name.replace('_', '-')}.tar there." for name in TITLES if name != ALL},
+    "imagenet_sketch": "Unpack ImageNet-Sketch.zip from https://github.com/HaohanWang/ImageNet-Sketch there.",
+    "imagenet_v2": "Unpack an archive of https://github.com/modestyachts/ImageNetV2 there.",
 }
 # Names listed in a message.
 LISTED = 5
@@ -59,42 +69,45 @@ class ImageNetFiles(ImageFolder):
     ) -> None:
         ordered = sorted(images)
         ids, paths, labels = (list(column) for column in zip(*ordered, strict=True))
-        files = ImageFiles(class_list(name), ids, labels, paths)
+        files = ImageFiles(classes_of(name), ids, labels, paths)
         super().__init__(base, files, RESAMPLING[resize], crop_fraction, name)
-        self.published: int | None = PUBLISHED[name]
+        self.published: int | None = published_of(name)
 
 
-def find_classes(folder: Path, base: Path, name: str, prefix: str = "") -> list[Labelled]:
+def find_classes(
+    folder: Path, base: Path, name: str, prefix: str = "", folders: Sequence[str] | None = None
+) -> list[Labelled]:
     """Images of a folder that has exactly one folder per class of a set.
 
     Args:
         folder: resolved folder of the class folders.
         base: resolved ASSAY_DATA_ROOT; no link may lead out of it.
-        name: whose classes; a key of `TITLES`.
+        name: whose classes; a key of `TITLES` or `WHOLE_SETS`.
         prefix: prefix of the ids.
+        folders: name of the folder of each label; None for its WordNet id.
 
     Raises:
         MissingData: classes have no folder or no image; lists them, and folders that are not classes.
         CorruptData: folders that are not classes, or a path is not UTF-8 text.
         ValueError: a symbolic link leads out of the root.
     """
-    found, wanted = class_folders(folder, base), class_list(name)
-    below, images, empty = _relative(folder, base), [], []
+    found, wanted = class_folders(folder, base), folders or classes_of(name)
+    below, images, empty, there = _relative(folder, base), [], [], set(found)
     for label, wnid in enumerate(wanted):
-        if wnid not in found:
+        if wnid not in there:
             continue
         paths = list(walk_images(folder / wnid, base, wnid))
         images += [Labelled(f"{prefix}{path}", f"{below}/{path}", label) for path in paths]
         if not paths:
             empty.append(wnid)
-    _check_whole(folder, name, found, empty)
+    _check_whole(folder, name, found, empty, wanted)
     return images
 
 
 def refuse_training(name: str, split: str) -> None:
     """Raises MissingData for the training part of a set that has none."""
     if split == "train":
-        raise MissingData(f"{TITLES[name]} is a test set: it has no training images. Train on other data.")
+        raise MissingData(f"{title_of(name)} is a test set: it has no training images. Train on other data.")
 
 
 def training_images(folder: Path, base: Path) -> list[Labelled]:
@@ -146,7 +159,7 @@ def _flat(place: Path, folder: Path, base: Path) -> list[Labelled]:
         names = strange or unlisted
         raise CorruptData(f"{place}: {len(names)} images {reason}: {_listing(names)}.")
     without = set(range(len(wnids))).difference(image.label for image in images)
-    _check_whole(place, ALL, list(wnids), [wnids[label] for label in sorted(without)])
+    _check_whole(place, ALL, wnids, [wnids[label] for label in sorted(without)], wnids)
     return images
 
 
@@ -167,26 +180,29 @@ def _part(folder: Path, base: Path, part: str) -> Path | None:
     return None
 
 
-def _check_whole(folder: Path, name: str, found: Sequence[str], empty: Sequence[str]) -> None:
-    wanted = class_list(name)
+def _check_whole(
+    folder: Path, name: str, found: Sequence[str], empty: Sequence[str], wanted: Sequence[str]
+) -> None:
+    numbered = wanted[0].isdecimal()
+    called = f"its number, {wanted[0]} to {wanted[-1]}" if numbered else "its WordNet id"
     missing, unexpected = sorted(set(wanted) - set(found)), sorted(set(found) - set(wanted))
     counts = {"missing": missing, "without an image": empty, "unexpected": unexpected}
     listed = [f"{len(names)} {what} ({_listing(names)})" for what, names in counts.items() if names]
     if not listed:
         return
     message = (
-        f"{TITLES[name]} is wanted in {folder}, with a folder of images for each of its {len(wanted)} "
-        f"classes, named by its WordNet id, and no other folders: {'; '.join(listed)}. "
-        f"{_hint(folder, name, found)}"
+        f"{title_of(name)} is wanted in {folder}, with a folder of images for each of its {len(wanted)} "
+        f"classes, named by {called}, and no other folders: {'; '.join(listed)}. "
+        f"{_hint(folder, name, found, wanted)}"
     )
     raise MissingData(message) if missing or empty else CorruptData(message)
 
 
-def _hint(folder: Path, name: str, found: Sequence[str]) -> str:
+def _hint(folder: Path, name: str, found: Sequence[str], wanted: Sequence[str]) -> str:
     other = recognise(found)
-    if other is not None and other != name:
+    if other is not None and set(wanted) != set(class_list(other)):
         return f"These are the classes of {TITLES[other]}."
-    inner = next((one for one in found if set(class_list(name)) <= _names(folder / one)), None)
+    inner = next((one for one in found if set(wanted) <= _names(folder / one)), None)
     return f"{REMEDY[name]} (Did you mean the folder {inner!r} in it?)" if inner else REMEDY[name]
 
 

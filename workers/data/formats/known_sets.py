@@ -9,7 +9,9 @@ import numpy as np
 from assay.service.submission.imagenet_c_layout import LABELS_FILE, array_file
 from assay.workers.data import cifar10, cifar100
 from assay.workers.data.ade20k import ARCHIVE
+from assay.workers.data.formats.imagenet_classes import ALL, class_list
 from assay.workers.data.formats.stored_corruptions import corruption_names
+from assay.workers.data.imagenet_v2 import FOLDERS
 
 # Files and folders of which a set has one.
 MARKS = {
@@ -28,6 +30,10 @@ def known_set(folder: Path) -> str | None:
             return name
     if any((folder / array_file(name)).is_file() for name in corruption_names()):
         return "cifar100_c" if _has_label(folder / LABELS_FILE, len(cifar10.CLASS_NAMES)) else "cifar10_c"
+    if next((folder / class_list(ALL)[0]).glob("sketch_*"), None) is not None:
+        return "imagenet_sketch"
+    if all((folder / number).is_dir() for number in (FOLDERS[0], FOLDERS[-1])):
+        return "imagenet_v2"
     return None
 
 

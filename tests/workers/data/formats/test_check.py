@@ -12,8 +12,9 @@ from assay.workers.data import cifar10, cifar10_c, cifar100_c
 from assay.workers.data.digits import digits
 from assay.workers.data.formats.check import list_sets, main
 from assay.workers.data.formats.imagenet_classes import class_list
+from assay.workers.data.imagenet_v2 import FOLDERS
 from assay.workers.data.pydoc import pydoc
-from tests.support.imagenet_trees import write_flat, write_set
+from tests.support.imagenet_trees import write_classes, write_flat, write_set
 from tests.support.stored_arrays import IMAGES, write_arrays
 from tests.support.stored_trees import write_cells
 from tests.support.texts import write_imdb, write_sst, write_wikitext
@@ -124,6 +125,16 @@ def test_imagenets_sets_are_recognised(tmp_path: Path) -> None:
     assert reports["imagenet-o"].splits[1].examples == 401
     assert "is a test set" in (reports["imagenet-a"].splits[0].problem or "")
     assert "a list of their labels is wanted" in (reports["flat"].splits[1].problem or "")
+
+
+def test_sets_of_all_of_imagenets_classes_are_told_apart(tmp_path: Path) -> None:
+    write_classes(tmp_path / "v2", FOLDERS)
+    write_classes(tmp_path / "drawings", class_list("imagenet"))
+    first = tmp_path / "drawings" / class_list("imagenet")[0]
+    (first / f"{first.name}_0.png").rename(first / "sketch_0.png")
+    reports = {report.folder: report for report in list_sets(tmp_path, hashes=False) if report.folder}
+    found = {folder: (one.name, one.splits[1].examples) for folder, one in reports.items()}
+    assert found == {"v2": ("imagenet_v2", 1001), "drawings": ("imagenet_sketch", 1001)}
 
 
 def test_stored_corrupted_images_are_recognised(tmp_path: Path) -> None:

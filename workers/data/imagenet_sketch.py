@@ -1,0 +1,54 @@
+"""ImageNet-Sketch: 50,889 drawings in black and white of ImageNet's 1000 classes.
+
+Wang et al. 2019, "Learning Robust Global Representations by Penalizing Local Predictive Power".
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from annotated_types import Gt, Le
+
+from assay.workers.data.formats.folders import resolve_folder
+from assay.workers.data.formats.imagenet_files import ImageNetFiles, Resize, find_classes, refuse_training
+
+__all__ = ["imagenet_sketch"]
+
+TASKS = ("classification",)
+PAPER = "Wang et al. 2019, Learning Robust Global Representations by Penalizing Local Predictive Power"
+FACTS = {"classes": 1000, "channels": 3, "test": 50_889, "test_only": True}
+
+
+def imagenet_sketch(
+    root: Path | None,
+    split: Literal["train", "test"],
+    *,
+    folder: Annotated[str, "folder"] = "imagenet-sketch",
+    resize: Resize = "bicubic",
+    crop_fraction: Annotated[float, Gt(0), Le(1)] = 0.875,
+) -> ImageNetFiles:
+    """ImageNet-Sketch: drawings of ImageNet's 1000 classes (50,889 images).
+
+    FOLDER/WNID/IMAGE: the archive's folder `sketch`, or what is in it. The folders must be the 1000 classes.
+
+    Args:
+        root: ASSAY_DATA_ROOT.
+        split: "test"; there is nothing to train on.
+        folder: relative name of the folder.
+        resize: interpolation of the short side.
+        crop_fraction: side of the centre crop / short side after resizing.
+
+    Returns:
+        The images; a label is the class's index among ImageNet's 1000 sorted WordNet ids.
+
+    Raises:
+        MissingData: the folder, classes or their images are missing; lists them.
+        CorruptData: folders that are not classes of the set.
+        ValueError: the folder's name or a symbolic link leads out of the root.
+    """
+    refuse_training("imagenet_sketch", split)
+    where = resolve_folder(root, folder)
+    assert root is not None
+    images = find_classes(where, root.resolve(), "imagenet_sketch")
+    return ImageNetFiles("imagenet_sketch", root.resolve(), images, resize, crop_fraction)

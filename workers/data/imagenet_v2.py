@@ -1,0 +1,59 @@
+"""ImageNet-V2: 10,000 images of ImageNet's 1000 classes, collected anew in the way of its validation set.
+
+Recht et al. 2019, "Do ImageNet Classifiers Generalize to ImageNet?".
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from annotated_types import Gt, Le
+
+from assay.workers.data.formats.folders import resolve_folder
+from assay.workers.data.formats.imagenet_files import ImageNetFiles, Resize, find_classes, refuse_training
+
+__all__ = ["imagenet_v2"]
+
+TASKS = ("classification",)
+PAPER = "Recht et al. 2019, Do ImageNet Classifiers Generalize to ImageNet?"
+FACTS = {"classes": 1000, "channels": 3, "test": 10_000, "test_only": True}
+
+# A folder has the number of its class. Numbers, not texts, are in order: 2 comes before 10.
+FOLDERS = tuple(str(number) for number in range(1000))
+
+
+def imagenet_v2(
+    root: Path | None,
+    split: Literal["train", "test"],
+    *,
+    folder: Annotated[str, "folder"] = "imagenet-v2",
+    resize: Resize = "bicubic",
+    crop_fraction: Annotated[float, Gt(0), Le(1)] = 0.875,
+) -> ImageNetFiles:
+    """ImageNet-V2: ImageNet's 1000 classes, collected anew (10,000 images).
+
+    FOLDER/NUMBER/IMAGE, as one of the three archives unpacks (matched-frequency, threshold-0.7 or top-images;
+    they are different test sets). NUMBER, from 0 to 999, is the class's index among ImageNet's sorted WordNet
+    ids.
+
+    Args:
+        root: ASSAY_DATA_ROOT.
+        split: "test"; there is nothing to train on.
+        folder: relative name of the folder.
+        resize: interpolation of the short side.
+        crop_fraction: side of the centre crop / short side after resizing.
+
+    Returns:
+        The images; a label is the class's index among ImageNet's 1000 sorted WordNet ids.
+
+    Raises:
+        MissingData: the folder, classes or their images are missing; lists them.
+        CorruptData: folders that are not classes of the set.
+        ValueError: the folder's name or a symbolic link leads out of the root.
+    """
+    refuse_training("imagenet_v2", split)
+    where = resolve_folder(root, folder)
+    assert root is not None
+    images = find_classes(where, root.resolve(), "imagenet_v2", folders=FOLDERS)
+    return ImageNetFiles("imagenet_v2", root.resolve(), images, resize, crop_fraction)
