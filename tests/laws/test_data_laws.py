@@ -118,10 +118,10 @@ def build(
 
 
 def test_there_are_data_sets() -> None:
-    assert {"digits", "cifar10", "cifar100", "svhn", "image_folder", "imagenet", "imagenet_o"} <= {
+    assert {"digits", "cifar10", "cifar100", "svhn", "tiny_imagenet", "image_folder", "imagenet_o"} <= {
         name for _, name in LABELLED
     }
-    stored = {"imagenet_c", "corrupted_folder", "cifar10_c", "cifar100_c"}
+    stored = {"imagenet_c", "corrupted_folder", "cifar10_c", "cifar100_c", "tiny_imagenet_c"}
     shifts = {"imagenet_a", "imagenet_o", "imagenet_r", "imagenet_sketch", "imagenet_v2"}
     assert {*shifts, *stored} == TEST_ONLY
     assert {"ade20k", "camvid", "shapes"} <= {name for _, name in MAPPED}

@@ -18,7 +18,7 @@ from assay.workers.data.digits import digits
 from assay.workers.data.formats.dataset import CorruptedSet, ExampleSet, MissingData
 from assay.workers.data.formats.imagenet_classes import ALL
 from assay.workers.data.formats.imagenet_sets import IMAGENETS, set_of_imagenet
-from assay.workers.data.formats.known_sets import known_set
+from assay.workers.data.formats.known_sets import known_set, of_tiny_imagenet
 from assay.workers.data.formats.stored_corruptions import corruption_names
 from assay.workers.data.formats.ts_files import is_for_regression, series_files
 from assay.workers.data.image_folder import image_folder
@@ -131,6 +131,8 @@ def _stored_report(root: Path, name: str, places: Sequence[Path], hashes: bool) 
     cells = [place / str(severity) for place in places for severity in SEVERITIES]
     title = next((found for cell in cells if (found := set_of_imagenet(cell)) is not None), None)
     known = "imagenet_c" if title == ALL else "corrupted_folder"
+    if title is None and any(map(of_tiny_imagenet, cells)):
+        known = "tiny_imagenet_c"
     build = catalog.build("data", known, {"folder": name})
     return _report(known, name, functools.partial(_load_checked, build, root), hashes)
 

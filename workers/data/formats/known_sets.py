@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,15 @@ from assay.workers.data.ade20k import ARCHIVE
 from assay.workers.data.formats.imagenet_classes import ALL, class_list
 from assay.workers.data.formats.stored_corruptions import corruption_names
 from assay.workers.data.imagenet_v2 import FOLDERS
+from assay.workers.data.tiny_imagenet import CLASS_FILE, CLASSES
 
+WORDNET_ID = re.compile(r"n[0-9]{8}")
 # Files and folders of which a set has one.
 MARKS = {
     "cifar10": (cifar10.BINARY, cifar10.PYTHON),
     "cifar100": (cifar100.BINARY, cifar100.PYTHON),
     "svhn": ("train_32x32.mat", "test_32x32.mat"),
+    "tiny_imagenet": (CLASS_FILE,),
     "ade20k": (ARCHIVE,),
     "camvid": ("trainannot", "valannot", "testannot"),
 }
@@ -35,6 +39,12 @@ def known_set(folder: Path) -> str | None:
     if all((folder / number).is_dir() for number in (FOLDERS[0], FOLDERS[-1])):
         return "imagenet_v2"
     return None
+
+
+def of_tiny_imagenet(folder: Path) -> bool:
+    """Whether a folder has as many WordNet ids as Tiny ImageNet has classes, and no other folder."""
+    names = [entry.name for entry in folder.iterdir() if entry.is_dir()] if folder.is_dir() else []
+    return len(names) == CLASSES and all(map(WORDNET_ID.fullmatch, names))
 
 
 def _has_label(path: Path, least: int) -> bool:

@@ -46,6 +46,7 @@ class Kind:
         name: Catalog name of the data set.
         title: Display name.
         classes: Names of all classes; None for those of the class folders.
+        count: Number of class folders, where their names are not given; None for any.
         clean: Data set of the clean images: `limit` takes the same examples.
         prefix: Prefix that makes ids equal to those of the clean set.
         crop: Side of the initial centre crop; None for the short side.
@@ -59,6 +60,7 @@ class Kind:
     prefix: str = ""
     crop: int | None = None
     published: int | None = None
+    count: int | None = None
 
 
 class StoredCorruptions:
@@ -104,6 +106,8 @@ class StoredCorruptions:
             ValueError: a symbolic link leads out of the root.
         """
         self._refuse(find_gaps(self._tree(self.cells)))
+        if self.kind.count not in (None, self.classes):
+            self._refuse(f"it has {self.classes} classes instead of {self.kind.count}")
         for cell in self.cells if self.kind.crop else ():
             self._check_size(self._path(cell, 0), picture_size(self._path(cell, 0)))
 

@@ -18,6 +18,8 @@ from tests.support.imagenet_trees import write_classes, write_flat, write_set
 from tests.support.stored_arrays import IMAGES, write_arrays
 from tests.support.stored_trees import write_cells
 from tests.support.texts import write_imdb, write_sst, write_wikitext
+from tests.workers.data.test_tiny_imagenet import WNIDS
+from tests.workers.data.test_tiny_imagenet import write as write_tiny_imagenet
 from tests.workers.data.test_uea import TEST, TRAIN, write
 
 
@@ -147,6 +149,19 @@ def test_stored_corrupted_images_are_recognised(tmp_path: Path) -> None:
     assert "is a test set" in (whole.splits[0].problem or "")
     assert half.name == "corrupted_folder"
     assert "(frost/5: bee/bee_0.png)" in (half.splits[1].problem or "")
+
+
+def test_tiny_imagenet_and_its_corrupted_set_are_recognised(tmp_path: Path) -> None:
+    write_tiny_imagenet(tmp_path)
+    write_cells(tmp_path / "mine", [("fog", 2)], WNIDS[1:], side=64)
+    write_cells(tmp_path / "stored", [("fog", 2)], WNIDS, side=64)
+    reports = {report.folder: report for report in list_sets(tmp_path, hashes=False) if report.folder}
+    found = {folder: (one.name, [part.examples for part in one.splits]) for folder, one in reports.items()}
+    assert found == {
+        "tiny-imagenet-200": ("tiny_imagenet", [201, 201]),
+        "mine": ("corrupted_folder", [None, 200]),
+        "stored": ("tiny_imagenet_c", [None, 201]),
+    }
 
 
 def test_arrays_of_corrupted_images_are_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,65 @@
+"""Tiny ImageNet-C: images of Tiny ImageNet's 200 classes under corruptions, as they were published.
+
+Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
+Perturbations". The images are crops of ImageNet's validation images, so they are not those of Tiny ImageNet's
+validation set, image for image.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from assay.workers.data.formats.dataset import MissingData
+from assay.workers.data.formats.folders import resolve_folder
+from assay.workers.data.formats.imagenet_files import Resize
+from assay.workers.data.formats.stored_corruptions import Kind, StoredCorruptions
+from assay.workers.data.image_folder import RESAMPLING
+
+__all__ = ["tiny_imagenet_c"]
+
+TASKS = ("stored_corruptions",)
+PAPER = "Hendrycks and Dietterich 2019, Benchmarking Neural Network Robustness to Common Corruptions"
+FACTS = {"classes": 200, "channels": 3, "test": 10_000, "test_only": True}
+
+SIDE = 64
+
+
+def tiny_imagenet_c(
+    root: Path | None,
+    split: Literal["train", "test"],
+    *,
+    folder: Annotated[str, "folder"] = "Tiny-ImageNet-C",
+    resize: Resize = "bicubic",
+) -> StoredCorruptions:
+    """Tiny ImageNet-C as published: FOLDER/CORRUPTION/SEVERITY/WNID/IMAGE, of 200 classes, 64 pixels.
+
+    For the evaluation `corruptions` with source "stored"; only the corruptions and severities that it asks
+    for need to be there. Labels are in the order of the sorted WordNet ids, as of `tiny_imagenet`.
+
+    Args:
+        root: ASSAY_DATA_ROOT.
+        split: "test"; there is nothing to train on.
+        folder: relative name of the folder into which the archive was unpacked.
+        resize: interpolation for models of another image size than 64.
+
+    Returns:
+        The images; pixels are read on demand.
+
+    Raises:
+        MissingData: no such folder, or none of the corruptions in it; lists what is missing.
+        ValueError: the folder's name or a symbolic link leads out of the root.
+    """
+    if split == "train":
+        raise MissingData("Tiny ImageNet-C is a test set: it has no training images. Train on other data.")
+    where = resolve_folder(root, folder)
+    assert root is not None
+    kind = Kind(
+        "tiny_imagenet_c",
+        "Tiny ImageNet-C",
+        clean="tiny_imagenet_c",
+        count=FACTS["classes"],
+        crop=SIDE,
+        published=FACTS["test"],
+    )
+    return StoredCorruptions(kind, where, root.resolve(), RESAMPLING[resize])
