@@ -153,7 +153,11 @@ def _check_name(name: str) -> FolderProblem | None:
     if "\\" in name or any(ord(character) < 32 for character in name):
         return FolderProblem("must not contain backslashes or control characters", allowed)
     if name.startswith(("/", "~")) or name[1:2] == ":":
-        return FolderProblem("must be relative to the data root, not an absolute path", allowed)
+        message = (
+            "must be relative to the data root, not an absolute path: set ASSAY_DATA_ROOT (or --data-root of"
+            " `assay serve`) to a directory above the folder, and name the rest (docs/data.md)"
+        )
+        return FolderProblem(message, allowed)
     if any(part in ("", ".", "..") for part in name.rstrip("/").split("/")):
         return FolderProblem('must not contain "..", "." or empty parts', allowed)
     return None

@@ -52,6 +52,14 @@ def test_bad_names_are_refused_with_and_without_a_root(root: Path, name: str) ->
     assert check_folder(name, root, must_exist=False) is not None
 
 
+def test_an_absolute_path_is_refused_with_the_remedy(root: Path) -> None:
+    for name in ("/srv/birds", "~/birds", "C:/birds", str(root / "imagenet")):
+        problem = check_folder(name, root)
+        assert problem is not None
+        assert "set ASSAY_DATA_ROOT (or --data-root of `assay serve`)" in problem.message
+        assert str(root) not in problem.message  # others may not learn where it is
+
+
 @pytest.mark.parametrize("name", ["out", "out/deeper"])
 def test_a_symbolic_link_must_not_lead_out(root: Path, name: str) -> None:
     problem = check_folder(name, root, must_exist=False)
