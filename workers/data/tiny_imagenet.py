@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Gt, Le
 
-from assay.service.submission.class_folders import class_folders
+from assay.service.submission.class_folders import class_folders, holds_images
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import check_inside, find_file, resolve_folder
 from assay.workers.data.formats.image_files import ImageFiles, walk_images
@@ -104,7 +104,8 @@ def _train(where: Path, base: Path, classes: Sequence[str]) -> Found:
 
 
 def _validation(where: Path, base: Path, classes: Sequence[str]) -> Found:
-    if (where / "val" / ANNOTATIONS).is_file() and (where / "val" / "images").is_dir():
+    images = where / "val" / "images"
+    if images.is_dir() and holds_images(images):
         return _annotated(where, base, {wnid: label for label, wnid in enumerate(classes)})
     return _of_folders(where, base, "val", classes)
 
@@ -113,6 +114,8 @@ def _annotated(where: Path, base: Path, labels: Mapping[str, int]) -> Found:
     """Validation images in one folder, with the list of their classes."""
     path, listed = where / "val" / ANNOTATIONS, {}
     check_inside(path, base)
+    if not path.is_file():
+        raise MissingData(f"{path} is wanted: it has the classes of the images in val/images. {REMEDY}")
     for number, line in enumerate(_text(path).splitlines(), start=1):
         name, _, rest = line.partition("\t")
         wnid = rest.partition("\t")[0]

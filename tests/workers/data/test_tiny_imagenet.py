@@ -75,6 +75,8 @@ def test_sorted_validation_images_are_the_same_set(folder: Path, tmp_path: Path)
         name, wnid = line.split("\t")[:2]
         (other / "val" / wnid).mkdir(exist_ok=True)
         (other / "val" / "images" / name).rename(other / "val" / wnid / name)
+    with pytest.raises(CorruptData, match="1 folders are none of the classes: images"):
+        tiny_imagenet(tmp_path, "test", folder="sorted")
     (other / "val" / "images").rmdir()
     usual, moved = (tiny_imagenet(tmp_path, "test", folder=name) for name in (folder.name, "sorted"))
     assert list(usual.ids) == list(moved.ids)
@@ -92,6 +94,21 @@ def test_only_the_part_that_is_read_is_needed(folder: Path) -> None:
 def test_classes_without_images_are_listed(folder: Path) -> None:
     (folder / "val" / "images" / f"{WNIDS[7]}_0.png").unlink()
     with pytest.raises(MissingData, match=rf"1 of 200 classes have no image: {WNIDS[7]}\."):
+        tiny_imagenet(folder.parent, "test")
+
+
+def test_images_without_the_list_of_their_classes_are_told(folder: Path) -> None:
+    (folder / "val" / "val_annotations.txt").unlink()
+    with pytest.raises(MissingData, match=r"val_annotations\.txt is wanted: it has the classes"):
+        tiny_imagenet(folder.parent, "test")
+
+
+def test_links_out_of_the_root_are_refused(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    outside = tmp_path_factory.mktemp("outside") / "list.txt"
+    annotations = folder / "val" / "val_annotations.txt"
+    annotations.rename(outside)
+    annotations.symlink_to(outside)
+    with pytest.raises(ValueError, match="symbolic link"):
         tiny_imagenet(folder.parent, "test")
 
 

@@ -98,7 +98,7 @@ class StoredArrays:
         self.size: tuple[int, int] | None = (kind.side, kind.side)
         self.folder = folder
         self.base = base
-        self._arrays: dict[str, NDArray[np.uint8]] = {}
+        self._mapped: tuple[str, NDArray[np.uint8]] = ("", np.empty(0, np.uint8))
         self.cells = list(cells) if cells is not None else self._present()
         self.ids: Sequence[str] = [f"test/{index:05d}" for index in range(kind.images)]
         self.labels = self._labels()
@@ -157,11 +157,16 @@ class StoredArrays:
         return found
 
     def _array(self, name: str) -> NDArray[np.uint8]:
-        """The images of a corruption, uint8 (5 n, H, W, 3)."""
-        if name not in self._arrays:
+        """The images of a corruption, uint8 (5 n, H, W, 3).
+
+        One is mapped at a time: all of them would be gigabytes of the address space that a job may have.
+        """
+        last, array = self._mapped
+        if last != name:
             shape = (len(SEVERITIES) * len(self), self.kind.side, self.kind.side, 3)
-            self._arrays[name] = self._open(array_file(name), shape, np.uint8)
-        return self._arrays[name]
+            array = self._open(array_file(name), shape, np.uint8)
+            self._mapped = (name, array)
+        return array
 
     def _labels(self) -> Tensor:
         """int64 (n,); the blocks of the file must be the same."""
