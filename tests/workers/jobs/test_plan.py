@@ -233,7 +233,7 @@ def test_data_that_does_not_fit_the_model_is_refused(
     class Three:
         """Another data set than the model's, with three channels."""
 
-        name, classes, channels = "colours", 10, 3
+        name, task, classes, channels = "colours", "classification", 10, 3
         ids, labels = ("a",), torch.zeros(1, dtype=torch.int64)
 
     monkeypatch.setattr(session, "data", lambda s, split: Three() if s.get("other") else real(s, split))
