@@ -98,7 +98,7 @@ class DataSet(ImageSet, Protocol):
 
 
 class CorruptedSet(DataSet, Protocol):
-    """Images that lie corrupted in storage: the task `stored_corruptions`.
+    """Images that are stored corrupted: the task `stored_corruptions`.
 
     As a `DataSet` it has the images of its first cell, a corruption at a severity.
     """
