@@ -97,7 +97,7 @@ def chosen(checks: Sequence[Check], names: Sequence[str]) -> list[Check]:
     """The checks of these names, in their own order; all without a name.
 
     Raises:
-        ValueError: There is none of a name.
+        ValueError: No check has one of the names.
     """
     known = [check.name for check in checks]
     if unknown := [name for name in names if name not in known]:

@@ -39,7 +39,7 @@ from tests.support.workers import settings, supervising
 log = logging.getLogger(__name__)
 GONE_SECONDS = 15.0
 KINDS = {**KILLS, **SURROUNDINGS, **LIES}
-# Errors of jobs that a fault explains; there is none that lets a deadline pass.
+# Errors of jobs that a fault explains; no fault lets a deadline pass.
 EXPECTED = frozenset(
     {
         *("canceled", "save_failed", "disk_full", "mixed_identities", "dependency_failed"),
