@@ -176,14 +176,13 @@ def follow(client: AssayClient, study: StudyStatus, checks: Sequence[str]) -> di
                 jobs[f"train {arm.name}, seed {run.seed}"] = run.train
             jobs[f"attack {arm.name}, seed {run.seed}"] = run.evaluate
     jobs |= {f"look into {ROBUST}, seed {seed}": job for seed, job in enumerate(checks)}
-    bars = Bars(list(jobs))
-    while True:
-        now: dict[str, Job] = {label: client.job(job_id) for label, job_id in jobs.items()}
-        bars.draw(now)
-        if all(job.state.terminal for job in now.values()):
-            bars.close()
-            return now
-        time.sleep(1.0)
+    with Bars(list(jobs)) as bars:
+        while True:
+            now: dict[str, Job] = {label: client.job(job_id) for label, job_id in jobs.items()}
+            bars.draw(now)
+            if all(job.state.terminal for job in now.values()):
+                return now
+            time.sleep(1.0)
 
 
 def finish(

@@ -6,10 +6,10 @@ import argparse
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
@@ -20,8 +20,9 @@ from assay.service.cli.progress_bars import Bars
 from assay.service.client import AssayClient, BadAnswer
 from assay.service.contract.errors import NotFound
 from assay.service.contract.events import Event
-from assay.service.contract.results import Job
+from assay.service.contract.results import Job, Metric
 from assay.service.contract.states import JobState
+from assay.service.reports.numbers import metric_cells, split_params
 from assay.service.settings import Settings
 from assay.service.store.connections import PREFIX, wrong_settings
 
@@ -221,9 +222,15 @@ def compare(options: Options) -> int:
 
 def _follow(client: AssayClient, job: Job) -> int:
     label = output.printable(job.name) or job.id
-    bars = Bars([label])
-    ended = follow(client, job, lambda now: bars.draw({label: now}))
-    bars.close()
+    with Bars([label]) as bars:
+
+        def draw(now: Job, event: Event | None = None) -> None:
+            at = None if event is None else event.at
+            if event is not None and event.type == "metric" and (found := headline(event.data)):
+                bars.note(label, found, at)
+            bars.draw({label: now}, at)
+
+        ended = follow(client, job, draw)
     if ended.state == JobState.SUCCEEDED:
         return OK
     reason = f"{ended.error.type}: {ended.error.message}" if ended.error else ended.message
@@ -261,7 +268,13 @@ def _say(text: str) -> None:
     sys.stdout.write(f"{text}\n")
 
 
-def follow(client: AssayClient, job: Job, draw: Callable[[Job], None]) -> Job:
+class Draw(Protocol):
+    """Shows a job, after an event if it is known."""
+
+    def __call__(self, now: Job, event: Event | None = None) -> None: ...  # noqa: D102
+
+
+def follow(client: AssayClient, job: Job, draw: Draw) -> Job:
     """Draws the job at each past and new event, and returns it in its final state."""
     if job.state.terminal:
         draw(job)
@@ -270,7 +283,7 @@ def follow(client: AssayClient, job: Job, draw: Callable[[Job], None]) -> Job:
         now = begun(job)
         for event in client.events(job.id):
             now = applied(now, event)
-            draw(now)
+            draw(now, event)
     except (NotFound, BadAnswer):
         # An older service, or a proxy that cannot stream. A deleted job is missing below too.
         pass
@@ -279,7 +292,7 @@ def follow(client: AssayClient, job: Job, draw: Callable[[Job], None]) -> Job:
 
 def begun(job: Job) -> Job:
     """The job before its first event, in the fields that events change."""
-    progress = job.progress.model_copy(update={"done": 0, "eta_seconds": None})
+    progress = job.progress.model_copy(update={"done": 0, "eta_seconds": None, "share": None})
     return job.model_copy(update={"progress": progress, "message": ""})
 
 
@@ -294,3 +307,15 @@ def applied(job: Job, event: Event) -> Job:
     elif event.type == "state":
         changes = {name: data[name] for name in ("state", "attempt", "message", "error")}
     return Job.model_validate(job.model_dump() | changes) if changes else job
+
+
+def headline(data: Mapping[str, Any]) -> str:
+    """The first number of an evaluation that has finished, from its event; empty without one."""
+    metrics: Mapping[str, Any] = data.get("metrics", {})
+    if not metrics:
+        return ""
+    name, stated = next(iter(metrics.items()))
+    metric = Metric.model_validate(stated)
+    value, interval, count = metric_cells(metric)
+    (params,), _ = split_params([(data["name"], data.get("params", {}))])
+    return output.printable(f"{data['name']} {params}".rstrip() + f": {name} {value} {interval}, n = {count}")

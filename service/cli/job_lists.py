@@ -290,15 +290,13 @@ def _placed(error: AssayError, index: int, name: str) -> AssayError:
 def _followed(client: AssayClient, jobs: Mapping[str, Job]) -> dict[str, Job]:
     """The jobs in their final state. Standard output is for the table alone."""
     now = {output.printable(name): job for name, job in jobs.items()}
-    bars = Bars(list(now), sys.stderr)
+    with Bars(list(now), sys.stderr) as bars:
 
-    def draw(job: Job) -> None:
-        now.update({label: job for label, one in now.items() if one.id == job.id})
-        bars.draw(now)
+        def draw(job: Job) -> None:
+            now.update({label: job for label, one in now.items() if one.id == job.id})
+            bars.draw(now)
 
-    ended: dict[str, Job] = {name: client.wait(job.id, callback=draw) for name, job in jobs.items()}
-    bars.close()
-    return ended
+        return {name: client.wait(job.id, callback=draw) for name, job in jobs.items()}
 
 
 def _results(client: AssayClient, job: Job) -> Results | None:

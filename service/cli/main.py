@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from assay.service.cli import (
     arguments,
@@ -21,11 +22,32 @@ from assay.service.cli import (
     study_arguments,
     workers,
 )
-from assay.service.cli.arguments import Command
+from assay.service.cli.arguments import Command, Subcommands
 from assay.service.client import KEY_VARIABLE
 from assay.service.contract.errors import AssayError, Unauthorized
+from assay.service.contract.problems import nearest
 
 INTERRUPTED = 130
+
+# The subcommands in the order and under the headings of the help.
+TOPICS: Mapping[str, Sequence[Callable[[Subcommands[argparse.ArgumentParser]], None]]] = {
+    "run jobs": (job_arguments.add_submission, study_arguments.add_studies, job_arguments.add_changing),
+    "read results": (
+        job_arguments.add_reading,
+        job_arguments.add_results,
+        plots.add_plots,
+        reports.add_reports,
+    ),
+    "sign and verify": (job_arguments.add_signatures,),
+    "weights": (arguments.add_checkpoints, arguments.add_import_pickle),
+    "this machine": (arguments.add_local,),
+    "administration": (
+        arguments.add_keys,
+        arguments.add_tenants,
+        arguments.add_audit,
+        workers.add_workers,
+    ),
+}
 
 EPILOG = """examples:
   assay serve --state assay-state           start the service on this machine
@@ -40,8 +62,12 @@ or invalid spec, 3 the service cannot be reached
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; the exit code."""
-    options = build_parser().parse_args(argv)
-    run: Command = options.run
+    parser = build_parser()
+    options = parser.parse_args(argv)
+    run: Command | None = getattr(options, "run", None)
+    if run is None:
+        parser.print_help(sys.stderr)
+        return commands.INVALID
     try:
         code = run(options)
         sys.stdout.flush()
@@ -74,29 +100,51 @@ def _reader_is_gone() -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser with all subcommands."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="assay",
         description="Robustness evaluation of transformer models.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    subcommands = parser.add_subparsers(title="subcommands", metavar="SUBCOMMAND", required=True)
-    arguments.add_local(subcommands)
-    arguments.add_keys(subcommands)
-    arguments.add_audit(subcommands)
-    arguments.add_tenants(subcommands)
-    workers.add_workers(subcommands)
-    arguments.add_checkpoints(subcommands)
-    arguments.add_import_pickle(subcommands)
-    job_arguments.add_submission(subcommands)
-    study_arguments.add_studies(subcommands)
-    job_arguments.add_reading(subcommands)
-    job_arguments.add_results(subcommands)
-    plots.add_plots(subcommands)
-    reports.add_reports(subcommands)
-    job_arguments.add_signatures(subcommands)
-    job_arguments.add_changing(subcommands)
+    subcommands: Subcommands[argparse.ArgumentParser] = parser.add_subparsers(
+        title="subcommands", metavar="SUBCOMMAND", parser_class=_Parser
+    )
+    for topic, adders in TOPICS.items():
+        before = len(subcommands._choices_actions)
+        for adder in adders:
+            adder(subcommands)
+        parser.topics[topic] = subcommands._choices_actions[before:]
     return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """Lists its subcommands by topic, where it has topics, and names the nearest of an unknown one."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.topics: dict[str, list[argparse.Action]] = {}
+
+    def format_help(self) -> str:
+        """The usage, a section per topic, and the epilog."""
+        if not self.topics:
+            return super().format_help()
+        formatter = self._get_formatter()
+        formatter.add_text(
+            f"usage: {self.prog} SUBCOMMAND ...   ({self.prog} SUBCOMMAND --help has the rest)"
+        )
+        for topic, actions in self.topics.items():
+            formatter.start_section(topic)
+            formatter.add_arguments(actions)
+            formatter.end_section()
+        formatter.add_text(self.epilog)
+        return formatter.format_help()
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
+            near = nearest(value, action.choices)
+            hint = f"did you mean {near!r}?" if near else f"`{self.prog} --help` lists them"
+            raise argparse.ArgumentError(None, f"there is no {self.prog} {output.printable(value)}; {hint}")
+        super()._check_value(action, value)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assay.service.catalog.schema_text import describe
+from assay.service.cli.terminal import coloured, coloured_table, console_of
 from assay.service.contract.errors import AssayError, ErrorDetail
 from assay.service.contract.problems import path_text
 from assay.service.contract.results import (
@@ -29,10 +31,15 @@ _NUMBER = re.compile(r"-?|[-+]?[0-9.]+(e[-+]?[0-9]+)?( %)?")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as their longest cell; numbers right-aligned, texts left-aligned."""
+    """Columns as wide as their longest cell; numbers right-aligned, texts left-aligned.
+
+    It is for standard output: coloured where that is a terminal.
+    """
     lines = [list(header), *(list(map(printable, row)) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     right = [bool(rows) and all(_numeric(row[column]) for row in rows) for column in range(len(header))]
+    if (console := console_of(sys.stdout)) is not None:
+        return coloured_table(console, header, lines[1:], right)
     return "\n".join(
         "  ".join(
             cell.rjust(width) if to_right else cell.ljust(width)
@@ -87,7 +94,7 @@ def job_text(job: Job) -> str:
         "message": job.message,
         "error": None if job.error is None else f"{job.error.type}: {job.error.message}",
     }
-    return "\n".join(f"{label:<15} {printable(text)}" for label, text in lines.items() if text)
+    return "\n".join(f"{label:<15} {coloured(printable(text))}" for label, text in lines.items() if text)
 
 
 def estimate_text(estimate: Mapping[str, Any]) -> str:
@@ -182,16 +189,17 @@ def _allowed_text(schema: Mapping[str, Any]) -> str:
 def error_text(error: AssayError) -> str:
     """The message, and a line per wrong field; the first of these where the message only repeats it."""
     lines = [detail_text(detail) for detail in error.details]
+    word = coloured("error:", sys.stderr)
     if not lines:
-        return f"error: {printable(error.message)}"
+        return f"{word} {printable(error.message)}"
     first = error.details[0]
     repeated = f"{path_text(first.loc)}: {first.message}"
     if error.message == repeated:
-        return "\n".join([f"error: {lines[0]}", *(f"  {line}" for line in lines[1:])])
+        return "\n".join([f"{word} {lines[0]}", *(f"  {line}" for line in lines[1:])])
     if error.message.startswith(f"{repeated} (and "):
         more = error.message.removeprefix(repeated).strip(" ()").removeprefix("and ")
-        return "\n".join([f"error: {lines[0]}", *(f"  {line}" for line in lines[1:]), f"  ({more})"])
-    return "\n".join([f"error: {printable(error.message)}", *(f"  {line}" for line in lines)])
+        return "\n".join([f"{word} {lines[0]}", *(f"  {line}" for line in lines[1:]), f"  ({more})"])
+    return "\n".join([f"{word} {printable(error.message)}", *(f"  {line}" for line in lines)])
 
 
 def detail_text(detail: ErrorDetail) -> str:

@@ -1,19 +1,48 @@
-"""Progress bars in a terminal; plain lines elsewhere."""
+"""Progress of jobs: live bars on a terminal, lines for a log in pipes and files."""
 
 from __future__ import annotations
 
-import shutil
 import sys
+import time
 from collections.abc import Mapping, Sequence
-from typing import TextIO
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Self, TextIO
 
+from assay.service.cli.terminal import STATES, console_of
 from assay.service.contract.results import Job
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
 WIDTH = 30
+MESSAGE = 60
+# A log gets a line at every tenth of the way, and after so many seconds.
+TENTHS = 10
+PAUSE_SECONDS = 30.0
+REFRESHES = 4
+
+
+@dataclass(frozen=True)
+class ProgressLine:
+    """What a line shows of something that runs: a job, a study.
+
+    `share` is in [0, 1], `left` in seconds.
+    """
+
+    state: str
+    share: float
+    done: str
+    count: int
+    unit: str
+    left: float | None
+    message: str
+    ended: bool
 
 
 class Bars:
-    """One line per job, redrawn in place on a terminal, elsewhere printed on change.
+    """A bar per job, used in a `with` block, which gives the terminal back.
 
     Args:
         labels: names of the jobs.
@@ -21,48 +50,135 @@ class Bars:
     """
 
     def __init__(self, labels: Sequence[str], output: TextIO | None = None) -> None:
-        self._labels = list(labels)
         self._output = output or sys.stdout
-        self._width = max(len(label) for label in self._labels)
-        # Lines that have scrolled away cannot be redrawn.
-        self._terminal = self._output.isatty() and len(labels) < shutil.get_terminal_size().lines
-        self._drawn = False
-        self._said: dict[str, tuple[str, int]] = {}
+        self._said: dict[str, tuple[str, int, float]] = {}
+        self._begun: dict[str, tuple[float, int]] = {}
+        self._progress: Progress | None = None
+        console = console_of(self._output)
+        if console is not None:
+            self._progress = _live(console)
+            self._tasks: dict[str, TaskID] = {
+                label: self._progress.add_task(label, total=None, state="", style="", facts="")
+                for label in labels
+            }
 
-    def draw(self, jobs: Mapping[str, Job]) -> None:
-        """Show the present progress of the jobs."""
-        if self._terminal:
-            if self._drawn:
-                self._output.write(f"\x1b[{len(self._labels)}F")
-            for label in self._labels:
-                self._output.write(f"\x1b[2K{self._line(label, jobs[label])}\n")
-            self._drawn = True
+    def __enter__(self) -> Self:
+        if self._progress is not None:
+            self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+        self._output.flush()
+
+    def draw(self, jobs: Mapping[str, Job], at: str | None = None) -> None:
+        """Shows the present progress of jobs; `at` is the time in ISO 8601, the present one if absent."""
+        self.show({label: line_of(job) for label, job in jobs.items()}, at)
+
+    def show(self, lines: Mapping[str, ProgressLine], at: str | None = None) -> None:
+        """Shows the present progress of anything."""
+        for label, now in lines.items():
+            if self._progress is None:
+                self._say_change(label, now, at)
+                continue
+            self._progress.update(
+                self._tasks[label],
+                total=None if now.share == 0 and not now.ended else 1.0,
+                completed=now.share,
+                state=now.state,
+                style=STATES.get(now.state, "default"),
+                facts=self._facts(label, now),
+            )
+
+    def note(self, label: str, text: str, at: str | None = None) -> None:
+        """Writes a line of its own, above the bars."""
+        if self._progress is not None:
+            self._progress.console.print(f"{label}: {text}")
         else:
-            self._say_changes(jobs)
+            self._say(label, text, at)
+
+    def _facts(self, label: str, now: ProgressLine) -> str:
+        parts = []
+        first = self._begun.setdefault(label, (time.monotonic(), now.count))
+        seconds, more = time.monotonic() - first[0], now.count - first[1]
+        if more > 0 and seconds > 0 and not now.ended:
+            parts.append(f"{more / seconds:.3g} {now.unit}/s")
+        if now.left is not None and not now.ended:
+            parts.append(f"{clock(now.left)} left")
+        return "  ".join([*parts, now.message[:MESSAGE]])
+
+    def _say_change(self, label: str, now: ProgressLine, at: str | None) -> None:
+        state, tenth, seconds = self._said.get(label, ("", 0, 0.0))
+        moved = int(TENTHS * now.share) != tenth and not now.ended
+        if now.state == state and not moved and (now.ended or time.monotonic() - seconds < PAUSE_SECONDS):
+            return
+        self._said[label] = (now.state, int(TENTHS * now.share), time.monotonic())
+        parts = [now.state]
+        if now.share > 0 or now.state == "running":
+            parts.append(f"{now.share:.0%} ({now.done})")
+        if now.left is not None and not now.ended:
+            parts.append(f"{clock(now.left)} left")
+        said = f": {now.message}" if now.message else ""
+        self._say(label, f"{', '.join(parts)}{said}", at)
+
+    def _say(self, label: str, text: str, at: str | None) -> None:
+        self._output.write(f"{to_second(at)} {label}: {text}\n")
         self._output.flush()
 
-    def close(self) -> None:
-        """Leave the last state on the screen."""
-        self._output.flush()
 
-    def _say_changes(self, jobs: Mapping[str, Job]) -> None:
-        for label in self._labels:
-            quarter = (jobs[label].state.value, int(4 * share(jobs[label])))
-            if self._said.get(label) != quarter:
-                self._said[label] = quarter
-                self._output.write(self._line(label, jobs[label]) + "\n")
-
-    def _line(self, label: str, job: Job) -> str:
-        done = share(job)
-        bar = "#" * round(done * WIDTH)
-        eta = job.progress.eta_seconds
-        left = f"{eta:4.0f} s left" if eta is not None and not job.state.terminal else ""
-        standing = f"{job.state.value:<9} {left:<11} {job.message[:40]}"
-        return f"{label:<{self._width}} [{bar:<{WIDTH}}] {done:4.0%} {standing}".rstrip()
+def line_of(job: Job) -> ProgressLine:
+    """What a line shows of a job."""
+    total = "?" if job.progress.total is None else job.progress.total
+    return ProgressLine(
+        job.state.value,
+        share(job),
+        f"{job.progress.done}/{total} {job.progress.unit}",
+        job.progress.done,
+        job.progress.unit,
+        job.progress.eta_seconds,
+        "".join(c if c.isprintable() else " " for c in job.message),
+        job.state.terminal,
+    )
 
 
 def share(job: Job) -> float:
-    """Share of the job that is done, in [0, 1]."""
+    """Share of the job that is done, in [0, 1]: of its cost, from an older service of its examples."""
     if job.state == "succeeded":
         return 1.0
+    if job.progress.share is not None:
+        return job.progress.share
     return min(job.progress.done / job.progress.total, 1.0) if job.progress.total else 0.0
+
+
+def clock(seconds: float) -> str:
+    """A duration for people: `41 s`, `12 min`, `3 h 5 min`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    hours, rest = divmod(minutes, 60)
+    return f"{minutes} min" if minutes < 100 else f"{hours} h {rest} min"
+
+
+def to_second(at: str | None) -> str:
+    """A time in ISO 8601 (UTC) without the parts of its second; the present time for None."""
+    moment = datetime.now(UTC) if at is None else datetime.fromisoformat(at)
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _live(console: Console) -> Progress:
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+    from rich.table import Column
+
+    text = Column(no_wrap=True, overflow="ellipsis")
+    return Progress(
+        TextColumn("{task.description}", markup=False, table_column=text),
+        BarColumn(WIDTH),
+        TaskProgressColumn(),
+        TextColumn("[{task.fields[style]}]{task.fields[state]}"),
+        TextColumn("{task.fields[facts]}", markup=False, table_column=text.copy()),
+        console=console,
+        refresh_per_second=REFRESHES,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )

@@ -7,6 +7,7 @@ from typing import Any
 
 from assay.service.cli import commands, output
 from assay.service.cli.commands import Options
+from assay.service.cli.progress_bars import Bars, ProgressLine
 from assay.service.client import AssayClient
 from assay.service.contract.errors import MalformedJson, NoResults
 from assay.service.contract.strict_json import parse_json
@@ -107,9 +108,8 @@ def _spec(options: Options) -> bytes | dict[str, Any]:
 
 def _followed(client: AssayClient, study_id: str, options: Options) -> int:
     """Waits for the end with a line of progress; the table alone is on standard output."""
-    progress = _Progress()
-    study = client.wait_study(study_id, callback=progress.draw)
-    progress.close()
+    with Bars([study_id], sys.stderr) as bars:
+        study = client.wait_study(study_id, callback=lambda now: bars.show({study_id: line_of(now)}))
     try:
         if options.json:
             _say(output.json_text(client.study_results(study_id).model_dump(mode="json")))
@@ -124,25 +124,20 @@ def _followed(client: AssayClient, study_id: str, options: Options) -> int:
     return commands.JOB_FAILED
 
 
-class _Progress:
-    """One line, redrawn on a terminal; elsewhere a line whenever a job has ended."""
-
-    def __init__(self) -> None:
-        self._said = ""
-        self._terminal = sys.stderr.isatty()
-
-    def draw(self, study: StudyStatus) -> None:
-        done = study.progress
-        counts = ", ".join(f"{count} {state}" for state, count in study.jobs.items())
-        if self._terminal:
-            sys.stderr.write(f"\r\x1b[2K{done.share:4.0%} of {done.total} jobs: {counts}")
-        elif counts != self._said:
-            sys.stderr.write(f"{done.share:4.0%} of {done.total} jobs: {counts}\n")
-        self._said = counts
-        sys.stderr.flush()
-
-    def close(self) -> None:
-        sys.stderr.write("\n" if self._terminal else "")
+def line_of(study: StudyStatus) -> ProgressLine:
+    """What a line of progress shows of a study."""
+    done, counts = study.progress, ", ".join(f"{count} {state}" for state, count in study.jobs.items())
+    ended = study.state.terminal
+    return ProgressLine(
+        study.state.value,
+        done.share,
+        f"{done.done}/{done.total} jobs",
+        done.done,
+        "jobs",
+        None,
+        counts,
+        ended,
+    )
 
 
 def studies_table(listed: list[StudySummary]) -> str:

@@ -29,12 +29,16 @@ class EndData(TypedDict):
 
 
 class ProgressData(TypedDict):
-    """Of `progress`: examples or steps, and the seconds that are left; None where they are not known."""
+    """Of `progress`: examples or steps, the seconds that are left and the done part of the planned cost.
+
+    None where they are not known.
+    """
 
     done: int
     total: int | None
     unit: Literal["examples", "steps"]
     eta_seconds: float | None
+    share: NotRequired[float | None]
 
 
 class LogData(TypedDict):
@@ -59,7 +63,7 @@ class Event(Answer):
     """Something that happened to a job, and its `data`.
 
     - `state`: `{"state", "attempt", "message", "error"}`
-    - `progress`: `{"done", "total", "unit", "eta_seconds"}`, at most twice a second
+    - `progress`: `{"done", "total", "unit", "eta_seconds", "share"}`, at most twice a second
     - `log`: `{"message"}`, one line on what the job is doing
     - `metric`: `{"evaluation", "name", "params", "metrics"}`, an evaluation has its result
     - `end`: `{"state", "attempt", "error"}`, nothing more will happen unless the job is retried

@@ -326,12 +326,17 @@ class Results(Answer):
 
 
 class Progress(Answer):
-    """Progress of a job. `eta_seconds` is null while unknown."""
+    """Progress of a job. `eta_seconds` is null while unknown.
+
+    `share` in [0, 1] is of the planned cost: attacked examples take longer than clean ones. It is null while
+    unknown, as before the job is planned.
+    """
 
     done: int
     total: int | None
     unit: Literal["examples", "steps"]
     eta_seconds: float | None
+    share: float | None = None
 
 
 class Links(Answer):

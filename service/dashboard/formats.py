@@ -61,8 +61,10 @@ def name_of(job: Job) -> str:
 
 
 def done_share(job: Job) -> float | None:
-    """The part of the job that is done, in [0, 1]; None while its size is unknown."""
+    """The part of the job's cost that is done, in [0, 1]; None while its size is unknown."""
     progress = job.progress
+    if progress.share is not None:
+        return progress.share
     return None if not progress.total else min(1.0, progress.done / progress.total)
 
 

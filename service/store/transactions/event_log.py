@@ -81,6 +81,7 @@ def _progress(row: Row[Any]) -> ProgressData:
         "total": row.progress_total,
         "unit": row.progress_unit,
         "eta_seconds": eta_seconds(row, row.progress_event_at),
+        "share": cost_share(row),
     }
 
 
@@ -118,6 +119,11 @@ class Pace(Protocol):
     def cost_done(self) -> float: ...  # noqa: D102
     @property
     def cost_total(self) -> float | None: ...  # noqa: D102
+
+
+def cost_share(row: Pace) -> float | None:
+    """The part of the planned cost that is done, in [0, 1]; None before the plan."""
+    return min(1.0, max(0.0, row.cost_done / row.cost_total)) if row.cost_total else None
 
 
 def eta_seconds(row: Pace, now: float) -> float | None:

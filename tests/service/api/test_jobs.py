@@ -325,6 +325,7 @@ def test_progress_and_eta_are_shown(
         "total": 100,
         "unit": "steps",
         "eta_seconds": 0,
+        "share": 0.25,
     }
     assert job["progress"]["eta_seconds"] >= 0
     assert job["queue_position"] is None

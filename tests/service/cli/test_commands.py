@@ -93,8 +93,9 @@ def test_the_options_of_an_example_are_in_its_help(run: Run, name: str) -> None:
 def test_help_lists_the_subcommands_and_exit_codes(run: Run) -> None:
     code, out, _ = run("--help")
     assert code == 0
-    listed = {line.split()[0] for line in out.splitlines() if line.startswith("    ")}
-    assert {name.split()[0] for name in SUBCOMMANDS} <= listed
+    listed = re.findall(r"^  ([a-z-]+)  ", out, re.MULTILINE)
+    assert {name.split()[0] for name in SUBCOMMANDS} <= set(listed)
+    assert len(listed) == len(set(listed))
     assert "3 the service cannot be reached" in out
 
 
@@ -109,6 +110,17 @@ def test_wrong_usage_is_2(run: Run, line: str) -> None:
     code, _, err = run(*line.split())
     assert code == 2
     assert "usage:" in err
+
+
+def test_no_subcommand_gives_the_topics(run: Run) -> None:
+    code, out, err = run()
+    assert (code, out) == (2, "")
+    assert re.findall(r"^([a-z ]+):$", err, re.MULTILINE)[:2] == ["run jobs", "read results"]
+
+
+def test_an_unknown_subcommand_names_the_nearest(run: Run) -> None:
+    assert "there is no assay resluts; did you mean 'results'?" in run("resluts")[2]
+    assert "there is no assay keys lits; did you mean 'list'?" in run("keys", "lits")[2]
 
 
 def test_submit_prints_the_id_alone(run: Run, spec_file: Any, train_body: Make, app_store: Any) -> None:

@@ -66,7 +66,7 @@ def test_a_study_becomes_a_table_of_its_arms(assay: Any) -> None:
     assert table[0].startswith("| evaluation | metric | narrow | arm | mean ± sd | difference [95 %] |")
     assert [line.split(" | ")[0] for line in table[2:]] == ["| clean", "| pgd 2/255"]
     assert "8 jobs" in err, "progress goes to standard error"
-    assert "100% of 8 jobs: 8 succeeded" in err
+    assert "succeeded, 100% (8/8 jobs): 8 succeeded" in err
 
 
 @pytest.mark.usefixtures("working")

@@ -159,7 +159,7 @@ def test_a_job_is_followed_over_its_events(live: LiveServer, app_store: Store) -
         job = client.submit(digits())
         claims = []
 
-        def draw(now: Any) -> None:
+        def draw(now: Any, event: Any = None) -> None:
             drawn.append((str(now.state), now.progress.done))
             if now.state == "queued":
                 claims.append(app_store.shards.claim("w", ["cpu"], lease_seconds=60))
