@@ -85,6 +85,7 @@ lock: ## resolve the requirements anew into the locks; UPGRADE=--upgrade takes n
 	$(COMPILE) --extra dev -o requirements-dev.txt
 	$(COMPILE) --extra service -c requirements-dev.txt -o requirements-service.txt
 	$(COMPILE) --extra worker -c requirements-dev.txt -o requirements-worker.txt
+	$(COMPILE) --extra reference -c requirements-dev.txt -o requirements-reference.txt
 
 # The CPU builds are on PyTorch's own index, which uv knows; the locked versions, with their own hashes.
 TORCH_INDEX ?=
@@ -102,7 +103,7 @@ sbom: $(STAMP) ## write a bill of materials (CycloneDX) of each lock into build/
 	@$(BIN)/python supply/sbom.py build/sbom
 
 vulnerabilities: $(STAMP) ## look the locked packages up in a database of known vulnerabilities; needs network
-	@failed=; for lock in requirements-service.txt requirements-worker.txt requirements-dev.txt; do \
+	@failed=; for lock in requirements-service.txt requirements-worker.txt requirements-reference.txt requirements-dev.txt; do \
 		echo "== $$lock"; \
 		$(BIN)/python -m pip_audit --strict --disable-pip --require-hashes --requirement $$lock || failed=1; \
 	done; [ -z "$$failed" ]

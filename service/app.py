@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import FastAPI
 from sqlalchemy.exc import OperationalError
@@ -20,6 +19,7 @@ from assay.service.api.refusals import Refusals
 from assay.service.api.routes import ROUTERS
 from assay.service.catalog.catalog import Catalog, load
 from assay.service.connection_guard import ConnectionGuard
+from assay.service.contract.extras import DISTRIBUTION, version_of
 from assay.service.dashboard import routes as dashboard
 from assay.service.dispatch import Dispatcher, NullDispatcher
 from assay.service.middleware import BodyCap, ErrorBoundary, HostGuard, Manners
@@ -68,7 +68,7 @@ def create_app(
     requests = Requests()
     app = FastAPI(
         title="Assay",
-        version=_version(),
+        version=version_of(DISTRIBUTION) or "0.0.0",
         description=DESCRIPTION,
         lifespan=_lifespan,
         redirect_slashes=False,
@@ -124,10 +124,3 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.live.close()
     app.state.numbers.close()
     await run_in_threadpool(opener.close)
-
-
-def _version() -> str:
-    try:
-        return version("assay-robustness")
-    except PackageNotFoundError:
-        return "0.0.0"

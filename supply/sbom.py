@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LOCKS = (
     "requirements-service.txt",
     "requirements-worker.txt",
+    "requirements-reference.txt",
     "requirements-cpu.txt",
     "requirements-dev.txt",
 )

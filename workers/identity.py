@@ -6,7 +6,6 @@ Shards of one job are measured by workers of one identity, the one that planned 
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 import os
 import platform
@@ -17,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from assay.service.catalog.catalog import load
+from assay.service.contract.extras import DISTRIBUTION, version_of
 from assay.service.contract.records import CodeProvenance
 from assay.service.contract.worker_records import WorkerIdentity
 
@@ -61,7 +61,7 @@ def code() -> CodeProvenance:
     for folder in CODE:
         for path in sorted(path for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES):
             digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
-    return {"version": version("assay-robustness"), "commit": _commit(), "source_sha256": digest.hexdigest()}
+    return {"version": version_of(DISTRIBUTION), "commit": _commit(), "source_sha256": digest.hexdigest()}
 
 
 @cache
@@ -71,16 +71,8 @@ def packages() -> dict[str, str]:
     Torch's is that of its build ("+cpu", "+cu132"): kernels differ between builds.
     """
     found = {"python": platform.python_version(), "torch": _torch_version()}
-    found |= {name: version(name) for name in PACKAGES}
+    found |= {name: version_of(name) for name in PACKAGES}
     return {name: text for name, text in found.items() if text is not None}
-
-
-def version(name: str) -> str | None:
-    """The version of an installed distribution; None without it."""
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _torch_version() -> str | None:
@@ -93,7 +85,7 @@ def _torch_version() -> str | None:
             continue
         if found is not None:
             return found[1]
-    return version("torch")
+    return version_of("torch")
 
 
 def _commit() -> str | None:

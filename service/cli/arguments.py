@@ -201,7 +201,7 @@ def add(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, called=parser.prog)
     return parser
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from assay.service.cli import output
 from assay.service.cli.commands import JOB_FAILED, OK, UsageError, connected, run_module
 from assay.service.contract.checkpoints import PROGRAM_LAYOUT, Checkpoint
+from assay.service.contract.extras import require
 from assay.service.reports.numbers import params_text
 
 Options = argparse.Namespace
@@ -60,6 +61,7 @@ def delete(options: Options) -> int:
 
 def import_pickle(options: Options) -> int:
     """Replaces this process by the conversion, which needs torch."""
+    require("`assay import-pickle`", "worker")
     key = [] if options.key is None else ["--key", options.key]
     return run_module("assay.workers.import_pickle", [options.file, options.output, *key], {})
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pydantic import ValidationError
-from pydantic_settings import SettingsError
 
 from assay.service.cli import output
 from assay.service.cli.markdown import comparison_markdown
@@ -20,16 +19,16 @@ from assay.service.cli.progress_bars import Bars
 from assay.service.client import AssayClient, BadAnswer
 from assay.service.contract.errors import NotFound
 from assay.service.contract.events import Event
+from assay.service.contract.extras import require
 from assay.service.contract.results import Job, Metric
 from assay.service.contract.states import JobState
 from assay.service.reports.numbers import metric_cells, split_params
-from assay.service.settings import Settings
-from assay.service.store.connections import PREFIX, wrong_settings
 
 OK = 0
 JOB_FAILED = 1
 INVALID = 2
 UNREACHABLE = 3
+PREFIX = "ASSAY_"
 
 Options = argparse.Namespace
 
@@ -40,6 +39,12 @@ class UsageError(Exception):
 
 def serve(options: Options) -> int:
     """Replaces this process by the embedded service; the options travel as ASSAY_ variables."""
+    require("`assay serve`", "service", "worker")
+    from pydantic_settings import SettingsError
+
+    from assay.service.settings import Settings
+    from assay.service.store.connections import wrong_settings
+
     names = ("host", "port", "state", "workers", "data_root")
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     try:
@@ -55,6 +60,7 @@ def serve(options: Options) -> int:
 
 def data_check(options: Options) -> int:
     """Replaces this process by the check of the data sets."""
+    require("`assay data check`", "worker")
     root = {} if options.data_root is None else {"ASSAY_DATA_ROOT": str(options.data_root)}
     flags = [flag for flag, given in (("--no-hash", options.no_hash), ("--json", options.json)) if given]
     return run_module("assay.workers.data.formats.check", flags, root)
@@ -62,6 +68,7 @@ def data_check(options: Options) -> int:
 
 def doctor(options: Options) -> int:
     """Replaces this process by the look at this box."""
+    require("`assay doctor`", "worker")
     names = ("host", "port", "state", "data_root")
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     environment = {f"{PREFIX}{name.upper()}": str(value) for name, value in given.items()}
@@ -71,6 +78,7 @@ def doctor(options: Options) -> int:
 
 def demo(options: Options) -> int:
     """Replaces this process by the demo."""
+    require("`assay demo`", "service", "worker", "demo")
     given = {"--output": options.output, "--epochs": options.epochs}
     arguments = [text for name, value in given.items() if value is not None for text in (name, str(value))]
     return run_module("assay.service.demo", arguments, {})

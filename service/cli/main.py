@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -25,6 +26,7 @@ from assay.service.cli import (
 from assay.service.cli.arguments import Command, Subcommands
 from assay.service.client import KEY_VARIABLE
 from assay.service.contract.errors import AssayError, Unauthorized
+from assay.service.contract.extras import DISTRIBUTION, explained, version_of
 from assay.service.contract.problems import nearest
 
 INTERRUPTED = 130
@@ -76,6 +78,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, Unauthorized):
             sys.stderr.write(f"{_key_hint()}\n")
         return commands.INVALID if error.status < 500 else commands.UNREACHABLE
+    except ImportError as error:
+        said = explained(f"`{options.called}`", error)
+        if said is None:
+            raise
+        sys.stderr.write(f"error: {said}\n")
+        return commands.INVALID
     except (commands.UsageError, OSError) as error:
         if isinstance(error, BrokenPipeError):
             return _reader_is_gone()
@@ -84,6 +92,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     return code
+
+
+class ShowVersion(argparse.Action):
+    """Prints the versions and ends, as argparse's own `version`, which would look them up at every start."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        """Prints them, torch's without importing it."""
+        ours = [f"{name} {version_of(name) or 'not installed'}" for name in (DISTRIBUTION, "torch")]
+        sys.stdout.write(f"{ours[0]}, Python {platform.python_version()}, {ours[1]}\n")
+        parser.exit()
 
 
 def _key_hint() -> str:
@@ -106,6 +124,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action=ShowVersion, nargs=0, help="print the versions of what runs here")
     subcommands: Subcommands[argparse.ArgumentParser] = parser.add_subparsers(
         title="subcommands", metavar="SUBCOMMAND", parser_class=_Parser
     )

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from assay.service.cli import output
 from assay.service.cli.commands import OK, UsageError, connected
+from assay.service.contract.extras import require
 from assay.service.contract.signatures import RESULTS_FILE, SIGNATURE_FILE, KeySet
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ MAX_KEY_BYTES = 1024 * 1024
 
 def sign(options: argparse.Namespace) -> int:
     """Saves signature and results; the path of the signature is on standard output."""
+    require("`assay sign`", "service")
     from assay.service.signing import keys, statement, verify
 
     folder = Path(options.output or options.job)
@@ -54,6 +56,7 @@ def sign(options: argparse.Namespace) -> int:
 
 def verify(options: argparse.Namespace) -> int:
     """Checks the signature and every file of it that is there; 1 where anything differs."""
+    require("`assay verify`", "service")
     given = Path(options.file)
     if not given.exists():
         raise UsageError(f"{given}: no such file or folder")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from assay.service.client.transport import API, Connection, parsed, part
 from assay.service.contract.errors import NoResults, NotFound
+from assay.service.contract.extras import require
 from assay.service.contract.results import Job, Results
 from assay.service.contract.studies import StudyStatus
 from assay.service.reports.formats.csv_text import COLUMNS, compact, parameter_columns
@@ -37,15 +38,14 @@ class FrameCalls(Connection):
                 evaluation jobs. Each job appears once.
 
         Raises:
-            ImportError: pandas is not installed.
+            MissingExtra: pandas is not installed; it is an ImportError.
             NotFound: no job and no study has the id.
             NoResults: a job named by its id has no results yet, or none of all jobs has any. A `Job` and a
                 job of a study without results are left out.
         """
-        try:
-            import pandas
-        except ImportError as error:
-            raise ImportError('a frame needs pandas: pip install "assay-robustness[frame]"') from error
+        require("a data frame", "frame")
+        import pandas
+
         several = [jobs] if isinstance(jobs, str | Job | StudyStatus) else jobs
         found = {job.id: job for one in several for job in self._reported(one)}
         rows = tidy_rows(list(found.values()))

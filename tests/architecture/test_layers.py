@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import pkgutil
 import subprocess
 import sys
+import sysconfig
+import tomllib
 from pathlib import Path
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
 ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+# Opens the service's database; imported by the subcommand that does.
+OUTSIDE_THE_CORE = {"assay.service.cli.keys_in_database"}
 
 # The blocked packages fail to import, as on a machine that does not have them.
 IMPORT_WITHOUT = """
@@ -24,6 +33,11 @@ for name in {modules!r}:
 print("imported", len({modules!r}))
 """
 
+# The same, and every package that is not one of these.
+IMPORT_WITH = IMPORT_WITHOUT.replace(
+    'if any((name + ".").startswith(one + ".") for one in {blocked!r})',
+    'if name.partition(".")[0] not in {{"assay", *sys.stdlib_module_names, *{allowed!r}}}',
+)
 HEAVY = ["torch", "torchvision", "timm", "numpy", "scipy", "sklearn", "matplotlib"]
 HEAVY_SIDE = ["assay.workers", "assay.models", "assay.attacks"]
 SERVER = ["fastapi", "starlette", "uvicorn", "celery", "redis", "sqlalchemy", "alembic", "psycopg"]
@@ -44,11 +58,39 @@ def import_without(blocked: list[str], modules: list[str]) -> subprocess.Complet
     return subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
 
 
+def modules_of(*distributions: str) -> set[str]:
+    """Top-level modules of distributions and of all that they need without extras."""
+    names, waiting = set[str](), list(distributions)
+    while waiting:
+        name = canonicalize_name(waiting.pop())
+        if name in names:
+            continue
+        names.add(name)
+        needed = map(Requirement, importlib.metadata.requires(name) or [])
+        waiting += [one.name for one in needed if one.marker is None or one.marker.evaluate({"extra": ""})]
+    by_module = importlib.metadata.packages_distributions().items()
+    return {module for module, owners in by_module if names & set(map(canonicalize_name, owners))}
+
+
 def test_import_contracts_hold() -> None:
     lint = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as lint; lint()"]
     run = subprocess.run([*lint, "--no-cache"], cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "0 broken" in run.stdout
+
+
+def test_client_and_command_line_import_with_the_packages_of_the_core_alone() -> None:
+    """`pip install assay-robustness`; what a subcommand needs beside them, it imports when it runs."""
+    core = [Requirement(line).name for line in PROJECT["dependencies"]]
+    allowed = sorted(modules_of(*core) | {sysconfig._get_sysconfigdata_name()})
+    modules = modules_under("assay.service.client")
+    modules += [name for name in modules_under("assay.service.cli") if name not in OUTSIDE_THE_CORE]
+    program = IMPORT_WITH.format(allowed=allowed, modules=modules)
+    run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    outside = IMPORT_WITH.format(allowed=allowed, modules=sorted(OUTSIDE_THE_CORE))
+    run = subprocess.run([sys.executable, "-c", outside], cwd=ROOT, capture_output=True, text=True)
+    assert "is blocked by the test" in run.stderr, "it belongs to the core now"
 
 
 def test_the_service_imports_without_torch_and_without_the_heavy_side() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
 import tomllib
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from assay.service.contract.extras import EXTRAS
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -15,8 +19,11 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LOCKS = {
     "requirements-service.txt": ["service"],
     "requirements-worker.txt": ["worker"],
-    "requirements-dev.txt": ["service", "worker", "control", "demo", "dev"],
+    "requirements-reference.txt": ["reference"],
+    "requirements-dev.txt": ["dev"],
 }
+# Not for users of the command, or not installable beside the rest.
+NOT_IN_ALL = {"all", "dev", "docs", "store", "verified"}
 ENTRY = re.compile(r"([a-z0-9._-]+)(?:\[[a-z,]+\])?==([^\s;]+)")
 
 
@@ -25,10 +32,49 @@ def entries(lock: str) -> list[str]:
 
 
 def asked_for(extras: list[str]) -> list[Requirement]:
-    lines = list(PROJECT["dependencies"])
-    for extra in extras:
-        lines += PROJECT["optional-dependencies"][extra]
-    return [Requirement(line) for line in lines if not line.startswith(PROJECT["name"])]
+    """The requirements of the core and of extras, with those of the extras that they name."""
+    found, waiting, seen = list(map(Requirement, PROJECT["dependencies"])), list(extras), set[str]()
+    while waiting:
+        extra = waiting.pop()
+        if extra in seen:
+            continue
+        seen.add(extra)
+        for requirement in map(Requirement, PROJECT["optional-dependencies"][extra]):
+            if requirement.name == PROJECT["name"]:
+                waiting += requirement.extras
+            else:
+                found.append(requirement)
+    return found
+
+
+def test_the_core_is_the_client() -> None:
+    assert {requirement.name for requirement in asked_for([])} == {"httpx", "pydantic"}
+
+
+def test_all_is_every_extra_for_users() -> None:
+    (own,) = map(Requirement, PROJECT["optional-dependencies"]["all"])
+    assert own.extras == PROJECT["optional-dependencies"].keys() - NOT_IN_ALL
+
+
+def test_the_worker_has_no_reference_library() -> None:
+    references = {"cleverhans", "pyautoattack", "imagecorruptions-imaug", "numba"}
+    locked = {ENTRY.match(entry)[1] for entry in entries("requirements-reference.txt")}
+    assert references <= locked
+    assert not references & {ENTRY.match(entry)[1] for entry in entries("requirements-worker.txt")}
+
+
+def test_a_missing_package_is_named_with_its_extra() -> None:
+    """EXTRAS has the modules of every distribution that an extra asks for."""
+    by_module = importlib.metadata.packages_distributions()
+    for extra, (_, modules) in EXTRAS.items():
+        asked = {canonicalize_name(one.name) for one in asked_for([extra])}
+        for module in modules:
+            assert asked & set(map(canonicalize_name, by_module[module])), (extra, module)
+    named = {name for name in PROJECT["optional-dependencies"] if name not in {"all", "dev", "docs", "store"}}
+    assert set(EXTRAS) == named
+    known = {canonicalize_name(o) for _, modules in EXTRAS.values() for m in modules for o in by_module[m]}
+    every = {canonicalize_name(one.name) for extra in named for one in asked_for([extra])}
+    assert every - known == {"httpx", "pydantic", "annotated-types"}, "the core's are always there"
 
 
 @pytest.mark.parametrize("lock", LOCKS)

@@ -15,7 +15,7 @@ import jsonschema_rs
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-LOCKS = ["requirements-service.txt", "requirements-worker.txt", "requirements-dev.txt"]
+LOCKS = [f"requirements-{name}.txt" for name in ("service", "worker", "reference", "dev")]
 
 
 @cache

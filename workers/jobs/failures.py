@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import re
+import socket
 
 import torch
 
 from assay.service.contract.errors import AssayError, NotFound
+from assay.service.contract.extras import explained
 from assay.service.contract.messages import Failure
 from assay.workers import accelerator
 from assay.workers.containment.settings import from_environment
@@ -131,6 +133,17 @@ def _limit() -> str:
     return f": the evaluator's memory limit is what the plan of the job needs several times, {most}; {least}"
 
 
+def _not_here(error: Exception) -> Failure | None:
+    """The failures of a worker that lacks a component or an optional package; None for all others."""
+    if isinstance(error, NotFound):
+        text = f"{error.message}: the catalog of this worker is not that of the service; {SAME_CATALOG}"
+        return Failure(error_type="component_missing", message=text, retry=False)
+    if isinstance(error, ImportError) and (said := explained("this job", error)) is not None:
+        text = f"{said}, on the worker {socket.gethostname()}"
+        return Failure(error_type="package_missing", message=text, retry=False)
+    return None
+
+
 # The error's type in the contract, and whether another worker may succeed.
 NAMED: dict[type[Exception], tuple[str, bool]] = {
     OtherData: ("other_data", True),
@@ -149,9 +162,8 @@ def describe(error: Exception) -> Failure:
     for kind, (error_type, retry) in NAMED.items():
         if isinstance(error, kind):
             return Failure(error_type=error_type, message=str(error), retry=retry)
-    if isinstance(error, NotFound):
-        text = f"{error.message}: the catalog of this worker is not that of the service; {SAME_CATALOG}"
-        return Failure(error_type="component_missing", message=text, retry=False)
+    if (failure := _not_here(error)) is not None:
+        return failure
     if isinstance(error, AssayError):
         text = "; ".join([error.message, *(detail.message for detail in error.details)])
         return Failure(error_type=error.type, message=text, retry=False)

@@ -8,11 +8,12 @@ from pathlib import Path
 import torch
 
 from assay.service.catalog.catalog import load
+from assay.service.contract.extras import version_of
 from assay.service.contract.records import DeviceProvenance, Plan, ShardProvenance
 from assay.service.contract.stored_specs import UserSpec
 from assay.workers import accelerator
 from assay.workers.discovery.packages import packages_of
-from assay.workers.identity import code, identity, packages, version
+from assay.workers.identity import code, identity, packages
 from assay.workers.jobs.failures import OtherIdentity
 
 # Of jobs whose data set states that it needs a package: they simulate what the returns are measured in.
@@ -26,7 +27,7 @@ def collect(device: torch.device, dtype: torch.dtype, spec: UserSpec) -> ShardPr
     """
     used = packages() | packages_of(spec, load())
     if (load().find("data", spec["data"]["name"]).facts or {}).get("package") in SIMULATORS:
-        used |= {name: found for name in SIMULATORS if (found := version(name)) is not None}
+        used |= {name: found for name in SIMULATORS if (found := version_of(name)) is not None}
     return {"code": code(), "packages": used, "device": describe_device(device, dtype)}
 
 

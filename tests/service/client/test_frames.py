@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import builtins
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -109,15 +109,8 @@ def test_the_client_for_asyncio_has_it(transport: httpx.BaseTransport, finished:
 
 
 def test_without_pandas_the_command_is_told(client: AssayClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def missing(name: str, *args: Any, **options: Any) -> Any:
-        if name == "pandas":
-            raise ImportError(name)
-        return real(name, *args, **options)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(ImportError, match=r'pip install "assay-robustness\[frame\]"'):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"needs pandas: pip install 'assay-robustness\[frame\]'"):
         client.frame("x")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 
@@ -31,6 +33,13 @@ def test_what_would_fail_again_is_not_tried_again(error: Exception, error_type: 
     assert failure["error_type"] == error_type
     assert text in failure["message"]
     assert failure["retry"] is False
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cleverhans", None)
+    failure = describe(ModuleNotFoundError("No module named 'cleverhans'", name="cleverhans"))
+    assert (failure["error_type"], failure["retry"]) == ("package_missing", False)
+    assert "pip install 'assay-robustness[reference]'" in failure["message"]
 
 
 def test_missing_data_is_no_mere_value_error() -> None:

@@ -1,0 +1,85 @@
+"""Extras: which optional packages each brings, and the sentence that says how to install them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+DISTRIBUTION = "assay-robustness"
+# What each extra is for, and the modules that it brings; tests hold them against pyproject.toml. A module of
+# several extras is missed in the name of the first.
+EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "service": (
+        "the service",
+        (
+            *("alembic", "celery", "psycopg", "pydantic_settings", "redis", "sqlalchemy"),
+            *("cryptography", "fastapi", "fastapi_offline", "httptools", "jinja2", "prometheus_client"),
+            *("rfc8785", "starlette", "uvicorn", "vl_convert"),
+        ),
+    ),
+    "worker": (
+        "the worker",
+        ("torch", "torchvision", "timm", "numpy", "scipy", "sklearn", "PIL", "safetensors"),
+    ),
+    "reference": ("the reference libraries", ("cleverhans", "imagecorruptions", "pyautoattack")),
+    "frame": ("pandas", ("pandas",)),
+    "control": ("gymnasium and h5py", ("gymnasium", "h5py")),
+    "cli": ("rich, shtab and PyYAML", ("rich", "shtab", "yaml")),
+    "hf": ("transformers and datasets", ("datasets", "pyarrow", "transformers")),
+    "onnx": ("onnx and onnx2torch", ("onnx", "onnx2torch")),
+    "mlflow": ("mlflow", ("mlflow",)),
+    "wandb": ("wandb", ("wandb",)),
+    "verified": ("auto_LiRPA", ("auto_LiRPA",)),
+    "demo": ("matplotlib", ("matplotlib",)),
+}
+
+
+class MissingExtra(ImportError):
+    """Something needs packages that are not installed; the message is one sentence with the command."""
+
+
+def require(what: str, *extras: str) -> None:
+    """Refuses what cannot run here, before anything is imported or begun.
+
+    Args:
+        what: begins the sentence, as in "`assay serve`".
+        *extras: those that it needs; only the missing ones are named.
+
+    Raises:
+        MissingExtra: has the command that installs them.
+    """
+    missing = [extra for extra in extras if not all(map(has_module, EXTRAS[extra][1]))]
+    if missing:
+        *before, last = (EXTRAS[extra][0] for extra in missing)
+        needed = f"{', '.join(before)} and {last}" if before else last
+        raise MissingExtra(f"{what} needs {needed}: {install_command(missing)}")
+
+
+def explained(what: str, error: ImportError) -> str | None:
+    """The sentence for a failed import; None where it is of no optional package, and so a defect."""
+    if isinstance(error, MissingExtra):
+        return str(error)
+    module = (error.name or "").partition(".")[0]
+    extra = next((name for name, (_, modules) in EXTRAS.items() if module in modules), None)
+    if extra is None or has_module(module):  # a package that is there may fail for another reason
+        return None
+    return f"{what} needs the package {module}: {install_command([extra])}"
+
+
+def has_module(name: str) -> bool:
+    """Whether a top-level module is installed; imports nothing."""
+    return find_spec(name) is not None
+
+
+def install_command(extras: Sequence[str]) -> str:
+    """The command that installs some extras."""
+    return f"pip install '{DISTRIBUTION}[{','.join(extras)}]'"
+
+
+def version_of(distribution: str) -> str | None:
+    """The version of an installed distribution; None without it."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
