@@ -19,7 +19,17 @@ from torch._ops import OpOverload
 from assay.models.programs.guards import guarded
 from assay.models.programs.operators import RANDOM, SKIPPED, TRAINING, find_operator, on_numbers
 from assay.models.programs.payload import DTYPES, STRIDED
-from assay.models.programs.reading import field, integer, listed, of_type, real, refuse, shown, union
+from assay.models.programs.reading import (
+    UnsafeProgram,
+    field,
+    integer,
+    listed,
+    of_type,
+    real,
+    refuse,
+    shown,
+    union,
+)
 
 MAX_NODES = 100_000
 # The path of a module, for messages. torch writes `_empty_nn_module` for a call outside all modules.
@@ -107,6 +117,20 @@ def read_nodes(graph: Mapping[str, Any], stored: set[str], pixels: str, logits: 
         refuse(f"its result {shown(logits)} is made by no node")
     random = any(_draws(call) for call in calls)
     return Calls(tuple(_with_ends(nodes, {*stored, logits})), random)
+
+
+def unlisted(graph: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Calls that are not allowed, each function once: (reason, path of the module that makes it)."""
+    found: dict[str, tuple[str, str]] = {}
+    for entry in field(graph, "nodes", list):
+        target = field(entry, "target", str)
+        if target in found or SKIPPED.fullmatch(target) or on_numbers(target) is not None:
+            continue
+        try:
+            find_operator(target)
+        except UnsafeProgram as error:
+            found[target] = (str(error), _module(entry))
+    return list(found.values())
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.models.programs.graph import Calls, Node, Own, Ref, read_nodes
+from assay.models.programs.graph import Calls, Node, Own, Ref, read_nodes, unlisted
 from assay.models.programs.guards import find_check
 from assay.models.programs.payload import DTYPES, read_tensors
 from assay.models.programs.reading import ReadEntry, field, integer, listed, parse, refuse, shown, union
@@ -128,13 +128,7 @@ def load_program(read: ReadEntry, graph: str, model: str) -> Program:
     Raises:
         UnsafeProgram: it may not be run, or is not an image classifier with a dynamic batch.
     """
-    content = parse(read(graph, MAX_GRAPH_BYTES), "graph")
-    version = field(field(content, "schema_version", dict), "major", int)
-    if version != SCHEMA:
-        refuse(
-            f"its schema has the version {version}, allowed: {SCHEMA}; save it with torch.export.save of"
-            " torch 2.10 or newer"
-        )
+    content = _graph(read, graph)
     module = field(content, "graph_module", dict)
     body, stated = field(module, "graph", dict), field(module, "signature", dict)
     stored, parameters, pixels = _inputs(field(stated, "input_specs", list))
@@ -146,6 +140,26 @@ def load_program(read: ReadEntry, graph: str, model: str) -> Program:
     if absent:
         refuse(f"the tensor {shown(absent[0])} is not in the file")
     return Program(signature, calls, {name: found[key] for name, key in stored.items()}, parameters)
+
+
+def unlisted_calls(read: ReadEntry, graph: str) -> list[tuple[str, str]]:
+    """All calls of a program that are not allowed, for who exports it; see `unlisted`.
+
+    Raises:
+        UnsafeProgram: the graph is malformed.
+    """
+    return unlisted(field(field(_graph(read, graph), "graph_module", dict), "graph", dict))
+
+
+def _graph(read: ReadEntry, graph: str) -> dict[str, Any]:
+    content = parse(read(graph, MAX_GRAPH_BYTES), "graph")
+    version = field(field(content, "schema_version", dict), "major", int)
+    if version != SCHEMA:
+        refuse(
+            f"its schema has the version {version}, allowed: {SCHEMA}; save it with torch.export.save of"
+            " torch 2.10 or newer"
+        )
+    return content
 
 
 def _inputs(specs: list[Any]) -> tuple[dict[str, str], set[str], str]:

@@ -1,0 +1,346 @@
+"""Exports a module as a program (`.pt2`) that can be uploaded: the library, and a command.
+
+    python -P -m assay.workers.weights.export PACKAGE.MODULE:FUNCTION --output x.pt2
+
+The command runs the user's own code, on the user's own machine: it imports the module and calls the function.
+Nothing that is uploaded is ever run this way.
+
+The program is made by `torch.export` on the CPU with a dynamic batch, read back by the reader of uploads,
+which names every operator that is not allowed, and compared with the module at batches of 1, 2 and 5.
+
+B = batch, C = channels, S = image size, K = classes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import io
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from assay.models.layers.layers import Classifier
+from assay.models.programs.program import MAX_CHANNELS, MAX_IMAGE_SIZE, Program, load_program, unlisted_calls
+from assay.models.programs.reading import UnsafeProgram
+from assay.service.files.program_file import BadProgram, open_program
+from assay.workers.weights.export_failure import SizeLog, own_path, place, reason, short
+from assay.workers.weights.user_module import CannotBuild, build_module, load_tensors
+
+TASKS = ("classification",)
+BATCHES = (1, 2, 5)
+# As a share of the largest logit.
+TOLERANCE = 1e-4
+NAMED = 5
+# Names under which modules that return more than logits have them.
+LOGITS = ("logits", "out")
+
+
+class CannotExport(ValueError):
+    """The module cannot be a program; the message says where and why, and what to do."""
+
+
+@dataclass(frozen=True)
+class ExportedModule:
+    """A written program.
+
+    Attributes:
+        path: the file.
+        task: what its logits are for.
+        classes, channels, image_size: what it takes and gives.
+        difference: largest difference of its logits from the module's, as a share of the largest logit.
+    """
+
+    path: Path
+    task: str
+    classes: int
+    channels: int
+    image_size: int
+    difference: float
+
+
+def export_program(
+    module: nn.Module,
+    output: Path,
+    *,
+    image_size: int | None = None,
+    channels: int = 3,
+    task: str = "classification",
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> ExportedModule:
+    """Export a module to a file for `POST /checkpoints`.
+
+    It is exported in evaluation mode, in float32 on the CPU. A module of other devices or types is copied;
+    training modes are restored.
+
+    Args:
+        module: maps images (B, C, S, S) to logits, or to a mapping or an object that has them as `logits` or
+            `out`.
+        output: the file to write; a file that is there is replaced.
+        image_size: S; None takes what the module says of itself (timm's `pretrained_cfg`, `image_size`).
+        channels: C.
+        task: "classification", logits (B, K).
+        mean: per channel, in pixel units of [0, 1], where the module takes normalised images; with `std`.
+        std: per channel, above 0. Without both, the module takes pixels in [0, 1] and normalises them itself.
+
+    Raises:
+        CannotExport: the module cannot be exported, calls something that is not allowed, or the program
+            answers differently.
+        OSError: the file cannot be written.
+    """
+    if task not in TASKS:
+        raise CannotExport(f"task is {task!r}, allowed: {', '.join(TASKS)}")
+    network = _unwrapped(module)
+    size = image_size if image_size is not None else stated_image_size(network)
+    if size is None:
+        raise CannotExport("the module does not say for which images it is made: give image_size, in pixels")
+    if not (0 < size <= MAX_IMAGE_SIZE and 0 < channels <= MAX_CHANNELS):
+        raise CannotExport(
+            f"images of {channels} channels and {size} pixels are not taken; allowed: 1 to {MAX_CHANNELS}"
+            f" channels, 1 to {MAX_IMAGE_SIZE} pixels"
+        )
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand((max(BATCHES), channels, size, size), generator=generator)
+    with _evaluated(_on_cpu(network)) as ready:
+        return _export(_Logits(ready, mean, std, channels), images, output, task)
+
+
+def stated_image_size(module: nn.Module) -> int | None:
+    """The image size that a module states as timm's and torchvision's do; None if it does not."""
+    for name in ("pretrained_cfg", "default_cfg"):
+        stated = getattr(module, name, None)
+        if isinstance(stated, Mapping) and len(stated.get("input_size") or ()) == 3:
+            return int(stated["input_size"][-1])
+    size = getattr(module, "image_size", None)
+    return size if isinstance(size, int) else None
+
+
+class _Logits(nn.Module):
+    """A module with its normalisation, and without all that it returns beside logits."""
+
+    def __init__(
+        self, network: nn.Module, mean: Sequence[float] | None, std: Sequence[float] | None, channels: int
+    ) -> None:
+        super().__init__()
+        if (mean is None) != (std is None):
+            raise CannotExport("mean and std are given together, one number for each channel")
+        self.network: nn.Module = network
+        if mean is not None and std is not None:
+            if not len(mean) == len(std) == channels:
+                raise CannotExport(
+                    f"mean has {len(mean)} numbers and std {len(std)}, allowed: {channels}, one per channel"
+                )
+            try:
+                self.network = Classifier(network, list(mean), list(std)).eval()
+            except ValueError as error:
+                raise CannotExport(str(error)) from error
+
+    def forward(self, images: Tensor) -> Any:
+        """Logits of images (B, C, S, S)."""
+        found = self.network(images)
+        for name in LOGITS:
+            if isinstance(found, Mapping) and name in found:
+                return found[name]
+            if not isinstance(found, Tensor) and hasattr(found, name):
+                return getattr(found, name)
+        return found
+
+
+def _export(network: _Logits, images: Tensor, output: Path, task: str) -> ExportedModule:
+    with torch.no_grad():
+        wanted = _answer(network, images)
+    batch = torch.export.Dim("batch", min=1)
+    with tempfile.TemporaryDirectory(dir=output.resolve().parent, prefix=".export-") as folder:
+        path = Path(folder) / "program.pt2"
+        sizes = SizeLog(network)
+        try:
+            with _quiet(), sizes.listening():
+                exported = torch.export.export(network, (images[:2],), dynamic_shapes=({0: batch},))
+                torch.export.save(exported, path)
+        except Exception as error:  # torch raises what the module's own code raises, too
+            raise CannotExport(reason(error, network, sizes)) from error
+        program = _read(path)
+        difference = _compare(program, network, images, wanted)
+        path.replace(output)
+    signature = program.signature
+    return ExportedModule(
+        output, task, signature.classes, signature.channels, signature.image_size, difference
+    )
+
+
+def _answer(network: nn.Module, images: Tensor) -> Tensor:
+    """What a module answers, which must be a tensor."""
+    try:
+        found = network(images)
+    except Exception as error:
+        raise CannotExport(
+            f"it cannot be run on images of shape {tuple(images.shape)}{place(error, network)}:"
+            f" {short(error)}"
+        ) from error
+    if not isinstance(found, Tensor):
+        raise CannotExport(
+            f"it returns a value of the type {type(found).__name__}, allowed: a tensor of logits, or a"
+            f" mapping or an object that has them as {' or '.join(map(repr, LOGITS))}"
+        )
+    return found
+
+
+def _read(path: Path) -> Program:
+    """The program, as an upload is read."""
+    try:
+        file = open_program(path)
+        with file.reading() as read:
+            calls = unlisted_calls(read, file.graph)
+            if calls:
+                raise CannotExport(_unlisted(calls))
+            return load_program(read, file.graph, file.model)
+    except (BadProgram, UnsafeProgram) as error:
+        raise CannotExport(f"as a program it would be refused: {error}") from error
+
+
+def _unlisted(calls: Sequence[tuple[str, str]]) -> str:
+    named = [f"{why} (in {own_path(module) or 'the module itself'})" for why, module in calls[:NAMED]]
+    more = f"; and {len(calls) - NAMED} more" if len(calls) > NAMED else ""
+    return "as a program it would be refused: " + "; ".join(named) + more
+
+
+def _compare(program: Program, network: nn.Module, images: Tensor, wanted: Tensor) -> float:
+    """Largest difference of logits over the batches, as a share of the largest logit."""
+    largest, scale = 0.0, float(wanted.abs().max()) or 1.0
+    if not wanted.isfinite().all():
+        raise CannotExport("its logits are not finite for random images with pixels in [0, 1]")
+    if program.random:
+        return largest
+    for count in BATCHES:
+        with torch.no_grad():
+            theirs = _answer(network, images[:count])
+            try:
+                ours = program(images[:count])
+            except Exception as error:
+                raise CannotExport(
+                    f"its program cannot be run with a batch of {count}: {short(error)}"
+                ) from error
+        if ours.shape != theirs.shape:
+            raise CannotExport(
+                f"with a batch of {count} its program returns {tuple(ours.shape)}, the module"
+                f" {tuple(theirs.shape)}"
+            )
+        largest = max(largest, float((ours - theirs).abs().max()) / scale)
+        if not largest <= TOLERANCE:
+            raise CannotExport(
+                f"with a batch of {count} its program's logits differ by {largest:.1e} of the largest one"
+                f" (allowed: {TOLERANCE:.0e}): its forward may keep values of the export in Python, as"
+                " counters do, or draw random numbers without torch"
+            )
+    return largest
+
+
+def _unwrapped(module: nn.Module) -> nn.Module:
+    """The module itself, without what trains it on several devices or compiles it."""
+    if not isinstance(module, nn.Module):
+        raise CannotExport(f"it is of the type {type(module).__name__}, allowed: a torch.nn.Module")
+    if isinstance(module, torch.jit.ScriptModule):
+        raise CannotExport(
+            "it is a TorchScript module, which has no Python code to export: build the module itself"
+        )
+    inner = getattr(module, "_orig_mod", None)  # of torch.compile
+    if inner is None and isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        inner = module.module
+    return module if inner is None else _unwrapped(inner)
+
+
+def _on_cpu(module: nn.Module) -> nn.Module:
+    tensors = [*module.parameters(), *module.buffers()]
+    if any(isinstance(tensor, nn.UninitializedParameter | nn.UninitializedBuffer) for tensor in tensors):
+        raise CannotExport("it has parameters without a shape (lazy modules): run it once on an image before")
+    if any(tensor.is_meta for tensor in tensors):
+        raise CannotExport(
+            "it has parameters on the meta device, which have no values: load its weights before"
+        )
+    half = {tensor.dtype for tensor in tensors if tensor.is_floating_point()} - {torch.float32}
+    if all(tensor.device.type == "cpu" for tensor in tensors) and not half:
+        return module
+    try:
+        return copy.deepcopy(module).cpu().float()
+    except Exception as error:
+        raise CannotExport(
+            f"it cannot be copied to the CPU in float32 ({short(error)}): call module.cpu().float() before"
+        ) from error
+
+
+@contextmanager
+def _evaluated(module: nn.Module) -> Iterator[nn.Module]:
+    """The module in evaluation mode; each part is in its own mode again afterwards."""
+    modes = [(part, part.training) for part in module.modules()]
+    try:
+        yield module.eval()
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without torch's warnings about its own calls, and the graph that it prints where it fails."""
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command: 0, or 2 with the reason on standard error."""
+    parser = argparse.ArgumentParser(
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="python -P -m assay.workers.weights.export",
+        description="Export a model of your own code as a program that can be uploaded. This runs that code.",
+        epilog="example: python -P -m assay.workers.weights.export my_package.models:build \\\n"
+        "    --weights w.safetensors --image-size 224 --output model.pt2",
+    )
+    add = parser.add_argument
+    add("function", metavar="PACKAGE.MODULE:FUNCTION", help="called without arguments, it returns the module")
+    add("--folder", type=Path, default=Path(), help="where the package is (default: the current folder)")
+    add("--weights", type=Path, help="a safetensors file with its parameters and buffers, by name")
+    add("--image-size", type=int, metavar="N", help="in pixels (default: what the module says)")
+    add("--channels", type=int, default=3, metavar="C", help="of the images (default: 3)")
+    add("--task", choices=TASKS, default=TASKS[0])
+    add("--mean", type=float, nargs="+", help="per channel, if the module takes normalised images")
+    add("--std", type=float, nargs="+", help="per channel")
+    add("--output", type=Path, required=True, help="the file to write (.pt2); it must not be there")
+    given = parser.parse_args(arguments)
+    try:
+        if given.output.exists():
+            raise CannotExport(f"{given.output} is there already")
+        module = build_module(given.function, given.folder)
+        if given.weights is not None:
+            load_tensors(module, given.weights)
+        done = export_program(
+            module,
+            given.output,
+            image_size=given.image_size,
+            channels=given.channels,
+            task=given.task,
+            mean=given.mean,
+            std=given.std,
+        )
+    except (CannotExport, CannotBuild, OSError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    sys.stdout.write(
+        f"{done.path}: {done.task}, {done.classes} classes, {done.channels} channels, {done.image_size} x"
+        f" {done.image_size} pixels\nlogits equal the module's for batches of 1, 2 and 5, but for"
+        f" {done.difference:.1e} of the largest one\n"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
