@@ -25,7 +25,7 @@ from torch.nn.functional import cross_entropy
 from assay.attacks.adversarial.pgd import pgd
 from assay.attacks.randomness import Randomness
 from assay.service.cli.output import results_table
-from assay.service.demo import service
+from assay.service.client.local import local_service
 from assay.workers.data.digits import digits as digits_data
 from assay.workers.evaluation.engine.bound_operators import UnsupportedModel
 from assay.workers.evaluation.engine.linear_bounds import MarginBounds, Method, proved
@@ -144,7 +144,7 @@ def program(path: Path) -> Path:
 def jobs(folder: Path) -> None:
     """The results of the jobs, as `assay results` prints them."""
     folder.mkdir(parents=True, exist_ok=True)
-    with service(folder / "state", workers=1) as client:
+    with local_service(folder / "state", workers=1) as client:
         client.upload_checkpoint("convolutional", program(folder / "convolutional.pt2"))
         client.wait_for_checkpoint("convolutional", timeout_seconds=120)
         listed = json.loads(LIST.read_text())

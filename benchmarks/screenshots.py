@@ -22,7 +22,7 @@ from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
 from assay.service.client import AssayClient
-from assay.service.demo import service
+from assay.service.client.local import local_service
 
 TAG = "screenshots"
 DIGITS = {"name": "digits"}
@@ -111,7 +111,7 @@ def main(arguments: list[str] | None = None) -> int:
     options.folder.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as folder,
-        service(options.state or Path(folder) / "state", workers=2) as client,
+        local_service(options.state or Path(folder) / "state", workers=2) as client,
     ):
         jobs = measured(client)
         with running_job(client), sync_playwright() as playwright:

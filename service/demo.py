@@ -10,12 +10,8 @@ of accuracy against epsilon, and names the pages that show them.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import math
-import os
-import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -25,6 +21,7 @@ from typing import Any
 from assay.service.cli import output
 from assay.service.cli.progress_bars import Bars
 from assay.service.client import AssayClient
+from assay.service.client.local import LOG, local_service
 from assay.service.contract.fractions import fraction_value
 from assay.service.contract.results import EvaluationResult, Job, Metric
 from assay.service.contract.studies import StudyStatus
@@ -70,7 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     options.output.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
-    with service(options.output / "state", workers=2) as client:
+    state = options.output / "state"
+    say(f"Starting the service (state in {state}, log in {state / LOG})")
+    with local_service(state, workers=2) as client:
         study = client.submit_study(study_spec(options.epochs))
         checks = [client.submit(spec).id for spec in check_specs(study)]
         finished = follow(client, study, checks)
@@ -86,46 +85,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     status = finish(options.output, results, inside, attacked)
     say(f"Took {time.monotonic() - begun:.0f} s.")
     return status
-
-
-@contextlib.contextmanager
-def service(state: Path, *, workers: int) -> Iterator[AssayClient]:
-    """An embedded service of its own, stopped at the end."""
-    port = free_port()
-    say(f"Starting the service on http://127.0.0.1:{port} (state in {state}, log in {state}.log)")
-    environment = os.environ | {
-        "ASSAY_STATE": str(state.resolve()),
-        "ASSAY_PORT": str(port),
-        "ASSAY_WORKERS": str(workers),
-    }
-    state.parent.mkdir(parents=True, exist_ok=True)
-    with Path(f"{state}.log").open("ab") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "assay.workers.embedded"],
-            env=environment,
-            stdout=output,
-            stderr=output,
-        )
-        try:
-            with AssayClient(f"http://127.0.0.1:{port}") as client:
-                wait_until_ready(client, process, f"{state}.log")
-                yield client
-        finally:
-            process.terminate()
-            process.wait(timeout=60)
-
-
-def wait_until_ready(client: AssayClient, process: subprocess.Popen[bytes], log: str) -> None:
-    """Return when the service answers.
-
-    Raises:
-        SystemExit: the service ended instead.
-    """
-    deadline = time.monotonic() + 60
-    while not client.ready():
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise SystemExit(f"the service did not start; its log is {log}")
-        time.sleep(0.2)
 
 
 def study_spec(epochs: int) -> dict[str, Any]:
@@ -276,13 +235,6 @@ def _value(metric: Metric) -> float:
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
-
-
-def free_port() -> int:
-    """A free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def say(text: str) -> None:

@@ -1,0 +1,115 @@
+"""An embedded service for as long as a `with` block: started on a free port, stopped at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from assay.service.client.jobs import AssayClient
+from assay.service.client.transport import KEY_VARIABLE, Unreachable
+
+MODULE = "assay.workers.embedded"
+START_SECONDS = 120.0
+STOP_SECONDS = 60.0
+POLL_SECONDS = 0.1
+LOG = "service.log"
+LINES_SHOWN = 5
+# More evaluators than this each hold a copy of the model and of torch without being needed.
+MAX_WORKERS = 4
+PR_SET_PDEATHSIG = 1
+
+
+@contextlib.contextmanager
+def local_service(
+    state: Path, *, workers: int | None = None, environment: Mapping[str, str] | None = None
+) -> Iterator[AssayClient]:
+    """A client of an embedded service of one's own, which ends with the block, and with this process.
+
+    Its log is `service.log` in the state folder. Jobs that have not ended go on when a service uses the
+    folder again.
+
+    Args:
+        state: folder for everything that it writes; made if missing.
+        workers: evaluators side by side; None: one per core, at most four, and one where there is a GPU.
+        environment: further ASSAY_ variables.
+
+    Raises:
+        Unreachable: it does not start; with the end of its log.
+    """
+    port = _free_port()
+    own = {
+        "ASSAY_MODE": "embedded",
+        "ASSAY_STATE": str(state.absolute()),
+        "ASSAY_HOST": "127.0.0.1",
+        "ASSAY_PORT": str(port),
+        "ASSAY_WORKERS": str(workers or _workers()),
+        "ASSAY_REQUIRE_KEYS": "false",
+        **(environment or {}),
+    }
+    # Of a service that is elsewhere: its database, and a key that this one does not know.
+    kept = {
+        name: text
+        for name, text in os.environ.items()
+        if name not in ("ASSAY_DATABASE_URL", "ASSAY_REDIS_URL", "ASSAY_URL", KEY_VARIABLE)
+    }
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (state / LOG).open("ab") as log:
+        begun = log.tell()
+        process = subprocess.Popen(  # noqa: S603 (our own module)
+            [sys.executable, "-P", "-m", MODULE],
+            env=kept | own,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            preexec_fn=_end_with_parent(),  # noqa: PLW1509 (one system call)
+        )
+        try:
+            with AssayClient(f"http://127.0.0.1:{port}", key="") as client:
+                _wait_until_ready(client, process, state / LOG, begun)
+                yield client
+        finally:
+            process.terminate()
+            try:
+                process.wait(timeout=STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _wait_until_ready(client: AssayClient, process: subprocess.Popen[bytes], log: Path, begun: int) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not client.ready():
+        if process.poll() is not None or time.monotonic() > deadline:
+            said = log.read_bytes()[begun:].decode(errors="replace").strip().splitlines()
+            reason = "\n".join(said[-LINES_SHOWN:]) or f"it ended with code {process.returncode}"
+            raise Unreachable(f"the embedded service did not start: {reason}\n(its log is {log})")
+        time.sleep(POLL_SECONDS)
+
+
+def _end_with_parent() -> Callable[[], object] | None:
+    """What the child does first: it asks for SIGTERM when this thread ends, however it ends (Linux)."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _workers() -> int:
+    if list(Path("/dev").glob("nvidia[0-9]*")):
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, MAX_WORKERS)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
