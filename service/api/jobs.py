@@ -41,7 +41,7 @@ from assay.service.contract.errors import (
 )
 from assay.service.contract.results import Job, Page
 from assay.service.contract.states import JobState
-from assay.service.contract.stored_specs import ComponentReference, Execution
+from assay.service.contract.stored_specs import Execution, ModelReference
 from assay.service.dispatch import Dispatcher
 from assay.service.settings import Settings
 from assay.service.store.connections import DeviceClass
@@ -76,7 +76,8 @@ class DryRun(BaseModel):
     """Outcome of a submission that was not carried out: the full spec, the estimated work, and warnings.
 
     `estimate` has examples, forward_passes and backward_passes; seconds of computing on `device`, with
-    `seconds_from` (what that number rests on); and the limits max_seconds and max_examples, null for none.
+    `seconds_from` (what that number rests on) and `seconds_measured` (whether on measured speed); and the
+    limits max_seconds and max_examples, null for none.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -294,11 +295,11 @@ def _device_classes(store: TenantStore, execution: Execution) -> list[str]:
     return online or list(DEVICE_CLASSES)
 
 
-def _speed(store: TenantStore, settings: Settings, model: ComponentReference, device: str) -> Speed:
+def _speed(store: TenantStore, settings: Settings, model: ModelReference, device: str) -> Speed:
     """Speed of a model on a device class: that of the caller's finished jobs, else the setting's."""
     seconds = store.results.seconds_per_pass(model, device)
     if seconds is not None:
-        return Speed(seconds, f"the fastest of your last jobs of this model on {device}")
+        return Speed(seconds, f"the fastest of your last jobs of this model on {device}", measured=True)
     rate = settings.passes_per_second[cast(DeviceClass, device)]
     assumed = f"{rate:g} forward passes a second assumed (ASSAY_PASSES_PER_SECOND)"
     reason = f"as none of your jobs of exactly this model has finished an evaluation on {device}"

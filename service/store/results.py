@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 from sqlalchemy import func, select
 
 from assay.service.contract.records import JobProvenance, ResultJson
-from assay.service.contract.stored_specs import ComponentReference
+from assay.service.contract.stored_specs import ModelReference
 from assay.service.lru_cache import LruCache
 from assay.service.store.clock import now
 from assay.service.store.columns import unpack, upsert
@@ -80,11 +80,12 @@ class ResultRows:
             if before != json.loads(json.dumps(result)):
                 record_metric_event(connection, job_id, evaluation, result)
 
-    def seconds_per_pass(self, model: ComponentReference, device: str, tenant: str | None) -> float | None:
+    def seconds_per_pass(self, model: ModelReference, device: str, tenant: str | None) -> float | None:
         """Seconds of a forward pass of one example in the fastest shard of the model's last finished jobs.
 
         Args:
-            model: Jobs with this name and these parameters count.
+            model: Jobs with this name and these parameters count; of a model without parameters, such as an
+                uploaded program, those with the same file.
             device: Device class of the jobs.
             tenant: Whose jobs; None for those of all.
 
@@ -110,9 +111,11 @@ class ResultRows:
             return {row.evaluation: row.result for row in connection.execute(statement)}
 
 
-def _made_with(provenance: JobProvenance, model: ComponentReference, device: str) -> bool:
+def _made_with(provenance: JobProvenance, model: ModelReference, device: str) -> bool:
     made = provenance.get("spec", {}).get("model", {})
     same = (made.get("name"), made.get("params")) == (model["name"], model["params"])
+    if not model["params"]:
+        same &= (made.get("weights") or {}).get("sha256") == (model["weights"] or {}).get("sha256")
     return same and provenance["device"].get("type") == device
 
 

@@ -16,7 +16,7 @@ from assay.service.contract.errors import NotFound
 from assay.service.contract.events import EventType
 from assay.service.contract.limits import UNLIMITED, Limits
 from assay.service.contract.records import ResultJson
-from assay.service.contract.stored_specs import ComponentReference, Spec
+from assay.service.contract.stored_specs import ComponentReference, ModelReference, Spec
 from assay.service.contract.studies import OWN_TRAINING, ArmTemplate
 from assay.service.contract.weights_options import WeightsReading
 from assay.service.store.allotments import Allotment
@@ -279,7 +279,7 @@ class TenantResults(_Part):
         self._check(job_id)
         return self._store.results.outcomes(job_id, evaluation)
 
-    def seconds_per_pass(self, model: ComponentReference, device: str) -> float | None:
+    def seconds_per_pass(self, model: ModelReference, device: str) -> float | None:
         """Seconds of a forward pass of one example, from the caller's finished jobs."""
         return self._store.results.seconds_per_pass(model, device, self._filter)
 

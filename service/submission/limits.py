@@ -71,10 +71,11 @@ class JobLimits:
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds of a forward pass of one example, and where that number comes from."""
+    """Seconds of a forward pass of one example, where that number comes from, and whether it was measured."""
 
     seconds_per_pass: float
     source: str
+    measured: bool = False
 
 
 # (device class) to the speed of the job's model on it.
@@ -101,7 +102,8 @@ def bounded_estimate(
 
     Returns:
         `totals`, and "device", "seconds" (None where the number of examples is known only when
-        the job is planned), "seconds_from" (in words), "max_seconds" and "max_examples" (None: no limit).
+        the job is planned), "seconds_from" (in words), "seconds_measured", "max_seconds" and "max_examples"
+        (None: no limit).
 
     Raises:
         InvalidSpec: the job is over a limit even if what is unknown is as small as it can be.
@@ -127,6 +129,7 @@ def bounded_estimate(
         "device": device,
         "seconds": float(f"{seconds:.3g}") if known else None,
         "seconds_from": speed.source if known else "the number of examples is known when the job is planned",
+        "seconds_measured": known and speed.measured,
         "max_seconds": limits.seconds.get(device),
         "max_examples": limits.examples,
     }

@@ -85,10 +85,13 @@ def test_the_speed_is_that_of_the_callers_own_finished_jobs_of_the_model(
         found = dry_run(api, body, Authorization=alice)
         assert found["seconds"] == pytest.approx(100 * 30.0 / 1000)
         assert "your last jobs" in found["seconds_from"]
+        assert found["seconds_measured"]
         other = body | {"model": {"name": "tiny_vit", "params": {"width": 32}}}
         on_gpu = body | {"execution": {"device": "cuda"}}
         for asked, key in ((other, alice), (on_gpu, alice), (body, bob)):
-            assert "assumed" in dry_run(api, asked, Authorization=key)["seconds_from"]
+            guessed = dry_run(api, asked, Authorization=key)
+            assert "assumed" in guessed["seconds_from"]
+            assert not guessed["seconds_measured"]
 
 
 def test_a_job_for_any_device_is_estimated_for_the_workers_online(
