@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO
 
 from pydantic import ValidationError
 
@@ -108,7 +108,7 @@ def submit(options: Options) -> int:
         if not options.watch:
             sys.stderr.write(f"{job.state.value}; follow it with: assay watch {job.id}\n")
             return OK
-        return _follow(client, job)
+        return follow_to_end(client, job)
 
 
 def jobs(options: Options) -> int:
@@ -139,7 +139,7 @@ def status(options: Options) -> int:
 def watch(options: Options) -> int:
     """Follows a job to its end."""
     with connected(options) as client:
-        return _follow(client, client.job(options.job))
+        return follow_to_end(client, client.job(options.job))
 
 
 def results(options: Options) -> int:
@@ -228,9 +228,10 @@ def compare(options: Options) -> int:
     return OK
 
 
-def _follow(client: AssayClient, job: Job) -> int:
+def follow_to_end(client: AssayClient, job: Job, out: TextIO | None = None) -> int:
+    """Shows a job's progress until it has ended, on standard output by default; the exit code."""
     label = output.printable(job.name) or job.id
-    with Bars([label]) as bars:
+    with Bars([label], out) as bars:
 
         def draw(now: Job, event: Event | None = None) -> None:
             at = None if event is None else event.at

@@ -16,6 +16,7 @@ from typing import Any
 from assay.service.cli import (
     arguments,
     commands,
+    evaluate,
     job_arguments,
     output,
     plots,
@@ -33,6 +34,7 @@ INTERRUPTED = 130
 
 # The subcommands in the order and under the headings of the help.
 TOPICS: Mapping[str, Sequence[Callable[[Subcommands[argparse.ArgumentParser]], None]]] = {
+    "in one line": (evaluate.add_evaluation,),
     "run jobs": (job_arguments.add_submission, study_arguments.add_studies, job_arguments.add_changing),
     "read results": (
         job_arguments.add_reading,
@@ -52,6 +54,7 @@ TOPICS: Mapping[str, Sequence[Callable[[Subcommands[argparse.ArgumentParser]], N
 }
 
 EPILOG = """examples:
+  assay evaluate model.pt2 --data ./photos  measure one model in one line
   assay serve --state assay-state           start the service on this machine
   assay submit train.json                   post a job; prints its id
   assay watch JOB                           follow it to its end

@@ -1,1 +1,124 @@
-"""Assay measures how robust transformer models are: `assay.service`, `.workers`, `.models`, `.attacks`."""
+"""Assay measures how robust transformer models are: `assay.service`, `.workers`, `.models`, `.attacks`.
+
+import assay
+
+results = assay.evaluate(module, "cifar10", suite="standard")
+results["pgd", "8/255"].top1
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from assay.service.client import AssayClient
+    from assay.service.client.one_line import DataPlace
+    from assay.service.client.result_views import ResultsView
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    model: str | Path | nn.Module,
+    data: str | Path,
+    suite: str | None = None,
+    *,
+    attacks: Sequence[str] = (),
+    weights: str | None = None,
+    image_size: int | None = None,
+    normalization: str | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    url: str | None = None,
+    state: str | Path = "assay-state",
+    workers: int | None = None,
+    report: str | Path | None = None,
+    progress: bool = True,
+) -> ResultsView:
+    """Measure one model on one data set, as `assay evaluate` does.
+
+    Without an address a service is started for the call; its state folder keeps results and examples.
+
+    Args:
+        model: an `nn.Module`, which is exported (`torch.export`, any batch size) in evaluation mode and takes
+            pixels in [0, 1], float32 (B, C, H, W), to logits (B, classes); or a text as for `assay evaluate`:
+            "timm:resnet50", "model.pt2", "my_package.models:build".
+        data: a data set of the catalog, "NAME:PATH", or the path of a folder FOLDER/CLASS/IMAGE.
+        suite: a suite of the catalog; None: "quick", or no suite where there are attacks.
+        attacks: attacks and evaluations with their parameters: "pgd epsilon=8/255 steps=20".
+        weights: a safetensors file, "job:ID" or "checkpoint:NAME", for a function or a model of the catalog.
+        image_size: height and width in pixels that a module or function takes; None: that of the data.
+        normalization: of pixels in [0, 1] where the module takes normalised images, or of weights from
+            elsewhere: "imagenet", "inception" or '{"mean": [...], "std": [...]}'; None: none, or the file's.
+        limit: examples; None for all.
+        seed: of the job.
+        device: "auto", "cpu" or "cuda".
+        url: address of a running service; None: ASSAY_URL, else one is started.
+        state: folder of the service that is started.
+        workers: its evaluators; None: one per core, at most four.
+        report: write the results to this file as one HTML page.
+        progress: draw a progress bar on standard error.
+
+    Returns:
+        The results: `results["pgd", "8/255"].top1` is a metric with its interval.
+
+    Raises:
+        InvalidSpec: with a detail per wrong field; a module that cannot be exported is one of these.
+        EvaluationFailed: the job did not succeed; what was measured before stays in the state folder.
+    """
+    from assay.service.cli.progress_bars import Bars
+    from assay.service.client.evaluation import DEFAULT_SUITE, Request, ended, service_for
+    from assay.service.client.one_line import Subject, place_of
+
+    place, address = place_of(str(data)), url or os.environ.get("ASSAY_URL") or None
+    suites = [suite] if suite is not None else [] if attacks else [DEFAULT_SUITE]
+    options = {"seed": seed, "execution": {"device": device}}
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(service_for(place, url=address, state=Path(state), workers=workers))
+        text = str(model)
+        if not isinstance(model, str | Path):
+            text = stack.enter_context(_exported(client, model, place, image_size, normalization))
+        subject = Subject(text, weights, normalization, image_size)
+        request = Request(subject, place, suites, attacks, limit, options)
+        bars = stack.enter_context(Bars([text], sys.stderr if progress else io.StringIO()))
+        job = ended(client, request, resume=address is None, callback=lambda now: bars.draw({text: now}))
+        if report is not None:
+            Path(report).write_text(client.report(job.id), encoding="utf-8")
+        return client.results(job.id)
+
+
+@contextlib.contextmanager
+def _exported(
+    client: AssayClient,
+    module: nn.Module,
+    place: DataPlace,
+    image_size: int | None,
+    normalization: str | None,
+) -> Iterator[str]:
+    """The path of the program of a module, for images as the data have them."""
+    from assay.service.client.one_line import data_spec, mean_and_std, wrong
+    from assay.workers.weights.export import CannotExport, export_program
+
+    data = client.component("data", data_spec(place, client.catalog("data"))["name"])
+    facts = data.get("facts") or {}
+    mean, std = mean_and_std(normalization)
+    with tempfile.TemporaryDirectory(prefix="assay-") as folder:
+        path = Path(folder) / f"{type(module).__name__}.pt2"
+        size = image_size or facts.get("size")
+        try:
+            export_program(
+                module, path, image_size=size, channels=facts.get("channels", 3), mean=mean, std=std
+            )
+        except CannotExport as error:
+            raise wrong(("model",), str(error), given=type(module).__name__) from error
+        yield str(path)

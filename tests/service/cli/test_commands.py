@@ -18,7 +18,7 @@ from assay.service.contract.errors import NotFound
 
 Make = Callable[..., dict[str, Any]]
 SUBCOMMANDS = [
-    "serve", "submit", "jobs", "status", "watch", "results", "cancel", "retry", "replan", "delete",
+    "evaluate", "attack", "serve", "submit", "jobs", "status", "watch", "results", "cancel", "retry", "replan", "delete",
     "artifacts",
     "download", "catalog", "compare", "data", "data check", "demo",
     "keys", "keys create", "keys list", "keys revoke", "audit",
@@ -115,7 +115,7 @@ def test_wrong_usage_is_2(run: Run, line: str) -> None:
 def test_no_subcommand_gives_the_topics(run: Run) -> None:
     code, out, err = run()
     assert (code, out) == (2, "")
-    assert re.findall(r"^([a-z ]+):$", err, re.MULTILINE)[:2] == ["run jobs", "read results"]
+    assert re.findall(r"^([a-z ]+):$", err, re.MULTILINE)[:2] == ["in one line", "run jobs"]
 
 
 def test_an_unknown_subcommand_names_the_nearest(run: Run) -> None:

@@ -1,0 +1,205 @@
+"""`assay evaluate` and `assay attack`: one model on one data set in one line, with or without a service."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from assay.service.cli import commands, output
+from assay.service.cli.arguments import Subcommands, add, count, json_argument
+from assay.service.cli.commands import Options, UsageError
+from assay.service.client import AssayClient
+from assay.service.client.evaluation import (
+    DEFAULT_STATE,
+    DEFAULT_SUITE,
+    Request,
+    complete_spec,
+    measured_cost,
+    service_for,
+    unfinished,
+)
+from assay.service.client.one_line import Subject, place_of
+from assay.service.contract.errors import NoResults
+
+EXAMPLES = (
+    "assay evaluate timm:resnet50 --data imagenet:~/data/imagenet --suite standard --limit 1000",
+    "assay evaluate model.pt2 --data ./photos --attack 'pgd epsilon=4/255 steps=20' --report report.html",
+    "assay evaluate my_package.models:build --weights w.safetensors --data cifar10",
+)
+
+
+def add_evaluation(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+    """Adds `evaluate` and `attack`."""
+    summary = "measure one model on one data set, in one line; starts a service for it unless one is named"
+    parser = add(subcommands, "evaluate", evaluate, summary, *EXAMPLES)
+    _add_model(parser)
+    parser.add_argument(
+        "--suite",
+        action="append",
+        default=[],
+        help=f"may be repeated (default without --attack: {DEFAULT_SUITE})",
+    )
+    parser.add_argument(
+        "--attack",
+        action="append",
+        default=[],
+        metavar="'NAME P=V ...'",
+        help="an attack or evaluation with its parameters; may be repeated",
+    )
+    _add_how(parser)
+
+    summary = "attack one model: clean accuracy and one attack; says first what it will cost"
+    example = (
+        "assay attack timm:resnet50 pgd epsilon=4/255 steps=40 --data imagenet:~/data/imagenet --limit 500"
+    )
+    parser = add(subcommands, "attack", attack, summary, example)
+    _add_model(parser)
+    parser.add_argument("attack", metavar="ATTACK", help="its name in the catalog: `assay catalog attack`")
+    parser.add_argument("params", metavar="P=V", nargs="*", help="its parameters, such as epsilon=8/255")
+    _add_how(parser)
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="timm:NAME, hf:ORG/NAME (`assay pull` fetches them), model.pt2, model.onnx,"
+        " PACKAGE.MODULE:FUNCTION, checkpoint:NAME, job:ID, or a model of the catalog with --weights",
+    )
+    parser.add_argument(
+        "--data",
+        required=True,
+        metavar="DATA",
+        help="a data set by name, NAME:PATH for one at a path, or the path of a folder FOLDER/CLASS/IMAGE",
+    )
+    parser.add_argument(
+        "--weights",
+        help="of a function or of a model of the catalog: a safetensors file, job:ID, checkpoint:NAME",
+    )
+    parser.add_argument(
+        "--normalization",
+        help="that the model expects, such as imagenet: of a function, or a safetensors file from elsewhere",
+    )
+    parser.add_argument(
+        "--image-size",
+        type=count,
+        metavar="N",
+        help="pixels that a function's model takes (default: the data's)",
+    )
+
+
+def _add_how(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--limit", type=count, metavar="N", help="of the examples (default: all)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    parser.add_argument("--batch-size", type=count, metavar="N", help="(default: as many as are fast)")
+    parser.add_argument("--name", help="of the job (default: the model)")
+    parser.add_argument("--tag", action="append", default=[], help="of the job; may be repeated")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write the results as one HTML page")
+    parser.add_argument("--dry-run", action="store_true", help="check everything, and say what it would cost")
+    json_argument(parser)
+    where = parser.add_argument_group("where")
+    where.add_argument(
+        "--url", help="a running service (default: ASSAY_URL, else one is started for the call)"
+    )
+    where.add_argument(
+        "--state", type=Path, help=f"folder of the service that is started (default: {DEFAULT_STATE})"
+    )
+    where.add_argument(
+        "--workers", type=count, metavar="N", help="its evaluators (default: one per core, up to 4)"
+    )
+    where.add_argument(
+        "--data-root", type=Path, help="its folder with the data sets (default: ASSAY_DATA_ROOT)"
+    )
+
+
+def evaluate(options: Options) -> int:
+    """Measures one model, and prints the results."""
+    suites = options.suite or ([] if options.attack else [DEFAULT_SUITE])
+    return _measure(options, suites, options.attack)
+
+
+def attack(options: Options) -> int:
+    """Measures clean accuracy and accuracy under one attack."""
+    return _measure(options, [], ["clean", " ".join([options.attack, *options.params])], measure_speed=True)
+
+
+def _measure(
+    options: Options, suites: list[str], evaluations: list[str], *, measure_speed: bool = False
+) -> int:
+    if options.data_root is not None:
+        os.environ["ASSAY_DATA_ROOT"] = str(options.data_root.absolute())
+    url = options.url or os.environ.get("ASSAY_URL") or None
+    if url is not None and options.state is not None:
+        raise UsageError("--state is of a service that is started; give it or an address, not both")
+    place = place_of(options.data)
+    subject = Subject(options.model, options.weights, options.normalization, options.image_size)
+    request = Request(subject, place, suites, evaluations, options.limit, _job_options(options))
+    state = options.state or DEFAULT_STATE
+    signal.signal(signal.SIGTERM, _interrupt)  # so that the service that was started is stopped
+    _tell(f"starting a service, its state in {state}" if url is None else f"using the service at {url}")
+    with service_for(place, url=url, state=state, workers=options.workers) as client:
+        spec, found = complete_spec(client, request)
+        _tell(cost_text(measured_cost(client, spec) if measure_speed else found["estimate"]))
+        for warning in found["warnings"]:
+            _tell(f"warning: {warning['message']}")
+        if options.dry_run:
+            return commands.OK
+        job = unfinished(client, spec) if url is None else None
+        if job is not None:
+            _tell(f"job {job.id} goes on where an earlier call was interrupted")
+        return _finish(options, client, job or client.submit(spec), None if url is not None else state)
+
+
+def _finish(options: Options, client: AssayClient, job: Any, state: Path | None) -> int:
+    """Follow a job, show its results, also those of one that failed, and say where they are."""
+    code = commands.follow_to_end(client, job, sys.stderr)
+    try:
+        results = client.results(job.id)
+    except NoResults:
+        return code
+    if options.json:
+        sys.stdout.write(output.json_text(results.model_dump(mode="json")) + "\n")
+    else:
+        sys.stdout.write(output.results_table(results) + "\n")
+    if options.report is not None:
+        options.report.write_text(client.report(job.id), encoding="utf-8")
+        _tell(f"report: {options.report}")
+    again = "" if state is None else f"; after `assay serve --state {state}`"
+    _tell(f"job {job.id}: `assay results {job.id}` shows this again{again}")
+    return code
+
+
+def _job_options(options: Options) -> dict[str, Any]:
+    execution: dict[str, Any] = {"device": options.device}
+    if options.batch_size is not None:
+        execution["batch_size"] = options.batch_size
+    named = {} if options.name is None else {"name": options.name}
+    return {"seed": options.seed, "tags": options.tag, "execution": execution, **named}
+
+
+def cost_text(estimate: Mapping[str, Any]) -> str:
+    """What an evaluation costs: examples, passes of the model, seconds and what they rest on."""
+    counts = [
+        f"{estimate[key]:,} {key.replace('_', ' ')}"
+        for key in ("examples", "forward_passes", "backward_passes")
+        if estimate.get(key) is not None
+    ]
+    work = f"at most {', '.join(counts)}" if counts else "not known before the data are read"
+    if estimate.get("seconds") is None:
+        return f"cost: {work}"
+    device, source = estimate.get("device"), estimate.get("seconds_from")
+    return f"cost: {work}: {estimate['seconds']:,.3g} s of computing on {device} ({source})"
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"{output.printable(text)}\n")

@@ -1,0 +1,176 @@
+"""An evaluation in one call: the service that does it, and its spec from a few words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from assay.service.client.jobs import AssayClient
+from assay.service.client.local import local_service
+from assay.service.client.notebook_tables import JobView
+from assay.service.client.one_line import DataPlace, Subject, data_spec, evaluation_of, model_spec, wrong
+from assay.service.contract.errors import AssayError
+from assay.service.contract.states import JobState
+
+DEFAULT_SUITE = "quick"
+# Before the jobs that an earlier call has left in the same state folder.
+FIRST = 9
+# Examples on which the speed of a model is measured before the cost of an attack is said.
+PROBED = 32
+DEFAULT_STATE = Path("assay-state")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be measured.
+
+    Attributes:
+        subject: the model.
+        place: the data.
+        suites: names of suites.
+        evaluations: each as `one_line.evaluation_of` reads it; they come before the suites.
+        limit: examples; None for all.
+        options: further fields of the spec: seed, protocol, execution, name, tags.
+    """
+
+    subject: Subject
+    place: DataPlace
+    suites: Sequence[str] = ()
+    evaluations: Sequence[str] = ()
+    limit: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@contextmanager
+def service_for(
+    place: DataPlace,
+    *,
+    url: str | None = None,
+    state: Path = DEFAULT_STATE,
+    workers: int | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[AssayClient]:
+    """A client of the service at an address, or of one that is started for the block.
+
+    Args:
+        place: of the data; a service that is started reads the data root that has them.
+        url: the address; None starts one.
+        state: its state folder.
+        workers: its evaluators; None for as many as `local_service` finds right.
+        environment: further ASSAY_ variables of it.
+
+    Raises:
+        InvalidSpec: the data are at a path, which the service at the address does not see.
+    """
+    if url is not None:
+        if place.path is not None:
+            message = f"{url} reads its own data root: a path on this machine means nothing to it"
+            allowed = "a data set by name, or as JSON with its folder below that root"
+            raise wrong(("data",), message, given=str(place.path), allowed=allowed)
+        with AssayClient(url) as client:
+            yield client
+        return
+    own = dict(environment or {})
+    if (root := place.root()) is not None:
+        own["ASSAY_DATA_ROOT"] = str(root)
+    with local_service(state, workers=workers, environment=own) as client:
+        yield client
+
+
+def complete_spec(client: AssayClient, request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The spec of a request with every default, and {"estimate", "warnings"} of it; nothing is stored.
+
+    Files of the model are uploaded.
+
+    Raises:
+        InvalidSpec: with a detail per wrong field.
+    """
+    data = data_spec(request.place, client.catalog("data"))
+    client.component("data", str(data["name"]))  # an unknown one is named before a file is uploaded
+    spec = {
+        "kind": "evaluate",
+        "name": request.subject.model[:200],
+        "priority": FIRST,
+        "model": model_spec(client, request.subject, data),
+        "data": data,
+        "limit": request.limit,
+        "evaluations": [
+            *map(evaluation_of, request.evaluations),
+            *({"suite": name} for name in request.suites),
+        ],
+        **request.options,
+    }
+    found = client.dry_run(spec)
+    return found["spec"], {"estimate": found["estimate"], "warnings": found["warnings"]}
+
+
+class EvaluationFailed(AssayError):
+    """The job ended without success; what it measured before is kept."""
+
+    type = "evaluation_failed"
+
+
+def ended(
+    client: AssayClient, request: Request, *, resume: bool, callback: Callable[[JobView], None] | None = None
+) -> JobView:
+    """Submit a request and wait for its job.
+
+    Args:
+        client: of the service.
+        request: what is to be measured.
+        resume: go on with a job of the same spec that an earlier call has left unfinished.
+        callback: called with the job after every poll.
+
+    Raises:
+        InvalidSpec: with a detail per wrong field.
+        EvaluationFailed: the job did not succeed.
+    """
+    spec, _ = complete_spec(client, request)
+    begun = unfinished(client, spec) if resume else None
+    return _succeeded(client.wait((begun or client.submit(spec)).id, callback=callback))
+
+
+def _succeeded(job: JobView) -> JobView:
+    if job.state != JobState.SUCCEEDED:
+        reason = f"{job.error.type}: {job.error.message}" if job.error else job.message
+        raise EvaluationFailed(f"job {job.id} {job.state.value}: {reason}")
+    return job
+
+
+def measured_cost(client: AssayClient, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The estimate of a complete spec; a model that has not run yet first sees a few examples.
+
+    Raises:
+        EvaluationFailed: it cannot even see these.
+    """
+    estimate: dict[str, Any] = client.dry_run(spec)["estimate"]
+    plain = _one_pass(client, str(spec["data"]["name"]))
+    if estimate["seconds"] is None or estimate.get("seconds_measured") or plain is None:
+        return estimate
+    shared = {name: spec[name] for name in ("kind", "seed", "model", "data", "execution", "priority")}
+    limit = min(spec["limit"] or PROBED, PROBED)
+    probe = {**shared, "name": f"speed of {spec['name']}"[:200], "limit": limit, "evaluations": [plain]}
+    _succeeded(client.wait(client.submit(probe).id))
+    found: dict[str, Any] = client.dry_run(spec)["estimate"]
+    return found
+
+
+def _one_pass(client: AssayClient, data: str) -> dict[str, Any] | None:
+    """An evaluation of one forward pass for each example of a data set."""
+    tasks = set(client.component("data", data)["tasks"])
+    for one in client.catalog("evaluation"):
+        passes = one["passes"] or {}
+        if (passes.get("forward"), passes.get("backward")) == ("1", "0") and tasks & set(one["tasks"]):
+            return {"name": one["name"]}
+    return None
+
+
+def unfinished(client: AssayClient, spec: Mapping[str, Any]) -> JobView | None:
+    """The job of an earlier call with the same complete spec that has not ended: its shards are kept."""
+    for job in client.jobs(kind="evaluate"):
+        if not job.state.terminal and job.spec == spec:
+            return job
+    return None

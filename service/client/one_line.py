@@ -1,0 +1,367 @@
+"""One model, one data set, one list of evaluations, each said in a word: from these texts to a job's spec.
+
+    model       timm:resnet50, hf:ORG/NAME@REVISION or another source of pulled weights; job:ID;
+                checkpoint:NAME; net.pt2; net.onnx; PACKAGE.MODULE:FUNCTION, which returns an `nn.Module`;
+                the name of a model of the catalog with its weights; or {"name", "params"} as JSON
+    data        a data set of the catalog; NAME:PATH for one whose files are at a path; the path of a folder
+                of labelled images, or of a file; or {"name", "params"} as JSON
+    evaluation  the name of an attack or evaluation and its parameters: "pgd epsilon=8/255 steps=20"
+
+Files are uploaded under a name made of theirs and of their hash, so that the same file is uploaded once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from assay.service.client.jobs import AssayClient
+from assay.service.contract.errors import InvalidSpec
+from assay.service.contract.problems import Problems, nearest, path_text
+from assay.service.contract.weights_options import normalization_in
+
+Component = Mapping[str, Any]
+ROOT_VARIABLE = "ASSAY_DATA_ROOT"
+EXPORT = "assay.workers.weights.export"
+IMPORT_ONNX = "assay.workers.import_onnx"
+PROGRAM, ONNX, WEIGHTS = ".pt2", ".onnx", ".safetensors"
+# What a model may be, for error messages.
+FORMS = (
+    "SOURCE:NAME of pulled weights, job:ID, checkpoint:NAME, FILE.pt2, FILE.onnx, PACKAGE.MODULE:FUNCTION, or"
+    " the name of a model of the catalog with --weights"
+)
+NAME_LENGTH, HASH_LENGTH = 60, 12
+
+
+@dataclass(frozen=True)
+class DataPlace:
+    """Where data are.
+
+    Attributes:
+        name: of the data set; None for a path alone.
+        path: of its folder or file; None for the one in the data root.
+        params: further parameters.
+    """
+
+    name: str | None
+    path: Path | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    def root(self) -> Path | None:
+        """The data root that has the path: the present one, else the folder that the path is in."""
+        given = os.environ.get(ROOT_VARIABLE)
+        present = Path(given).absolute() if given else None
+        if self.path is None or (present is not None and self.path.is_relative_to(present)):
+            return present
+        return self.path.parent
+
+
+def place_of(text: str) -> DataPlace:
+    """The place that a text names.
+
+    Raises:
+        InvalidSpec: its path does not exist, or it is no data set in JSON.
+    """
+    if text.lstrip().startswith("{"):
+        given = _object(text, ("data",))
+        return DataPlace(str(given.get("name")), None, given.get("params", {}))
+    name, colon, rest = text.partition(":")
+    if colon and re.fullmatch(r"\w+", name):
+        path = Path(rest).expanduser()
+    elif "/" in text or text.startswith((".", "~")) or Path(text).is_file():
+        name, path = "", Path(text).expanduser()
+    else:
+        return DataPlace(text)
+    if not path.exists():
+        raise wrong(("data",), "there is no such file or folder", given=str(path))
+    return DataPlace(name or None, path.absolute())
+
+
+def data_spec(place: DataPlace, components: Sequence[Component]) -> dict[str, Any]:
+    """The data of a job.
+
+    Args:
+        place: whose root is the data root of the service.
+        components: those of the kind "data".
+
+    Raises:
+        InvalidSpec: no data set reads such a path.
+    """
+    if place.path is None:
+        return {"name": place.name, "params": {**place.params}}
+    root = place.root()
+    assert root is not None
+    known = {str(one["name"]): one for one in components}
+    name = place.name or _reader(place.path, known.values())
+    if name is None:
+        endings = sorted({ending for one in known.values() for ending in _endings(one)})
+        allowed = f"a folder of labelled images, or a file: {', '.join(endings)}" if endings else "a folder"
+        raise wrong(("data",), "no data set reads such a path", given=str(place.path), allowed=allowed)
+    if name not in known:
+        message = "there is no such data set"
+        raise wrong(("data",), message, given=name, allowed=sorted(known), nearest=nearest(name, known))
+    parameter = next((key for key, schema in _properties(known[name]).items() if _is_folder(schema)), None)
+    if parameter is None:
+        raise wrong(("data",), f"the data set {name!r} is at no path", given=str(place.path))
+    relative = place.path.relative_to(root).as_posix()
+    return {"name": name, "params": {**place.params, parameter: relative}}
+
+
+def _reader(path: Path, components: Any) -> str | None:
+    """The data set that reads a folder, or a file with such an ending."""
+    for one in components:
+        facts = one.get("facts") or {}
+        if path.is_dir() and facts.get("class_folders"):
+            return str(one["name"])
+        if path.is_file() and path.suffix.lower() in _endings(one):
+            return str(one["name"])
+    return None
+
+
+def _endings(component: Component) -> list[str]:
+    return list((component.get("facts") or {}).get("endings", []))
+
+
+def _properties(component: Component) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = component["schema"].get("properties", {})
+    return found
+
+
+def _is_folder(schema: Mapping[str, Any]) -> bool:
+    return any(branch.get("folder", False) for branch in schema.get("anyOf", [schema]))
+
+
+def evaluation_of(text: str) -> dict[str, Any]:
+    """An item of `evaluations`: "pgd epsilon=8/255 steps=20".
+
+    Values are JSON where they can be read as such, else text.
+
+    Raises:
+        InvalidSpec: there is no name, or a parameter has no value.
+    """
+    try:
+        name, *parts = shlex.split(text)
+    except ValueError:
+        raise wrong(("evaluations",), "has the form NAME PARAMETER=VALUE ...", given=text) from None
+    params: dict[str, Any] = {}
+    for one in parts:
+        key, equals, value = one.partition("=")
+        if not equals or not key:
+            raise wrong(("evaluations", name), "a parameter has the form NAME=VALUE", given=one)
+        params[key] = _value(value)
+    return {"name": name, "params": params}
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model as a person names it.
+
+    Attributes:
+        model: one of the forms at the head of this module.
+        weights: for a model of the catalog or a function: a safetensors file; for the former also "job:ID" or
+            "checkpoint:NAME".
+        normalization: of a function's module that takes normalised images, or of a safetensors file from
+            elsewhere, as for an upload.
+        image_size: height and width for which a function's module is exported; None: that of the data.
+        folder: where a function's package is looked up.
+    """
+
+    model: str
+    weights: str | None = None
+    normalization: str | None = None
+    image_size: int | None = None
+    folder: Path = Path()
+
+
+def model_spec(client: AssayClient, subject: Subject, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The model of a job; its file is uploaded and checked, its function called and exported.
+
+    Args:
+        client: of the service that will have the job.
+        subject: the model.
+        data: of the job, as `data_spec` makes it.
+
+    Raises:
+        InvalidSpec: it is none of the forms, or cannot be exported, imported or loaded; with the reason.
+    """
+    models = client.catalog("model")
+    text = subject.model
+    if text.lstrip().startswith("{"):
+        return _of_catalog(client, subject, _object(text, ("model",)))
+    prefix, colon, rest = text.partition(":")
+    if text.endswith((PROGRAM, ONNX, WEIGHTS)):
+        return _of_file(client, subject)
+    if colon and prefix in ("job", "checkpoint"):
+        return _of_weights(client, prefix, rest)
+    sources = {str(one["pulled"]) for one in models if one.get("pulled")}
+    if colon and prefix in sources:
+        return _of_source(client, prefix, rest, data)
+    if colon and re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", text):
+        return _of_function(client, subject, data)
+    names = [str(one["name"]) for one in models]
+    if text in names:
+        return _of_catalog(client, subject, {"name": text})
+    known = [*names, *(f"{source}:{rest}" for source in sorted(sources))]
+    raise wrong(("model",), "is no model", given=text, allowed=FORMS, nearest=nearest(text, known))
+
+
+def _of_source(client: AssayClient, source: str, name: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Pulled weights, by the component of their source that does the task of the data."""
+    tasks = set(client.component("data", str(data["name"]))["tasks"])
+    able = [one for one in client.catalog("model") if one.get("pulled") == source]
+    fitting = [one for one in able if tasks & set(one["tasks"])] or able
+    return {
+        "name": fitting[0]["name"],
+        "params": pulled_params(fitting[0], name),
+        "weights": {"pulled": True},
+    }
+
+
+def pulled_params(component: Component, name: str) -> dict[str, Any]:
+    """The parameters of a component that name its pulled weights: its first, and behind a mark its second."""
+    first, second = list(_properties(component))[:2]
+    mark = "@" if "/" in name else "."
+    head, _, tail = name.partition(mark)
+    return {first: head, **({second: tail} if tail else {})}
+
+
+def _of_weights(client: AssayClient, kind: str, name: str) -> dict[str, Any]:
+    """The model of a training job or an upload."""
+    if kind == "checkpoint":
+        return {"name": client.checkpoint(name).model["name"], "weights": {"checkpoint": name}}
+    return {"name": client.job(name).spec["model"]["name"], "weights": {"job": name}}
+
+
+def _of_catalog(client: AssayClient, subject: Subject, model: Mapping[str, Any]) -> dict[str, Any]:
+    if subject.weights is None:
+        message = "this model has random weights unless its own are named"
+        allowed = "--weights FILE.safetensors, job:ID or checkpoint:NAME; `assay submit` takes random ones"
+        raise wrong(("model", "weights"), message, allowed=allowed)
+    kind, colon, name = subject.weights.partition(":")
+    if colon and kind in ("job", "checkpoint"):
+        return {**model, "weights": {kind: name}}
+    path = _file(subject.weights, ("model", "weights"))
+    return {**model, "weights": {"checkpoint": _uploaded(client, path, model, subject.normalization)}}
+
+
+def _of_file(client: AssayClient, subject: Subject) -> dict[str, Any]:
+    path = _file(subject.model, ("model",))
+    if path.suffix == WEIGHTS:
+        name = _uploaded(client, path, None, subject.normalization)
+    elif path.suffix == ONNX:
+        with _made(IMPORT_ONNX, [str(path)], ("model",), path.stem) as program:
+            name = _uploaded(client, program, None, None)
+    else:
+        name = _uploaded(client, path, None, None)
+    return _of_weights(client, "checkpoint", name)
+
+
+def _of_function(client: AssayClient, subject: Subject, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The module that a function of the user's code returns, called and exported in a process of its own."""
+    facts = client.component("data", str(data["name"])).get("facts") or {}
+    size = subject.image_size or facts.get("size")
+    if size is None:
+        message = "the size of the images that the model takes is not known from the data"
+        raise wrong(("image_size",), message, allowed="--image-size N, in pixels")
+    arguments = [subject.model, "--image-size", str(size), "--channels", str(facts.get("channels", 3))]
+    if subject.weights is not None:
+        arguments += ["--weights", str(_file(subject.weights, ("model", "weights")))]
+    for flag, numbers in zip(("--mean", "--std"), mean_and_std(subject.normalization), strict=True):
+        arguments += [] if numbers is None else [flag, *map(str, numbers)]
+    stem = subject.model.replace(":", ".")
+    with _made(EXPORT, arguments, ("model",), stem, subject.folder) as program:
+        return _of_weights(client, "checkpoint", _uploaded(client, program, None, None))
+
+
+@contextmanager
+def _made(
+    module: str, arguments: Sequence[str], loc: tuple[str, ...], stem: str, folder: Path = Path()
+) -> Iterator[Path]:
+    """A program that a module of the workers writes, until the block ends.
+
+    Raises:
+        InvalidSpec: with the last that the module says.
+    """
+    with tempfile.TemporaryDirectory(prefix="assay-") as made:
+        target = Path(made) / f"{stem}{PROGRAM}"
+        command = [sys.executable, "-P", "-m", module, *arguments, "--output", str(target)]
+        done = subprocess.run(  # noqa: S603 (our own module)
+            command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            said = done.stderr.strip() or f"it ended with code {done.returncode}"
+            raise wrong(loc, said.removeprefix("error: "), given=arguments[0])
+        yield target
+
+
+def _uploaded(
+    client: AssayClient, path: Path, model: Mapping[str, Any] | None, normalization: str | None
+) -> str:
+    """The name of the upload of a file, once it is checked."""
+    with path.open("rb") as content:
+        sha256 = hashlib.file_digest(content, "sha256").hexdigest()
+    name = f"{re.sub(r'[^A-Za-z0-9._-]', '-', path.stem)[:NAME_LENGTH]}-{sha256[:HASH_LENGTH]}"
+    client.upload_checkpoint(name, path, model=model, normalization=normalization)
+    found = client.wait_for_checkpoint(name)
+    if found.state == "rejected":
+        reason = found.error.message if found.error is not None else "it does not fit the model"
+        more = f"; `assay checkpoints show {name}` lists every fault" if found.faults is not None else ""
+        raise wrong(("model",), f"the file is rejected: {reason}{more}", given=str(path))
+    return name
+
+
+def mean_and_std(normalization: str | None) -> tuple[list[float] | None, list[float] | None]:
+    """The numbers of a normalisation for a module that takes normalised images; None without one.
+
+    Raises:
+        InvalidSpec: it is no name, and not {"mean", "std"} as JSON.
+    """
+    if normalization is None:
+        return None, None
+    found = normalization_in(normalization)
+    if found == "data":
+        allowed = '"imagenet", "inception" or {"mean": [...], "std": [...]}'
+        raise wrong(("normalization",), "is not known before the data", given="data", allowed=allowed)
+    return found["mean"], found["std"]
+
+
+def _file(text: str, loc: tuple[str, ...]) -> Path:
+    path = Path(text).expanduser()
+    if not path.is_file():
+        raise wrong(loc, "there is no such file", given=text)
+    return path
+
+
+def _object(text: str, loc: tuple[str, ...]) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise wrong(loc, f"is no JSON: {error}", given=text) from None
+    if not isinstance(found, dict):
+        raise wrong(loc, "must be an object", given=text)
+    return dict(found)
+
+
+def wrong(loc: tuple[str, ...], message: str, **more: Any) -> InvalidSpec:
+    """The error about one field; `more` as in `Problems.add`."""
+    problems = Problems()
+    problems.add(loc, message, **more)
+    return InvalidSpec(f"{path_text(loc)}: {message}", problems.details)

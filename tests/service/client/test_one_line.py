@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.service.catalog.catalog import load
+from assay.service.client.one_line import (
+    DataPlace,
+    Subject,
+    data_spec,
+    evaluation_of,
+    mean_and_std,
+    model_spec,
+    place_of,
+    pulled_params,
+)
+from assay.service.contract.errors import InvalidSpec
+
+CATALOG = {kind: [one.model_dump(by_alias=True) for one in load().list(kind)] for kind in ("model", "data")}
+
+
+class Service:
+    """A client whose service has the catalog, one training job and one upload."""
+
+    def catalog(self, kind: str) -> list[dict[str, Any]]:
+        return CATALOG[kind]
+
+    def component(self, kind: str, name: str) -> dict[str, Any]:
+        return next(one for one in CATALOG[kind] if one["name"] == name)
+
+    def job(self, job_id: str) -> Any:
+        return type("Job", (), {"spec": {"model": {"name": "symvit"}}})
+
+    def checkpoint(self, name: str) -> Any:
+        return type("Checkpoint", (), {"model": {"name": "exported"}})
+
+
+def model_of(text: str, **more: Any) -> dict[str, Any]:
+    return model_spec(Service(), Subject(text, **more), {"name": "digits"})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ASSAY_DATA_ROOT", raising=False)
+    (tmp_path / "photos" / "cats").mkdir(parents=True)
+    return tmp_path
+
+
+def test_a_name_is_a_data_set_of_the_present_root(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert place_of("cifar10").root() is None
+    monkeypatch.setenv("ASSAY_DATA_ROOT", str(folder))
+    place = place_of("cifar10")
+    assert (place, place.root()) == (DataPlace("cifar10"), folder)
+    assert data_spec(place, CATALOG["data"]) == {"name": "cifar10", "params": {}}
+
+
+def test_a_folder_becomes_the_data_set_of_labelled_images(folder: Path) -> None:
+    place = place_of("./photos")
+    assert place.root() == folder
+    wanted = {"name": "image_folder", "params": {"folder": "photos"}}
+    assert data_spec(place, CATALOG["data"]) == wanted
+
+
+def test_a_path_below_the_root_keeps_the_root(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_DATA_ROOT", str(folder))
+    place = place_of("photos/cats")
+    assert place.root() == folder
+    assert data_spec(place, CATALOG["data"])["params"]["folder"] == "photos/cats"
+
+
+def test_a_set_by_name_may_be_at_a_path(folder: Path) -> None:
+    place = place_of("cifar10:photos")
+    assert data_spec(place, CATALOG["data"]) == {"name": "cifar10", "params": {"folder": "photos"}}
+    assert place.root() == folder
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("./absent", "no such file or folder"),
+        ("cifar1:photos", "no such data set"),
+        ("digits:photos", "is at no path"),
+        ("{", "is no JSON"),
+    ],
+)
+def test_wrong_data_are_refused_by_name(folder: Path, text: str, words: str) -> None:
+    with pytest.raises(InvalidSpec, match=words) as caught:
+        data_spec(place_of(text), CATALOG["data"])
+    assert caught.value.details[0].loc == ["data"]
+
+
+def test_the_nearest_data_set_is_named(folder: Path) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        data_spec(place_of("cifar01:photos"), CATALOG["data"])
+    assert caught.value.details[0].nearest == "cifar10"
+
+
+def test_an_evaluation_is_a_name_with_values() -> None:
+    params = {"epsilon": "8/255", "steps": 20, "random_start": True, "norm": "L2"}
+    assert evaluation_of("pgd epsilon=8/255 steps=20 random_start=true norm=L2") == {
+        "name": "pgd",
+        "params": params,
+    }
+    assert evaluation_of("corruptions 'corruptions=[\"fog\"]'")["params"] == {"corruptions": ["fog"]}
+
+
+@pytest.mark.parametrize("text", ["", "pgd epsilon", "pgd =3", "pgd 'epsilon=1"])
+def test_a_wrong_evaluation_is_refused(text: str) -> None:
+    with pytest.raises(InvalidSpec, match="has the form"):
+        evaluation_of(text)
+
+
+def test_jobs_and_uploads_bring_their_model() -> None:
+    assert model_of("job:01jd") == {"name": "symvit", "weights": {"job": "01jd"}}
+    assert model_of("checkpoint:ours") == {"name": "exported", "weights": {"checkpoint": "ours"}}
+    assert model_of("symvit", weights="job:01jd") == {"name": "symvit", "weights": {"job": "01jd"}}
+    given = '{"name": "symvit", "params": {"depth": 2}}'
+    wanted = {"name": "symvit", "params": {"depth": 2}, "weights": {"checkpoint": "x"}}
+    assert model_of(given, weights="checkpoint:x") == wanted
+
+
+def test_a_model_with_random_weights_is_refused() -> None:
+    with pytest.raises(InvalidSpec, match="random weights"):
+        model_of("symvit")
+
+
+@pytest.mark.parametrize("text", ["net.pt2", "net.onnx", "w.safetensors"])
+def test_a_missing_file_is_named(folder: Path, text: str) -> None:
+    with pytest.raises(InvalidSpec, match="no such file"):
+        model_of(text)
+
+
+def test_the_nearest_model_is_named() -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        model_of("symvti")
+    assert caught.value.details[0].nearest == "symvit"
+
+
+def test_a_function_needs_the_size_of_images() -> None:
+    with pytest.raises(InvalidSpec, match="size of the images"):
+        model_spec(Service(), Subject("my.models:build"), {"name": "image_folder"})  # type: ignore[arg-type]
+
+
+def test_pulled_weights_become_parameters() -> None:
+    def component(*names: str) -> dict[str, Any]:
+        return {"schema": {"properties": {name: {} for name in names}}}
+
+    timm = component("architecture", "tag", "image_size")
+    assert pulled_params(timm, "resnet50") == {"architecture": "resnet50"}
+    assert pulled_params(timm, "resnet50.a1_in1k") == {"architecture": "resnet50", "tag": "a1_in1k"}
+    hub = component("repository", "revision")
+    assert pulled_params(hub, "org/name.v2") == {"repository": "org/name.v2"}
+    assert pulled_params(hub, "org/name@main") == {"repository": "org/name", "revision": "main"}
+
+
+def test_a_normalisation_has_numbers() -> None:
+    assert mean_and_std(None) == (None, None)
+    assert mean_and_std("inception") == ([0.5, 0.5, 0.5], [0.5, 0.5, 0.5])
+    with pytest.raises(InvalidSpec, match="not known before the data"):
+        mean_and_std("data")
