@@ -8,6 +8,7 @@ The network is that of timm.
 from __future__ import annotations
 
 import difflib
+from pathlib import Path
 from typing import Annotated, Any
 
 from timm import create_model, is_model_pretrained, list_models
@@ -20,7 +21,10 @@ from assay.models.layers.parameters import ImageSize
 __all__ = ["timm"]
 
 TASKS = ("classification",)
+PULLED = "timm"
 PAPER = "Wightman, PyTorch image models, https://github.com/huggingface/pytorch-image-models"
+
+WEIGHTS = "model.safetensors"
 
 
 def architectures() -> list[str]:
@@ -38,7 +42,7 @@ def timm(
     architecture: str,
     tag: str | None = None,
     image_size: ImageSize | None = None,
-    pretrained: Annotated[bool, "system"] = False,
+    pretrained: Annotated[Path | None, "system"] = None,
 ) -> nn.Module:
     """Any image classifier of timm, by the name of its architecture.
 
@@ -52,7 +56,7 @@ def timm(
         architecture: timm's name without a tag, such as "vit_tiny_patch16_224".
         tag: which of timm's pretrained weights, such as "augreg_in21k_ft_in1k"; timm's first if absent.
         image_size: height and width of the images in pixels; the architecture's own if absent.
-        pretrained: load the pretrained weights, from the hub or its local cache.
+        pretrained: folder of the pulled weights, whose `model.safetensors` is loaded as timm loads a file.
 
     Returns:
         Module from normalised images (B, channels, image_size, image_size) to logits (B, classes).
@@ -61,9 +65,14 @@ def timm(
         ValueError: no such architecture, tag or pretrained weights, or an image size that it cannot take.
     """
     name = _full_name(architecture, tag)
-    if pretrained and not is_model_pretrained(name):
+    if pretrained is not None and not is_model_pretrained(name):
         raise ValueError(f"timm has no pretrained weights for {name!r}")
-    options = {"pretrained": pretrained, "num_classes": classes, "in_chans": channels}
+    options: dict[str, Any] = {"num_classes": classes, "in_chans": channels}
+    if pretrained is not None:
+        # What timm would download, read by timm's own code for it. A few sets of weights are published as
+        # arrays of JAX, which `custom_load` reads; the hub, and so the pulled file, has them as tensors.
+        file = {"file": str(pretrained / WEIGHTS), "custom_load": False}
+        options |= {"pretrained": True, "pretrained_cfg_overlay": file}
     model = _create(name, options, image_size)
     vars(model)["image_size"] = image_size or _own_size(name, model)  # nn.Module declares no plain attributes
     return model

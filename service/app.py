@@ -20,6 +20,7 @@ from assay.service.api.routes import ROUTERS
 from assay.service.catalog.catalog import Catalog, load
 from assay.service.connection_guard import ConnectionGuard
 from assay.service.contract.extras import DISTRIBUTION, version_of
+from assay.service.contract.pulled_weights import ListPulled
 from assay.service.dashboard import routes as dashboard
 from assay.service.dispatch import Dispatcher, NullDispatcher
 from assay.service.middleware import BodyCap, ErrorBoundary, HostGuard, Manners
@@ -49,6 +50,7 @@ def create_app(
     dispatcher: Dispatcher | None = None,
     catalog: Catalog | None = None,
     has_package: HasPackage | None = None,
+    list_pulled: ListPulled | None = None,
 ) -> FastAPI:
     """Assembles the service.
 
@@ -58,6 +60,7 @@ def create_app(
         dispatcher: the doorbell; None: no doorbell, workers poll.
         catalog: None loads the committed `catalog.json`.
         has_package: whether the workers have a Python package; None where they run elsewhere.
+        list_pulled: what weights are pulled beside the service; None where its workers run elsewhere.
 
     Returns:
         The ASGI application.
@@ -102,6 +105,7 @@ def create_app(
     app.state.dispatcher = dispatcher or NullDispatcher()
     app.state.catalog = catalog or load()
     app.state.has_package = has_package
+    app.state.list_pulled = list_pulled
     errors.install(app)
     for router in ROUTERS:
         app.include_router(router)

@@ -8,6 +8,8 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Not what the developer has pulled.
+os.environ["ASSAY_WEIGHTS_ROOT"] = "/nonexistent/assay-weights"
 os.environ.setdefault("MPLBACKEND", "Agg")
 # Jobs of tests end without a process that renders; tests of plots start their own.
 os.environ.setdefault("ASSAY_RENDER_PLOTS", "no")

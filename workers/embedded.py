@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TypeVar
@@ -27,6 +28,7 @@ from assay.service.app import create_app
 from assay.service.catalog import extra_components
 from assay.service.catalog.catalog import load_with
 from assay.service.contract import logs
+from assay.service.contract.pulled_weights import PulledRecords
 from assay.service.serving import CANNOT_START, WRONG_SETTINGS, CannotStart, listen, run, unwind
 from assay.service.settings import Settings
 from assay.service.store.connections import unknown_variables, wrong_settings
@@ -39,6 +41,7 @@ from assay.workers.discovery.packages import installed
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.reaper import Reaper
 from assay.workers.supervision.supervisor import Supervisor
+from assay.workers.weights.pulled import listed
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -117,13 +120,21 @@ def _serve(
         # Evaluators run this interpreter, with its packages.
         has_package = _has_package if supervisors else None
         app = create_app(
-            settings, store=store, dispatcher=ThreadDispatcher(supervisors), has_package=has_package
+            settings,
+            store=store,
+            dispatcher=ThreadDispatcher(supervisors),
+            has_package=has_package,
+            list_pulled=partial(_pulled, worker_settings.weights_root) if supervisors else None,
         )
         run(app, listener, settings.log_level)
 
 
 def _has_package(name: str) -> bool:
     return find_spec(name) is not None
+
+
+def _pulled(root: Path) -> PulledRecords:
+    return {one.reference: one.record for one in listed(root)}
 
 
 @contextmanager

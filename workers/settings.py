@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from pydantic_settings import SettingsConfigDict
 
+from assay.service.contract.pulled_weights import default_weights_root
 from assay.service.store.connections import Connections, absolute
 from assay.workers.containment.limits import Limits, machine_memory
 from assay.workers.containment.settings import Containment
@@ -43,6 +44,9 @@ class WorkerSettings(Connections):
     model_config = SettingsConfigDict(allow_inf_nan=False)
 
     data_root: Path | None = None
+    weights_root: Path = Field(
+        default_factory=default_weights_root, description="folder of `assay pull`, which jobs read"
+    )
     torch_threads: int = Field(default=1, ge=1)
     devices: int = Field(
         default=1,
@@ -117,6 +121,11 @@ class WorkerSettings(Connections):
     def _absolute_data_root(cls, path: str | Path | None) -> Path | None:
         # An empty variable is none: it would be the folder that the process was started in.
         return None if path in (None, "") else absolute(Path(str(path)))
+
+    @field_validator("weights_root", mode="before")
+    @classmethod
+    def _absolute_weights_root(cls, path: str | Path) -> Path:
+        return absolute(Path(str(path))) if path not in (None, "") else default_weights_root()
 
     @field_validator("evaluator_command")
     @classmethod

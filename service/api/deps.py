@@ -15,6 +15,7 @@ from assay.service.api.caller import actor_in, caller_in
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import NotFound, UnsupportedMediaType
 from assay.service.contract.problems import Problems, nearest
+from assay.service.contract.pulled_weights import ListPulled
 from assay.service.contract.strict_json import parse_json
 from assay.service.dispatch import Dispatcher
 from assay.service.settings import Settings
@@ -86,6 +87,12 @@ async def _has_package(request: Request) -> HasPackage | None:
     return found
 
 
+async def _list_pulled(request: Request, store: StoreDep) -> ListPulled:
+    """What is pulled beside the service; else what the workers that are online say."""
+    here: ListPulled | None = request.app.state.list_pulled
+    return here or store.workers.pulled
+
+
 async def _dispatcher(request: Request) -> Dispatcher:
     dispatcher: Dispatcher = request.app.state.dispatcher
     return dispatcher
@@ -103,6 +110,7 @@ StoreDep = Annotated[TenantStore, Depends(_store)]
 SystemStoreDep = Annotated[Store, Depends(_system_store)]
 CatalogDep = Annotated[Catalog, Depends(_catalog)]
 HasPackageDep = Annotated[HasPackage | None, Depends(_has_package)]
+ListPulledDep = Annotated[ListPulled, Depends(_list_pulled)]
 DispatcherDep = Annotated[Dispatcher, Depends(_dispatcher)]
 LiveDep = Annotated[Live, Depends(_live)]
 

@@ -20,6 +20,7 @@ from assay.service.api.deps import (
     HasPackageDep,
     JobDep,
     Limit,
+    ListPulledDep,
     LiveDep,
     SettingsDep,
     StoreDep,
@@ -107,6 +108,7 @@ def submit(
     settings: SettingsDep,
     dispatcher: DispatcherDep,
     has_package: HasPackageDep,
+    list_pulled: ListPulledDep,
     idempotency_key: IdempotencyKey = None,
     dry_run: Annotated[bool, Query(description="validate and estimate, store nothing")] = False,
 ) -> Response:
@@ -129,6 +131,7 @@ def submit(
         find_checkpoint=checkpoint_finder(store),
         max_evaluations=settings.max_evaluations,
         has_package=has_package,
+        list_pulled=list_pulled,
     )
     settle_device(store, catalog, settings, valid)
     work = estimated_work(store, catalog, settings, valid)

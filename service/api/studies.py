@@ -16,6 +16,7 @@ from assay.service.api.deps import (
     DispatcherDep,
     HasPackageDep,
     Limit,
+    ListPulledDep,
     LiveDep,
     SettingsDep,
     StoreDep,
@@ -92,6 +93,7 @@ def submit_study(
     settings: SettingsDep,
     dispatcher: DispatcherDep,
     has_package: HasPackageDep,
+    list_pulled: ListPulledDep,
     idempotency_key: IdempotencyKey = None,
     dry_run: Annotated[bool, Query(description="plan and estimate, store nothing")] = False,
 ) -> Response:
@@ -113,6 +115,7 @@ def submit_study(
         find_checkpoint=checkpoint_finder(store),
         max_evaluations=settings.max_evaluations,
         has_package=has_package,
+        list_pulled=list_pulled,
     )
     if dry_run:
         return JSONResponse(_planned(store, valid).model_dump(mode="json"))

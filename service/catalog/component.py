@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from assay.service.catalog.parameters import numbers
+from assay.service.contract.pulled_weights import PulledSource
 from assay.service.contract.specs import Protocol
 from assay.service.contract.threat import Threat
 
@@ -68,6 +69,7 @@ class Component(BaseModel):
         leaves_out: Whether a suite leaves out parts that do not fit the model or the data, with the reason.
         repeats: Number of repeats of an evaluation that measures the machine, as an expression over the
             parameters. It has so many outcomes, not one per example.
+        pulled: The source of the pulled weights that a model's parameters name: timm, torchvision or hf.
         fixed: Arguments of a preset's target beside the parameters.
         table: Outcome table of an evaluation or attack, or of each task: the name of one of Assay's, or
             "module:object" of one that its package brings.
@@ -94,6 +96,7 @@ class Component(BaseModel):
     needs: list[str] = []
     repeats: str | None = None
     leaves_out: bool = False
+    pulled: PulledSource | None = None
     fixed: dict[str, Any] = {}
     table: str | dict[str, str] | None = None
 

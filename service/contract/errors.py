@@ -13,6 +13,7 @@
     ├── TooLarge             413 too_large
     ├── UnsupportedMediaType 415 unsupported_media_type
     ├── InvalidSpec          422 invalid_spec
+    │   └── WeightsUnavailable   422 weights_unavailable
     ├── IdempotencyMismatch  422 idempotency_mismatch
     ├── TooManyRequests      429 too_many_requests
     ├── HeadersTooLarge      431 headers_too_large
@@ -189,6 +190,12 @@ class InvalidSpec(AssayError):
 
     status = 422
     type = "invalid_spec"
+
+
+class WeightsUnavailable(InvalidSpec):
+    """The weights are not pulled, and nothing else is wrong; the message ends with the command for it."""
+
+    type = "weights_unavailable"
 
 
 class IdempotencyMismatch(AssayError):

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from assay.service.contract.errors import ErrorDetail, InvalidSpec, nearest_name
+from assay.service.contract.errors import ErrorDetail, InvalidSpec, WeightsUnavailable, nearest_name
 
 Loc = tuple[str | int, ...]
 
@@ -30,6 +30,8 @@ class Problems:
         self.max_details = max_details
         self.details: list[ErrorDetail] = []
         self.unlisted = 0
+        # How many of the details are weights that are not pulled.
+        self.not_pulled = 0
 
     def __len__(self) -> int:
         return len(self.details)
@@ -70,10 +72,16 @@ class Problems:
             )
         )
 
+    def add_not_pulled(self, loc: Loc, message: str, *, given: object, allowed: str) -> None:
+        """Note weights that are not pulled: alone they make a `WeightsUnavailable`."""
+        self.add(loc, message, given=given, allowed=allowed)
+        self.not_pulled += 1
+
     def raise_if_any(self) -> None:
         """Raise the collected errors.
 
         Raises:
+            WeightsUnavailable: weights are not pulled, and nothing else is wrong.
             InvalidSpec: with all details, if there is any.
         """
         if not self.details:
@@ -83,7 +91,8 @@ class Problems:
         more = f" (and {others} more)" if others else ""
         if self.unlisted:
             more = f" (and at least {others} more, of which {len(self) - 1} are listed)"
-        raise InvalidSpec(f"{path_text(first.loc)}: {first.message}{more}", self.details)
+        kind = WeightsUnavailable if self.not_pulled == len(self) else InvalidSpec
+        raise kind(f"{path_text(first.loc)}: {first.message}{more}", self.details)
 
 
 def nearest(given: object, known: Iterable[str]) -> str | None:

@@ -81,6 +81,15 @@ class PlannedEvaluation(TypedDict):
     unsaved_checkpoints: NotRequired[int]
 
 
+class PulledOrigin(TypedDict):
+    """Where pulled weights come from; `revision` is a commit, None where their source has none."""
+
+    reference: str
+    revision: str | None
+    license: str | None
+    sha256: str
+
+
 class Plan(TypedDict):
     """Common input of all shards of a job; the job's row keeps it.
 
@@ -260,11 +269,12 @@ class DeviceProvenance(TypedDict):
 
 
 class ShardProvenance(TypedDict):
-    """Code, device and packages of a shard; `packages` are versions by name."""
+    """Code, device and packages of a shard; `packages` are versions by name, `pulled` the model's weights."""
 
     code: CodeProvenance
     packages: dict[str, str]
     device: DeviceProvenance
+    pulled: NotRequired[PulledOrigin]
 
 
 class ArtifactDescription(TypedDict):
@@ -333,6 +343,7 @@ class JobProvenance(TypedDict):
     weights_sha256: str | None
     data_sha256: dict[str, str]
     sources: NotRequired[dict[str, ForeignModel]]
+    pulled: NotRequired[PulledOrigin | None]
     times: RunTimes
 
 

@@ -63,8 +63,18 @@ class WeightsFromCheckpoint(WeightsOfModel):
     positions: Positions | None = None
 
 
+class WeightsFromPull(Spec):
+    """Weights that `assay pull` has fetched, which the model's parameters name.
+
+    Submission fills in `sha256`, one digest over all their files.
+    """
+
+    pulled: Literal[True]
+    sha256: Annotated[str, Field(min_length=64, max_length=64)] | None = None
+
+
 class WeightsFromTimm(Spec):
-    """timm's pretrained weights for the model's architecture."""
+    """The older spelling of `{"pulled": true}` for the model `timm`; submission replaces it."""
 
     timm: Literal[True]
 
@@ -74,7 +84,7 @@ class ModelSpec(Spec):
 
     name: Name
     params: Parameters = {}
-    weights: WeightsFromJob | WeightsFromCheckpoint | WeightsFromTimm | None = None
+    weights: WeightsFromJob | WeightsFromCheckpoint | WeightsFromPull | WeightsFromTimm | None = None
 
 
 class DataSpec(Spec):

@@ -28,14 +28,16 @@ class ComponentReference(TypedDict):
 
 
 class WeightsReference(TypedDict, total=False):
-    """Source of weights; exactly one of `job`, `checkpoint` and `timm` is present.
+    """Source of weights; exactly one of `job`, `checkpoint` and `pulled` is present.
 
-    With `part` only the backbone is used. `sha256` (of the file), `normalization` and `positions` belong to
-    `checkpoint`; specs of earlier versions lack the last two.
+    With `part` only the backbone is used. `sha256` is that of the checkpoint's file, or of all pulled files;
+    `normalization` and `positions` belong to `checkpoint`; specs of earlier versions lack the last two. They
+    have `timm` for the pulled weights of the model of that name.
     """
 
     job: str
     checkpoint: str
+    pulled: Literal[True]
     timm: Literal[True]
     sha256: str | None
     normalization: ChannelStatistics | Literal["data"] | None

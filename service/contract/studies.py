@@ -25,6 +25,7 @@ from assay.service.contract.specs import (
     Tag,
     WeightsFromCheckpoint,
     WeightsFromJob,
+    WeightsFromPull,
     WeightsFromTimm,
 )
 from assay.service.contract.states import JobState
@@ -57,7 +58,7 @@ class ArmSpec(Spec):
     name: ArmName
     model: ModelSpec
     weights: Annotated[
-        WeightsFromJob | WeightsFromCheckpoint | WeightsFromTimm | None,
+        WeightsFromJob | WeightsFromCheckpoint | WeightsFromPull | WeightsFromTimm | None,
         Field(description="the same as in `model`"),
     ] = None
     data: DataSpec | None = None

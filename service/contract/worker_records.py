@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
+from assay.service.contract.pulled_weights import PulledRecord
+
 
 class WorkerIdentity(TypedDict):
     """The code that a worker's numbers depend on; workers of one `digest` may share a job.
@@ -20,12 +22,14 @@ class WorkerIdentity(TypedDict):
 class Requirements(TypedDict, total=False):
     """What a shard's worker must have beside its device class and its identity.
 
-    `folders` are below its data root, `data` are the sha256 of data sets' content by label. Each of its GPUs
-    must have `memory` bytes and the compute `capability`; `gpu` asks for a GPU at all.
+    `folders` are below its data root, `data` are the sha256 of data sets' content by label, `weights` those
+    of pulled weights by reference, empty where submission could not know it. Each of its GPUs must have
+    `memory` bytes and the compute `capability`; `gpu` asks for a GPU at all.
     """
 
     folders: list[str]
     data: dict[str, str]
+    weights: dict[str, str]
     memory: int
     capability: str
     gpu: bool
@@ -81,8 +85,9 @@ class Gauges(TypedDict, total=False):
 
     `other_data` says which of its data sets are not those of a plan. `self_test` is the latest one, `unfit`
     says for each device class that failed it why, `cordoned` why the worker takes no work at all. `folders`
-    are the first ones below its data root, `data` the sha256 of the data sets that it has hashed, by label.
-    `lacks` says, by the digest of requirements of queued shards, why it does not meet them.
+    are the first ones below its data root, `data` the sha256 of the data sets that it has hashed, by label,
+    `weights` its pulled weights, by reference. `lacks` says, by the digest of requirements of queued shards,
+    why it does not meet them.
     """
 
     gpu: GpuMemory
@@ -91,6 +96,7 @@ class Gauges(TypedDict, total=False):
     other_data: list[str]
     folders: list[str]
     data: dict[str, str]
+    weights: dict[str, PulledRecord]
     lacks: dict[str, str]
     self_test: SelfTestRecord
     unfit: dict[str, str]

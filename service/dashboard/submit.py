@@ -22,6 +22,7 @@ from assay.service.api.deps import (
     CatalogDep,
     DispatcherDep,
     HasPackageDep,
+    ListPulledDep,
     SettingsDep,
     StoreDep,
     find_job,
@@ -32,6 +33,7 @@ from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import EVALUATIONS, Component
 from assay.service.contract.errors import AssayError, ErrorDetail, IdempotencyMismatch, InvalidSpec
 from assay.service.contract.problems import Problems, nearest
+from assay.service.contract.pulled_weights import ListPulled
 from assay.service.contract.results import Warning
 from assay.service.contract.stored_specs import TrainJobSpec
 from assay.service.contract.strict_json import parse_json
@@ -69,11 +71,20 @@ class Submission:
     settings: Settings
     dispatcher: Dispatcher
     has_package: HasPackage | None
+    list_pulled: ListPulled
 
     def send(self, body: object, *, key: str | None = None, dry_run: bool = False) -> Response:
         """The answer of `POST /api/v1/jobs`."""
         return api.submit(
-            body, self.store, self.catalog, self.settings, self.dispatcher, self.has_package, key, dry_run
+            body,
+            self.store,
+            self.catalog,
+            self.settings,
+            self.dispatcher,
+            self.has_package,
+            self.list_pulled,
+            key,
+            dry_run,
         )
 
 
@@ -83,8 +94,9 @@ def _submission(
     settings: SettingsDep,
     dispatcher: DispatcherDep,
     has_package: HasPackageDep,
+    list_pulled: ListPulledDep,
 ) -> Submission:
-    return Submission(store, catalog, settings, dispatcher, has_package)
+    return Submission(store, catalog, settings, dispatcher, has_package, list_pulled)
 
 
 SubmissionDep = Annotated[Submission, Depends(_submission)]

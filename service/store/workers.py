@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from assay.service.contract.pulled_weights import PulledRecords
 from assay.service.contract.worker_records import ContainmentRecord, Gauges
 from assay.service.store.clock import now
 from assay.service.store.columns import upsert
@@ -152,6 +153,19 @@ class Workers:
         with self._database.reading() as connection:
             found = connection.execute(select(workers.c.gauges).where(alive)).scalars()
             return [gauges["containment"] for gauges in found if gauges and "containment" in gauges]
+
+    def pulled(self, within_seconds: float = 60) -> PulledRecords | None:
+        """The pulled weights of all workers with a heartbeat in the last seconds, by reference.
+
+        None where no worker is online, or one of an earlier version has not said what it has.
+        """
+        alive = (workers.c.seen_at >= now() - within_seconds) & (workers.c.devices > 0)
+        with self._database.reading() as connection:
+            said = connection.execute(select(workers.c.gauges).where(alive)).scalars().all()
+        stated = [gauges["weights"] for gauges in said if gauges and "weights" in gauges]
+        if not stated or len(stated) < len(said):
+            return None
+        return {reference: record for one in stated for reference, record in one.items()}
 
     def other_data(self, within_seconds: float = 60) -> list[str]:
         """Data sets that are not those of a plan, of each worker with a heartbeat in the last seconds."""

@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.corruption_cells import content_label
 from assay.service.contract.errors import NotFound
+from assay.service.contract.pulled_weights import is_pulled, reference_to
 from assay.service.contract.records import Plan
 from assay.service.contract.results import data_label
 from assay.service.contract.stored_specs import (
     ComponentReference,
     EvaluateJobSpec,
+    ModelReference,
     Params,
     Spec,
     evaluations_in,
@@ -72,6 +74,8 @@ def first_requirements(catalog: Catalog, spec: Spec) -> Requirements:
         folders |= {*folders_of(catalog, "evaluation", item)}
         folders |= {*folders_of(catalog, "data", item.get("data") or spec["data"])}
     found: Requirements = {"folders": sorted(folders)} if folders else {}
+    if weights := weights_of(catalog, spec["model"]):
+        found["weights"] = weights
     execution = spec["execution"]
     if execution.get("dtype") == "bfloat16" and execution["device"] == "cuda":
         found["capability"] = BFLOAT16_CAPABILITY
@@ -91,6 +95,8 @@ def planned_requirements(
         planner: the device that made the plan: more than it has is never asked for.
     """
     item, found = spec["evaluations"][evaluation], Requirements()
+    if weights := weights_of(catalog, spec["model"]):
+        found["weights"] = weights
     label, folders = label_of(catalog, spec, evaluation)
     if read := sorted({*folders, *folders_of(catalog, "evaluation", item)}):
         found["folders"] = read
@@ -105,6 +111,17 @@ def planned_requirements(
     if spec["execution"].get("dtype") == "bfloat16" and able:
         found["capability"] = BFLOAT16_CAPABILITY
     return found
+
+
+def weights_of(catalog: Catalog, model: ModelReference) -> dict[str, str]:
+    """The sha256 of a model's pulled weights by their reference, empty where it is not known."""
+    weights = model["weights"]
+    if weights is None or not is_pulled(weights) or model["name"] not in catalog.names("model"):
+        return {}
+    source = catalog.find("model", model["name"]).pulled
+    if source is None:
+        return {}
+    return {str(reference_to(source, model["params"])): weights.get("sha256") or ""}
 
 
 def label_of(catalog: Catalog, spec: EvaluateJobSpec, evaluation: int) -> tuple[str, list[str]]:

@@ -17,8 +17,9 @@ from typing import Any, cast
 from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.parameters import check
 from assay.service.catalog.schema_text import Schema
-from assay.service.contract.errors import ErrorDetail, InvalidSpec
+from assay.service.contract.errors import ErrorDetail, InvalidSpec, WeightsUnavailable
 from assay.service.contract.problems import Loc, Problems, nearest, path_text
+from assay.service.contract.pulled_weights import ListPulled
 from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import EvaluateJobSpec, Spec, TrainJobSpec, UserSpec
 from assay.service.contract.studies import MAX_JOBS, OWN_TRAINING, ArmTemplate, MoreSeeds, StudySpec
@@ -68,6 +69,7 @@ class _Limits:
     find_checkpoint: FindCheckpoint | None = None
     max_evaluations: int = MAX_EVALUATIONS
     has_package: HasPackage | None = None
+    list_pulled: ListPulled | None = None
     found: dict[str, JobLike] = field(default_factory=dict)
 
 
@@ -81,6 +83,7 @@ def check_study(
     find_checkpoint: FindCheckpoint | None = None,
     max_evaluations: int = MAX_EVALUATIONS,
     has_package: HasPackage | None = None,
+    list_pulled: ListPulled | None = None,
 ) -> ValidStudy:
     """Check a study against the catalog and fill in every default.
 
@@ -93,6 +96,7 @@ def check_study(
         find_checkpoint: Likewise.
         max_evaluations: Of each evaluation job.
         has_package: As for `validate`.
+        list_pulled: Likewise.
 
     Raises:
         InvalidSpec: with a detail per wrong field, in the places of the study.
@@ -109,7 +113,7 @@ def check_study(
     _check_size(shape, seeds, problems)
     # Nothing is expanded before its size is known to be small enough.
     problems.raise_if_any()
-    limits = _Limits(data_root, find_job, find_checkpoint, max_evaluations, has_package)
+    limits = _Limits(data_root, find_job, find_checkpoint, max_evaluations, has_package, list_pulled)
     checked = [
         _Arm(catalog, given, shape, index, limits, problems).valid(work)
         for index in range(len(shape["arms"]))
@@ -342,11 +346,15 @@ class _Arm:
                 find_checkpoint=self.limits.find_checkpoint,
                 max_evaluations=self.limits.max_evaluations,
                 has_package=self.limits.has_package,
+                list_pulled=self.limits.list_pulled,
             )
             return valid, work(valid)
         except InvalidSpec as error:
+            before = len(self.problems)
             for detail in error.details:
                 self._report(detail)
+            if isinstance(error, WeightsUnavailable):
+                self.problems.not_pulled += len(self.problems) - before
             return None
 
     def _found(self, job_id: str) -> JobLike | None:

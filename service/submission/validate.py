@@ -16,6 +16,7 @@ from assay.service.catalog.catalog import Catalog, Checked
 from assay.service.catalog.component import EVALUATIONS
 from assay.service.catalog.rules import Namespaces
 from assay.service.contract.problems import Loc, Problems
+from assay.service.contract.pulled_weights import ListPulled
 from assay.service.contract.specs import JOB_SPEC
 from assay.service.contract.stored_specs import UserSpec
 from assay.service.submission.backbone import check_backbone, with_backbone
@@ -41,6 +42,7 @@ from assay.service.submission.data_folders import check_folders
 from assay.service.submission.estimate import estimate
 from assay.service.submission.imagenet_c_layout import check_stored
 from assay.service.submission.packages import HasPackage, check_package, package_warnings
+from assay.service.submission.pulled_weights import pin
 from assay.service.submission.shape import check_execution, check_shape
 from assay.service.submission.suites import expand, expand_fitting
 from assay.service.submission.warnings import check_arithmetic, submission_warnings
@@ -84,6 +86,7 @@ def validate(
     find_checkpoint: FindCheckpoint | None = None,
     max_evaluations: int = MAX_EVALUATIONS,
     has_package: HasPackage | None = None,
+    list_pulled: ListPulled | None = None,
 ) -> ValidSpec:
     """Check a job's spec against the catalog and fill in every default.
 
@@ -97,6 +100,7 @@ def validate(
         max_evaluations: Number of evaluations that a job may have, with its suites expanded.
         has_package: Whether the workers have a Python package, by name; None where the service cannot know,
             since they run elsewhere. Workers beside the service have its data root, too.
+        list_pulled: What weights are pulled where the jobs run. Without it any are accepted.
 
     Raises:
         InvalidSpec: with a detail per wrong field.
@@ -104,7 +108,7 @@ def validate(
     problems = Problems()
     shape = check_shape(body, problems)
     validation = _Validation(catalog, problems, data_root, find_job, find_checkpoint, max_evaluations)
-    validation.has_package = has_package
+    validation.has_package, validation.list_pulled = has_package, list_pulled
     completed = validation.complete(shape)
     problems.raise_if_any()
     spec: UserSpec = JOB_SPEC.dump_python(JOB_SPEC.validate_python(completed))
@@ -134,6 +138,7 @@ class _Validation:
         self.find_job, self.find_checkpoint = find_job, find_checkpoint
         self.max_evaluations = max_evaluations
         self.has_package: HasPackage | None = None
+        self.list_pulled: ListPulled | None = None
         self.model: Checked | None = None
         self.data: Checked | None = None
         self.source: WeightsSource | None = None
@@ -192,6 +197,10 @@ class _Validation:
             check_same_model(self.model, trained, self.problems)
         completed = _completed(self.model)
         weights = model.get("weights")
+        pulled = pin(self.catalog, self.model, weights, self.problems, self.list_pulled)
+        if completed is not None and pulled is not None:
+            self.source = pulled.source
+            return {**completed, "params": pulled.params, "weights": pulled.weights}
         if self.source is not None and self.source.stated:
             weights = {**(weights or {}), **self.source.stated}
         return None if completed is None else {**completed, "weights": weights}

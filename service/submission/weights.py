@@ -127,9 +127,6 @@ def find_source(
         find_checkpoint: The same for the names of checkpoints.
     """
     weights = model.get("weights") or {}
-    if "timm" in weights and model.get("name", "timm") != "timm":
-        message = "only the model 'timm' has pretrained weights"
-        problems.add((*LOC, "timm"), message, given=True, allowed='{"job": id}, or no weights')
     if "checkpoint" in weights and find_checkpoint is not None:
         return _check_checkpoint(weights, problems, find_checkpoint(weights["checkpoint"]))
     if "job" not in weights or find_job is None:

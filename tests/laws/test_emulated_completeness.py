@@ -24,7 +24,10 @@ NOT_RUN: dict[str | tuple[str, str], str] = {
     "suite": "a list of evaluations, which are run one by one",
 }
 # Components with a law of their own.
-ALONE = {"timm": models.test_a_timm_model, "exported": models.test_an_exported_program}
+ALONE = {
+    **dict.fromkeys(models.LIBRARIES, models.test_a_model_of_a_library),
+    "exported": models.test_an_exported_program,
+}
 
 
 def of(cases: Iterable[Any], name: int = 0, task: int | str = "") -> set[Pair]:

@@ -32,7 +32,9 @@ from tests.support.programs import Net, export
 from tests.support.programs import load as load_program
 from tests.support.shards import Given, shard
 
-KINDS = [name for name in load().names("model") if name not in (EXPORTED, "timm")]
+# Models of other libraries, and one architecture of each.
+LIBRARIES = {"timm": "resnet10t", "torchvision": "shufflenet_v2_x0_5"}
+KINDS = [name for name in load().names("model") if name not in (EXPORTED, *LIBRARIES)]
 
 
 @pytest.fixture
@@ -140,8 +142,9 @@ def test_a_model_in_evaluation_and_in_training(name: str, device: EmulatedDevice
     assert all(isinstance(weight, EmulatedTensor) for weight in there.state_dict().values())
 
 
-def test_a_timm_model(device: EmulatedDevice) -> None:
-    here = catalog.build("model", "timm", {"architecture": "resnet10t"})(10, 3).double()
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_model_of_a_library(device: EmulatedDevice, name: str) -> None:
+    here = catalog.build("model", name, {"architecture": LIBRARIES[name]})(10, 3).double()
     there = copy.deepcopy(here).to(device.device)
     images = torch.rand(2, 3, 32, 32, dtype=torch.float64)
     for training in (False, True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,7 +44,7 @@ def test_is_a_component_that_hides_pretrained_from_the_user() -> None:
     assert from_timm.__all__ == [timm.__name__] == ["timm"]
     hints = typing.get_type_hints(timm, include_extras=True)
     assert "system" in hints["pretrained"].__metadata__
-    assert inspect.signature(timm).parameters["pretrained"].default is False
+    assert inspect.signature(timm).parameters["pretrained"].default is None
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,10 @@ def test_is_a_component_that_hides_pretrained_from_the_user() -> None:
         ({"architecture": "hf-hub:someone/model"}, "timm has no architecture"),
         ({"architecture": "resnet50.a1_in1k"}, "timm has no architecture"),
         ({"architecture": "resnet18", "tag": "a1_in1"}, "did you mean 'a1_in1k'"),
-        ({"architecture": "symvit_tiny_patch16_224", "pretrained": True}, "timm has no pretrained weights"),
+        (
+            {"architecture": "symvit_tiny_patch16_224", "pretrained": Path("x")},
+            "timm has no pretrained weights",
+        ),
     ],
 )
 def test_bad_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:
@@ -91,8 +95,10 @@ def test_pretrained_weights_are_asked_for_by_tag(monkeypatch: pytest.MonkeyPatch
         return Stub()
 
     monkeypatch.setattr(from_timm, "create_model", create)
-    model = timm(1000, 3, architecture="resnet50", tag="tv_in1k", pretrained=True)
-    assert calls == [("resnet50.tv_in1k", {"pretrained": True, "num_classes": 1000, "in_chans": 3})]
+    model = timm(1000, 3, architecture="resnet50", tag="tv_in1k", pretrained=Path("folder"))
+    file = {"file": "folder/model.safetensors", "custom_load": False}
+    options = {"pretrained": True, "pretrained_cfg_overlay": file, "num_classes": 1000, "in_chans": 3}
+    assert calls == [("resnet50.tv_in1k", options)]
     assert model.image_size == 224
 
 

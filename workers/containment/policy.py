@@ -34,8 +34,6 @@ GPU = (
     *("/sys/kernel/dmabuf", "/var/run/nvidia-persistenced", "/proc/sys/fs"),
 )
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (where POSIX semaphores are)
-# Caches of downloaded weights, below the folder of each variable: not the folder itself, which has a token.
-CACHES = {"HF_HUB_CACHE": "", "TORCH_HOME": "hub"}
 
 
 @dataclass(frozen=True)
@@ -115,10 +113,7 @@ def libraries(environment: Mapping[str, str], forbidden: Path) -> tuple[Path, ..
     found += [Path(path) for path in (sys.prefix, sys.base_prefix, sys.exec_prefix, *sys.path) if path]
     found += [Path(path) for path in site.getsitepackages()]
     found += [Path(path) for path in environment.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path]
-    for name, below in CACHES.items():
-        if name in environment:
-            found.append(Path(environment[name], below))
-    for name in ("ASSAY_DATA_ROOT", "ASSAY_CATALOG"):
+    for name in ("ASSAY_DATA_ROOT", "ASSAY_WEIGHTS_ROOT", "ASSAY_CATALOG"):
         if environment.get(name):
             found.append(Path(environment[name]))
     real = {path.resolve() for path in found}

@@ -114,7 +114,7 @@ class Template:
         self._pending = b""
         self._child: Child | None = None
         self._spare: Child | None = None
-        # Before any import reads it: the supervisor fetches weights (`supervision/pretrained.py`).
+        # Before any import reads it: jobs read pulled weights alone.
         os.environ["HF_HUB_OFFLINE"] = "1"
         self._libraries = libraries(os.environ, chosen.state)
         sweep()

@@ -27,6 +27,7 @@ from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import EVALUATIONS, Component, Passes, Rule
 from assay.service.catalog.rules import check_syntax
 from assay.service.contract.problems import Problems, path_text
+from assay.service.contract.pulled_weights import SOURCES, PulledReference
 from assay.service.contract.specs import Protocol
 from assay.service.submission.shape import check_evaluation_shape
 from assay.workers.discovery.outcome_tables import find_table
@@ -58,10 +59,11 @@ CONSTANTS = (
     "NEEDS",
     "REPEATS",
     "LEAVES_OUT",
+    "PULLED",
     "TABLE",
 )
 # Left out of the file where empty.
-RARE = ("offers", "needs", "repeats", "package", "leaves_out", "table", "fixed", "formula")
+RARE = ("offers", "needs", "repeats", "package", "leaves_out", "pulled", "table", "fixed", "formula")
 WITH_TASKS = ("attack", "data", "evaluation", "model", "recipe")
 
 
@@ -212,6 +214,7 @@ def describe(kind: str, module: ModuleType, export: str, exports: list[str]) -> 
         "offers": list(stated["OFFERS"] or ()),
         "needs": list(stated["NEEDS"] or ()),
         "leaves_out": bool(stated["LEAVES_OUT"]),
+        "pulled": _pulled(kind, where, stated["PULLED"], schema),
         "protocols": _protocols(kind, where, stated["PROTOCOLS"]),
         "facts": _facts(kind, where, stated["FACTS"], schema) if stated["FACTS"] else None,
         "threat": check_threat(kind, where, stated["THREAT"], schema),
@@ -312,6 +315,19 @@ def _protocols(kind: str, where: str, stated: tuple[str, ...] | None) -> list[st
     if stated is not None and (kind != "attack" or not stated):
         raise ValueError(f"{where}: PROTOCOLS is {stated!r}: an attack states at least one, others none")
     return list(stated or (get_args(Protocol) if kind == "attack" else ()))
+
+
+def _pulled(kind: str, where: str, stated: Any, schema: Mapping[str, Any]) -> str | None:
+    """The source of a model's pulled weights, whose parameters it has."""
+    if stated is None:
+        return None
+    if kind != "model" or stated not in SOURCES:
+        raise ValueError(
+            f"{where}: PULLED is {stated!r}: a model states one of {', '.join(SOURCES)}, others none"
+        )
+    if missing := sorted(set(PulledReference(stated, "", None).params) - set(schema["properties"])):
+        raise ValueError(f"{where}: PULLED: it lacks the parameters {missing}, which name the weights")
+    return str(stated)
 
 
 def _table(kind: str, where: str, stated: Any, tasks: list[str]) -> str | dict[str, str] | None:

@@ -10,25 +10,34 @@ import torch
 from assay.service.catalog.catalog import load
 from assay.service.contract.extras import version_of
 from assay.service.contract.records import DeviceProvenance, Plan, ShardProvenance
-from assay.service.contract.stored_specs import UserSpec
+from assay.service.contract.stored_specs import ModelReference, UserSpec
 from assay.workers import accelerator
 from assay.workers.discovery.packages import packages_of
 from assay.workers.identity import code, identity, packages
 from assay.workers.jobs.failures import OtherIdentity
+from assay.workers.weights.pulled import origin_of
 
 # Of jobs whose data set states that it needs a package: they simulate what the returns are measured in.
 SIMULATORS = ("gymnasium", "mujoco")
 
 
 def collect(device: torch.device, dtype: torch.dtype, spec: UserSpec) -> ShardProvenance:
-    """The `code`, `packages` and `device` parts of the provenance of a job's results.
+    """The `code`, `packages`, `device` and `pulled` parts of the provenance of a job's results.
 
     The packages are those that any number can depend on, and those with components named by the job.
     """
     used = packages() | packages_of(spec, load())
     if (load().find("data", spec["data"]["name"]).facts or {}).get("package") in SIMULATORS:
         used |= {name: found for name in SIMULATORS if (found := version_of(name)) is not None}
-    return {"code": code(), "packages": used, "device": describe_device(device, dtype)}
+    about: ShardProvenance = {"code": code(), "packages": used, "device": describe_device(device, dtype)}
+    if (origin := origin_of(spec["model"])) is not None:
+        about["pulled"] = origin
+    return about
+
+
+def remember_origin(model: ModelReference) -> None:
+    """Look up where a model's pulled weights come from, for `collect` to know."""
+    origin_of(model)
 
 
 def check_identity(plan: Plan) -> None:

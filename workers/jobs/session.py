@@ -39,6 +39,7 @@ from assay.workers.weights.backbone import load_backbone
 from assay.workers.weights.headers import read_shapes
 from assay.workers.weights.load import File, load_weights
 from assay.workers.weights.programs import load_classifier
+from assay.workers.weights.pulled import pulled_weights
 
 # Its attributes are created at import time, invisible to the type checker.
 _deterministic: Any = torch.utils.deterministic
@@ -157,7 +158,7 @@ class Session:
         Args:
             spec: The job's spec.
             device: "cpu", "cuda" or "auto".
-            weights: Path of a safetensors file, or None for random or timm's weights.
+            weights: Path of a safetensors file, or None for random or pulled weights.
 
         Raises:
             BadWeights: keys or shapes do not fit.
@@ -234,10 +235,9 @@ def _load(spec: UserSpec, examples: ExampleSet, device_name: str, weights: str |
     backbone = _backbone(spec, data)
     _check_series(model, backbone, data)
     mean, std = data.mean, data.std
-    pretrained = getattr(backbone, "pretrained_cfg", None)
     source = model["weights"] or {}
-    if source == {"timm": True}:
-        mean, std = _check_pretrained(pretrained, data, model)
+    if pulled_weights(model) is not None:
+        mean, std = _check_pretrained(getattr(backbone, "pretrained_cfg", None), data, model)
     stated = source.get("normalization")
     if isinstance(stated, dict):
         mean, std = _check_stated(stated, data)
@@ -334,7 +334,7 @@ def _backbone(spec: UserSpec, data: ExampleSet, **system: object) -> nn.Module:
     seed = int.from_bytes(hashlib.blake2b(f"weights/{spec['seed']}".encode(), digest_size=8).digest()) >> 1
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed the GPUs for good
-        own = {"pretrained": True} if model["weights"] == {"timm": True} else {}
+        own = {"pretrained": pulled.folder} if (pulled := pulled_weights(model)) is not None else {}
         backbone: nn.Module = build(model_classes(data), data.channels, **own, **system)
     return backbone
 
@@ -342,17 +342,17 @@ def _backbone(spec: UserSpec, data: ExampleSet, **system: object) -> nn.Module:
 def _check_pretrained(
     pretrained: Mapping[str, Any] | None, data: ImageSet, model: ModelReference
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The normalisation of pulled weights, whose classes and channels must be those of the data."""
     assert pretrained is not None
-    if pretrained["num_classes"] != model_classes(data):
-        raise BadWeights(
-            f"the pretrained weights of {model['params']['architecture']!r} have {pretrained['num_classes']}"
-            f" classes, the data set {data.name!r} has {model_classes(data)}"
-        )
-    if len(pretrained["mean"]) != data.channels:
-        raise BadWeights(
-            f"the pretrained weights of {model['params']['architecture']!r} are for"
-            f" {len(pretrained['mean'])} channels, the data set {data.name!r} has {data.channels}"
-        )
+    for noun, theirs, ours in (
+        ("classes", pretrained["num_classes"], model_classes(data)),
+        ("channels", len(pretrained["mean"]), data.channels),
+    ):
+        if theirs != ours:
+            raise BadWeights(
+                f"the pulled weights of the model {model['name']!r} are for {theirs} {noun}, the data set"
+                f" {data.name!r} has {ours}"
+            )
     return tuple(pretrained["mean"]), tuple(pretrained["std"])
 
 

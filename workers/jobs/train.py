@@ -48,6 +48,7 @@ def run(request: TrainRequest, session: Session, report: Report) -> OutcomeRepor
     catalog.check_rules(spec, data)
     recipe: Recipe = catalog.build("recipe", spec["recipe"]["name"], spec["recipe"]["params"])()
     sources = _sources(spec["model"], request["weights"])
+    provenance.remember_origin(spec["model"])  # after the training they may be gone
     devices = spec["execution"].get("devices", 1)
     if devices == 1:
         loaded, trained = train_model(request, session, report)

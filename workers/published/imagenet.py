@@ -90,7 +90,9 @@ MODELS = {
     "Attention-Conv2D Deit": Architecture(_TINY | {"heads": 4, "attention": "conv2d_attention", "size": 2}),
     **{
         f"deit_{size}_patch16_224": Architecture(
-            {"architecture": f"deit_{size}_patch16_224"}, Preparation("bicubic", 0.9)
+            # timm's default, also under its name.
+            {"architecture": f"deit_{size}_patch16_224", "tag": (None, "fb_in1k")},
+            Preparation("bicubic", 0.9),
         )
         for size in ("tiny", "small", "base")
     },

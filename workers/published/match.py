@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from assay.service.contract.corruption_cells import TASK
 from assay.service.contract.fractions import fraction_value
+from assay.service.contract.pulled_weights import is_pulled
 from assay.service.contract.results import Reference
-from assay.service.contract.stored_specs import ComponentReference, EvaluationItem, Params
+from assay.service.contract.stored_specs import ComponentReference, EvaluationItem, ModelReference, Params
 from assay.workers.data.formats.imagenet_classes import PUBLISHED, class_list
 from assay.workers.published.corruptions import CORRUPTION_TABLES
 from assay.workers.published.imagenet import (
@@ -196,9 +197,9 @@ def architecture(model: ComponentReference) -> dict[str, Any]:
 
 def _of_timm(model: ComponentReference) -> dict[str, Any]:
     """timm's own weights: their numbers are those of these weights, not of the architecture."""
-    if model.get("weights") != {"timm": True}:
+    if not is_pulled(cast(ModelReference, model).get("weights")):
         return {}
-    return {key: value for key, value in model["params"].items() if value is not None}
+    return {key: value for key, value in model["params"].items() if value is not None or key == "tag"}
 
 
 def _one_attention(params: Params) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from typing import IO, cast
 
 from assay.service.contract import logs
 from assay.service.contract.messages import EvaluatorReport, EvaluatorRequest
+from assay.service.contract.pulled_weights import VARIABLE as WEIGHTS_ROOT
 from assay.workers.containment.settings import PREFIX, VARIABLE
 from assay.workers.evaluator_link import REPORTS, REQUESTS
 from assay.workers.settings import WorkerSettings
@@ -287,7 +288,7 @@ PASSED_ON = frozenset(
             "GLIBC_TUNABLES",
         ),
         *("PYTHONPATH", "PYTHONHASHSEED", "PYTHONWARNINGS", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"),
-        *("PYTHONNOUSERSITE", "PYTHONFAULTHANDLER", "MPLBACKEND", "ATEN_CPU_CAPABILITY", "HF_HUB_OFFLINE"),
+        *("PYTHONNOUSERSITE", "PYTHONFAULTHANDLER", "MPLBACKEND", "ATEN_CPU_CAPABILITY"),
         *("ASSAY_CATALOG", "ASSAY_COMMIT", "ASSAY_DATA_ROOT"),
     }
 )
@@ -311,9 +312,10 @@ def _environment(settings: WorkerSettings, requests: int, reports: int) -> dict[
     path = os.pathsep.join(filter(None, [packages, kept.get("PYTHONPATH")]))
     return (
         ALLOCATOR
-        | weights_caches()
         | kept
         | {
+            WEIGHTS_ROOT: str(settings.weights_root),
+            "HF_HUB_OFFLINE": "1",
             REQUESTS: str(requests),
             REPORTS: str(reports),
             VARIABLE: settings.containment.to_text(),
@@ -328,16 +330,6 @@ def _environment(settings: WorkerSettings, requests: int, reports: int) -> dict[
             "LOGNAME": "assay",
         }
     )
-
-
-def weights_caches() -> dict[str, str]:
-    """Folders of downloaded weights: an evaluator reads them there, though its home is another."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
-    hugging_face = Path(os.environ.get("HF_HOME") or cache / "huggingface")
-    return {
-        "HF_HUB_CACHE": os.environ.get("HF_HUB_CACHE") or str(hugging_face / "hub"),
-        "TORCH_HOME": os.environ.get("TORCH_HOME") or str(cache / "torch"),
-    }
 
 
 def _end_groups_of(session: int) -> None:

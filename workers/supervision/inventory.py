@@ -1,4 +1,4 @@
-"""A worker's data sets by the hash of their content, and which requirements of queued shards it meets.
+"""What a worker has: pulled weights, data sets by the hash of their content; and whose requirements it meets.
 
 A data set is hashed once, in an evaluator of its own, and again when the name, size or time of a file below
 its folders has changed. The hashes are kept in a file beside the state, for all workers of the machine and
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from assay.service.contract.pulled_weights import PulledRecord, find_record, parse_reference
 from assay.service.contract.worker_records import Gauges, Requirements
 from assay.service.store import lease_owner
 from assay.service.store.fair_queue import Lane
@@ -29,10 +30,12 @@ from assay.service.submission.requirements import PlanningDevice, at_least
 from assay.workers.devices import device_classes
 from assay.workers.identity import identity
 from assay.workers.settings import WorkerSettings
+from assay.workers.weights.pulled import listed
 
 FOLDER = "data-hashes"
 MAX_LISTED = 200
 LISTED_SECONDS = 60.0
+PULLED_SECONDS = 2.0
 # A folder is walked again when it has rested so many times as long as the walk took.
 REST = 20.0
 LOCK_SECONDS = 0.5
@@ -79,6 +82,8 @@ class Inventory:
         self._read_at = 0
         self._walks: dict[tuple[str, ...], Walk] = {}
         self._listed: tuple[float, list[str]] = (float("-inf"), [])
+        self._weights_root = settings.weights_root
+        self._pulled: tuple[float, dict[str, PulledRecord]] = (float("-inf"), {})
         self._judged: list[Lane] = []
         # Since when no worker has met what this one lacks. After a jump of the database's clock none seems to
         # be online until each has sent a heartbeat.
@@ -176,6 +181,7 @@ class Inventory:
         found: Gauges = {}
         if folders := self._folders():
             found["folders"] = folders
+        found["weights"] = dict([*self._weights().items()][:MAX_LISTED])
         if known := sorted(self._known.items()):
             found["data"] = {label: one.sha256 for label, one in known[:MAX_LISTED]}
         if self.lacks:
@@ -202,12 +208,32 @@ class Inventory:
                 return f"it has no data root (ASSAY_DATA_ROOT), {folder!r} is needed below it"
             if not (self._root / folder).is_dir():
                 return f"it has no folder {folder!r} below its data root {self._root}"
+        for reference, sha256 in stated.get("weights", {}).items():
+            if (problem := self._missing_weights(reference, sha256)) is not None:
+                return problem
         memory, capability = stated.get("memory", 0), stated.get("capability")
         if gpu.memory is not None and gpu.memory < memory:
             return f"its GPU has {gpu.memory:,} bytes of memory, {memory:,} are needed"
         if capability is not None and gpu.capability is not None and not at_least(gpu.capability, capability):
             return f"its GPU has the compute capability {gpu.capability}, {capability} is needed"
         return None
+
+    def _missing_weights(self, reference: str, sha256: str) -> str | None:
+        found = find_record(self._weights(), reference)
+        if found is None:
+            return f"it lacks the weights {reference}; there: {parse_reference(reference).command}"
+        own = found[1]["sha256"]
+        if sha256 not in ("", own):
+            return f"its weights {reference} have the content {own}, {sha256} are needed"
+        return None
+
+    def _weights(self) -> dict[str, PulledRecord]:
+        """What is pulled here, by reference; the records are read anew after some seconds."""
+        read_at, records = self._pulled
+        if time.monotonic() - read_at > PULLED_SECONDS:
+            records = {one.reference: one.record for one in listed(self._weights_root)}
+            self._pulled = (time.monotonic(), records)
+        return records
 
     def _folders(self) -> list[str]:
         """The first folders below the data root."""

@@ -48,7 +48,6 @@ from assay.workers.supervision.job_limits import (
     remove_files_but,
 )
 from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE, Spool
-from assay.workers.supervision.pretrained import fetch_pretrained
 from assay.workers.supervision.shard_data import OtherDataHere, ShardData
 from assay.workers.supervision.shard_sources import ShardSources
 from assay.workers.supervision.warm_evaluator import (
@@ -177,7 +176,6 @@ class ShardRun:
         try:
             evaluator.about = self._about
             settings = self._place.settings
-            fetch_pretrained(self._claim.spec, settings, self._interrupted)
             try:
                 data = self._data.hashes()
             except OtherDataHere as error:

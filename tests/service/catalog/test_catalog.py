@@ -64,7 +64,7 @@ ENTRIES = [
     entry("model", "pixels", {"backbone": {"type": ["object", "string"], "component": "model"},
                               "width": {"type": "integer", "default": 7}},
           tasks=["segmentation"], rules=[("model.backbone in ('vit', 'other')", "not as a part")]),
-    entry("model", "timm", {"architecture": {"enum": ["vit_tiny"]}}),
+    entry("model", "timm", {"architecture": {"enum": ["vit_tiny"]}}, pulled="timm"),
     entry("model", "vit", SIZES | {"attention": {**REFERENCE, "default": {"name": "softmax", "params": {}}}},
           rules=[("model.width % model.heads == 0", "heads must divide width"),
                  ("model.width >= data.classes", "narrower than there are classes")]),
@@ -595,7 +595,7 @@ class TestWeights:
 
     def test_other_sources(self) -> None:
         found = problems(evaluate_body(model={"name": "vit", "weights": {"timm": True}}))
-        assert found == {"model.weights.timm": "only the model 'timm' has pretrained weights"}
+        assert found == {"model.weights.timm": "the model 'vit' has no pulled weights"}
         timm = {"name": "timm", "params": {"architecture": "vit_tiny"}, "weights": {"timm": True}}
         assert valid(evaluate_body(model=timm)).warnings == []
         uploaded = {"checkpoint": "c", "sha256": "no hash"}

@@ -79,7 +79,7 @@ def test_a_type_has_the_keys_of_the_class_that_checks_it(typed: type, model: typ
 
 
 def test_weights_have_the_keys_of_all_their_kinds() -> None:
-    kinds = (specs.WeightsFromJob, specs.WeightsFromCheckpoint, specs.WeightsFromTimm)
+    kinds = (specs.WeightsFromJob, specs.WeightsFromCheckpoint, specs.WeightsFromPull, specs.WeightsFromTimm)
     assert keys_of(WeightsReference)[1] == {key for kind in kinds for key in kind.model_fields}
 
 

@@ -95,7 +95,10 @@ def test_pretrained_weights_of_timm_are_measured_and_not_trained() -> None:
     ]
     valid = check(body | {"baseline": None})
     assert [arm.template["train"] for arm in valid.arms] == [None, None]
-    assert valid.arms[0].template["evaluate"]["model"]["weights"] == {"timm": True}
+    assert valid.arms[0].template["evaluate"]["model"]["weights"] == {
+        "pulled": True,
+        "sha256": None,
+    }
     assert valid.spec["baseline"] == "deit_tiny_patch16_224"
 
 

@@ -335,7 +335,8 @@ def test_timms_numbers_are_those_of_its_own_weights() -> None:
     data = {"crop_fraction": 0.9}
     (reference,) = found((name, params), ("top1", {}), known="imagenet_a", data=data)
     assert (reference.value, "timm" in reference.source) == (0.1872, True)
-    for other in ({"architecture": "deit3_small_patch16_224"}, {"tag": "fb_in1k"}, {"image_size": 384}):
+    assert found((name, params | {"tag": "fb_in1k"}), ("top1", {}), known="imagenet_a", data=data)
+    for other in ({"architecture": "deit3_small_patch16_224"}, {"tag": "another"}, {"image_size": 384}):
         assert not found((name, params | other), ("top1", {}), known="imagenet_a", data=data)
     weights = {"name": name, "params": params, "weights": {"checkpoint": "mine"}}
     assert architecture(weights) == {}

@@ -216,7 +216,9 @@ def test_the_environment_holds_no_credentials(
         "ASSAY_REPORTS_FD",
         "ASSAY_REQUESTS_FD",
         "ASSAY_TORCH_THREADS",
+        "ASSAY_WEIGHTS_ROOT",
     }
+    assert environment["HF_HUB_OFFLINE"] == "1"
     assert environment["ASSAY_DATA_ROOT"] == str(tmp_path)
     assert environment["OMP_NUM_THREADS"] == environment["ASSAY_TORCH_THREADS"] == "3"
 

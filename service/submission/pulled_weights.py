@@ -1,0 +1,113 @@
+"""Pulled weights at submission: they must be there, their tag, commit and hash are filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from assay.service.catalog.catalog import Catalog, Checked
+from assay.service.contract.problems import Problems
+from assay.service.contract.pulled_weights import (
+    ListPulled,
+    PulledFacts,
+    PulledReference,
+    find_record,
+    is_pulled,
+    not_pulled,
+    parse_reference,
+    reference_to,
+)
+from assay.service.contract.stored_specs import Params
+from assay.service.submission.weights import LOC, WeightsSource
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """Pulled weights of a model, pinned as far as the service knows what is pulled.
+
+    Attributes:
+        weights: For the spec.
+        params: The model's, with the tag or the commit.
+        source: Facts of the weights.
+    """
+
+    weights: dict[str, Any]
+    params: dict[str, Any]
+    source: WeightsSource
+
+
+def pin(
+    catalog: Catalog,
+    model: Checked | None,
+    weights: Mapping[str, Any] | None,
+    problems: Problems,
+    list_pulled: ListPulled | None,
+) -> Pinned | None:
+    """The pulled weights that a model asks for; None for others, and where something is wrong.
+
+    Args:
+        catalog: Has the models with pulled weights.
+        model: The model with its parameters; None where it is wrong.
+        weights: As the body has them.
+        problems: Receives errors of the weights.
+        list_pulled: What is pulled where the jobs run.
+    """
+    if model is None or weights is None or not is_pulled(weights):
+        return None
+    component, spelling = model.component, "pulled" if "pulled" in weights else "timm"
+    if component.pulled is None:
+        able = [name for name in catalog.names("model") if catalog.find("model", name).pulled is not None]
+        message = f"the model {component.name!r} has no pulled weights"
+        allowed = f'{{"job": id}}, {{"checkpoint": name}}, no weights; or one of the models {", ".join(able)}'
+        problems.add((*LOC, spelling), message, given=True, allowed=allowed)
+        return None
+    if spelling == "timm" and component.pulled != "timm":
+        problems.add((*LOC, "timm"), "these weights are not timm's", given=True, allowed='{"pulled": true}')
+        return None
+    try:
+        reference = reference_to(component.pulled, model.params)
+    except ValueError as error:
+        problems.add(("model", "params"), str(error), given=model.params)
+        return None
+    return _pin(model, reference, weights.get("sha256"), problems, list_pulled)
+
+
+def _pin(
+    model: Checked,
+    reference: PulledReference,
+    wanted: str | None,
+    problems: Problems,
+    list_pulled: ListPulled | None,
+) -> Pinned | None:
+    records = list_pulled() if list_pulled is not None else None
+    stated = {"pulled": True, "sha256": wanted}
+    component = model.component
+    if records is None:
+        return Pinned(stated, model.params, _source(component.name, model.params, {}))
+    found = find_record(records, str(reference))
+    if found is None:
+        problems.add_not_pulled(
+            LOC, not_pulled(reference), given=stated if wanted else {"pulled": True}, allowed=_others(records)
+        )
+        return None
+    name, record = found
+    if wanted not in (None, record["sha256"]):
+        message = f"the pulled weights {name} have another content"
+        problems.add((*LOC, "sha256"), message, given=wanted, allowed=[record["sha256"]])
+        return None
+    params = {**model.params, **parse_reference(name).params}
+    facts = record["facts"]
+    if (size := params.get("image_size")) is not None:
+        facts = {**facts, "image_size": size}
+    source = _source(component.name, params, facts)
+    return Pinned({**stated, "sha256": record["sha256"]}, params, source)
+
+
+def _source(name: str, params: Params, facts: PulledFacts) -> WeightsSource:
+    return WeightsSource({"name": name, "params": params}, None, cast(dict[str, int], dict(facts)))
+
+
+def _others(records: Mapping[str, Any]) -> str:
+    listed = ", ".join(sorted(records)[:20]) or "nothing yet"
+    return f"weights that are pulled: {listed}"
