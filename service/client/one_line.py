@@ -29,6 +29,7 @@ from typing import Any
 from assay.service.client.jobs import AssayClient
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.problems import Problems, nearest, path_text
+from assay.service.contract.pulled_weights import parse_reference
 from assay.service.contract.weights_options import normalization_in
 
 Component = Mapping[str, Any]
@@ -211,36 +212,27 @@ def model_spec(client: AssayClient, subject: Subject, data: Mapping[str, Any]) -
         return _of_file(client, subject)
     if colon and prefix in ("job", "checkpoint"):
         return _of_weights(client, prefix, rest)
-    sources = {str(one["pulled"]) for one in models if one.get("pulled")}
-    if colon and prefix in sources:
-        return _of_source(client, prefix, rest, data)
+    if colon and prefix in {one.get("pulled") for one in models}:
+        return _of_source(client, text, data)
     if colon and re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", text):
         return _of_function(client, subject, data)
     names = [str(one["name"]) for one in models]
     if text in names:
         return _of_catalog(client, subject, {"name": text})
-    known = [*names, *(f"{source}:{rest}" for source in sorted(sources))]
-    raise wrong(("model",), "is no model", given=text, allowed=FORMS, nearest=nearest(text, known))
+    raise wrong(("model",), "is no model", given=text, allowed=FORMS, nearest=nearest(text, names))
 
 
-def _of_source(client: AssayClient, source: str, name: str, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Pulled weights, by the component of their source that does the task of the data."""
+def _of_source(client: AssayClient, text: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Pulled weights, by the model of their source that does the task of the data."""
+    try:
+        reference = parse_reference(text)
+    except ValueError as error:
+        raise wrong(("model",), str(error), given=text) from None
     tasks = set(client.component("data", str(data["name"]))["tasks"])
-    able = [one for one in client.catalog("model") if one.get("pulled") == source]
+    able = [one for one in client.catalog("model") if one.get("pulled") == reference.source]
     fitting = [one for one in able if tasks & set(one["tasks"])] or able
-    return {
-        "name": fitting[0]["name"],
-        "params": pulled_params(fitting[0], name),
-        "weights": {"pulled": True},
-    }
-
-
-def pulled_params(component: Component, name: str) -> dict[str, Any]:
-    """The parameters of a component that name its pulled weights: its first, and behind a mark its second."""
-    first, second = list(_properties(component))[:2]
-    mark = "@" if "/" in name else "."
-    head, _, tail = name.partition(mark)
-    return {first: head, **({second: tail} if tail else {})}
+    params = {name: value for name, value in reference.params.items() if value is not None}
+    return {"name": fitting[0]["name"], "params": params, "weights": {"pulled": True}}
 
 
 def _of_weights(client: AssayClient, kind: str, name: str) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from assay.service.client.one_line import (
     mean_and_std,
     model_spec,
     place_of,
-    pulled_params,
 )
 from assay.service.contract.errors import InvalidSpec
 
@@ -144,16 +143,15 @@ def test_a_function_needs_the_size_of_images() -> None:
         model_spec(Service(), Subject("my.models:build"), {"name": "image_folder"})  # type: ignore[arg-type]
 
 
-def test_pulled_weights_become_parameters() -> None:
-    def component(*names: str) -> dict[str, Any]:
-        return {"schema": {"properties": {name: {} for name in names}}}
-
-    timm = component("architecture", "tag", "image_size")
-    assert pulled_params(timm, "resnet50") == {"architecture": "resnet50"}
-    assert pulled_params(timm, "resnet50.a1_in1k") == {"architecture": "resnet50", "tag": "a1_in1k"}
-    hub = component("repository", "revision")
-    assert pulled_params(hub, "org/name.v2") == {"repository": "org/name.v2"}
-    assert pulled_params(hub, "org/name@main") == {"repository": "org/name", "revision": "main"}
+def test_pulled_weights_become_the_model_of_their_source() -> None:
+    assert model_of("timm:resnet50.a1_in1k") == {
+        "name": "timm",
+        "params": {"architecture": "resnet50", "tag": "a1_in1k"},
+        "weights": {"pulled": True},
+    }
+    assert model_of("torchvision:resnet18")["params"] == {"architecture": "resnet18"}
+    with pytest.raises(InvalidSpec, match="does not have the form"):
+        model_of("timm:res/net")
 
 
 def test_a_normalisation_has_numbers() -> None:
