@@ -3,8 +3,8 @@
     model       timm:resnet50, hf:ORG/NAME@REVISION or another source of pulled weights; job:ID;
                 checkpoint:NAME; net.pt2; net.onnx; PACKAGE.MODULE:FUNCTION, which returns an `nn.Module`;
                 the name of a model of the catalog with its weights; or {"name", "params"} as JSON
-    data        a data set of the catalog; NAME:PATH for one whose files are at a path; the path of a folder
-                of labelled images, or of a file; or {"name", "params"} as JSON
+    data        a data set of the catalog; NAME:PATH for one whose files are in a folder; the path of a folder
+                of labelled images; or {"name", "params"} as JSON
     evaluation  the name of an attack or evaluation and its parameters: "pgd epsilon=8/255 steps=20"
 
 Files are uploaded under a name made of theirs and of their hash, so that the same file is uploaded once.
@@ -51,7 +51,7 @@ class DataPlace:
 
     Attributes:
         name: of the data set; None for a path alone.
-        path: of its folder or file; None for the one in the data root.
+        path: of its folder, resolved; None for the one in the data root.
         params: further parameters.
     """
 
@@ -62,7 +62,7 @@ class DataPlace:
     def root(self) -> Path | None:
         """The data root that has the path: the present one, else the folder that the path is in."""
         given = os.environ.get(ROOT_VARIABLE)
-        present = Path(given).absolute() if given else None
+        present = Path(given).resolve() if given else None
         if self.path is None or (present is not None and self.path.is_relative_to(present)):
             return present
         return self.path.parent
@@ -72,7 +72,7 @@ def place_of(text: str) -> DataPlace:
     """The place that a text names.
 
     Raises:
-        InvalidSpec: its path does not exist, or it is no data set in JSON.
+        InvalidSpec: it names no folder, or is no data set in JSON.
     """
     if text.lstrip().startswith("{"):
         given = _object(text, ("data",))
@@ -80,13 +80,15 @@ def place_of(text: str) -> DataPlace:
     name, colon, rest = text.partition(":")
     if colon and re.fullmatch(r"\w+", name):
         path = Path(rest).expanduser()
-    elif "/" in text or text.startswith((".", "~")) or Path(text).is_file():
+    elif "/" in text or text.startswith((".", "~")):
         name, path = "", Path(text).expanduser()
     else:
         return DataPlace(text)
-    if not path.exists():
-        raise wrong(("data",), "there is no such file or folder", given=str(path))
-    return DataPlace(name or None, path.absolute())
+    if path.is_file():
+        raise wrong(("data",), "is a file: give its folder", given=str(path), allowed=str(path.parent))
+    if not path.is_dir():
+        raise wrong(("data",), "there is no such folder", given=str(path))
+    return DataPlace(name or None, path.resolve())
 
 
 def data_spec(place: DataPlace, components: Sequence[Component]) -> dict[str, Any]:
@@ -97,18 +99,15 @@ def data_spec(place: DataPlace, components: Sequence[Component]) -> dict[str, An
         components: those of the kind "data".
 
     Raises:
-        InvalidSpec: no data set reads such a path.
+        InvalidSpec: there is no data set of the name, or it has no folder.
     """
     if place.path is None:
         return {"name": place.name, "params": {**place.params}}
     root = place.root()
     assert root is not None
     known = {str(one["name"]): one for one in components}
-    name = place.name or _reader(place.path, known.values())
-    if name is None:
-        endings = sorted({ending for one in known.values() for ending in _endings(one)})
-        allowed = f"a folder of labelled images, or a file: {', '.join(endings)}" if endings else "a folder"
-        raise wrong(("data",), "no data set reads such a path", given=str(place.path), allowed=allowed)
+    labelled = (one for one, about in known.items() if (about.get("facts") or {}).get("class_folders"))
+    name = place.name or next(labelled)
     if name not in known:
         message = "there is no such data set"
         raise wrong(("data",), message, given=name, allowed=sorted(known), nearest=nearest(name, known))
@@ -117,21 +116,6 @@ def data_spec(place: DataPlace, components: Sequence[Component]) -> dict[str, An
         raise wrong(("data",), f"the data set {name!r} is at no path", given=str(place.path))
     relative = place.path.relative_to(root).as_posix()
     return {"name": name, "params": {**place.params, parameter: relative}}
-
-
-def _reader(path: Path, components: Any) -> str | None:
-    """The data set that reads a folder, or a file with such an ending."""
-    for one in components:
-        facts = one.get("facts") or {}
-        if path.is_dir() and facts.get("class_folders"):
-            return str(one["name"])
-        if path.is_file() and path.suffix.lower() in _endings(one):
-            return str(one["name"])
-    return None
-
-
-def _endings(component: Component) -> list[str]:
-    return list((component.get("facts") or {}).get("endings", []))
 
 
 def _properties(component: Component) -> Mapping[str, Any]:

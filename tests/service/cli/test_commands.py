@@ -18,7 +18,8 @@ from assay.service.contract.errors import NotFound
 
 Make = Callable[..., dict[str, Any]]
 SUBCOMMANDS = [
-    "evaluate", "attack", "serve", "submit", "jobs", "status", "watch", "results", "cancel", "retry", "replan", "delete",
+    "evaluate", "attack",
+    "serve", "submit", "jobs", "status", "watch", "results", "cancel", "retry", "replan", "delete",
     "artifacts",
     "download", "catalog", "compare", "data", "data check", "demo",
     "keys", "keys create", "keys list", "keys revoke", "audit",

@@ -45,6 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ASSAY_DATA_ROOT", raising=False)
     (tmp_path / "photos" / "cats").mkdir(parents=True)
+    (tmp_path / "photos" / "one.png").touch()
     return tmp_path
 
 
@@ -63,6 +64,13 @@ def test_a_folder_becomes_the_data_set_of_labelled_images(folder: Path) -> None:
     assert data_spec(place, CATALOG["data"]) == wanted
 
 
+def test_a_link_is_the_folder_that_it_leads_to(folder: Path) -> None:
+    (folder / "elsewhere").mkdir()
+    (folder / "elsewhere" / "link").symlink_to(folder / "photos")
+    place = place_of("elsewhere/../elsewhere/link")
+    assert (place.root(), data_spec(place, CATALOG["data"])["params"]) == (folder, {"folder": "photos"})
+
+
 def test_a_path_below_the_root_keeps_the_root(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASSAY_DATA_ROOT", str(folder))
     place = place_of("photos/cats")
@@ -79,7 +87,8 @@ def test_a_set_by_name_may_be_at_a_path(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("./absent", "no such file or folder"),
+        ("./absent", "no such folder"),
+        ("./photos/one.png", "give its folder"),
         ("cifar1:photos", "no such data set"),
         ("digits:photos", "is at no path"),
         ("{", "is no JSON"),
