@@ -11,6 +11,7 @@ import os
 import platform
 import re
 import subprocess
+from collections.abc import Iterable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +22,9 @@ from assay.service.contract.records import CodeProvenance
 from assay.service.contract.worker_records import WorkerIdentity
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("torchvision", "timm", "numpy", "scikit-learn", "cleverhans", "safetensors")
+PACKAGES = ("torchvision", "timm", "numpy", "scikit-learn", "safetensors")
+# Only jobs that name them depend on them: they are no part of the digest, but requirements of such a shard.
+LIBRARIES = ("cleverhans", "pyautoattack")
 CODE = (
     "models",
     "attacks",
@@ -48,6 +51,7 @@ def identity() -> WorkerIdentity:
         source_sha256=code()["source_sha256"],
         packages=packages(),
         catalog=load().digest,
+        libraries=versions(LIBRARIES),
     )
 
 
@@ -71,7 +75,12 @@ def packages() -> dict[str, str]:
     Torch's is that of its build ("+cpu", "+cu132"): kernels differ between builds.
     """
     found = {"python": platform.python_version(), "torch": _torch_version()}
-    found |= {name: version_of(name) for name in PACKAGES}
+    return {name: text for name, text in found.items() if text is not None} | versions(PACKAGES)
+
+
+def versions(names: Iterable[str]) -> dict[str, str]:
+    """Versions of those distributions that are installed."""
+    found = {name: version_of(name) for name in names}
     return {name: text for name, text in found.items() if text is not None}
 
 

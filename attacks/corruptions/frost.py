@@ -1,7 +1,7 @@
 """Frost: ice crystals on a window, from one of six photographs.
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations". The photographs are those of the installed package `imagecorruptions-imaug` (see
+Perturbations". The photographs are those of a data folder or of the package `imagecorruptions-imaug` (see
 `textures.py`); a random crop of a random one is added. In float64: the released code truncates to levels, and
 whole levels must be hit exactly.
 
@@ -25,12 +25,18 @@ from assay.attacks.corruptions.imaging.corruption import (
     cut,
     luminance,
 )
-from assay.attacks.corruptions.imaging.textures import TEXTURES, frost_texture
+from assay.attacks.corruptions.imaging.textures import (
+    FOLDER,
+    PACKAGE,
+    TEXTURES,
+    frost_texture,
+    photographs_sha256,
+)
 
 __all__ = ["frost"]
 
 PAPER = IMAGENET_C
-FACTS = {"group": "weather", "milliseconds": 0.44}
+FACTS = {"group": "weather", "milliseconds": 0.44, "files": {"folder": FOLDER, "package": PACKAGE}}
 # Shares of the scene and of the ice.
 SHARES = ((1.0, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))
 
@@ -45,7 +51,8 @@ def frost(*, severity: Severity = 1) -> Corruption:
         ValueError: If there is no such severity.
     """
     scene, ice = at(severity, SHARES)
-    return Corruption("frost", severity, functools.partial(_apply, scene=scene, ice=ice), _draw)
+    apply = functools.partial(_apply, scene=scene, ice=ice)
+    return Corruption("frost", severity, apply, _draw, files=photographs_sha256)
 
 
 def _draw(generator: torch.Generator, channels: int, height: int, width: int) -> Draws:

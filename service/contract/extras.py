@@ -61,10 +61,29 @@ def explained(what: str, error: ImportError) -> str | None:
     if isinstance(error, MissingExtra):
         return str(error)
     module = (error.name or "").partition(".")[0]
-    extra = next((name for name, (_, modules) in EXTRAS.items() if module in modules), None)
-    if extra is None or has_module(module):  # a package that is there may fail for another reason
+    if extra_of(module) is None or has_module(module):  # a package that is there may fail for another reason
         return None
-    return f"{what} needs the package {module}: {install_command([extra])}"
+    return f"{what} needs the package {module}: {command_for(module)}"
+
+
+def require_module(what: str, module: str) -> None:
+    """Refuses what needs one optional package that is not installed.
+
+    Raises:
+        MissingExtra: has the command that installs it.
+    """
+    if not has_module(module):
+        raise MissingExtra(f"{what} needs the package {module}: {command_for(module)}")
+
+
+def extra_of(module: str) -> str | None:
+    """The extra that brings a top-level module; None for one of the core, or of none."""
+    return next((name for name, (_, modules) in EXTRAS.items() if module in modules), None)
+
+
+def command_for(module: str) -> str:
+    """The command that installs an optional package."""
+    return install_command([extra_of(module) or module])
 
 
 def has_module(name: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 from assay.service.contract.pulled_weights import PulledRecord
 
@@ -11,12 +11,15 @@ class WorkerIdentity(TypedDict):
     """The code that a worker's numbers depend on; workers of one `digest` may share a job.
 
     `source_sha256` is that of Assay's source, `packages` are versions by name, `catalog` is its digest.
+    `libraries` are versions of those that run attacks of jobs that name them: no part of the digest, and
+    missing in plans of earlier versions.
     """
 
     digest: str
     source_sha256: str
     packages: dict[str, str]
     catalog: str
+    libraries: NotRequired[dict[str, str]]
 
 
 class Requirements(TypedDict, total=False):
@@ -24,7 +27,9 @@ class Requirements(TypedDict, total=False):
 
     `folders` are below its data root, `data` are the sha256 of data sets' content by label, `weights` those
     of pulled weights by reference, empty where submission could not know it. Each of its GPUs must have
-    `memory` bytes and the compute `capability`; `gpu` asks for a GPU at all.
+    `memory` bytes and the compute `capability`; `gpu` asks for a GPU at all. `libraries` are versions of
+    packages that run attacks, empty for any. `files` are folders below the data root, each with the module
+    that has the files too.
     """
 
     folders: list[str]
@@ -33,6 +38,8 @@ class Requirements(TypedDict, total=False):
     memory: int
     capability: str
     gpu: bool
+    libraries: dict[str, str]
+    files: dict[str, str]
 
 
 class GpuMemory(TypedDict):

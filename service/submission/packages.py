@@ -1,21 +1,34 @@
-"""Python packages that data needs on the workers, beside those that every worker has.
+"""Python packages that data and evaluations need on the workers, beside those that every worker has.
 
-Data states its package as the fact `package`. The embedded service has the packages of its workers and can
-look; a service whose workers run elsewhere cannot, and a dry run says so.
+Data states its package as the fact `package`; the backend of an attack is a library's name; a corruption that
+reads files states the fact `files`, a folder below the data root and the package that has them too. The
+embedded service has the packages of its workers and can look; a service whose workers run elsewhere cannot,
+and a dry run says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypedDict
 
-from assay.service.catalog.catalog import Catalog
+from assay.service.catalog.catalog import Catalog, Checked
 from assay.service.catalog.component import Component
+from assay.service.contract.extras import command_for, extra_of
 from assay.service.contract.problems import Loc, Problems
 from assay.service.contract.results import Warning
-from assay.service.contract.stored_specs import UserSpec
+from assay.service.contract.stored_specs import UserSpec, evaluations_in
 
 HasPackage = Callable[[str], bool]
+# The source of corruptions whose images are stored: nothing is made, so that no files are read for it.
+STORED = "stored"
+
+
+class Files(TypedDict):
+    """Where files are that a component reads: a folder below the data root, or a module's own."""
+
+    folder: str
+    package: str
 
 
 def check_package(data: Component, has_package: HasPackage | None, problems: Problems, loc: Loc) -> None:
@@ -35,8 +48,63 @@ def check_package(data: Component, has_package: HasPackage | None, problems: Pro
     problems.add((*loc, "name"), message, given=data.name, allowed=allowed)
 
 
+def library_of(params: Mapping[str, Any]) -> str | None:
+    """The library whose own code an attack with these parameters runs; None for Assay's."""
+    backend = params.get("backend")
+    return backend if isinstance(backend, str) and extra_of(backend) is not None else None
+
+
+def files_of(catalog: Catalog, component: Component, params: Mapping[str, Any]) -> dict[str, Files]:
+    """The files that parts of an evaluation read, by the name of the part; none of data stored corrupted."""
+    if params.get("source") == STORED:
+        return {}
+    known = ((kind, name) for kind, name in component.named(params) if name in catalog.names(kind))
+    named = {name: catalog.find(kind, name).facts or {} for kind, name in known}
+    return {name: facts["files"] for name, facts in named.items() if "files" in facts}
+
+
+def check_libraries(
+    catalog: Catalog,
+    checked: Checked,
+    data_root: Path | None,
+    has_package: HasPackage | None,
+    problems: Problems,
+    loc: Loc,
+) -> None:
+    """Report an evaluation whose library, or whose corruptions' files, the workers lack.
+
+    Args:
+        catalog: With the corruptions.
+        checked: The evaluation.
+        data_root: Folder of the data; None without one.
+        has_package: As for `check_package`.
+        problems: Receives the errors.
+        loc: Place of the evaluation in the body.
+    """
+    if has_package is None:
+        return
+    library = library_of(checked.params)
+    if library is not None and not has_package(library):
+        message = f"needs the Python package {library}, which this service's workers do not have"
+        allowed = f"native, or this one after {command_for(library)}"
+        problems.add((*loc, "params", "backend"), message, given=library, allowed=allowed)
+    for name, files in files_of(catalog, checked.component, checked.params).items():
+        if not has_package(files["package"]) and not is_folder(data_root, files["folder"]):
+            message = f"{name!r} reads files that this service's workers do not have"
+            allowed = (
+                f"evaluations without {name!r}, or with its files in the folder {files['folder']!r} of the"
+                f" data root, or after {command_for(files['package'])}"
+            )
+            problems.add((*loc, "params"), message, given=name, allowed=allowed)
+
+
+def is_folder(root: Path | None, name: str) -> bool:
+    """Whether there is such a folder below the data root."""
+    return root is not None and (root / name).is_dir()
+
+
 def package_warnings(catalog: Catalog, spec: UserSpec) -> list[dict[str, Any]]:
-    """A warning for each package that the data of a valid job needs and the service cannot look for."""
+    """A warning for each package that a valid job needs and the service cannot look for."""
     given = [spec["data"]]
     if spec["kind"] == "evaluate":
         given += [item["data"] for item in spec["evaluations"] if item["data"] is not None]
@@ -51,4 +119,14 @@ def package_warnings(catalog: Catalog, spec: UserSpec) -> list[dict[str, Any]]:
             found[name] = Warning(
                 code="package_not_checked", message=message, evidence={"data": name, "package": package}
             )
+    libraries = {library_of(item["params"]): item["name"] for item in evaluations_in(spec)}
+    for library, name in libraries.items():
+        if library is not None:
+            message = (
+                f"the backend {library!r} of {name!r} needs the Python package {library} on the worker, which"
+                " this service cannot look for: without it the job fails when it is planned;"
+                f" {command_for(library)}"
+            )
+            evidence = {"evaluation": name, "package": library}
+            found[library] = Warning(code="package_not_checked", message=message, evidence=evidence)
     return [warning.model_dump() for warning in found.values()]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from assay.service.catalog.catalog import Catalog
@@ -21,12 +22,14 @@ from assay.service.contract.results import data_label
 from assay.service.contract.stored_specs import (
     ComponentReference,
     EvaluateJobSpec,
+    EvaluationItem,
     ModelReference,
     Params,
     Spec,
     evaluations_in,
 )
 from assay.service.contract.worker_records import Requirements
+from assay.service.submission.packages import files_of, library_of
 from assay.service.submission.weights import EXPORTED
 
 DIGEST_LENGTH = 16
@@ -76,6 +79,10 @@ def first_requirements(catalog: Catalog, spec: Spec) -> Requirements:
     found: Requirements = {"folders": sorted(folders)} if folders else {}
     if weights := weights_of(catalog, spec["model"]):
         found["weights"] = weights
+    if libraries := _libraries_of(spec, {}):
+        found["libraries"] = libraries
+    if files := _files_of(catalog, evaluations_in(spec)):
+        found["files"] = files
     execution = spec["execution"]
     if execution.get("dtype") == "bfloat16" and execution["device"] == "cuda":
         found["capability"] = BFLOAT16_CAPABILITY
@@ -102,6 +109,11 @@ def planned_requirements(
         found["folders"] = read
     if folders and label in plan["data_sha256"]:
         found["data"] = {label: plan["data_sha256"][label]}
+    # Those of the whole job: its shards state the same packages.
+    if libraries := _libraries_of(spec, plan["identity"].get("libraries", {}) if "identity" in plan else {}):
+        found["libraries"] = libraries
+    if files := _files_of(catalog, [item]):
+        found["files"] = files
     if plan["device"] != "cuda":
         return found
     memory = planned_memory(plan)
@@ -143,6 +155,25 @@ def planned_memory(plan: Plan) -> int:
 def at_least(capability: str | None, wanted: str) -> bool:
     """Whether a compute capability such as "8.6" is known, and as high as wanted."""
     return capability is not None and _numbers(capability) >= _numbers(wanted)
+
+
+def _libraries_of(spec: Spec, versions: Mapping[str, str]) -> dict[str, str]:
+    """The libraries that run attacks of a job, each in the planned version; empty where there is no plan."""
+    found = (library_of(item.get("params") or {}) for item in evaluations_in(spec))
+    return {library: versions.get(library, "") for library in found if library is not None}
+
+
+def _files_of(catalog: Catalog, items: Iterable[EvaluationItem]) -> dict[str, str]:
+    """The folders that corruptions read, each with the module that has the files too."""
+    found: dict[str, str] = {}
+    for item in items:
+        try:
+            component = catalog.find_evaluation(item["name"])
+        except NotFound:
+            continue
+        files = files_of(catalog, component, item.get("params") or {})
+        found |= {one["folder"]: one["package"] for one in files.values()}
+    return found
 
 
 def _numbers(capability: str) -> list[int]:

@@ -41,7 +41,7 @@ from assay.service.submission.compatibility import (
 from assay.service.submission.data_folders import check_folders
 from assay.service.submission.estimate import estimate
 from assay.service.submission.imagenet_c_layout import check_stored
-from assay.service.submission.packages import HasPackage, check_package, package_warnings
+from assay.service.submission.packages import HasPackage, check_libraries, check_package, package_warnings
 from assay.service.submission.pulled_weights import pin
 from assay.service.submission.shape import check_execution, check_shape
 from assay.service.submission.suites import expand, expand_fitting
@@ -281,6 +281,7 @@ class _Validation:
         if checked is not None:
             hint, local = FOLDERS_OF_EVALUATIONS, self.has_package is not None
             check_folders(self.catalog, checked, self.data_root, problems, loc, hint, local=local)
+            check_libraries(self.catalog, checked, self.data_root, self.has_package, problems, loc)
             self._check_other_models(checked, data, problems, loc)
             if self.model is not None and self.model.certain:
                 check_capabilities(self.catalog, checked.component, self.model, problems, loc)

@@ -8,12 +8,12 @@ from pathlib import Path
 import torch
 
 from assay.service.catalog.catalog import load
-from assay.service.contract.extras import version_of
 from assay.service.contract.records import DeviceProvenance, Plan, ShardProvenance
-from assay.service.contract.stored_specs import ModelReference, UserSpec
+from assay.service.contract.stored_specs import ModelReference, UserSpec, evaluations_in
+from assay.service.submission.packages import library_of
 from assay.workers import accelerator
 from assay.workers.discovery.packages import packages_of
-from assay.workers.identity import code, identity, packages
+from assay.workers.identity import code, identity, packages, versions
 from assay.workers.jobs.failures import OtherIdentity
 from assay.workers.weights.pulled import origin_of
 
@@ -24,11 +24,13 @@ SIMULATORS = ("gymnasium", "mujoco")
 def collect(device: torch.device, dtype: torch.dtype, spec: UserSpec) -> ShardProvenance:
     """The `code`, `packages`, `device` and `pulled` parts of the provenance of a job's results.
 
-    The packages are those that any number can depend on, and those with components named by the job.
+    The packages are those that any number can depend on, those with components named by the job, and the
+    libraries that run its attacks.
     """
     used = packages() | packages_of(spec, load())
+    used |= versions(filter(None, (library_of(item.get("params") or {}) for item in evaluations_in(spec))))
     if (load().find("data", spec["data"]["name"]).facts or {}).get("package") in SIMULATORS:
-        used |= {name: found for name in SIMULATORS if (found := version_of(name)) is not None}
+        used |= versions(SIMULATORS)
     about: ShardProvenance = {"code": code(), "packages": used, "device": describe_device(device, dtype)}
     if (origin := origin_of(spec["model"])) is not None:
         about["pulled"] = origin

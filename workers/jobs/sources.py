@@ -6,6 +6,7 @@ The plan records each with the hash of its content; a shard accepts only that.
 from __future__ import annotations
 
 from assay.service.contract.corruption_cells import content_label
+from assay.service.contract.extras import require_module
 from assay.service.contract.messages import (
     EvaluateRequest,
     HashReport,
@@ -18,7 +19,9 @@ from assay.service.contract.records import ForeignModel, Plan
 from assay.service.contract.results import data_label
 from assay.service.contract.stored_specs import ComponentReference, EvaluateJobSpec, EvaluationItem
 from assay.service.submission.dependencies import Dependency, dependencies_of
-from assay.workers.data.formats.dataset import ExampleSet
+from assay.service.submission.packages import library_of
+from assay.workers import catalog
+from assay.workers.data.formats.dataset import ExampleSet, MissingData
 from assay.workers.jobs.failures import BadWeights, OtherData
 from assay.workers.jobs.session import Loaded, Session, examples_of
 from assay.workers.weights.fit import FACTS, check_fit, made_for
@@ -147,9 +150,25 @@ def hash_data(request: HashRequest, session: Session) -> HashReport:
 def content_hash(
     session: Session, spec: EvaluateJobSpec, item: EvaluationItem, examples: ExampleSet
 ) -> dict[str, str]:
-    """The hash of the content of an evaluation's data set, by its label."""
+    """The hashes of an evaluation's data set, by its label, and of files that its corruptions read.
+
+    Raises:
+        MissingData: such files are not here; says what to do.
+        MissingExtra: the library that is to run an attack is not here.
+    """
+    if (library := library_of(item["params"])) is not None:
+        require_module(f"the backend {library!r} of {item['name']!r}", library)
     label = content_label(data_label(item["data"] or spec["data"]), item["params"])
-    return {label: session.content_sha256(label, examples)}
+    found = {label: session.content_sha256(label, examples)}
+    evaluation = catalog.build("evaluation", item["name"], item["params"])()
+    for corruption in getattr(evaluation, "kernels", ()):
+        if corruption.files is None or f"files of {corruption.name}" in found:
+            continue
+        try:
+            found[f"files of {corruption.name}"] = corruption.files()
+        except ValueError as error:
+            raise MissingData(str(error)) from error
+    return found
 
 
 def check_content(

@@ -21,11 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from assay.service.contract.extras import command_for, has_module, version_of
 from assay.service.contract.pulled_weights import PulledRecord, find_record, parse_reference
 from assay.service.contract.worker_records import Gauges, Requirements
 from assay.service.store import lease_owner
 from assay.service.store.fair_queue import Lane
 from assay.service.store.lanes import OpenLane
+from assay.service.submission.packages import is_folder
 from assay.service.submission.requirements import PlanningDevice, at_least
 from assay.workers.devices import device_classes
 from assay.workers.identity import identity
@@ -211,6 +213,8 @@ class Inventory:
         for reference, sha256 in stated.get("weights", {}).items():
             if (problem := self._missing_weights(reference, sha256)) is not None:
                 return problem
+        if (reason := self._missing_package(stated)) is not None:
+            return reason
         memory, capability = stated.get("memory", 0), stated.get("capability")
         if gpu.memory is not None and gpu.memory < memory:
             return f"its GPU has {gpu.memory:,} bytes of memory, {memory:,} are needed"
@@ -234,6 +238,17 @@ class Inventory:
             records = {one.reference: one.record for one in listed(self._weights_root)}
             self._pulled = (time.monotonic(), records)
         return records
+
+    def _missing_package(self, stated: Requirements) -> str | None:
+        for library, version in stated.get("libraries", {}).items():
+            if (mine := version_of(library)) is None:
+                return f"it has no package {library}: {command_for(library)}"
+            if version not in ("", mine):
+                return f"it has {library} {mine}, {version} is planned"
+        for folder, module in stated.get("files", {}).items():
+            if not (has_module(module) or is_folder(self._root, folder)):
+                return f"it has no folder {folder!r} below its data root: fill it, or {command_for(module)}"
+        return None
 
     def _folders(self) -> list[str]:
         """The first folders below the data root."""

@@ -53,12 +53,14 @@ class Corruption:
         severity: 1 to 5.
         apply: Maps levels (n, C, H, W), whole numbers in float32, and the stacked draws to new levels.
         draw: Makes all random draws of one example, from a CPU generator and C, H, W.
+        files: The hash of the files that it reads, which numbers depend on; None where it reads none.
     """
 
     name: str
     severity: int
     apply: Callable[..., Tensor]
     draw: Callable[[torch.Generator, int, int, int], Draws] = no_draws
+    files: Callable[[], str] | None = None
 
     def __call__(self, images: Tensor, ids: Sequence[str], seed: int) -> Tensor:
         """Corrupt a batch.

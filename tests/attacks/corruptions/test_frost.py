@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
+from pathlib import Path
 
 import cv2
 import pytest
 import torch
+from PIL import Image
 
 from assay.attacks.corruptions.frost import frost
-from assay.attacks.corruptions.imaging.textures import TEXTURES, folder, frost_texture
+from assay.attacks.corruptions.imaging.textures import (
+    FOLDER,
+    TEXTURES,
+    folder,
+    frost_texture,
+    photographs_sha256,
+)
+
+# Of imagecorruptions-imaug 1.1.5; docs/corruptions.md states it.
+SHA256 = "a8cedd85d38cead3ccdcdb1f650fc799add967a51a29b3ae0ca3c3858a96f611"
 
 
 @pytest.mark.parametrize("number", range(len(TEXTURES)))
@@ -26,11 +38,35 @@ def test_a_photograph_is_enlarged_as_by_opencv(number: int) -> None:
     assert float((difference > 0).double().mean()) < 0.01
 
 
-def test_without_the_package_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    frost_texture.cache_clear()
+def test_without_photographs_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("ASSAY_DATA_ROOT", raising=False)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match="pip install imagecorruptions-imaug"):
-        frost(severity=1)(torch.rand(1, 3, 40, 40), ("a",), 0)
+    image = torch.rand(1, 3, 40, 40)
+    with pytest.raises(
+        ValueError, match=r"frost-photographs below ASSAY_DATA_ROOT, or pip install 'assay-rob"
+    ):
+        frost(severity=1)(image, ("a",), 0)
+    monkeypatch.setenv("ASSAY_DATA_ROOT", str(tmp_path))
+    (tmp_path / FOLDER).mkdir()
+    with pytest.raises(ValueError, match=r"lacks frost1\.png, frost2\.png"):
+        frost(severity=1)(image, ("a",), 0)
+
+
+def test_photographs_of_a_folder_give_the_same_bytes_and_hash(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("ASSAY_DATA_ROOT", raising=False)
+    ids, images = [str(number) for number in range(12)], torch.rand(12, 3, 40, 40)
+    expected, packaged = frost(severity=3)(images, ids, 0), folder()
+    assert photographs_sha256() == SHA256
+    monkeypatch.setenv("ASSAY_DATA_ROOT", str(tmp_path))
+    shutil.copytree(packaged, tmp_path / FOLDER)
+    assert folder() == tmp_path / FOLDER
+    assert photographs_sha256() == SHA256
+    assert torch.equal(frost(severity=3)(images, ids, 0), expected)
+    Image.new("RGB", (60, 60)).save(tmp_path / FOLDER / TEXTURES[0])
+    assert photographs_sha256() != SHA256
+    assert not torch.equal(frost(severity=3)(images, ids, 0), expected)
 
 
 def test_all_photographs_and_places_come_up() -> None:

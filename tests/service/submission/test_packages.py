@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,3 +65,41 @@ def test_a_dtype_without_effect_is_told(dtype: str, told: bool) -> None:
     warnings = [one["evidence"] for one in found if one["code"] == "other_dtype"]
     evidence = {"evaluation": "returns", "dtype": dtype, "computed_in": "float64"}
     assert warnings == ([evidence] if told else [])
+
+
+ATTACKED: dict[str, Any] = {
+    **PLAY,
+    **DIGITS,
+    "evaluations": [{"name": "pgd", "params": {"backend": "cleverhans"}}, {"name": "pgd"}],
+}
+FROSTED: dict[str, Any] = {**PLAY, **DIGITS, "evaluations": [{"name": "corruptions"}]}
+
+
+def test_a_missing_reference_library_is_refused_with_the_command() -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        validate(load(), ATTACKED, has_package=lambda name: name != "cleverhans")
+    (detail,) = caught.value.details
+    assert detail.loc == ["evaluations", 0, "params", "backend"]
+    assert detail.allowed == "native, or this one after pip install 'assay-robustness[reference]'"
+    assert validate(load(), ATTACKED, has_package=lambda name: True)
+
+
+def test_a_service_that_cannot_look_for_a_library_says_so() -> None:
+    (warning,) = [one for one in validate(load(), ATTACKED).warnings if one["code"] == "package_not_checked"]
+    assert warning["evidence"] == {"evaluation": "pgd", "package": "cleverhans"}
+    assert "pip install 'assay-robustness[reference]'" in warning["message"]
+
+
+def test_frost_without_photographs_is_refused_and_with_a_folder_of_them_is_not(tmp_path: Path) -> None:
+    def missing(name: str) -> bool:
+        return name != "imagecorruptions"
+
+    with pytest.raises(InvalidSpec) as caught:
+        validate(load(), FROSTED, has_package=missing, data_root=tmp_path)
+    (detail,) = caught.value.details
+    assert detail.loc == ["evaluations", 0, "params"]
+    assert "'frost-photographs' of the data root, or after pip install" in str(detail.allowed)
+    fog = {**FROSTED, "evaluations": [{"name": "corruptions", "params": {"corruptions": ["fog"]}}]}
+    assert validate(load(), fog, has_package=missing, data_root=tmp_path)
+    (tmp_path / "frost-photographs").mkdir()
+    assert validate(load(), FROSTED, has_package=missing, data_root=tmp_path)

@@ -100,6 +100,21 @@ def test_a_small_batch_and_a_cpu_need_no_memory_of_a_gpu() -> None:
     assert planned_memory(earlier) == 0  # type: ignore[arg-type]
 
 
+def test_a_library_is_required_in_the_planned_version_and_frost_asks_for_photographs() -> None:
+    attack = {"name": "pgd", "params": {"backend": "cleverhans"}}
+    corrupted = {"name": "corruptions", "params": {"source": "generated", "corruptions": ["fog", "frost"]}}
+    spec = spec_of(data={"name": "digits"}, evaluations=[attack, corrupted, {"name": "clean"}])
+    files = {"frost-photographs": "imagecorruptions"}
+    assert first_requirements(load(), spec) == {"libraries": {"cleverhans": ""}, "files": files}
+    plan, library = (
+        plan_of(device="cpu", identity={"libraries": {"cleverhans": "4.0.0"}}),
+        {"cleverhans": "4.0.0"},
+    )
+    found = [planned_requirements(load(), spec, plan, index, PlanningDevice()) for index in range(3)]
+    # All shards of a job state the same packages.
+    assert found == [{"libraries": library}, {"libraries": library, "files": files}, {"libraries": library}]
+
+
 @pytest.mark.parametrize(
     ("capability", "wanted", "holds"),
     [

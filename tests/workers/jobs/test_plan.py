@@ -17,15 +17,20 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from assay.attacks.corruptions import frost
+from assay.attacks.corruptions.imaging import textures
 from assay.models.layers.layers import Classifier
+from assay.service.contract.extras import MissingExtra
 from assay.workers import accelerator
 from assay.workers.data.digits import digits
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.jobs import cost, plan
 from assay.workers.jobs.cost import MAX_BATCH, choose_batch_size, example_seconds, measure_cost
 from assay.workers.jobs.evaluate import check_folders
+from assay.workers.jobs.failures import OtherData, describe
 from assay.workers.jobs.plan import cut
 from assay.workers.jobs.session import Loaded, Session
+from assay.workers.jobs.sources import check_content
 from tests.support import networks
 from tests.support.wordnet_files import write_wordnet
 
@@ -263,3 +268,33 @@ def test_folders_are_looked_at_before_anything_is_measured(
     write_wordnet(tmp_path / "wordnet")
     check_folders(item)
     check_folders({"name": "deepwordbug", "params": {"max_edit_distance": 30}})
+
+
+def test_the_photographs_of_frost_are_planned_with_the_data(
+    spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params = {"corruptions": ["fog", "frost"], "severities": [1], "source": "generated"}
+    spec["evaluations"] = [{"name": "corruptions", "params": params, "data": None}]
+    made = plan.run(request(spec | {"limit": 20}), Session(), lambda _: None)["plan"]
+    assert made["data_sha256"]["files of frost"] == textures.photographs_sha256()
+    monkeypatch.setattr(textures, "photographs_sha256", lambda: "of others")
+    monkeypatch.setattr(frost, "photographs_sha256", lambda: "of others")
+    with pytest.raises(OtherData, match=r"files of frost has the content of others on this worker"):
+        check_content(made, Session(), spec, spec["evaluations"][0], Session().data(spec["data"], "test"))
+
+
+def test_a_plan_without_photographs_or_library_fails_at_once(
+    spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(textures, "PACKAGE", "no_such_package")
+    params = {"corruptions": ["frost"], "severities": [1], "source": "generated"}
+    frosted = spec | {"evaluations": [{"name": "corruptions", "params": params, "data": None}]}
+    with pytest.raises(MissingData, match=r"frost needs its six photographs .*assay-robustness\[reference\]"):
+        plan.run(request(frosted), Session(), lambda _: None)
+    monkeypatch.setitem(sys.modules, "cleverhans", None)
+    item = {"name": "pgd", "params": {**PGD, "backend": "cleverhans"}, "data": None}
+    with pytest.raises(MissingExtra) as caught:
+        plan.run(request(spec | {"evaluations": [item]}), Session(), lambda _: None)
+    failure = describe(caught.value)
+    assert (failure["error_type"], failure["retry"]) == ("package_missing", False)
+    assert "the backend 'cleverhans' of 'pgd' needs the package cleverhans: pip" in failure["message"]

@@ -223,3 +223,25 @@ def test_workers_of_a_machine_hash_one_after_the_other(settings: WorkerSettings)
             assert not theirs, "interrupted while it waited"
     with second.hashing(lambda: False) as theirs:
         assert theirs
+
+
+def test_libraries_in_the_planned_version_and_files_of_a_folder_or_a_package(
+    settings: WorkerSettings, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    any_version: Requirements = {"libraries": {"cleverhans": ""}}
+    planned: Requirements = {"libraries": {"cleverhans": "4.0.0"}}
+    photographs: Requirements = {"files": {"frost-photographs": "imagecorruptions"}}
+    asked = (any_version, planned, photographs)
+    monkeypatch.setattr(inventory, "version_of", lambda name: "3.1.0")
+    monkeypatch.setattr(inventory, "has_module", lambda name: True)
+    assert reasons(Inventory(settings), *asked) == [None, "it has cleverhans 3.1.0, 4.0.0 is planned", None]
+    monkeypatch.setattr(inventory, "version_of", lambda name: None)
+    monkeypatch.setattr(inventory, "has_module", lambda name: False)
+    command = "pip install 'assay-robustness[reference]'"
+    assert reasons(Inventory(settings), *asked) == [
+        f"it has no package cleverhans: {command}",
+        f"it has no package cleverhans: {command}",
+        f"it has no folder 'frost-photographs' below its data root: fill it, or {command}",
+    ]
+    (root / "frost-photographs").mkdir()
+    assert reasons(Inventory(settings), photographs) == [None]
