@@ -1,4 +1,4 @@
-"""Health routes: liveness and readiness of the process."""
+"""Health routes: liveness, readiness and version of the process."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from pydantic import Field
 
 from assay.service.api.deps import CatalogDep, SettingsDep, SystemStoreDep, only
 from assay.service.api.errors import documented
+from assay.service.contract.extras import DISTRIBUTION, version_of
 from assay.service.contract.results import Answer
+from assay.service.contract.version import ServiceVersion
 from assay.service.store.live import redis_answers
+
+API_VERSION = "v1"
 
 router = APIRouter(tags=["health"])
 
@@ -84,6 +88,20 @@ def readyz(store: SystemStoreDep, settings: SettingsDep, catalog: CatalogDep) ->
         workers_unfit=unfit,
         unfit=dict(Counter(store.workers.unfit())),
         workers_with_another_catalog=sum(other != catalog.digest for other in store.workers.catalogs()),
+    )
+
+
+@router.get(
+    "/version", operation_id="version", summary="Version", responses=documented(), dependencies=[only()]
+)
+def version(store: SystemStoreDep, catalog: CatalogDep) -> ServiceVersion:
+    """The versions of the service and of its API, and the code of its workers."""
+    return ServiceVersion(
+        name=DISTRIBUTION,
+        version=version_of(DISTRIBUTION) or "",
+        api=API_VERSION,
+        catalog=catalog.digest,
+        identities=store.workers.identities(),
     )
 
 

@@ -29,6 +29,7 @@ from assay.service.contract import errors
 from assay.service.contract.events import Event
 from assay.service.contract.limits import QuotaStatus, Tenant
 from assay.service.contract.results import Page
+from assay.service.contract.version import ServiceVersion
 
 
 class AssayClient(
@@ -50,6 +51,10 @@ class AssayClient(
         except (errors.Unavailable, BadAnswer):
             return False
         return True
+
+    def version(self) -> ServiceVersion:
+        """The versions of the service and of its API, and which code its workers run."""
+        return parsed(ServiceVersion, self._json("GET", "/version"))
 
     def submit(self, spec: Mapping[str, Any] | str | bytes, *, idempotency_key: str | None = None) -> JobView:
         """Posts a job.

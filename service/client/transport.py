@@ -17,6 +17,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from assay.service.contract import errors
+from assay.service.contract.extras import DISTRIBUTION, version_of
 from assay.service.contract.problems import Loc, Problems
 from assay.service.contract.results import Page
 
@@ -166,6 +167,19 @@ class Connection:
                 self._kept[query] = (etag, body)
         return self._object(body)
 
+    def other_version(self) -> str:
+        """That the service has another version than this client, in words; empty where it has the same."""
+        mine = version_of(DISTRIBUTION)
+        try:
+            theirs = self._json("GET", "/version").get("version")
+        except errors.NotFound:
+            theirs = "older, without /version"
+        except errors.AssayError:
+            return ""
+        if theirs == mine:
+            return ""
+        return f" (the service's version is {str(theirs)[:40]}, this client's {mine}; install the service's)"
+
     def _object(self, body: bytes) -> dict[str, Any]:
         try:
             found = json.loads(body)
@@ -173,7 +187,7 @@ class Connection:
             found = None
         if not isinstance(found, dict):
             raise BadAnswer(f"{self.url} answers, but not as an Assay service")
-        return found
+        return _Answered(found, self)
 
     def _call(
         self,
@@ -230,6 +244,18 @@ class Connection:
             if not response.headers.get("content-type", "").startswith("text/event-stream"):
                 raise BadAnswer(f"{self.url} answers, but not with events")
             yield response.iter_lines()
+
+
+class _Answered(dict[str, Any]):
+    """A JSON object, with the connection that it came over."""
+
+    def __init__(self, found: Mapping[str, Any], connection: Connection) -> None:
+        super().__init__(found)
+        self.connection = connection
+
+    def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
+        """A copy is a plain dict: connections cannot be copied."""
+        return dict, (dict(self),)
 
 
 class Unreachable(errors.Unavailable):
@@ -309,11 +335,12 @@ def error_of(response: httpx.Response) -> errors.AssayError:
 
 
 def parsed(model: type[Model], body: dict[str, Any]) -> Model:
-    """The answer as a model; raises BadAnswer for anything else."""
+    """The answer as a model; raises BadAnswer for anything else, which says where the versions differ."""
     try:
         return model.model_validate(body)
     except ValidationError as error:
-        raise BadAnswer(f"the answer is not a {model.__name__} of this version: {error}") from error
+        other = body.connection.other_version() if isinstance(body, _Answered) else ""
+        raise BadAnswer(f"the answer is not a {model.__name__} of this version{other}: {error}") from error
 
 
 def part(text: str) -> str:

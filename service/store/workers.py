@@ -144,6 +144,14 @@ class Workers:
             found = connection.execute(select(workers.c.gauges).where(alive)).scalars()
             return [str(gauges["catalog"]) for gauges in found if gauges and "catalog" in gauges]
 
+    def identities(self, within_seconds: float = 60) -> dict[str, int]:
+        """How many workers with a heartbeat in the last seconds have each identity of code, by its digest."""
+        alive = (workers.c.seen_at >= now() - within_seconds) & (workers.c.identity != "")
+        counts = select(workers.c.identity, func.count()).where(alive).group_by(workers.c.identity)
+        with self._database.reading() as connection:
+            rows = connection.execute(counts.order_by(workers.c.identity)).all()
+        return {row[0]: row[1] for row in rows}
+
     def containments(self, within_seconds: float = 60) -> list[ContainmentRecord]:
         """How the evaluators of all workers with a heartbeat in the last seconds are contained.
 

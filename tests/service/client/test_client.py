@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import json
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -150,8 +152,48 @@ def test_another_server_is_a_bad_answer(body: bytes) -> None:
             client.job(UNKNOWN)
 
 
+def test_the_version_is_of_this_checkout_and_names_the_code_of_the_workers(
+    client: AssayClient, app_store: Any
+) -> None:
+    app_store.workers.beat("a", "host", ["cpu"], 1, identity="0123456789abcdef")
+    app_store.workers.beat("b", "host", ["cpu"], 2, identity="0123456789abcdef")
+    app_store.workers.beat("of an earlier version", "host", ["cpu"], 3)
+    found = client.version()
+    assert (found.name, found.version, found.api) == ("assay-robustness", version("assay-robustness"), "v1")
+    assert found.identities == {"0123456789abcdef": 2}
+    assert len(found.catalog) >= 16
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (
+            httpx.Response(200, json={"version": "9.9.9"}),
+            f"9.9.9, this client's {version('assay-robustness')};",
+        ),
+        (httpx.Response(200, json={"version": version("assay-robustness")}), "Job.* of this version: "),
+        (
+            httpx.Response(404, json={"error": {"type": "not_found", "message": "", "details": []}}),
+            "version is older",
+        ),
+        (httpx.Response(401, json={"error": {"type": "unauthorized", "message": "", "details": []}}), "Job"),
+    ],
+)
+def test_an_answer_that_does_not_parse_tells_the_services_version(answer: httpx.Response, said: str) -> None:
+    def service(request: httpx.Request) -> httpx.Response:
+        return answer if request.url.path == "/version" else httpx.Response(200, json={"id": 7})
+
+    with (
+        AssayClient(transport=httpx.MockTransport(service)) as client,
+        pytest.raises(BadAnswer, match=said),
+    ):
+        client.job(UNKNOWN)
+
+
 def test_dry_run(client: AssayClient, evaluate_body: Make) -> None:
-    assert set(client.dry_run(evaluate_body())) == {"spec", "estimate", "warnings"}
+    found = client.dry_run(evaluate_body())
+    assert set(found) == {"spec", "estimate", "warnings"}
+    assert type(copy.deepcopy(found)) is dict
     assert list(client.jobs()) == []
 
 
