@@ -6,8 +6,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
 LOCK := requirements-dev.txt
+# The build of torch: cuda (that of the registry, for Linux), or cpu. Kept from one call to the next.
+DEVICE ?= $(or $(shell cat $(VENV)/.device 2>/dev/null),cuda)
+STAMP := $(VENV)/.installed$(filter-out -cuda,-$(DEVICE))
 
 export UV_HTTP_TIMEOUT ?= 600
 export UV_PYTHON_DOWNLOADS ?= never
@@ -24,7 +26,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-install: $(STAMP) ## make .venv with the service, the worker and the `assay` command
+install: $(STAMP) ## make .venv with the service, the worker and the `assay` command; DEVICE=cpu for a small torch
 	@echo "installed: $(BIN)/assay"
 
 demo: $(STAMP) ## train, attack and compare two transformers through the real service (minutes)
@@ -112,11 +114,18 @@ clean: ## remove .venv, caches and build leftovers; results and job states stay
 	rm -rf $(VENV) .bootstrap build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# Their hashes come first, within seconds, from an index that may be out of reach.
+CPU_BUILD = sh -c '{ $(CPU_LOCKED) || UV_HTTP_TIMEOUT=10 UV_HTTP_RETRIES=1 timeout 25 $(MAKE) -s lock-cpu DEVICE=cpu; } \
+	&& ASSAY_ENVIRONMENT=$(VENV) ASSAY_TORCH_INDEX=$(TORCH_INDEX) sh docker/install.sh locked $(LOCK) cpu'
+CPU_LOCKED = [ "$$(sed -nE "s/^((torch|torchvision)==[^ ]+)\+cpu .*/\1/p" requirements-cpu.txt)" \
+	= "$$(sed -nE "s/^((torch|torchvision)==[^ ]+) .*/\1/p" $(LOCK))" ]
+
 # uv does the installing: the one on PATH, else one that pip fetches into .bootstrap (Debian's python3
 # has no ensurepip, so that `python3 -m venv` cannot be relied upon), else one from a bootstrap venv.
 $(STAMP): $(LOCK) pyproject.toml
 	@set -eu; \
 	die() { echo "make: $$*" >&2; exit 1; }; \
+	case '$(DEVICE)' in cpu | cuda) ;; *) die "DEVICE=$(DEVICE) given; allowed: cpu, cuda" ;; esac; \
 	command -v $(PYTHON) >/dev/null || die "$(PYTHON) not found; install Python 3.11 or newer, or say make PYTHON=/path/to/python3"; \
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| die "$$($(PYTHON) --version) is too old; Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11"; \
@@ -138,9 +147,19 @@ $(STAMP): $(LOCK) pyproject.toml
 		rm -rf $(VENV); \
 		$$uv venv --quiet --python "$$python" $(VENV) || die "could not make $(VENV) from $$python"; \
 	fi; \
-	echo "installing $(LOCK) into $(VENV) (torch and its libraries: several GB on a first run)"; \
-	$$uv pip sync --quiet --require-hashes --python $(BIN)/python $(LOCK) \
-		|| die "could not install $(LOCK); uv's message is above"; \
+	device=$(DEVICE); \
+	if [ $$device = cpu ]; then \
+		echo "installing $(LOCK) into $(VENV), with the CPU builds of torch"; \
+		PATH="$$PATH:$$PWD/.bootstrap/bin" $(CPU_BUILD) || { device=cuda; \
+			echo "make: the CPU builds of torch cannot be had, for the reason above; going on with those of CUDA"; }; \
+	fi; \
+	if [ $$device = cuda ]; then \
+		echo "installing $(LOCK) into $(VENV) (torch and its libraries: several GB on a first run)"; \
+		$$uv pip sync --quiet --require-hashes --python $(BIN)/python $(LOCK) \
+			|| die "could not install $(LOCK); uv's message is above"; \
+	fi; \
 	$$uv pip install --quiet --no-deps --no-build-isolation --python $(BIN)/python --editable . \
 		|| die "could not install this checkout into $(VENV); uv's message is above"; \
-	touch $(STAMP)
+	rm -f $(VENV)/.installed*; \
+	echo $$device >$(VENV)/.device; \
+	if [ $$device = cuda ]; then touch $(VENV)/.installed; else touch $(STAMP); fi

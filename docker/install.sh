@@ -40,7 +40,7 @@ check_cpu_hashes() {
 locked() {
     lock=$1 device=$2
     [ "$device" != cpu ] || check_cpu_hashes "$lock"
-    uv venv --quiet --python "${ASSAY_PYTHON:-3.11}" "$environment"
+    [ -x "$python" ] || uv venv --quiet --python "${ASSAY_PYTHON:-3.11}" "$environment"
     case $device in
     cuda | none)
         uv pip sync --quiet --require-hashes --python "$python" "$lock"

@@ -195,3 +195,58 @@ def test_the_hashes_of_the_cpu_builds_are_written(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
     text = (tmp_path / "requirements-cpu.txt").read_text()
     assert text == f"torch==9.9.9+cpu \\\n    --hash=sha256:{found}\n"
+
+
+# A uv that records its arguments, and that can or cannot resolve the CPU builds.
+RESOLVER = """#!/bin/sh
+echo "$@" >>"$RECORD"
+case " $* " in *" compile "*)
+    [ "$REACHED" = yes ] || exit 2
+    sed "s/$/ \\\\\\\\\\n    --hash=sha256:00/" >requirements-cpu.txt ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("reached", [True, False])
+def test_make_install_takes_the_cpu_builds_where_their_index_can_be_reached(
+    tmp_path: Path, reached: bool
+) -> None:
+    checkout = checkout_with(tmp_path, None)
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, checkout)
+    (checkout / "requirements-dev.txt").write_text(
+        torch_of_the_lock := "torch==9.9.9 \\\n    --hash=sha256:11\n"
+    )
+    (checkout / "requirements-worker.txt").write_text(torch_of_the_lock)
+    (checkout / ".venv" / "bin").mkdir(parents=True)
+    (checkout / ".venv" / "bin" / "python").symlink_to(sys.executable)
+    uv = tmp_path / "bin" / "uv"
+    uv.parent.mkdir()
+    uv.write_text(RESOLVER)
+    uv.chmod(0o755)
+    variables = os.environ | {
+        "PATH": f"{uv.parent}:{os.environ['PATH']}",
+        "RECORD": str(tmp_path / "calls"),
+        "REACHED": "yes" if reached else "no",
+    }
+    command = ["make", "install", "DEVICE=cpu", f"PYTHON={sys.executable}"]
+    run = subprocess.run(command, cwd=checkout, env=variables, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    calls = (tmp_path / "calls").read_text()
+    hashed = "--require-hashes --requirement requirements-cpu.txt"
+    plain = "sync --quiet --require-hashes --python .venv/bin/python requirements-dev.txt"
+    assert (hashed in calls, plain in calls) == (reached, not reached)
+    assert ("cannot be had" in run.stdout) is not reached
+    # The next target keeps to the build, and installs nothing.
+    before = calls
+    again = subprocess.run(
+        ["make", "install", f"PYTHON={sys.executable}"], cwd=checkout, env=variables, capture_output=True
+    )
+    assert again.returncode == 0
+    assert (tmp_path / "calls").read_text().replace("--version\n", "") == before.replace("--version\n", "")
+
+
+def test_make_install_refuses_another_device() -> None:
+    run = subprocess.run(["make", "install", "DEVICE=tpu"], cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 2
+    assert "DEVICE=tpu given; allowed: cpu, cuda" in run.stderr
