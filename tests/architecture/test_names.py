@@ -15,7 +15,7 @@ PACKAGES = ["service", "workers", "models", "attacks"]
 DISTRIBUTION = "assay-robustness"
 TOP_LEVEL = {
     *PACKAGES,
-    *("src", "supply", "docker", "tests", "docs", "benchmarks", ".ci"),
+    *("src", "supply", "docker", "tests", "docs", "benchmarks", ".ci", ".github"),
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md", "Makefile", "pyproject.toml"),
     *("docker-compose.yml", "docker-compose.cpu.yml", "docker-compose.private.yml"),
     *("docker-compose.worker.yml", ".env.example", ".gitignore", ".dockerignore"),

@@ -18,6 +18,7 @@ from tests.e2e.jobs import attacking
 from tests.support.servers import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("service", "workers", "models", "attacks")
 # Each is executed if project code imports it, and then the job or the service fails.
 MINE = ("service", "workers", "models", "attacks", "tasks", "numpy", "torch")
 CLIENT = """
@@ -37,17 +38,33 @@ def build(kind: str, source: Path, out: Path) -> Path:
     return built
 
 
-@pytest.fixture
-def python(tmp_path: Path) -> Path:
-    """Interpreter of a fresh environment with the wheel; dependencies come from this one's."""
-    archive = build("sdist", ROOT, tmp_path / "sdist")
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The archive of the source, and the wheel built from it."""
+    folder = tmp_path_factory.mktemp("built")
+    archive = build("sdist", ROOT, folder / "sdist")
     with tarfile.open(archive) as opened:
-        opened.extractall(tmp_path / "source", filter="data")
-    (source,) = (tmp_path / "source").iterdir()
-    wheel = build("wheel", source, tmp_path / "wheel")
+        opened.extractall(folder / "source", filter="data")
+    (source,) = (folder / "source").iterdir()
+    return archive, build("wheel", source, folder / "wheel")
+
+
+def test_the_wheel_holds_the_package_with_every_file_that_it_reads(archives: tuple[Path, Path]) -> None:
+    archive, wheel = archives
     with zipfile.ZipFile(wheel) as opened:
-        tops = {name.partition("/")[0] for name in opened.namelist()}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"assay"}
+        names = set(opened.namelist())
+    assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"assay"}
+    listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *PACKAGES]
+    run = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert {f"assay/{line}" for line in run.stdout.splitlines()} | {"assay/py.typed"} <= names
+    check = [sys.executable, "-m", "twine", "check", "--strict", str(archive), str(wheel)]
+    assert subprocess.run(check, capture_output=True).returncode == 0
+
+
+@pytest.fixture
+def python(archives: tuple[Path, Path], tmp_path: Path) -> Path:
+    """Interpreter of a fresh environment with the wheel; dependencies come from this one's."""
+    _, wheel = archives
     environment = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
     site = Path(sysconfig.get_path("purelib", vars={"base": str(environment)}))
