@@ -15,6 +15,7 @@ from pathlib import Path
 
 from assay.service.client.jobs import AssayClient
 from assay.service.client.transport import KEY_VARIABLE, Unreachable
+from assay.service.contract.extras import require
 
 MODULE = "assay.workers.embedded"
 START_SECONDS = 120.0
@@ -42,8 +43,10 @@ def local_service(
         environment: further ASSAY_ variables.
 
     Raises:
+        MissingExtra: service or worker are not installed; it is an ImportError.
         Unreachable: it does not start; with the end of its log.
     """
+    require("a service on this machine", "service", "worker")
     port = _free_port()
     own = {
         "ASSAY_MODE": "embedded",

@@ -31,6 +31,11 @@ AWAY = ["--url", "http://127.0.0.1:9"]
 INSTALL = "pip install 'assay-robustness[{}]'"
 NEEDS = [
     (["serve"], "`assay serve` needs the service and the worker", "service,worker"),
+    (
+        ["evaluate", "timm:x", "--data", "cifar10"],
+        "a service on this machine needs the service and the worker",
+        "service,worker",
+    ),
     (["demo"], "`assay demo` needs the service, the worker and matplotlib", "service,worker,demo"),
     (["doctor"], "`assay doctor` needs the worker", "worker"),
     (["data", "check"], "`assay data check` needs the worker", "worker"),
@@ -61,7 +66,9 @@ def run(commands: list[list[str]]) -> list[tuple[int, str]]:
 
 def test_subcommands_of_the_service_name_their_extra() -> None:
     found = run([arguments for arguments, _, _ in NEEDS])
-    assert found == [(2, f"error: {said}: {INSTALL.format(names)}\n") for _, said, names in NEEDS]
+    last = [(code, said.splitlines()[-1]) for code, said in found]
+    assert last == [(2, f"error: {said}: {INSTALL.format(names)}") for _, said, names in NEEDS]
+    assert not any("Traceback" in said for _, said in found)
 
 
 def test_subcommands_that_call_a_service_run_with_the_core() -> None:
