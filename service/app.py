@@ -19,7 +19,6 @@ from assay.service.api.refusals import Refusals
 from assay.service.api.routes import ROUTERS
 from assay.service.catalog.catalog import Catalog, load
 from assay.service.connection_guard import ConnectionGuard
-from assay.service.contract.extras import DISTRIBUTION, version_of
 from assay.service.contract.pulled_weights import ListPulled
 from assay.service.dashboard import routes as dashboard
 from assay.service.dispatch import Dispatcher, NullDispatcher
@@ -71,7 +70,7 @@ def create_app(
     requests = Requests()
     app = FastAPI(
         title="Assay",
-        version=version_of(DISTRIBUTION) or "0.0.0",
+        version=openapi.VERSION,
         description=DESCRIPTION,
         lifespan=_lifespan,
         redirect_slashes=False,

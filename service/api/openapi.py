@@ -9,9 +9,11 @@ from pydantic import TypeAdapter
 
 from assay.service.api.authentication import OPEN
 from assay.service.contract.errors import Problem
+from assay.service.contract.extras import DISTRIBUTION, version_of
 from assay.service.contract.specs import JOB_SPEC
 from assay.service.contract.studies import MoreSeeds, StudySpec
 
+VERSION = version_of(DISTRIBUTION) or "0.0.0"
 _DIGITS_MODEL = {
     "image_size": 32,
     "patch_size": 8,
