@@ -54,6 +54,7 @@ _DESCRIPTION = """`text/event-stream`. The `id` of an event is its number in the
 one of `state`, `progress`, `log`, `metric`, `end`, and its data is JSON with the time `at`. A quiet stream
 gets a comment every 15 seconds. The stream ends after `end`."""
 
+Follow = Annotated[bool, Query(description="false ends the stream after the newest event")]
 After = Annotated[int, Query(ge=0, le=10**18, description="only events with a higher id")]
 LastEventId = Annotated[
     str | None,
@@ -97,7 +98,7 @@ class EventStream(StreamingResponse):
         204: {"description": "The job has ended and all its events were received: do not connect again"},
         **documented(NotFound, TooManyRequests),
     },
-    dependencies=[only("after")],
+    dependencies=[only("after", "follow")],
 )
 def stream_events(
     job: JobDep,
@@ -105,6 +106,7 @@ def stream_events(
     caller: CallerDep,
     request: Request,
     after: After = 0,
+    follow: Follow = True,
     last_event_id: LastEventId = None,
 ) -> Response:
     """All events of the job after a given one, then new ones as they occur, until the job has ended.
@@ -122,7 +124,10 @@ def stream_events(
     # Named here, and not by the class: OpenAPI would take it for the type of the errors too.
     kind = "text/event-stream"
     opener: StoreOpener = request.app.state.store
-    pieces = _stream(feed, store, job.id, position, newest.seq, lambda: caller.still_allowed(opener()))
+    if follow:
+        pieces = _stream(feed, store, job.id, position, newest.seq, lambda: caller.still_allowed(opener()))
+    else:
+        pieces = _past(store, job.id, position, newest.seq)
     return EventStream(pieces, headers=headers, media_type=kind)
 
 
@@ -170,6 +175,15 @@ async def _stream(
         logger.warning("events of job %s: the database is away: %s", job_id, error)
     finally:
         feed.unsubscribe(subscription)
+
+
+async def _past(store: TenantStore, job_id: str, position: int, newest: int) -> AsyncGenerator[str, None]:
+    while position < newest:
+        rows = await run_in_threadpool(store.events.of, job_id, after=position, until=newest, limit=PAGE)
+        if not rows:  # the job was deleted
+            return
+        position = rows[-1].seq
+        yield _text(rows)
 
 
 def _not_refused(allowed: Callable[[], bool]) -> bool:

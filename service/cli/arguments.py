@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -109,11 +108,7 @@ def add_keys(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     revoke = add(actions, "revoke", keys.revoke, "end a key and its sessions", "assay keys revoke 3k9x7m2q")
     revoke.add_argument("key_id", metavar="ID", help="the key's id")
     for parser in (create, listing, revoke):
-        parser.add_argument(
-            "--url",
-            help="address of the service, which is asked with the admin key in ASSAY_KEY"
-            f" (default: ASSAY_URL, else {DEFAULT_URL})",
-        )
+        url_arguments(parser, ", which is asked with the admin key in ASSAY_KEY or the profile")
         parser.add_argument(
             "--state",
             type=Path,
@@ -210,12 +205,18 @@ def add_remote(
 ) -> argparse.ArgumentParser:
     """Adds a subcommand that calls the service."""
     parser = add(subcommands, name, run, summary, *examples)
-    parser.add_argument(
-        "--url",
-        default=os.environ.get("ASSAY_URL", DEFAULT_URL),
-        help="address of the service (default: ASSAY_URL, else %(default)s)",
-    )
+    url_arguments(parser)
     return parser
+
+
+def url_arguments(parser: argparse.ArgumentParser, more: str = "") -> None:
+    """Adds `--url` and `--profile`, which say what service is asked."""
+    parser.add_argument(
+        "--url", help=f"address of the service{more} (default: ASSAY_URL, the profile's, else {DEFAULT_URL})"
+    )
+    parser.add_argument(
+        "--profile", metavar="NAME", help="profile of `assay config` (default: ASSAY_PROFILE, the one in use)"
+    )
 
 
 def job_argument(parser: argparse.ArgumentParser) -> None:

@@ -15,6 +15,8 @@ from pydantic import ValidationError
 
 from assay.service.cli import output
 from assay.service.cli.markdown import comparison_markdown
+from assay.service.cli.profiles import UsageError as UsageError
+from assay.service.cli.profiles import chosen, key_of
 from assay.service.cli.progress_bars import Bars
 from assay.service.client import AssayClient, BadAnswer
 from assay.service.contract.errors import NotFound
@@ -31,10 +33,6 @@ UNREACHABLE = 3
 PREFIX = "ASSAY_"
 
 Options = argparse.Namespace
-
-
-class UsageError(Exception):
-    """The command line, or a file that it names, is wrong."""
 
 
 def serve(options: Options) -> int:
@@ -264,8 +262,11 @@ def spec_text(file: str) -> bytes:
 
 @contextmanager
 def connected(options: Options) -> Iterator[AssayClient]:
-    """A client of the service named by the options."""
-    with AssayClient(options.url) as client:
+    """A client of the service named by the options, the environment or the profile."""
+    found = chosen(options.url, getattr(options, "profile", None))
+    key = key_of(found)
+    given: dict[str, Any] = {} if key is None else {"key": key}
+    with AssayClient(found.url, **given) as client:
         yield client
 
 

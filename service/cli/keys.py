@@ -18,7 +18,8 @@ from pydantic import ValidationError
 
 from assay.service.cli import output
 from assay.service.cli.commands import OK, UsageError, connected
-from assay.service.client import DEFAULT_URL, KEY_VARIABLE, AssayClient
+from assay.service.cli.profiles import chosen
+from assay.service.client import KEY_VARIABLE, AssayClient
 from assay.service.contract.errors import Unauthorized
 from assay.service.contract.extras import require
 from assay.service.contract.keys import Key, KeyRequest, NewKey
@@ -113,14 +114,16 @@ class Remote:
 
 @contextmanager
 def _place(options: argparse.Namespace) -> Iterator[Place]:
-    """`--state` goes first, then a key or a service's address, then a database that the environment names."""
+    """`--state` goes first, then a key or a service's address, then a database that the environment names.
+
+    A profile in use goes last.
+    """
     named = os.environ.get("ASSAY_STATE") or os.environ.get("ASSAY_DATABASE_URL")
-    url = options.url or os.environ.get("ASSAY_URL")
-    if options.state is None and (url or os.environ.get(KEY_VARIABLE)):
+    said = options.url or options.profile or os.environ.get("ASSAY_URL") or os.environ.get(KEY_VARIABLE)
+    if options.state is None and (said or (not named and chosen().profile)):
         if getattr(options, "init", False):
             raise UsageError("--init: goes with --state")
-        options.url = url or DEFAULT_URL
-        sys.stderr.write(f"service: {options.url}\n")
+        sys.stderr.write(f"service: {chosen(options.url, options.profile).url}\n")
         with connected(options) as client:
             yield Remote(client)
     elif options.state is not None or named:

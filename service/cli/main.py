@@ -16,8 +16,11 @@ from typing import Any
 from assay.service.cli import (
     arguments,
     commands,
+    completion,
+    config,
     evaluate,
     job_arguments,
+    logs,
     output,
     plots,
     reports,
@@ -38,13 +41,14 @@ TOPICS: Mapping[str, Sequence[Callable[[Subcommands[argparse.ArgumentParser]], N
     "run jobs": (job_arguments.add_submission, study_arguments.add_studies, job_arguments.add_changing),
     "read results": (
         job_arguments.add_reading,
+        logs.add_logs,
         job_arguments.add_results,
         plots.add_plots,
         reports.add_reports,
     ),
     "sign and verify": (job_arguments.add_signatures,),
     "weights": (arguments.add_checkpoints, arguments.add_import_pickle),
-    "this machine": (arguments.add_local,),
+    "this machine": (arguments.add_local, config.add_config, completion.add_completion),
     "administration": (
         arguments.add_keys,
         arguments.add_tenants,
@@ -68,7 +72,7 @@ or invalid spec, 3 the service cannot be reached
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; the exit code."""
     parser = build_parser()
-    options = parser.parse_args(argv)
+    options = parser.parse_args(argv, argparse.Namespace(parser=parser))
     run: Command | None = getattr(options, "run", None)
     if run is None:
         parser.print_help(sys.stderr)
@@ -110,7 +114,10 @@ class ShowVersion(argparse.Action):
 def _key_hint() -> str:
     if os.environ.get(KEY_VARIABLE):
         return f"the key in {KEY_VARIABLE} does not work here: it is another service's, revoked or expired"
-    return f"set {KEY_VARIABLE} to an API key of this service: export {KEY_VARIABLE}=assay_..."
+    return (
+        f"set {KEY_VARIABLE} to an API key of this service: export {KEY_VARIABLE}=assay_...,"
+        " or keep it in a profile: assay config set key -"
+    )
 
 
 def _reader_is_gone() -> int:

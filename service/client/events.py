@@ -19,8 +19,13 @@ RECONNECT_SECONDS = 60.0
 Connect = Callable[[int], AbstractContextManager[Iterator[str] | None]]
 
 
-def followed(connect: Connect, after: int) -> Iterator[Event]:
-    """The events after a given one, to the end of the job, over as many connections as needed.
+def followed(connect: Connect, after: int, *, follow: bool = True) -> Iterator[Event]:
+    """The events after a given one, over as many connections as needed.
+
+    Args:
+        connect: opens the stream.
+        after: number of an event.
+        follow: to the end of the job; else to the end of the first stream that is whole.
 
     Raises:
         Unavailable: the service was away for more than a minute.
@@ -40,7 +45,7 @@ def followed(connect: Connect, after: int) -> Iterator[Event]:
                     yield event
                     # Time spent by the caller does not count as absence of the service.
                     seen = time.monotonic()
-            if ended:
+            if ended or not follow:
                 return
         except (Unavailable, TooManyRequests):
             if time.monotonic() - seen > RECONNECT_SECONDS:

@@ -126,7 +126,7 @@ class AssayClient(
             timeout_seconds=timeout_seconds,
         )
 
-    def events(self, job_id: str, *, after: int = 0) -> Iterator[Event]:
+    def events(self, job_id: str, *, after: int = 0, follow: bool = True) -> Iterator[Event]:
         """What has happened to the job after an event, and what happens, until the job has ended.
 
         A broken stream is resumed where it broke, even after a restart of the service: every event comes once
@@ -135,13 +135,14 @@ class AssayClient(
         Args:
             job_id: the job.
             after: only events with a higher id.
+            follow: whether to wait for later ones until the job has ended.
 
         Raises:
             NotFound: there is no such job, or it was deleted meanwhile.
             Unavailable: the service was away for more than a minute.
         """
-        path = f"{API}/jobs/{part(job_id)}/events"
-        return followed(lambda last: self._event_lines(path, last), after)
+        path = f"{API}/jobs/{part(job_id)}/events" + ("" if follow else "?follow=false")
+        return followed(lambda last: self._event_lines(path, last), after, follow=follow)
 
     def results(self, job_id: str) -> ResultsView:
         """The results so far: `results["pgd", "8/255"].top1` is a metric with its interval.

@@ -34,7 +34,7 @@ NumberOrNone = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
 MAX_JOB_SECONDS: dict[DeviceClass, float | None] = {"cpu": 7 * 86400.0, "cuda": 30 * 86400.0}
 SECRETS = Path("/run/secrets")
 # Variables that are no settings of the service or its workers.
-OTHERS = ("key", "url", "commit")
+OTHERS = ("key", "url", "profile", "commit")
 MIN_PASSWORD_LENGTH = 12
 # Passwords shipped with examples and images; a service that accepted them would only look safe.
 DEFAULT_PASSWORDS = frozenset(

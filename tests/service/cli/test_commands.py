@@ -21,6 +21,8 @@ SUBCOMMANDS = [
     "evaluate", "attack",
     "serve", "submit", "jobs", "status", "watch", "results", "cancel", "retry", "replan", "delete",
     "artifacts",
+    "logs", "open", "completion", "config", "config list", "config get", "config set",
+    "config unset", "config use",
     "download", "catalog", "compare", "data", "data check", "demo",
     "keys", "keys create", "keys list", "keys revoke", "audit",
     "checkpoints", "checkpoints upload", "checkpoints list", "checkpoints show", "checkpoints delete",

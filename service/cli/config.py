@@ -1,0 +1,152 @@
+"""The subcommand `config`: profiles in the user's configuration file."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+
+from assay.service.cli import output, profiles
+from assay.service.cli.arguments import Subcommands, add, json_argument
+from assay.service.cli.commands import OK, Options, UsageError
+from assay.service.cli.profiles import (
+    KEYS,
+    SETTINGS,
+    Config,
+    Profile,
+    chosen,
+    config_file,
+    load_config,
+    save_config,
+)
+
+SHOWN_OF_KEY = 9
+
+
+def add_config(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+    """Adds `config list`, `get`, `set`, `unset` and `use`."""
+    summary, example = (
+        "addresses and keys of services, in profiles",
+        "assay config set url https://assay.example",
+    )
+    command = add(subcommands, "config", list_all, summary, example)
+    actions = command.add_subparsers(title="actions (default: list)", metavar="ACTION", required=False)
+    listing = add(
+        actions, "list", list_all, "show what is used and why, and all profiles", "assay config list"
+    )
+    get = add(actions, "get", get_one, "print a setting", "assay config get url")
+    change = add(
+        actions,
+        "set",
+        set_one,
+        "set a setting of a profile, made if it is new",
+        example,
+        "assay config set key_command 'pass show assay' --profile lab",
+        "assay config set key - < key.txt",
+    )
+    unset = add(actions, "unset", unset_one, "remove a setting of a profile", "assay config unset key")
+    use = add(actions, "use", use_one, "use a profile from now on", "assay config use lab")
+    for parser in (get, change, unset):
+        allowed = "; ".join(f"{name}: {text}" for name, text in SETTINGS.items())
+        parser.add_argument("name", metavar="SETTING", choices=list(SETTINGS), help=allowed)
+    change.add_argument(
+        "value", metavar="VALUE", help="- reads standard input, which keeps a key out of history"
+    )
+    use.add_argument("use", metavar="PROFILE", help="its name")
+    for parser in (command, listing, get, change, unset):
+        parser.add_argument(
+            "--profile", metavar="NAME", help="which profile (default: ASSAY_PROFILE, else the one in use)"
+        )
+    for parser in (command, listing):
+        json_argument(parser)
+
+
+def list_all(options: Options) -> int:
+    """Shows the settings in use with their origin, then all profiles."""
+    found, config = chosen(profile=options.profile), load_config()
+    key = ", ".join(_hidden(*item) for item in found.key.items())
+    rows = [
+        ("profile", found.profile or "none", found.profile_from if found.profile else "default"),
+        ("url", found.url, found.url_from),
+        ("key", key or ("set" if found.key_from != "none" else "none"), found.key_from),
+    ]
+    if options.json:
+        used = {name: {"value": value, "from": origin} for name, value, origin in rows}
+        hidden = {
+            name: {setting: _hidden(setting, value) for setting, value in settings.items()}
+            for name, settings in config.profiles.items()
+        }
+        answer = {"file": str(config_file()), "used": used, "profile": config.profile, "profiles": hidden}
+        sys.stdout.write(f"{output.json_text(answer)}\n")
+        return OK
+    sys.stdout.write(f"{output.table(('SETTING', 'VALUE', 'FROM'), rows)}\n")
+    if config.profiles:
+        listed = [
+            (
+                name,
+                settings.get("url", ""),
+                ", ".join(_hidden(key, settings[key]) for key in KEYS if key in settings),
+            )
+            for name, settings in config.profiles.items()
+        ]
+        sys.stdout.write(f"\n{output.table(('PROFILE', 'URL', 'KEY'), listed)}\n")
+    sys.stdout.write(f"\nfile: {config_file()}\n")
+    return OK
+
+
+def get_one(options: Options) -> int:
+    """Prints a setting of a profile."""
+    name = _profile(options)
+    settings = load_config().profiles.get(name, {})
+    if options.name not in settings:
+        raise UsageError(f"{options.name}: the profile {name!r} does not set it")
+    sys.stdout.write(f"{settings[options.name]}\n")
+    return OK
+
+
+def set_one(options: Options) -> int:
+    """Sets a setting; of the three ways to give a key, the last one stays."""
+    name = _profile(options)
+    profiles.check_name(name, "--profile")
+    value = sys.stdin.readline().strip() if options.value == "-" else options.value
+    profiles.check_value(options.name, value, options.name)
+    config = load_config()
+    replaced = KEYS if options.name in KEYS else (options.name,)
+    kept = {key: text for key, text in config.profiles.get(name, {}).items() if key not in replaced}
+    return _saved(config.profile, {**config.profiles, name: {**kept, options.name: value}})
+
+
+def unset_one(options: Options) -> int:
+    """Removes a setting, and a profile that has none left."""
+    name, config = _profile(options), load_config()
+    settings = config.profiles.get(name, {})
+    if options.name not in settings:
+        raise UsageError(f"{options.name}: the profile {name!r} does not set it")
+    left = {key: text for key, text in settings.items() if key != options.name}
+    others = {key: one for key, one in config.profiles.items() if key != name}
+    if left:
+        return _saved(config.profile, {**config.profiles, name: left})
+    return _saved("" if config.profile == name else config.profile, others)
+
+
+def use_one(options: Options) -> int:
+    """Uses a profile from now on."""
+    return _saved(chosen(profile=options.use).profile, load_config().profiles)
+
+
+def _saved(profile: str, found: Mapping[str, Profile]) -> int:
+    path = save_config(Config(profile, found))
+    sys.stderr.write(f"written: {path}\n")
+    return OK
+
+
+def _hidden(setting: str, value: str) -> str:
+    """What says of a key where it is; of the key itself the beginning."""
+    return f"{value[:SHOWN_OF_KEY]}..." if setting == "key" else f"{setting} {value}"
+
+
+def _profile(options: Options) -> str:
+    """The profile that an action is about; it need not be there."""
+    given = options.profile or os.environ.get(profiles.PROFILE_VARIABLE)
+    return given or load_config().profile or profiles.DEFAULT_PROFILE

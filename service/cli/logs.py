@@ -1,0 +1,93 @@
+"""The subcommands `logs` and `open`: what has happened to a job, and its page."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import webbrowser
+from collections.abc import Sequence
+from urllib.parse import quote
+
+from assay.service.cli import output
+from assay.service.cli.arguments import JOB, Subcommands, add_remote, job_argument, json_argument
+from assay.service.cli.commands import OK, Options, connected, headline
+from assay.service.cli.progress_bars import to_second
+from assay.service.cli.terminal import coloured
+from assay.service.client import AssayClient
+from assay.service.contract.errors import NoResults
+from assay.service.contract.events import Event
+from assay.service.reports.comparisons import warning_lines
+
+
+def add_logs(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+    """Adds `logs` and `open`."""
+    parser = add_remote(
+        subcommands,
+        "logs",
+        logs,
+        "show what has happened to a job, with times and warnings",
+        f"assay logs {JOB}",
+        f"assay logs {JOB} --follow",
+    )
+    job_argument(parser)
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
+    json_argument(parser)
+    parser = add_remote(
+        subcommands, "open", open_page, "open a job's page in the browser", f"assay open {JOB}"
+    )
+    job_argument(parser)
+
+
+def logs(options: Options) -> int:
+    """Prints a line per event, then the warnings of the results; with `--json` the events as JSON lines."""
+    with connected(options) as client:
+        for event in client.events(options.job, follow=options.follow):
+            if options.json:
+                sys.stdout.write(f"{event.model_dump_json()}\n")
+            elif text := event_text(event):
+                sys.stdout.write(f"{to_second(event.at)}  {text}\n")
+            sys.stdout.flush()
+        if options.json:
+            return OK
+        job = client.job(options.job)
+        if not job.state.terminal:
+            said = f": {job.message}" if job.message else ""
+            sys.stdout.write(output.printable(f"now {job.state.value}, {output.done(job)}{said}") + "\n")
+        for line in _warnings(client, options.job):
+            sys.stdout.write(f"{line}\n")
+    return OK
+
+
+def event_text(event: Event) -> str:
+    """An event as a line; empty for progress and for the end, whose state has been said."""
+    data = event.data
+    if event.type == "state":
+        attempt = f", attempt {data['attempt']}" if data["attempt"] > 1 else ""
+        error = data.get("error")
+        why = f"{error['type']}: {error['message']}" if error else data.get("message", "")
+        return coloured(data["state"]) + output.printable(attempt + (f": {why}" if why else ""))
+    if event.type == "log":
+        return output.printable(data["message"])
+    return headline(data) if event.type == "metric" else ""
+
+
+def _warnings(client: AssayClient, job_id: str) -> Sequence[str]:
+    try:
+        results = client.results(job_id)
+    except NoResults:
+        return []
+    found = [("", warning) for warning in results.warnings]
+    return warning_lines(
+        [*found, *((part.name, warning) for part in results.evaluations for warning in part.warnings)]
+    )
+
+
+def open_page(options: Options) -> int:
+    """Opens the page of the job in the dashboard; its address is on standard output."""
+    with connected(options) as client:
+        address = f"{client.url}/jobs/{quote(client.job(options.job).id, safe='')}"
+    sys.stdout.write(f"{address}\n")
+    sys.stdout.flush()
+    if not webbrowser.open(address):
+        sys.stderr.write("no browser here: open the address in one\n")
+    return OK
