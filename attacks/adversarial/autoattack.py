@@ -40,6 +40,7 @@ from assay.attacks.threat import Fraction, LpNorm
 
 __all__ = ["autoattack"]
 
+ALSO = ("AA", "standard_attack")
 TASKS = ("classification",)
 THREAT = {
     "knowledge": "white_box",

@@ -22,6 +22,7 @@ from assay.attacks.threat import Fraction
 
 __all__ = ["carlini_wagner"]
 
+ALSO = ("CW", "C&W", "CW L2", "Carlini", "Carlini L2")
 TASKS = ("classification",)
 THREAT = {"knowledge": "white_box", "search": "iterative", "norm": "L2", "minimum_norm": True}
 TABLE = "attack"

@@ -22,6 +22,7 @@ from assay.attacks.threat import IMAGE_OR_SERIES, Ball, Fraction, Norm
 
 __all__ = ["fgsm"]
 
+ALSO = ("FGM", "fast gradient", "fast gradient method")
 TASKS = ("classification", "series")
 THREAT = {"knowledge": "white_box", "search": "single_step", "mean_loss_in": ["cleverhans"]}
 TABLE = "attack"

@@ -20,6 +20,7 @@ from assay.attacks.threat import Fraction
 
 __all__ = ["gaussian_noise"]
 
+ALSO = ("gaussian", "GN")
 TASKS = ("classification",)
 THREAT = {"knowledge": "noise"}
 TABLE = "attack"

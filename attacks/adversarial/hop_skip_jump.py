@@ -36,6 +36,7 @@ from assay.attacks.threat import PIXELS, Fraction, Norm, as_column, sizes
 
 __all__ = ["hop_skip_jump"]
 
+ALSO = ("HSJ", "HSJA", "boundary", "boundary attack")
 TASKS = ("classification",)
 THREAT = {"knowledge": "black_box", "search": "iterative", "norm": "L2", "minimum_norm": True}
 TABLE = "attack"

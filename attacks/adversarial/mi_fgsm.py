@@ -24,6 +24,7 @@ from assay.attacks.threat import Ball, Fraction, Norm
 
 __all__ = ["mi_fgsm"]
 
+ALSO = ("MIM", "MI", "momentum iterative method")
 TASKS = ("classification",)
 THREAT = {"knowledge": "white_box", "search": "iterative"}
 TABLE = "attack"

@@ -33,6 +33,7 @@ from assay.attacks.threat import IMAGE_OR_SERIES, Ball, Fraction, Norm
 
 __all__ = ["pgd"]
 
+ALSO = ("BIM", "I-FGSM", "PGDAttack", "Madry", "projected gradient descent", "Linf PGD", "L2 PGD")
 TASKS = ("classification", "series")
 THREAT = {"knowledge": "white_box", "search": "iterative", "mean_loss_in": ["cleverhans"]}
 TABLE = "attack"

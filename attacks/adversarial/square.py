@@ -41,6 +41,7 @@ from assay.attacks.threat import Ball, BallNorm, Fraction, LpNorm, as_column, lp
 
 __all__ = ["square"]
 
+ALSO = ("square attack",)
 TASKS = ("classification",)
 THREAT = {
     "knowledge": "black_box",

@@ -21,6 +21,7 @@ from assay.attacks.threat import Ball, Fraction, Norm
 
 __all__ = ["uniform_noise"]
 
+ALSO = ("uniform", "random noise")
 TASKS = ("classification",)
 THREAT = {"knowledge": "noise"}
 TABLE = "attack"

@@ -7,6 +7,7 @@ components of other packages (`extra_components`).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -21,9 +22,10 @@ from pydantic import ValidationError
 
 from assay.service.catalog import extra_components
 from assay.service.catalog.component import EVALUATIONS, Component
-from assay.service.catalog.parameters import INVALID, check, numbers
+from assay.service.catalog.parameters import INVALID, check, numbers, pixel_steps
 from assay.service.catalog.rules import Namespaces, UnknownName, check_syntax, evaluate
 from assay.service.contract.errors import NotFound
+from assay.service.contract.fractions import parse_fraction
 from assay.service.contract.problems import Loc, Problems, nearest, path_text, readable
 from assay.service.contract.threat import Threat
 
@@ -169,8 +171,12 @@ class Catalog:
         if self._left_out and not others:
             reasons = "; ".join(f"{package}: {reason}" for package, reason in self._left_out.items())
             message += f"; installed packages whose components are left out: {readable(reasons)}"
-        problems.add(loc, message, given=name, allowed=known, nearest=nearest(name, known))
+        problems.add(loc, message, given=name, allowed=known, nearest=nearest(name, known, self._also(kinds)))
         return None
+
+    def _also(self, kinds: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """Component to other names of it."""
+        return {name: entry.also for (kind, name), entry in self._components.items() if kind in kinds}
 
     def check_reference(
         self, kinds: Sequence[str], reference: Mapping[str, Any], problems: Problems, loc: Loc
@@ -241,7 +247,12 @@ class Catalog:
                     if name in known.get(space, {})
                 }
                 values = ", ".join(f"{name} is {value}" for name, value in used.items())
-                problems.add(loc, f"{rule.message} ({values}){reason}", given=used, allowed=rule.expression)
+                message = f"{rule.message} ({values}){reason}"
+                if (meant := _in_pixel_steps(component, rule.expression, known)) is not None:
+                    place, near = meant
+                    problems.add((*loc, place), message, given=own[place], nearest=near)
+                else:
+                    problems.add(loc, message, given=used, allowed=rule.expression)
         for parameter, kind, reference in component.references(params):
             nested = self.find(kind, reference["name"])
             inner = dict(namespaces)
@@ -284,6 +295,20 @@ class Catalog:
         if component is None:
             raise NotFound(problems.details[0].message, problems.details)
         return component
+
+
+def _in_pixel_steps(component: Component, expression: str, known: Namespaces) -> tuple[str, str] | None:
+    """A parameter, and the fraction with which it would keep a rule: "8/255" for 8."""
+    own, properties = known["params"], component.parameters["properties"]
+    for space, name in sorted(check_syntax(expression)):
+        steps = pixel_steps(own.get(name)) if space == "params" else None
+        branches = properties.get(name, {}).get("anyOf", [properties.get(name, {})])
+        if steps is None or not any(branch.get("fraction") for branch in branches):
+            continue
+        with contextlib.suppress(ValueError):
+            if evaluate(expression, {**known, "params": {**own, name: parse_fraction(steps)}}):
+                return name, steps
+    return None
 
 
 def _with_article(kind: str) -> str:

@@ -73,6 +73,7 @@ class Component(BaseModel):
         fixed: Arguments of a preset's target beside the parameters.
         table: Outcome table of an evaluation or attack, or of each task: the name of one of Assay's, or
             "module:object" of one that its package brings.
+        also: Other names of it, which suggest it where they are given.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -99,6 +100,7 @@ class Component(BaseModel):
     pulled: PulledSource | None = None
     fixed: dict[str, Any] = {}
     table: str | dict[str, str] | None = None
+    also: list[str] = []
 
     def table_for(self, tasks: Sequence[str]) -> str | None:
         """The outcome table of an evaluation or attack on data for these tasks; None if not declared."""

@@ -5,7 +5,8 @@ every wrong field at once, and the numbers made uniform: 4.0 is the integer 4, 1
 keywords are Assay's own: `fraction` (a number or "k/255", kept as text), `folder` (a name under the data
 root), `file_name` (the name of one file or folder, no path), `fact` (null takes this fact of the job's data)
 and `component` (a reference to another component, such as an attention mechanism; with `having`, to one that
-states this fact; of a text, which the items of a list are, its name alone).
+states this fact; of a text, which the items of a list are, its name alone). `also` has words that others
+use for a parameter.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ MAX_NAMES = 20
 # Items of a list whose schema has no maximum of its own.
 MAX_ITEMS = 1000
 
+PIXEL_STEPS = 255
 # Whole floats below this are exact integers.
 MAX_EXACT_INTEGER = 2**53
 
@@ -155,7 +157,9 @@ class _Check:
         schema = self._described(schema)
         listed, text = choices(schema), describe(schema)
         only_listed = all("enum" in part or "const" in part for part in schema.get("anyOf", [schema]))
-        near = nearest(value, [name for name in listed if isinstance(name, str)])
+        # A number may be the short form of a name: norm 2 for L2.
+        word = str(value) if _type_of(value) == "integer" else value
+        near = nearest(word, [name for name in listed if isinstance(name, str)])
         self.problems.add(
             loc, f"must be {text}", given=value, allowed=listed if only_listed else text, nearest=near
         )
@@ -196,6 +200,7 @@ class _Check:
 
     def _object(self, schema: Schema, value: dict[Any, Any], loc: Loc) -> dict[str, Any]:
         properties: Mapping[str, Schema] = schema.get("properties", {})
+        also = {name: part["also"].split() for name, part in properties.items() if "also" in part}
         if schema.get("additionalProperties", True):
             return dict(value)
         for name in value:
@@ -209,7 +214,7 @@ class _Check:
                     f"unknown {self.noun}",
                     given=value[name],
                     allowed=list(properties),
-                    nearest=nearest(name, properties),
+                    nearest=nearest(name, properties, also),
                 )
         checked: dict[str, Any] = {}
         for name, part in properties.items():
@@ -265,8 +270,20 @@ class _Check:
         except ValueError:
             return self._refuse(schema, value, loc)
         if number is None or not _within(number, schema):
-            return self._refuse(schema, value, loc)
+            steps = pixel_steps(number)
+            if steps is None or not _within(parse_fraction(steps), schema):
+                return self._refuse(schema, value, loc)
+            text = describe(schema)
+            self.problems.add(loc, f"must be {text}", given=value, allowed=text, nearest=steps)
+            return INVALID
         return "".join(value.split()) if isinstance(value, str) else number
+
+
+def pixel_steps(value: object) -> str | None:
+    """The fraction that a number of steps of 8-bit pixels means: 8 is "8/255"; None for another value."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 < value <= PIXEL_STEPS:
+        return None
+    return f"{int(value)}/{PIXEL_STEPS}" if value == int(value) else None
 
 
 def _fits(given: str, wanted: str | list[str]) -> bool:

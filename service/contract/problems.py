@@ -95,13 +95,31 @@ class Problems:
         raise kind(f"{path_text(first.loc)}: {first.message}{more}", self.details)
 
 
-def nearest(given: object, known: Iterable[str]) -> str | None:
-    """The known name most similar to the given one, ignoring case; None for anything but a short text."""
+def nearest(
+    given: object, known: Iterable[str], also: Mapping[str, Iterable[str]] | None = None
+) -> str | None:
+    """The known name most similar to the given one, ignoring case; None for anything but a short text.
+
+    Args:
+        given: What was given.
+        known: The names.
+        also: Name to other words for it, which go first; capitals and punctuation in them do not count.
+    """
     if not isinstance(given, str) or len(given) > MAX_TEXT:
         return None
     by_lower = {name.lower(): name for name in known}
+    if given.lower() in by_lower:
+        return by_lower[given.lower()]
+    word = _letters(given)
+    for name, words in (also or {}).items():
+        if word and word in map(_letters, words):
+            return name
     found = nearest_name(given.lower(), by_lower)
     return by_lower[found] if found is not None else None
+
+
+def _letters(text: str) -> str:
+    return "".join(character for character in text.lower() if character.isalnum())
 
 
 def path_text(loc: Iterable[str | int]) -> str:

@@ -33,6 +33,7 @@ from assay.service.submission.shape import check_evaluation_shape
 from assay.workers.discovery.outcome_tables import find_table
 from assay.workers.discovery.presets import NAME, presets
 from assay.workers.discovery.signatures import schema_of_parameters
+from assay.workers.discovery.synonyms import checked_words, with_synonyms
 from assay.workers.discovery.threats import check_threat
 
 PACKAGES: Mapping[str, str] = {
@@ -48,6 +49,7 @@ PACKAGES: Mapping[str, str] = {
 }
 # Constants of a module about its components.
 CONSTANTS = (
+    "ALSO",
     "TASKS",
     "PAPER",
     "PASSES",
@@ -63,7 +65,7 @@ CONSTANTS = (
     "TABLE",
 )
 # Left out of the file where empty.
-RARE = ("offers", "needs", "repeats", "package", "leaves_out", "pulled", "table", "fixed", "formula")
+RARE = ("also", "offers", "needs", "repeats", "package", "leaves_out", "pulled", "table", "fixed", "formula")
 WITH_TASKS = ("attack", "data", "evaluation", "model", "recipe")
 
 
@@ -198,12 +200,14 @@ def describe(kind: str, module: ModuleType, export: str, exports: list[str]) -> 
     stated = {key: _own(module, key, name, exports) for key in CONSTANTS}
     choices = {key: call() for key, call in (stated["CHOICES"] or {}).items()}
     schema = schema_of_parameters(target, choices)
+    schema["properties"] = with_synonyms(schema["properties"])
     tasks = list(stated["TASKS"] or (("classification",) if kind in WITH_TASKS else ()))
     entry = {
         "name": name,
         "kind": kind,
         "target": f"{module.__name__}:{export}",
         "summary": summary,
+        "also": checked_words(where, stated["ALSO"]),
         "schema": schema,
         "rules": _rules(kind, module, exports, schema, stated["FACTS"] or {}),
         "tasks": tasks,

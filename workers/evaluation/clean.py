@@ -17,6 +17,7 @@ from assay.workers.evaluation.engine.shard import Evaluation, Shard
 
 __all__ = ["clean"]
 
+ALSO = ("accuracy", "acc", "standard accuracy", "natural")
 TASKS = ("classification", "segmentation", "sequence", "series")
 TABLE = {task: "segmentation" if task == "segmentation" else "classification" for task in TASKS}
 PASSES = ("1", "0")

@@ -36,6 +36,7 @@ from assay.workers.evaluation.engine.stored_corruptions import StoredCells, flag
 __all__ = ["corruptions"]
 
 # Segmentation in squares, as in `clean`: `workers/evaluation/engine/corrupted_segmentation.py`.
+ALSO = ("common corruptions", "mCE", "robustbench corruptions")
 TASKS = ("classification", "segmentation", "stored_corruptions")
 TABLE = {
     "classification": "corrupted_classification",

@@ -38,6 +38,7 @@ from assay.workers.evaluation.engine.shard import Evaluation, Shard
 
 __all__ = ["randomized_smoothing"]
 
+ALSO = ("smoothing", "RS", "Cohen")
 TASKS = ("classification",)
 TABLE = "smoothed"
 PASSES = ("len(params.sigmas) * (params.selection + params.draws)", "0")

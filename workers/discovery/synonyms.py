@@ -1,0 +1,60 @@
+"""Words of other libraries for parameters: what a user who comes from them writes first.
+
+A parameter's name has one meaning in all components, so each is listed once. The catalog has its words under
+`also`, one text with spaces between them, and the service suggests the parameter where one is given. A
+module's `ALSO` has those of its component. Capitals, hyphens and underscores do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+# cleverhans, Foolbox, torchattacks, ART, AutoAttack, RobustBench, TextAttack, timm.
+PARAMETERS: Mapping[str, tuple[str, ...]] = {
+    "batch_size": ("bs",),
+    "confidence": ("kappa",),
+    "draws": ("n_samples", "num_samples"),
+    "eot": ("eot_iter", "n_eot", "eot_samples"),
+    "epochs": ("num_epochs", "n_epochs"),
+    "epsilon": ("eps", "epsilons", "eps_max", "max_norm", "radius", "perturbation_size"),
+    "learning_rate": ("lr", "eta", "step_size"),
+    "loss": ("loss_fn", "loss_type", "criterion"),
+    "momentum": ("decay", "decay_factor", "mu"),
+    "norm": ("ord", "p", "norm_type", "threat_model", "distance"),
+    "queries": ("n_queries", "num_queries", "max_queries", "query_budget"),
+    "random_start": ("rand_init", "random_init", "rand_start"),
+    "relative_step_size": ("rel_stepsize", "alpha_ratio"),
+    "restarts": ("num_restarts", "n_restarts", "nb_restarts", "num_random_init"),
+    "step_size": ("alpha", "eps_iter", "eps_step", "stepsize", "abs_stepsize", "step"),
+    "steps": (
+        *("num_steps", "n_steps", "nb_steps", "nb_iter", "num_iter", "n_iter", "niter", "num_iterations"),
+        *("iters", "iterations", "max_iter", "max_iterations", "perturb_steps"),
+    ),
+    "target_class": ("target_label", "y_target"),
+    "targeted": ("is_targeted",),
+    "weight_decay": ("wd",),
+}
+
+
+def with_synonyms(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of a component's schema with their words, less those that are its parameters too."""
+    found = {
+        name: [word for word in PARAMETERS.get(name, ()) if word not in properties] for name in properties
+    }
+    return {
+        name: part | ({"also": " ".join(found[name])} if found[name] else {})
+        for name, part in properties.items()
+    }
+
+
+def checked_words(where: str, stated: Iterable[str] | None) -> list[str]:
+    """The words of a module's ALSO.
+
+    Raises:
+        ValueError: it is no list of texts.
+    """
+    words = [] if stated is None else list(stated)
+    if isinstance(stated, str) or not all(isinstance(word, str) and word for word in words):
+        raise ValueError(f"{where}: ALSO must list other names of the component; it is {stated!r}")
+    return words
