@@ -18,6 +18,7 @@ from assay.service.cli.markdown import comparison_markdown
 from assay.service.cli.profiles import UsageError as UsageError
 from assay.service.cli.profiles import chosen, key_of
 from assay.service.cli.progress_bars import Bars
+from assay.service.cli.spec_files import read_spec
 from assay.service.client import AssayClient, BadAnswer
 from assay.service.contract.errors import NotFound
 from assay.service.contract.events import Event
@@ -94,14 +95,15 @@ def run_module(module: str, arguments: list[str], environment: dict[str, str]) -
 
 def submit(options: Options) -> int:
     """Posts a spec; the id is alone on standard output."""
-    text = spec_text(options.file)
+    spec = read_spec(options.file)
     with connected(options) as client:
-        if options.dry_run:
-            found = client.dry_run(text)
-            _say(output.json_text(found))
-            sys.stderr.write(f"{output.estimate_text(found['estimate'])}\n")
-            return OK
-        job = client.submit(text, idempotency_key=options.idempotency_key)
+        with spec.pointing():
+            if options.dry_run:
+                found = client.dry_run(spec.body)
+                _say(output.json_text(found))
+                sys.stderr.write(f"{output.estimate_text(found['estimate'])}\n")
+                return OK
+            job = client.submit(spec.body, idempotency_key=options.idempotency_key)
         _say(job.id)
         if not options.watch:
             sys.stderr.write(f"{job.state.value}; follow it with: assay watch {job.id}\n")
@@ -244,20 +246,6 @@ def follow_to_end(client: AssayClient, job: Job, out: TextIO | None = None) -> i
     line = f"job {ended.id} {ended.state.value}" + (f": {reason}" if reason else "")
     sys.stderr.write(output.printable(line) + "\n")
     return JOB_FAILED
-
-
-def spec_text(file: str) -> bytes:
-    """The bytes of a file, or of standard input for "-".
-
-    Raises:
-        UsageError: it cannot be read.
-    """
-    if file == "-":
-        return sys.stdin.buffer.read()
-    try:
-        return Path(file).read_bytes()
-    except OSError as error:
-        raise UsageError(f"cannot read {file}: {error.strerror}") from None
 
 
 @contextmanager

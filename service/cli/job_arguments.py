@@ -20,7 +20,7 @@ def add_submission(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         """echo '{"kind": "train", "model": {"name": "symvit"}, "data": {"name": "digits"},
               "recipe": {"name": "small_vit"}}' | assay submit - --dry-run""",
     )
-    parser.add_argument("file", metavar="FILE", help="the spec as JSON; - reads standard input")
+    parser.add_argument("file", metavar="FILE", help="the spec as JSON or YAML; - reads standard input")
     parser.add_argument("--dry-run", action="store_true", help="validate and estimate, store nothing")
     parser.add_argument("--watch", action="store_true", help="follow the job to its end")
     parser.add_argument("--idempotency-key", help="repeating the call with this key gives the same job")
@@ -35,8 +35,8 @@ def add_submission(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "file",
         metavar="FILE",
-        help='{"jobs": [...]} as JSON, with optional "defaults" by kind; "@NAME" is the id of an earlier job;'
-        " - reads standard input",
+        help='{"jobs": [...]} as JSON or YAML, with optional "defaults" by kind; "@NAME" is the id of an'
+        " earlier job; - reads standard input",
     )
     parser.add_argument(
         "--metric",

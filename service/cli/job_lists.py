@@ -21,6 +21,7 @@ from typing import Any
 from assay.service.catalog.parameters import check
 from assay.service.cli import commands, markdown, output
 from assay.service.cli.progress_bars import Bars
+from assay.service.cli.spec_files import read_spec
 from assay.service.client import AssayClient
 from assay.service.contract.errors import (
     AssayError,
@@ -166,10 +167,13 @@ def _refers(key: str, value: object) -> bool:
 
 def run(options: commands.Options) -> int:
     """Posts the jobs of a list, waits for all of them, and prints their results."""
-    listed = read(commands.spec_text(options.file))
+    spec = read_spec(options.file)
+    with spec.pointing():
+        listed = read(spec.body)
     with commands.connected(options) as client:
-        _check_all(client, listed)
-        jobs = _submitted(client, listed, options.idempotency_key)
+        with spec.pointing():
+            _check_all(client, listed)
+            jobs = _submitted(client, listed, options.idempotency_key)
         ended = _followed(client, jobs)
         results = {name: found for name, job in ended.items() if (found := _results(client, job))}
     failed = {name: job for name, job in ended.items() if job.state != "succeeded"}

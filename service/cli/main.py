@@ -28,6 +28,7 @@ from assay.service.cli import (
     workers,
 )
 from assay.service.cli.arguments import Command, Subcommands
+from assay.service.cli.spec_files import RefusedSpec
 from assay.service.client import KEY_VARIABLE
 from assay.service.contract.errors import AssayError, Unauthorized
 from assay.service.contract.extras import DISTRIBUTION, explained, version_of
@@ -90,6 +91,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if said is None:
             raise
         sys.stderr.write(f"error: {said}\n")
+        return commands.INVALID
+    except RefusedSpec as error:
+        sys.stderr.write(f"{error}\n")
         return commands.INVALID
     except (commands.UsageError, OSError) as error:
         if isinstance(error, BrokenPipeError):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from assay.service.catalog.schema_text import describe
 from assay.service.cli.terminal import coloured, coloured_table, console_of
 from assay.service.contract.errors import AssayError, ErrorDetail
-from assay.service.contract.problems import path_text
+from assay.service.contract.problems import Loc, path_text
 from assay.service.contract.results import (
     Artifact,
     CurveBreakdown,
@@ -186,9 +186,14 @@ def _allowed_text(schema: Mapping[str, Any]) -> str:
     return describe(schema)
 
 
-def error_text(error: AssayError) -> str:
-    """The message, and a line per wrong field; the first of these where the message only repeats it."""
-    lines = [detail_text(detail) for detail in error.details]
+def error_text(error: AssayError, where: Callable[[Loc], str] = lambda loc: "") -> str:
+    """The message, and a line per wrong field; the first of these where the message only repeats it.
+
+    Args:
+        error: What the service answered.
+        where: Place in the spec to what goes before its line, such as the line of a file.
+    """
+    lines = [printable(where((*detail.loc,))) + detail_text(detail) for detail in error.details]
     word = coloured("error:", sys.stderr)
     if not lines:
         return f"{word} {printable(error.message)}"

@@ -8,23 +8,26 @@ from typing import Any
 from assay.service.cli import commands, output
 from assay.service.cli.commands import Options
 from assay.service.cli.progress_bars import Bars, ProgressLine
+from assay.service.cli.spec_files import read_spec
 from assay.service.client import AssayClient
-from assay.service.contract.errors import MalformedJson, NoResults
-from assay.service.contract.strict_json import parse_json
+from assay.service.contract.errors import NoResults
 from assay.service.contract.studies import StudyDryRun, StudyStatus, StudySummary
-
-MAX_DEPTH = 40
 
 
 def run(options: Options) -> int:
     """Posts a study, waits for its jobs, and prints the table of its arms."""
-    spec = _spec(options)
+    spec = read_spec(options.file)
+    body: bytes | dict[str, Any] = spec.body
+    if options.seeds is not None and isinstance(spec.value, dict):
+        body = {**spec.value, "seeds": options.seeds}
     with commands.connected(options) as client:
         if options.dry_run:
-            planned = client.plan_study(spec)
+            with spec.pointing():
+                planned = client.plan_study(body)
             _show(options, planned.model_dump(mode="json"), plan_text(planned))
             return commands.OK
-        study = client.submit_study(spec, idempotency_key=options.idempotency_key)
+        with spec.pointing():
+            study = client.submit_study(body, idempotency_key=options.idempotency_key)
         if options.no_wait:
             _say(study.id)
             sys.stderr.write(f"{study.state.value}; follow it with: assay studies watch {study.id}\n")
@@ -92,18 +95,6 @@ def delete(options: Options) -> int:
     with commands.connected(options) as client:
         client.delete_study(options.study)
     return commands.OK
-
-
-def _spec(options: Options) -> bytes | dict[str, Any]:
-    """The body; with `--seeds` another number of them than the file says."""
-    text = commands.spec_text(options.file)
-    if options.seeds is None:
-        return text
-    try:
-        body = parse_json(text, MAX_DEPTH)
-    except MalformedJson as error:
-        raise MalformedJson(error.message.replace("the body", "the study", 1)) from None
-    return {**body, "seeds": options.seeds} if isinstance(body, dict) else text
 
 
 def _followed(client: AssayClient, study_id: str, options: Options) -> int:

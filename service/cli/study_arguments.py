@@ -20,7 +20,7 @@ def add_studies(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         "assay study docs/studies.study.json --dry-run",
         "assay study docs/studies.study.json --seeds 6 > table.md",
     )
-    parser.add_argument("file", metavar="FILE", help="the study as JSON; - reads standard input")
+    parser.add_argument("file", metavar="FILE", help="the study as JSON or YAML; - reads standard input")
     parser.add_argument("--dry-run", action="store_true", help="plan and estimate, store nothing")
     parser.add_argument("--seeds", type=count, metavar="N", help="so many seeds, in place of the file's")
     parser.add_argument("--no-wait", action="store_true", help="print the id and return")
