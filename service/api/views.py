@@ -31,7 +31,7 @@ from assay.service.store.lanes import Blocked
 from assay.service.store.live import Live
 from assay.service.store.rows import ArtifactRow, CheckpointRow, JobRow
 from assay.service.store.tenants import TenantStore
-from assay.service.store.transactions.event_log import cost_share, eta_seconds
+from assay.service.store.transactions.pace import cost_share, eta_seconds
 from assay.service.store.transactions.progress import with_reports
 from assay.service.submission.requirements import first_requirements
 from assay.service.submission.suites import left_out_warnings

@@ -43,6 +43,7 @@ class JobRow:
         model: the model's catalog name.
         paced_at: when the attempt's first shard that measures was claimed.
         paced_from: `cost_done` at that time.
+        pace: speed of each evaluation (`transactions/pace.py`); None for trainings.
         tenant: whose job it is; None where the service asked for no keys.
         study_id: the study that it is part of; None for a job of its own.
         replans: when it was planned again, the oldest first.
@@ -72,6 +73,7 @@ class JobRow:
     model: str
     paced_at: float | None = None
     paced_from: float = 0.0
+    pace: dict[str, Any] | None = None
     tenant: str | None = None
     study_id: str | None = None
     replans: list[Replan] | None = None

@@ -17,6 +17,7 @@ from assay.service.store.quotas import serialize
 from assay.service.store.rows import Claim
 from assay.service.store.tables import RUNNING, jobs, shards
 from assay.service.store.transactions.deadline import first_deadline, resume
+from assay.service.store.transactions.pace import begun_pace
 from assay.service.store.transactions.standings import (
     Pool,
     lift,
@@ -172,7 +173,9 @@ def take(connection: Connection, found: Candidate, claimer: Claimer, lease_secon
         return None
     start_job(connection, job, running=shard.kind == "evaluate")
     if shard.kind != "plan" and job.paced_at is None:
-        pace = {"paced_at": now(), "paced_from": jobs.c.cost_done}
+        pace: dict[str, Any] = {"paced_at": now(), "paced_from": jobs.c.cost_done}
+        if job.pace is not None:
+            pace["pace"] = begun_pace(job.pace)
         connection.execute(update(jobs).where(jobs.c.id == job.id).values(pace))
     if found.lifted is not None:
         lift(connection, found.tenant, found.pool, found.lifted)

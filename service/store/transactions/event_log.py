@@ -6,15 +6,16 @@ until it commits, so the events of a job become visible in the order of their nu
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, update
 
 from assay.service.contract.events import EndData, EventData, EventType, MetricData, ProgressData, StateData
 from assay.service.contract.records import ResultJson
-from assay.service.contract.states import TERMINAL, JobState
+from assay.service.contract.states import TERMINAL
 from assay.service.store.clock import now
 from assay.service.store.tables import events, jobs
+from assay.service.store.transactions.pace import cost_share, eta_seconds
 
 PROGRESS_SECONDS = 0.5
 # A job of many hours reports its progress very often: among all but the newest events, one report in
@@ -48,7 +49,7 @@ def record_progress_event(connection: Connection, job_id: str) -> None:
     due = last.is_(None) | (last <= now() - PROGRESS_SECONDS) | (last > now())
     columns = (jobs.c.last_event, jobs.c.state, jobs.c.paced_at, jobs.c.progress_event_at)
     sums = (jobs.c.progress_done, jobs.c.progress_total, jobs.c.progress_unit, jobs.c.cost_done)
-    cost = (jobs.c.cost_total, jobs.c.paced_from)
+    cost = (jobs.c.cost_total, jobs.c.paced_from, jobs.c.pace)
     statement = _next_number(job_id).where(due).values(progress_event_at=now())
     row = connection.execute(statement.returning(*columns, *sums, *cost)).one_or_none()
     if row is not None:
@@ -104,39 +105,3 @@ def _insert(connection: Connection, job_id: str, number: int, kind: EventType, d
 def _thin(connection: Connection, job_id: str, until: int) -> None:
     old = (events.c.job_id == job_id) & (events.c.seq <= until) & (events.c.seq % THIN_BY != 0)
     connection.execute(delete(events).where(old, events.c.type.in_(["progress", "log"])))
-
-
-class Pace(Protocol):
-    """Input of the estimate: a row of `jobs`, or some of its columns."""
-
-    @property
-    def state(self) -> str: ...  # noqa: D102
-    @property
-    def paced_at(self) -> float | None: ...  # noqa: D102
-    @property
-    def paced_from(self) -> float: ...  # noqa: D102
-    @property
-    def cost_done(self) -> float: ...  # noqa: D102
-    @property
-    def cost_total(self) -> float | None: ...  # noqa: D102
-
-
-def cost_share(row: Pace) -> float | None:
-    """The part of the planned cost that is done, in [0, 1]; None before the plan."""
-    return min(1.0, max(0.0, row.cost_done / row.cost_total)) if row.cost_total else None
-
-
-def eta_seconds(row: Pace, now: float) -> float | None:
-    """Seconds until the job is done at its mean speed so far; None when unknown.
-
-    Measured in cost (model passes, training steps) and not in examples, because attacked ones take longer
-    than clean ones; from the claim of the attempt's first measuring shard, because planning and earlier
-    attempts say nothing about speed.
-    """
-    if row.state not in (JobState.STARTING, JobState.RUNNING) or row.paced_at is None or not row.cost_total:
-        return None
-    done = row.cost_done - row.paced_from
-    left = row.cost_total - row.cost_done
-    if done <= 0 or left < 0:
-        return None
-    return round(max(now - row.paced_at, 0.0) * left / done, 1)

@@ -15,6 +15,7 @@ from assay.service.store.clock import now
 from assay.service.store.rows import JobRow, ProgressSnapshot, RunningShard, ShardKind
 from assay.service.store.tables import RUNNING, jobs, shards
 from assay.service.store.transactions.event_log import record_progress_event
+from assay.service.store.transactions.pace import paced
 
 
 def set_done(connection: Connection, shard: Row[Any], done: int, total: int | None = None) -> None:
@@ -34,6 +35,8 @@ def set_done(connection: Connection, shard: Row[Any], done: int, total: int | No
     done = max(0, done if total is None else min(done, total))
     difference = done - shard.done
     cost = _cost(shard.kind, shard.cost, difference, total)
+    if shard.kind == "evaluate":
+        changes = _paced(connection, shard, cost)
     now_done = {"done": done, "total": total, "progressed_at": now()}
     connection.execute(update(shards).where(shards.c.id == shard.id).values(now_done))
     connection.execute(
@@ -43,6 +46,15 @@ def set_done(connection: Connection, shard: Row[Any], done: int, total: int | No
     )
     if difference:
         record_progress_event(connection, shard.job_id)
+
+
+def _paced(connection: Connection, shard: Row[Any], cost: float) -> dict[str, Any]:
+    """The job's pace after a report of a shard; the time since the one before is the evaluation's."""
+    row = connection.execute(select(jobs.c.pace, now().label("at")).where(jobs.c.id == shard.job_id)).one()
+    if row.pace is None:
+        return {}
+    seconds = 0.0 if shard.progressed_at is None else row.at - shard.progressed_at
+    return {"pace": paced(row.pace, shard.evaluation, cost, seconds, row.at)}
 
 
 def progress_snapshot(connection: Connection, job_id: str) -> ProgressSnapshot | None:

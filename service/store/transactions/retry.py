@@ -36,7 +36,7 @@ CLEARED: dict[str, Any] = dict.fromkeys(
 
 
 UNPLANNED: dict[str, Any] = {
-    **dict.fromkeys(("plan", "progress_total", "cost_total")),
+    **dict.fromkeys(("plan", "progress_total", "cost_total", "pace")),
     **dict.fromkeys(("progress_done", "cost_done", "paced_from"), 0),
 }
 

@@ -14,6 +14,7 @@ from assay.service.store.clock import now
 from assay.service.store.lanes import open_lane
 from assay.service.store.tables import shards
 from assay.service.store.transactions.deadline import lower_deadline, pause
+from assay.service.store.transactions.pace import new_pace
 from assay.service.store.transactions.submit import first_fence, shard_values
 from assay.service.store.transactions.transitions import transition_job
 
@@ -59,6 +60,7 @@ def write_plan(
         plan=kept,
         progress_total=sum(row["total"] for row in rows),
         cost_total=sum(row["cost"] for row in rows),
+        pace=new_pace(((row["evaluation"], row["cost"]) for row in rows), plan.get("estimated_seconds")),
     )
 
 

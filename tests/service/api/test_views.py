@@ -7,7 +7,7 @@ import pytest
 from assay.service.api.views import device_of, iso, results_view
 from assay.service.contract.states import JobState
 from assay.service.store.rows import JobRow
-from assay.service.store.transactions.event_log import eta_seconds
+from assay.service.store.transactions.pace import eta_seconds
 
 
 def row(**changes: Any) -> JobRow:

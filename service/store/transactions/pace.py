@@ -1,0 +1,125 @@
+"""How fast a job runs: the planned cost of each evaluation, and the seconds that the done part of it took.
+
+A plan's costs are nominal: an attack that stops at its first success takes less than planned, an evaluation
+that waits for files more. So each evaluation has a speed of its own, measured while it runs. Those to come
+are expected at the speed of those that cost about as much, for clean examples and attacks differ most, and of
+the forward passes that the plan has timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from assay.service.contract.states import JobState
+
+# What the plan's timing counts for, beside 1 for an evaluation of the same cost.
+PLAN_WEIGHT = 0.1
+# Share of an evaluation that the guess counts for once it is measured itself.
+GUESS_WEIGHT = 0.02
+
+# Under "evaluations": number of the evaluation to [planned cost, done cost, seconds of its shards]; under
+# "planned": seconds for a unit of cost, as the plan has timed passes; under "at": when it was last measured;
+# under "before": seconds that were spent before the present attempt.
+PaceJson = dict[str, Any]
+
+
+class Pace(Protocol):
+    """Input of the estimate: a row of `jobs`, or some of its columns."""
+
+    @property
+    def state(self) -> str: ...  # noqa: D102
+    @property
+    def paced_at(self) -> float | None: ...  # noqa: D102
+    @property
+    def paced_from(self) -> float: ...  # noqa: D102
+    @property
+    def cost_done(self) -> float: ...  # noqa: D102
+    @property
+    def cost_total(self) -> float | None: ...  # noqa: D102
+    @property
+    def pace(self) -> PaceJson | None: ...  # noqa: D102
+
+
+def new_pace(costs: Iterable[tuple[int, float]], estimated_seconds: float | None) -> PaceJson:
+    """The pace of a job that has just been planned.
+
+    Args:
+        costs: evaluation and cost of each shard.
+        estimated_seconds: of the whole, with passes as the plan has timed them.
+    """
+    totals: dict[str, list[float]] = {}
+    for evaluation, cost in costs:
+        totals.setdefault(str(evaluation), [0.0, 0.0, 0.0])[0] += cost
+    whole = sum(total for total, _, _ in totals.values())
+    planned = estimated_seconds / whole if estimated_seconds and whole else None
+    return {"evaluations": totals, "planned": planned, "at": None, "before": 0.0}
+
+
+def begun_pace(pace: PaceJson) -> PaceJson:
+    """The pace at an attempt's first claim that measures: what was spent before was by other workers."""
+    return {**pace, "before": sum(part[2] for part in pace["evaluations"].values())}
+
+
+def paced(pace: PaceJson, evaluation: int, cost: float, seconds: float, at: float) -> PaceJson:
+    """The pace after so much more of an evaluation, which took so long; lost work has negative cost."""
+    total, done, spent = pace["evaluations"].get(str(evaluation), [0.0, 0.0, 0.0])
+    after = max(0.0, done + cost)
+    spent = spent + max(0.0, seconds) if cost >= 0 else spent * after / done if done else 0.0
+    return {**pace, "evaluations": {**pace["evaluations"], str(evaluation): [total, after, spent]}, "at": at}
+
+
+def cost_share(row: Pace) -> float | None:
+    """The part of the planned cost that is done, in [0, 1]; None before the plan."""
+    return min(1.0, max(0.0, row.cost_done / row.cost_total)) if row.cost_total else None
+
+
+def eta_seconds(row: Pace, now: float) -> float | None:
+    """Seconds until the job is done; None when unknown.
+
+    The cost that is left of each evaluation, at its own speed, by as many shards at a time as ran on average.
+    From the claim of the attempt's first measuring shard, because planning and earlier attempts say nothing
+    about speed. Jobs without evaluations, and those of earlier versions, go on at their mean speed.
+    """
+    if row.state not in (JobState.STARTING, JobState.RUNNING) or row.paced_at is None or not row.cost_total:
+        return None
+    done = row.cost_done - row.paced_from
+    left = row.cost_total - row.cost_done
+    if done <= 0 or left < 0:
+        return None
+    measured = None if row.pace is None else _left_seconds(row.pace, row.paced_at, left)
+    if measured is None:
+        measured = max(now - row.paced_at, 0.0) * left / done
+    return round(measured, 1)
+
+
+def _left_seconds(pace: Mapping[str, Any], since: float, left: float) -> float | None:
+    """Seconds for the cost that is left; None while nothing is measured."""
+    parts: list[list[float]] = list(pace["evaluations"].values())
+    planned, done, spent = (sum(part[place] for part in parts) for place in range(3))
+    wall: float = (pace["at"] or since) - since
+    spent -= float(pace["before"])
+    if done <= 0 or spent <= 0 or wall <= 0 or planned <= done:
+        return None
+    compute = sum(
+        max(0.0, total - part) * _speed(total, part, seconds, parts, pace["planned"])
+        for total, part, seconds in parts
+    )
+    # Reports of running shards may be ahead of what has been measured.
+    return compute / (spent / wall) * left / (planned - done)
+
+
+def _speed(
+    total: float, done: float, spent: float, parts: Sequence[Sequence[float]], planned: float | None
+) -> float:
+    """Seconds for a unit of an evaluation's cost: as measured, at first as those of about its cost."""
+    guesses = [] if planned is None else [(PLAN_WEIGHT, planned)]
+    guesses += [
+        ((min(total, other) / max(total, other)) ** 2, seconds / cost)
+        for other, cost, seconds in parts
+        if cost > 0 and min(total, other) > 0
+    ]
+    weights = sum(weight for weight, _ in guesses)
+    guess = sum(weight * speed for weight, speed in guesses) / weights if weights else 0.0
+    own = GUESS_WEIGHT * total
+    return (spent + own * guess) / (done + own) if done + own else 0.0

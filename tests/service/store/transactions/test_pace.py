@@ -1,0 +1,115 @@
+"""The remaining time of simulated jobs whose evaluations take other than the planned seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from assay.service.contract.states import JobState
+from assay.service.store.transactions.pace import begun_pace, cost_share, eta_seconds, new_pace, paced
+
+STEP = 0.5  # seconds between two reports
+
+
+@dataclass(frozen=True)
+class Row:
+    state: JobState
+    paced_at: float | None
+    paced_from: float
+    cost_done: float
+    cost_total: float | None
+    pace: dict[str, Any] | None
+
+
+# Planned cost, and the seconds that a unit of it really takes: clean examples wait for files, an attack stops
+# at its first success, a search by queries has no backward pass.
+UNEQUAL = [(2.0, 6.0), (40.0, 0.8), (90.0, 1.1), (60.0, 0.9)]
+EARLY = [(5.0, 2.0), (150.0, 0.35), (100.0, 0.4)]
+SLOW_FIRST = [(30.0, 4.0), (60.0, 1.0), (60.0, 1.2)]
+
+
+def simulated(
+    evaluations: list[tuple[float, float]], workers: int, shards: int = 24, guess: float | None = 1.0
+) -> list[tuple[float, Row]]:
+    """Time and row at every report of a job whose shards are claimed in order by so many workers."""
+    cost = [(number, total / shards) for number, (total, _) in enumerate(evaluations) for _ in range(shards)]
+    whole = sum(total for total, _ in evaluations)
+    row = Row(JobState.RUNNING, 0.0, 0.0, 0.0, whole, begun_pace(new_pace(cost, guess and guess * whole)))
+    queue, running, rows, time = list(cost), [], [], 0.0
+    while queue or running:
+        while queue and len(running) < workers:
+            running.append(queue.pop(0))
+        time += STEP
+        still = []
+        for number, left in running:
+            work = min(left, STEP / evaluations[number][1])
+            assert row.pace is not None
+            row = replace(row, cost_done=row.cost_done + work, pace=paced(row.pace, number, work, STEP, time))
+            still += [(number, left - work)] if left - work > 1e-9 else []
+        running = still
+        rows.append((time, row))
+    return rows
+
+
+def worst(rows: list[tuple[float, Row]], share: float, *, by_evaluation: bool = True) -> float:
+    """The error of the eta at a share of the time, relative to what was really left."""
+    end = rows[-1][0]
+    time, row = min(rows, key=lambda one: abs(one[0] - share * end))
+    found = eta_seconds(row if by_evaluation else replace(row, pace=None), time)
+    assert found is not None
+    return abs(found - (end - time)) / (end - time)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize(
+    ("evaluations", "share"),
+    [
+        *((UNEQUAL, share) for share in (0.2, 0.5, 0.8)),
+        *((EARLY, share) for share in (0.2, 0.5, 0.8)),
+        # Before half of it, nothing says that what follows is four times as fast.
+        *((SLOW_FIRST, share) for share in (0.5, 0.8)),
+    ],
+)
+def test_the_eta_is_within_a_quarter(
+    evaluations: list[tuple[float, float]], workers: int, share: float
+) -> None:
+    assert worst(simulated(evaluations, workers), share) < 0.25
+
+
+def test_the_mean_speed_of_the_whole_was_far_off() -> None:
+    rows = simulated(SLOW_FIRST, 1)
+    assert worst(rows, 0.5, by_evaluation=False) > 0.5
+
+
+def test_what_an_earlier_attempt_took_is_no_speed_of_this_one() -> None:
+    rows = simulated(UNEQUAL, 1)
+    time, row = rows[len(rows) // 2]
+    assert row.pace is not None
+    again = replace(row, paced_at=1000.0, paced_from=row.cost_done, pace=begun_pace(row.pace))
+    assert eta_seconds(again, 1001.0) is None
+    pace = paced(again.pace or {}, 3, 1.0, 0.9, 1000.9)
+    found = eta_seconds(replace(again, cost_done=again.cost_done + 1, pace=pace), 1001.0)
+    assert found == pytest.approx(rows[-1][0] - time - 0.9, rel=0.25)
+
+
+def test_reports_that_are_ahead_shorten_it() -> None:
+    _, row = simulated(UNEQUAL, 1)[60]
+    ahead = replace(row, cost_done=row.cost_done + 20)
+    first, second = eta_seconds(row, 60.0), eta_seconds(ahead, 60.0)
+    assert first is not None
+    assert second is not None
+    assert second < first
+
+
+def test_lost_work_takes_its_seconds_along() -> None:
+    pace = paced(paced(new_pace([(0, 10.0)], None), 0, 4.0, 8.0, 8.0), 0, -2.0, 5.0, 13.0)
+    assert pace["evaluations"] == {"0": [10.0, 2.0, 4.0]}
+    assert paced(pace, 0, -2.0, 1.0, 14.0)["evaluations"] == {"0": [10.0, 0.0, 0.0]}
+
+
+def test_a_share_is_of_the_planned_cost() -> None:
+    _, row = simulated(UNEQUAL, 1)[-1]
+    assert cost_share(row) == pytest.approx(1.0)
+    assert cost_share(replace(row, cost_total=None)) is None
