@@ -18,6 +18,8 @@ STATES: Mapping[str, str] = {
     **dict.fromkeys(("canceled", "canceling", "cordoned", "expired", "offline"), "yellow"),
     **dict.fromkeys(("failed", "timed_out", "rejected", "revoked", "unfit", "error:"), "bold red"),
 }
+# Cells of up to so many characters are not wrapped: an interval, a name.
+SHORT = 24
 COLUMNS: Mapping[str, str] = {"VALUE": "bold", "WARNINGS": "yellow"}
 
 
@@ -61,11 +63,16 @@ def coloured_table(
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for place, (name, to_right) in enumerate(zip(header, right, strict=True)):
+        cells = [name, *(row[place] for row in rows)]
+        wraps = any(len(cell) > SHORT and " " in cell for cell in cells)
+        words = [word for cell in cells for word in (cell.split() if wraps else [cell])]
         table.add_column(
             Text(name),
             justify="right" if to_right else "left",
             style=COLUMNS.get(name, ""),
-            no_wrap=not any(" " in row[place].strip() for row in rows),
+            overflow="fold",
+            no_wrap=not wraps,
+            min_width=max(map(len, words), default=0),
         )
     for row in rows:
         table.add_row(*(Text(cell, STATES.get(cell, "")) for cell in row))
@@ -73,5 +80,5 @@ def coloured_table(
     least = Measurement.get(console, console.options.update(max_width=10_000), table).minimum
     console.width = max(console.width, least)
     with console.capture() as written:
-        console.print(table)
+        console.print(table, crop=False)
     return "\n".join(line.rstrip() for line in written.get().splitlines())

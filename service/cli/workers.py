@@ -26,21 +26,25 @@ def cordon(options: argparse.Namespace) -> int:
     """Takes a worker out of service; it finishes its shard."""
     with connected(options) as client:
         found = client.cordon_worker(options.name)
-    return _changed(options, found)
+    return _changed(options, found, f"finishes its shard of job {found.job}, then takes no other")
 
 
 def drain(options: argparse.Namespace) -> int:
     """Takes a worker out of service; its shard goes back to the queue."""
     with connected(options) as client:
         found = client.drain_worker(options.name)
-    return _changed(options, found)
+    return _changed(
+        options,
+        found,
+        f"gives its shard of job {found.job} back: another begins it anew, a training at its checkpoint",
+    )
 
 
 def uncordon(options: argparse.Namespace) -> int:
     """Puts a worker back into service."""
     with connected(options) as client:
         found = client.uncordon_worker(options.name)
-    return _changed(options, found)
+    return _changed(options, found, "")
 
 
 def add_workers(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
@@ -121,9 +125,12 @@ def _memory(devices: Sequence[WorkerDevice]) -> str:
     return ", ".join(f"{(one.free or 0) / GIB:.0f} of {(one.total or 0) / GIB:.0f} GiB" for one in known)
 
 
-def _changed(options: argparse.Namespace, worker: WorkerStatus) -> int:
+def _changed(options: argparse.Namespace, worker: WorkerStatus, then: str) -> int:
+    """Shows the worker; `then` is what happens to the one shard that it runs, if it runs one."""
     said = f": {worker.reason}" if worker.reason else ""
-    _show(options, worker.model_dump(mode="json"), output.printable(f"{worker.name} is {worker.state}{said}"))
+    after = [] if not then else [f"it {then}" if worker.job else "it runs no shard now, and takes none"]
+    lines = [output.printable(f"{worker.name} is {worker.state}{said}"), *after]
+    _show(options, worker.model_dump(mode="json"), "\n".join(lines))
     return OK
 
 

@@ -63,7 +63,10 @@ def test_the_list_is_a_table_with_reasons(run: Run) -> None:
 
 
 def test_a_worker_is_taken_out_of_service_and_put_back(run: Run, app_store: Store) -> None:
-    assert run("cordon", "box:gpu0")[:2] == (0, "box:gpu0 is cordoned: cordoned by an operator\n")
+    assert run("cordon", "box:gpu0")[:2] == (
+        0,
+        "box:gpu0 is cordoned: cordoned by an operator\nit runs no shard now, and takes none\n",
+    )
     assert "box:gpu0: cordoned by an operator" in run("list")[1]
     assert json.loads(run("drain", "box:gpu0", "--json")[1])["cordon"]["drain"] is True
     assert run("uncordon", "box:gpu0")[:2] == (0, "box:gpu0 is online\n")
