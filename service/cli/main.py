@@ -23,6 +23,7 @@ from assay.service.cli import (
     logs,
     output,
     plots,
+    pull,
     reports,
     study_arguments,
     workers,
@@ -48,7 +49,7 @@ TOPICS: Mapping[str, Sequence[Callable[[Subcommands[argparse.ArgumentParser]], N
         reports.add_reports,
     ),
     "sign and verify": (job_arguments.add_signatures,),
-    "weights": (arguments.add_checkpoints, arguments.add_import_pickle),
+    "weights": (pull.add_pull, arguments.add_checkpoints, arguments.add_import_pickle),
     "this machine": (arguments.add_local, config.add_config, completion.add_completion),
     "administration": (
         arguments.add_keys,

@@ -286,7 +286,8 @@ def _write(path: Path, content: object) -> None:
 def _records(root: Path, source: str | None) -> Iterator[Path]:
     for name, depth in (("timm", "*"), ("torchvision", "*"), ("hf", "*/*/*")):
         if source in (None, name):
-            yield from (root / name).glob(f"{depth}/{RECORD}")
+            found = (root / name).glob(f"{depth}/{RECORD}")
+            yield from (path for path in found if not path.parent.name.startswith("."))
 
 
 def _read(path: Path) -> PulledWeights | None:

@@ -1,0 +1,38 @@
+"""`assay pull`: pretrained weights into the weights folder, by a process of the workers' environment."""
+
+from __future__ import annotations
+
+import argparse
+
+from assay.service.cli.arguments import Subcommands, add
+from assay.service.cli.commands import run_module
+from assay.service.contract.pulled_weights import FORMS, VARIABLE
+
+
+def add_pull(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+    """Adds `pull`."""
+    parser = add(
+        subcommands,
+        "pull",
+        pull,
+        "fetch pretrained weights, which jobs then read without a network",
+        "assay pull timm:resnet50",
+        "assay pull torchvision:vit_b_16 hf:google/vit-base-patch16-224",
+        "assay pull --list",
+    )
+    parser.add_argument("reference", nargs="*", metavar="REFERENCE", help=FORMS)
+    parser.add_argument("--list", action="store_true", help="what is pulled; fetches nothing")
+    parser.add_argument(
+        "--verify", action="store_true", help="compare all files, or those named, with their hashes"
+    )
+    parser.add_argument("--json", action="store_true", help="with --list or --verify: JSON")
+    parser.add_argument(
+        "--weights-root", metavar="DIR", help=f"the weights folder (default: {VARIABLE}, or the cache)"
+    )
+
+
+def pull(options: argparse.Namespace) -> int:
+    """Replaces this process by the download."""
+    chosen = [f"--{name}" for name in ("list", "verify", "json") if getattr(options, name)]
+    root = [] if options.weights_root is None else ["--weights-root", options.weights_root]
+    return run_module("assay.workers.weights.pull", [*chosen, *root, *options.reference], {})
