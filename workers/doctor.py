@@ -50,6 +50,7 @@ def examine(settings: WorkerSettings, *, data: bool = True) -> Iterator[Finding]
         yield from machine.data_sets(settings)
     else:
         yield ok("data", "not looked at: --no-data")
+    yield machine.pulled_weights(settings)
     yield service.versions(source)
     yield service.port()
     yield database

@@ -108,6 +108,7 @@ def worker_view(row: ListedWorker) -> WorkerStatus:
         catalog=row.gauges.get("catalog"),
         folders=row.gauges.get("folders", []),
         data=row.gauges.get("data", {}),
+        weights={name: one["sha256"] for name, one in row.gauges.get("weights", {}).items()},
         lacks=sorted({*row.gauges.get("lacks", {}).values()}),
     )
 

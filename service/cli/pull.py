@@ -6,6 +6,7 @@ import argparse
 
 from assay.service.cli.arguments import Subcommands, add
 from assay.service.cli.commands import run_module
+from assay.service.contract.extras import require
 from assay.service.contract.pulled_weights import FORMS, VARIABLE
 
 
@@ -33,6 +34,7 @@ def add_pull(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
 
 def pull(options: argparse.Namespace) -> int:
     """Replaces this process by the download."""
+    require("`assay pull`", "worker")
     chosen = [f"--{name}" for name in ("list", "verify", "json") if getattr(options, name)]
     root = [] if options.weights_root is None else ["--weights-root", options.weights_root]
     return run_module("assay.workers.weights.pull", [*chosen, *root, *options.reference], {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from assay.service.cli import output
 from assay.service.cli.arguments import Subcommands, add, add_remote, json_argument
@@ -12,6 +12,7 @@ from assay.service.cli.commands import OK, connected
 from assay.service.contract.workers import WorkerDevice, WorkerStatus
 
 GIB = 1024**3
+MAX_NAMES = 5
 
 
 def list_all(options: argparse.Namespace) -> int:
@@ -108,8 +109,15 @@ def workers_table(found: Sequence[WorkerStatus]) -> str:
         if one.state != "unfit"
     ]
     notes += [f"{one.name}: leaves shards to others: {why}" for one in found for why in one.lacks]
+    notes += [f"{one.name}: pulled weights: {_several(one.weights)}" for one in found if one.weights]
     lines = [output.table(header, rows) if rows else "no workers", *map(output.printable, notes)]
     return "\n".join(lines)
+
+
+def _several(names: Iterable[str]) -> str:
+    listed = sorted(names)
+    more = f" and {len(listed) - MAX_NAMES} more" if len(listed) > MAX_NAMES else ""
+    return ", ".join(listed[:MAX_NAMES]) + more
 
 
 def _devices(worker: WorkerStatus) -> str:

@@ -36,8 +36,8 @@ class WorkerStatus(Answer):
     that it runs. `last_beat` is ISO 8601 in UTC. `torch`, `cuda`, `source_sha256` and `self_test` are of its
     latest self-test; a worker without a GPU makes its first with its first shard. A worker that is only a
     cordon has no process: `id`, `host`, `pid` and `last_beat` are null. `folders` are the first ones below
-    its data root, `data` the sha256 of the content of the data sets that it has hashed, by label, and `lacks`
-    says why it leaves shards that wait to others.
+    its data root, `data` the sha256 of the content of the data sets that it has hashed, by label, `weights`
+    the sha256 of its pulled weights, by reference, and `lacks` says why it leaves shards that wait to others.
     """
 
     name: str
@@ -60,4 +60,5 @@ class WorkerStatus(Answer):
     catalog: str | None
     folders: list[str]
     data: dict[str, str]
+    weights: dict[str, str]
     lacks: list[str]

@@ -101,6 +101,7 @@ SMALL: Params = {
 # Of components that need more than their defaults.
 PARAMETERS: Mapping[tuple[str, str], Params] = {
     ("model", "timm"): {"architecture": "vit_tiny_patch16_224"},
+    ("model", "torchvision"): {"architecture": "resnet18"},
     ("data", "image_folder"): {"folder": "my-images"},
     ("data", "corrupted_folder"): {"folder": "my-images-c"},
     ("data", "recall"): {"train": 1000, "evaluation": 200},

@@ -61,7 +61,7 @@ WEIGHTS: Schema = {
     "properties": {
         "job": {"type": "string", "description": "id of a training job; the job waits until it has ended."},
         "checkpoint": {"type": "string", "description": "name of an uploaded checkpoint."},
-        "timm": {"enum": [True], "description": "pretrained weights from the hub, for a model of timm."},
+        "pulled": {"enum": [True], "description": "weights that `assay pull` has fetched for this model."},
         "part": {"enum": ["backbone"], "description": "for training: take the backbone alone."},
     }
 }
@@ -213,9 +213,15 @@ def reduced(catalog: Catalog, spec: Mapping[str, Any], trained: Mapping[str, Any
         weights = model.get("weights")
         if isinstance(weights, Mapping):
             filled_in = WEIGHTS_FILLED_IN if isinstance(weights.get("sha256"), str) else ()
-            weights = {
-                name: value for name, value in weights.items() if value is not None and name not in filled_in
-            }
+            weights = (
+                {"pulled": True}
+                if "timm" in weights
+                else {
+                    name: value
+                    for name, value in weights.items()
+                    if value is not None and name not in filled_in
+                }
+            )
         body["model"] = {name: value for name, value in body["model"].items() if name != "weights"}
         body["model"] |= {"weights": weights} if weights else {}
         params = model.get("params")

@@ -25,7 +25,17 @@ from assay.service.reports.tidy import ReportedJob
 
 Cells = tuple[str, ...]
 RESULTS_HEADER = ("Evaluation", "Parameters", "Metric", "Value", "95 % interval", "n", "Published")
-PROVENANCE = ("model", "seed", "weights_sha256", "data_sha256", "code", "packages", "device", "times")
+PROVENANCE = (
+    "model",
+    "seed",
+    "weights_sha256",
+    "pulled",
+    "data_sha256",
+    "code",
+    "packages",
+    "device",
+    "times",
+)
 
 
 @dataclass(frozen=True)

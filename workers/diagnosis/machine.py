@@ -19,11 +19,13 @@ from assay.workers.containment.probe import missing_parts
 from assay.workers.devices import device_files
 from assay.workers.diagnosis.finding import GIB, Finding, fail, ok, warn
 from assay.workers.settings import WorkerSettings
+from assay.workers.weights.pulled import listed
 
 MIN_DRIVER = 580
 MIN_FREE_MEMORY = 2 * GIB
 MIN_FREE_DISK = 5 * GIB
 SMI_SECONDS = 60.0
+MAX_NAMED = 5
 
 
 def driver(dev: Path = Path("/dev")) -> Finding:
@@ -175,3 +177,16 @@ def _data_set(found: dict[str, Any]) -> Finding:
         return warn(name, f"not usable: {problem}", remedy, **found)
     parts = [f"{split['split']} {split['examples']:,} examples, sha256 {split['sha256']}" for split in usable]
     return ok(name, "; ".join(parts), **{key: found[key] for key in ("folder", "classes", "splits")})
+
+
+def pulled_weights(settings: WorkerSettings) -> Finding:
+    """The weights folder: what is pulled, and how much it holds; nothing is rehashed."""
+    root = settings.weights_root
+    found = listed(root)
+    facts = {"root": str(root), "pulled": {one.reference: one.sha256 for one in found}}
+    if not found:
+        return ok("pulled weights", f"none in {root}", **facts)
+    size = sum(one.size for one in found) / 10**9
+    names = ", ".join(one.reference for one in found[:MAX_NAMED])
+    more = f" and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
+    return ok("pulled weights", f"{names}{more}: {size:.1f} GB in {root}", **facts)

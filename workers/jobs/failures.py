@@ -7,6 +7,7 @@ import re
 import socket
 
 import torch
+from safetensors import SafetensorError
 
 from assay.service.contract.errors import AssayError, NotFound
 from assay.service.contract.extras import explained
@@ -144,6 +145,23 @@ def _not_here(error: Exception) -> Failure | None:
     return None
 
 
+# Of the hub's client, which is not imported for them: a component that asked for a download.
+OF_THE_HUB = frozenset({"LocalEntryNotFoundError", "OfflineModeIsEnabled", "HfHubHTTPError"})
+MISFIT = "Error(s) in loading state_dict"
+# A defect of the code, or a model and data that do not fit: the same again with every attempt.
+DEFECTS = (TypeError, AttributeError, NameError, NotImplementedError)
+
+
+def _of_weights(error: Exception) -> Failure | None:
+    """The failures that concern weights, as libraries report them; None for all others."""
+    if OF_THE_HUB & {kind.__name__ for kind in type(error).__mro__}:
+        message = f"jobs read pulled weights alone, and no network: {error}"
+        return Failure(error_type="weights_unavailable", message=message, retry=False)
+    if isinstance(error, SafetensorError) or (isinstance(error, RuntimeError) and MISFIT in str(error)):
+        return Failure(error_type="bad_weights", message=str(error), retry=False)
+    return None
+
+
 # The error's type in the contract, and whether another worker may succeed.
 NAMED: dict[type[Exception], tuple[str, bool]] = {
     OtherData: ("other_data", True),
@@ -167,7 +185,7 @@ def describe(error: Exception) -> Failure:
     if isinstance(error, AssayError):
         text = "; ".join([error.message, *(detail.message for detail in error.details)])
         return Failure(error_type=error.type, message=text, retry=False)
-    if (failure := _of_device(error)) is not None:
+    if (failure := _of_device(error) or _of_weights(error)) is not None:
         return failure
     if is_disk_full(error):
         # A limit of one file is the same on every worker.
@@ -179,4 +197,5 @@ def describe(error: Exception) -> Failure:
         return Failure(error_type="out_of_memory", message=message, retry=False)
     if isinstance(error, ValueError):
         return Failure(error_type="invalid_value", message=str(error), retry=False)
-    return Failure(error_type="evaluator_raised", message=f"{type(error).__name__}: {error}", retry=True)
+    retry = not isinstance(error, DEFECTS)
+    return Failure(error_type="evaluator_raised", message=f"{type(error).__name__}: {error}", retry=retry)

@@ -6,8 +6,10 @@ import sys
 
 import pytest
 import torch
+from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
+from safetensors import SafetensorError
 
-from assay.service.contract.errors import InvalidSpec, NotFound
+from assay.service.contract.errors import InvalidSpec, NotFound, WeightsUnavailable
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.jobs.failures import BadWeights, OtherData, describe
 from assay.workers.training.result import TrainingDiverged
@@ -26,6 +28,13 @@ from assay.workers.training.result import TrainingDiverged
         (MemoryError(), "out_of_memory", "execution.batch_size may help"),
         (ValueError("epsilon is -1"), "invalid_value", "epsilon is -1"),
         (NotFound("no attack 'pdg'"), "component_missing", "no attack 'pdg'"),
+        (WeightsUnavailable("Run: assay pull timm:a"), "weights_unavailable", "assay pull timm:a"),
+        (LocalEntryNotFoundError("not in the cache"), "weights_unavailable", "no network: not in the cache"),
+        (OfflineModeIsEnabled("offline mode"), "weights_unavailable", "no network: offline mode"),
+        (SafetensorError("incomplete metadata"), "bad_weights", "incomplete metadata"),
+        (RuntimeError("Error(s) in loading state_dict for Net"), "bad_weights", "state_dict for Net"),
+        (TypeError("build() got an unexpected keyword"), "evaluator_raised", "TypeError: build() got"),
+        (NotImplementedError("no such layer"), "evaluator_raised", "no such layer"),
     ],
 )
 def test_what_would_fail_again_is_not_tried_again(error: Exception, error_type: str, text: str) -> None:
