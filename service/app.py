@@ -19,14 +19,13 @@ from assay.service.api.refusals import Refusals
 from assay.service.api.routes import ROUTERS
 from assay.service.catalog.catalog import Catalog, load
 from assay.service.connection_guard import ConnectionGuard
-from assay.service.contract.pulled_weights import ListPulled
 from assay.service.dashboard import routes as dashboard
 from assay.service.dispatch import Dispatcher, NullDispatcher
 from assay.service.middleware import BodyCap, ErrorBoundary, HostGuard, Manners
 from assay.service.settings import Settings
 from assay.service.store.live import Live
 from assay.service.store.store import Store
-from assay.service.submission.packages import HasPackage
+from assay.service.submission.packages import HasPackage, ListPulled
 from assay.service.telemetry import Requests, Telemetry
 
 logger = logging.getLogger(__name__)

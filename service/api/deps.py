@@ -15,7 +15,6 @@ from assay.service.api.caller import actor_in, caller_in
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import NotFound, UnsupportedMediaType
 from assay.service.contract.problems import Problems, nearest
-from assay.service.contract.pulled_weights import ListPulled
 from assay.service.contract.strict_json import parse_json
 from assay.service.dispatch import Dispatcher
 from assay.service.settings import Settings
@@ -26,7 +25,7 @@ from assay.service.store.rows import CheckpointRow, JobRow, SourceRow, StudyRow
 from assay.service.store.store import Store, open_store
 from assay.service.store.studies import unknown_study
 from assay.service.store.tenants import TenantStore
-from assay.service.submission.packages import HasPackage
+from assay.service.submission.packages import HasPackage, ListPulled
 
 TAG = re.compile(r'(?:^|[ ,])(?:W/)?("[^"]*")')
 

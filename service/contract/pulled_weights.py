@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypedDict, cast, get_args
@@ -56,8 +56,6 @@ class PulledRecord(TypedDict):
 
 
 PulledRecords = Mapping[str, PulledRecord]
-# What is pulled where the jobs run; None where the service cannot know yet.
-ListPulled = Callable[[], PulledRecords | None]
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,6 @@ from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import EVALUATIONS, Component
 from assay.service.contract.errors import AssayError, ErrorDetail, IdempotencyMismatch, InvalidSpec
 from assay.service.contract.problems import Problems, nearest
-from assay.service.contract.pulled_weights import ListPulled
 from assay.service.contract.results import Warning
 from assay.service.contract.stored_specs import TrainJobSpec
 from assay.service.contract.strict_json import parse_json
@@ -46,7 +45,7 @@ from assay.service.dashboard.snippets import snippets
 from assay.service.dispatch import Dispatcher
 from assay.service.settings import Settings
 from assay.service.store.tenants import TenantStore
-from assay.service.submission.packages import HasPackage
+from assay.service.submission.packages import HasPackage, ListPulled
 
 router = APIRouter(include_in_schema=False)
 SpecBody = dict[str, Any]

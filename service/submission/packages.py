@@ -16,10 +16,13 @@ from assay.service.catalog.catalog import Catalog, Checked
 from assay.service.catalog.component import Component
 from assay.service.contract.extras import command_for, extra_of
 from assay.service.contract.problems import Loc, Problems
+from assay.service.contract.pulled_weights import PulledRecords
 from assay.service.contract.results import Warning
 from assay.service.contract.stored_specs import UserSpec, evaluations_in
 
 HasPackage = Callable[[str], bool]
+# What weights are pulled where the jobs run; None where the service cannot know yet.
+ListPulled = Callable[[], PulledRecords | None]
 # The source of corruptions whose images are stored: nothing is made, so that no files are read for it.
 STORED = "stored"
 

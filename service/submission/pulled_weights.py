@@ -9,7 +9,6 @@ from typing import Any, cast
 from assay.service.catalog.catalog import Catalog, Checked
 from assay.service.contract.problems import Problems
 from assay.service.contract.pulled_weights import (
-    ListPulled,
     PulledFacts,
     PulledReference,
     find_record,
@@ -19,6 +18,7 @@ from assay.service.contract.pulled_weights import (
     reference_to,
 )
 from assay.service.contract.stored_specs import Params
+from assay.service.submission.packages import ListPulled
 from assay.service.submission.weights import LOC, WeightsSource
 
 

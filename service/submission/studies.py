@@ -19,12 +19,11 @@ from assay.service.catalog.parameters import check
 from assay.service.catalog.schema_text import Schema
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, WeightsUnavailable
 from assay.service.contract.problems import Loc, Problems, nearest, path_text
-from assay.service.contract.pulled_weights import ListPulled
 from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import EvaluateJobSpec, Spec, TrainJobSpec, UserSpec
 from assay.service.contract.studies import MAX_JOBS, OWN_TRAINING, ArmTemplate, MoreSeeds, StudySpec
 from assay.service.metrics.tables import TABLES
-from assay.service.submission.packages import HasPackage
+from assay.service.submission.packages import HasPackage, ListPulled
 from assay.service.submission.study_runs import job_count
 from assay.service.submission.validate import MAX_EVALUATIONS, ValidSpec, validate
 from assay.service.submission.weights import FindCheckpoint, FindJob, JobLike

@@ -16,7 +16,6 @@ from assay.service.catalog.catalog import Catalog, Checked
 from assay.service.catalog.component import EVALUATIONS
 from assay.service.catalog.rules import Namespaces
 from assay.service.contract.problems import Loc, Problems
-from assay.service.contract.pulled_weights import ListPulled
 from assay.service.contract.specs import JOB_SPEC
 from assay.service.contract.stored_specs import UserSpec
 from assay.service.submission.backbone import check_backbone, with_backbone
@@ -41,7 +40,13 @@ from assay.service.submission.compatibility import (
 from assay.service.submission.data_folders import check_folders
 from assay.service.submission.estimate import estimate
 from assay.service.submission.imagenet_c_layout import check_stored
-from assay.service.submission.packages import HasPackage, check_libraries, check_package, package_warnings
+from assay.service.submission.packages import (
+    HasPackage,
+    ListPulled,
+    check_libraries,
+    check_package,
+    package_warnings,
+)
 from assay.service.submission.pulled_weights import pin
 from assay.service.submission.shape import check_execution, check_shape
 from assay.service.submission.suites import expand, expand_fitting

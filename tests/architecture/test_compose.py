@@ -18,6 +18,8 @@ from assay.workers.settings import WorkerSettings
 from tests.support.compose import ROOT, Missing, load, variables
 
 MAIN = ("docker-compose.yml",)
+# What ends: the migration, whose success the others wait for, and a person's download.
+ONCE = ("migrate", "pull")
 CPU = (*MAIN, "docker-compose.cpu.yml")
 PRIVATE = (*MAIN, "docker-compose.private.yml")
 BOX = ("docker-compose.worker.yml",)
@@ -42,7 +44,18 @@ EVERY = [
 OF_DOCKER = {"COMPOSE_FILE", "COMPOSE_PROJECT_NAME"}
 OF_THE_FILES = {
     *("ASSAY_UNHASHED_TORCH", "ASSAY_TORCH_INDEX"),
-    *("ASSAY_DATA", "ASSAY_PUBLISH", "ASSAY_SECRETS", "ASSAY_TAG", "ASSAY_COMMIT", "ASSAY_WORKER_EXTRA"),
+    *(
+        "ASSAY_DATA",
+        "ASSAY_WEIGHTS",
+        "HF_TOKEN",
+        "HF_ENDPOINT",
+        "HTTPS_PROXY",
+        "ASSAY_PUBLISH",
+        "ASSAY_SECRETS",
+        "ASSAY_TAG",
+        "ASSAY_COMMIT",
+        "ASSAY_WORKER_EXTRA",
+    ),
     *(f"ASSAY_{of}_{what}" for of in ("WORKER", "SERVICE", "DATABASE") for what in ("MEMORY", "CPUS")),
     *("ASSAY_PRIVATE_ADDRESS", "ASSAY_STATE_SERVER", "ASSAY_STATE_FOLDER"),
 }
@@ -82,7 +95,7 @@ def test_a_container_can_do_nothing_but_its_work(names: tuple[str, ...], service
     assert content["init"] is True
     assert not {"privileged", "pid", "ipc", "network_mode", "devices", "userns_mode"} & set(content)
     assert set(content["logging"]["options"]) == {"max-size", "max-file"}
-    assert content["restart"] == ("no" if service == "migrate" else "unless-stopped")
+    assert content["restart"] == ("no" if service in ONCE else "unless-stopped")
     assert re.fullmatch(r"\d+s", content["stop_grace_period"])
 
 
@@ -144,7 +157,7 @@ def test_images_of_others_are_named_with_a_version() -> None:
 @pytest.mark.parametrize(("names", "service"), EVERY)
 def test_health_is_checked(names: tuple[str, ...], service: str) -> None:
     content = service_of(names, service)
-    if service == "migrate":  # it ends; the others wait for its success
+    if service in ONCE:
         assert "healthcheck" not in content
     else:
         assert set(content["healthcheck"]) == {"test", "interval", "timeout", "retries", "start_period"}
@@ -163,6 +176,7 @@ def test_only_the_service_is_published_and_only_on_this_machine() -> None:
         "migrate": ["backend"],
         "service": ["backend", "frontend"],
         "worker": ["backend"],
+        "pull": ["outside"],
     }
 
 
@@ -185,7 +199,7 @@ def test_no_secret_has_a_default(names: tuple[str, ...]) -> None:
         name: {"file": f"./secrets/{name}"} for name in ("assay_database_password", "assay_redis_password")
     }
     for service in content["services"].values():
-        assert set(service["secrets"]) <= set(content["secrets"])
+        assert set(service.get("secrets", [])) <= set(content["secrets"])
         for variable, value in service.get("environment", {}).items():
             assert "PASSWORD" not in variable or value == "/run/secrets/assay_database_password"
             assert "://:" not in str(value)
@@ -206,15 +220,17 @@ def test_what_starts_waits_for_what_it_needs() -> None:
 
 def test_what_is_kept_lies_in_volumes() -> None:
     content = load(*MAIN, environment={})
-    assert set(content["volumes"]) == {"database", "redis", "state", "signing", "data"}
+    assert set(content["volumes"]) == {"database", "redis", "state", "signing", "data", "weights"}
     shared = ["state:/var/lib/assay", "data:/data:ro"]
     assert {name: service.get("volumes") for name, service in content["services"].items()} == {
         "postgres": ["database:/var/lib/postgresql/data"],
         "redis": ["redis:/data"],
         "migrate": None,
         "service": [shared[0], "signing:/var/lib/assay-signing", shared[1]],
-        "worker": shared,
+        "worker": [*shared, "weights:/weights:ro"],
+        "pull": ["weights:/weights"],
     }
+    assert "secrets" not in content["services"]["pull"]
     options = content["services"]["redis"]["command"]
     assert options[options.index("--appendonly") + 1] == "yes"
     assert options[options.index("--maxmemory-policy") + 1] == "noeviction"

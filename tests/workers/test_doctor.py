@@ -58,8 +58,8 @@ def test_a_good_box_is_ok_and_nothing_is_made(examine: Examine, tmp_path: Path) 
     names = [one["name"] for one in report["findings"]]
     assert names == [
         "driver", "CUDA", "NCCL", "memory", "deterministic mode", "device self-test cpu",
-        "disk of the state", "disk of temporary files", "clock", "data", "versions", "port", "database",
-        "Redis", "sandbox",
+        "disk of the state", "disk of temporary files", "clock", "data", "pulled weights", "versions", "port",
+        "database", "Redis", "sandbox",
     ]  # fmt: skip
     assert {one["status"] for one in report["findings"]} <= {"ok", "warn"}
     assert named(report, "versions")["facts"]["source_sha256"] == "s"

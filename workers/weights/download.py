@@ -59,7 +59,7 @@ class Remote:
     cached: Path | None = None
 
 
-class Reporter(Protocol):
+class ByteReporter(Protocol):
     """Interface: told how many bytes of a file are there."""
 
     def __call__(self, name: str, done: int, total: int | None, /) -> None:
@@ -87,7 +87,7 @@ def unreachable(url: str, error: httpx.TransportError) -> Unreachable:
     )
 
 
-def download(remote: Remote, partial: Path, report: Reporter) -> None:
+def download(remote: Remote, partial: Path, report: ByteReporter) -> None:
     """Fetch a file to a path; what is there already of an earlier attempt is kept, and the rest asked for.
 
     Raises:
@@ -108,7 +108,7 @@ def download(remote: Remote, partial: Path, report: Reporter) -> None:
         raise PullFailed(f"the disk of {partial.parent} is full ({free:.0f} MB are free)") from error
 
 
-def _fetch(http: httpx.Client, remote: Remote, partial: Path, report: Reporter) -> None:
+def _fetch(http: httpx.Client, remote: Remote, partial: Path, report: ByteReporter) -> None:
     fruitless = 0
     while True:
         before = partial.stat().st_size if partial.exists() else 0
@@ -130,7 +130,7 @@ def _fetch(http: httpx.Client, remote: Remote, partial: Path, report: Reporter) 
             return
 
 
-def _request(http: httpx.Client, remote: Remote, partial: Path, report: Reporter) -> None:
+def _request(http: httpx.Client, remote: Remote, partial: Path, report: ByteReporter) -> None:
     start = partial.stat().st_size if partial.exists() else 0
     headers = {**remote.headers, "Accept-Encoding": "identity"}
     if start:
@@ -158,7 +158,7 @@ def _request(http: httpx.Client, remote: Remote, partial: Path, report: Reporter
 
 
 def _copy(
-    response: httpx.Response, file: BinaryIO, name: str, start: int, total: int | None, report: Reporter
+    response: httpx.Response, file: BinaryIO, name: str, start: int, total: int | None, report: ByteReporter
 ) -> None:
     done = start
     report(name, done, total)

@@ -18,7 +18,7 @@ from assay.service.contract.errors import NotFound
 
 Make = Callable[..., dict[str, Any]]
 SUBCOMMANDS = [
-    "evaluate", "attack",
+    "evaluate", "attack", "pull",
     "serve", "submit", "jobs", "status", "watch", "results", "cancel", "retry", "replan", "delete",
     "artifacts",
     "logs", "open", "completion", "config", "config list", "config get", "config set",
