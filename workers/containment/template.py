@@ -116,7 +116,6 @@ class Template:
         self._spare: Child | None = None
         # Before any import reads it: jobs read pulled weights alone.
         os.environ["HF_HUB_OFFLINE"] = "1"
-        self._libraries = libraries(os.environ, chosen.state)
         sweep()
         signal.signal(signal.SIGTERM, self._terminate)
         # The death signal is one that can be caught: the child's group must end too.
@@ -190,7 +189,8 @@ class Template:
         return Policy(
             folder=folder,
             files=files_of(request),
-            libraries=self._libraries,
+            # Of each job anew: the weights folder may have been made since.
+            libraries=libraries(os.environ, self._chosen.state),
             temporary=temporary,
             limits=self._chosen.limits,
             processes=processes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+from assay.service.contract.pulled_weights import PulledRecord
 from assay.service.store.store import Store
 from tests.support.jobs import add, train_spec
 
@@ -47,3 +48,17 @@ def test_deleting_a_job_leaves_them(store: Store) -> None:
     store.jobs.cancel(job_id)
     store.jobs.delete(job_id)
     assert store.overview().counters == {EXAMPLES: 5}
+
+
+def test_pulled_weights_are_those_of_all_workers_that_say(store: Store) -> None:
+    one: PulledRecord = {"sha256": "1" * 64, "aliases": [], "facts": {}}
+    two: PulledRecord = {"sha256": "2" * 64, "aliases": ["timm:b"], "facts": {"classes": 1000}}
+    assert store.workers.pulled() is None, "no worker is online"
+    store.workers.beat("a", "host", ["cpu"], 1, {"weights": {"timm:a": one}})
+    assert store.workers.pulled() == {"timm:a": one}
+    store.workers.beat("b", "host", ["cpu"], 2, {"weights": {"timm:b.v1": two}})
+    assert store.workers.pulled() == {"timm:a": one, "timm:b.v1": two}
+    store.workers.beat("c", "host", ["cpu"], 3, {})
+    assert store.workers.pulled() is None, "a worker of an earlier version may have anything"
+    store.workers.beat("c", "host", ["cpu"], 3, {}, 0)
+    assert store.workers.pulled() == {"timm:a": one, "timm:b.v1": two}, "it takes no shard"

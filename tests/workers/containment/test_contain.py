@@ -370,6 +370,11 @@ def test_the_folder_of_all_jobs_is_never_a_library(tmp_path: Path) -> None:
     environment = {"ASSAY_DATA_ROOT": str(tmp_path / "data"), "LD_LIBRARY_PATH": f"{tmp_path}:/:{state}"}
     found = policy.libraries(environment, state)
     assert (tmp_path / "data").resolve() in found
+    (tmp_path / "weights").mkdir()
+    weights = {"ASSAY_WEIGHTS_ROOT": str(tmp_path / "weights"), "HF_HUB_CACHE": str(tmp_path / "data")}
+    found = policy.libraries(weights, state)
+    assert (tmp_path / "weights").resolve() in found
+    assert (tmp_path / "data").resolve() not in found, "the hub's cache is none of theirs"
     assert not {tmp_path.resolve(), Path("/"), state.resolve()} & set(found)
 
 

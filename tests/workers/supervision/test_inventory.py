@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import torch
 
 from assay.service.contract.worker_records import Requirements
 from assay.service.store.fair_queue import Lane
@@ -15,6 +16,7 @@ from assay.service.submission.requirements import PlanningDevice, digest_of
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision import inventory
 from assay.workers.supervision.inventory import Hashed, Inventory
+from tests.support.pulled import pull_tensors
 
 NO_GPU = PlanningDevice()
 GIB = 2**30
@@ -245,3 +247,23 @@ def test_libraries_in_the_planned_version_and_files_of_a_folder_or_a_package(
     ]
     (root / "frost-photographs").mkdir()
     assert reasons(Inventory(settings), photographs) == [None]
+
+
+def test_pulled_weights_are_judged_by_name_and_content(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "weights"
+    stock = Inventory(WorkerSettings(state=tmp_path / "state", data_root=root, weights_root=folder))
+    wanted: Requirements = {"weights": {"timm:net": ""}}
+    assert reasons(stock, wanted) == ["it lacks the weights timm:net; there: assay pull timm:net"]
+    made = pull_tensors(folder, "timm:net.v1", {"a": torch.zeros(1)}, aliases=["timm:net"])
+    assert reasons(stock, wanted) != [None], "the folder was read just now"
+    monkeypatch.setattr(inventory, "PULLED_SECONDS", 0.0)
+    pinned: Requirements = {"weights": {"timm:net.v1": made.sha256}}
+    other: Requirements = {"weights": {"timm:net.v1": "0" * 64}}
+    assert reasons(stock, wanted, pinned, other) == [
+        None,
+        None,
+        f"its weights timm:net.v1 have the content {made.sha256}, {'0' * 64} are needed",
+    ]
+    assert stock.gauges["weights"] == {"timm:net.v1": made.record}
