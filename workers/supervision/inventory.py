@@ -183,7 +183,7 @@ class Inventory:
         found: Gauges = {}
         if folders := self._folders():
             found["folders"] = folders
-        found["weights"] = dict([*self._weights().items()][:MAX_LISTED])
+        found["weights"] = dict([*self._weights().items()][: 10 * MAX_LISTED])
         if known := sorted(self._known.items()):
             found["data"] = {label: one.sha256 for label, one in known[:MAX_LISTED]}
         if self.lacks:

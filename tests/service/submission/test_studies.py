@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from assay.service.catalog.catalog import load
-from assay.service.contract.errors import InvalidSpec
+from assay.service.contract.errors import InvalidSpec, WeightsUnavailable
 from assay.service.contract.studies import OWN_TRAINING
 from assay.service.submission.studies import ValidStudy, check_seeds, check_study
 from assay.service.submission.study_runs import (
@@ -100,6 +100,28 @@ def test_pretrained_weights_of_timm_are_measured_and_not_trained() -> None:
         "sha256": None,
     }
     assert valid.spec["baseline"] == "deit_tiny_patch16_224"
+
+
+def test_weights_that_are_not_pulled_are_refused_at_their_arm() -> None:
+    body = example() | {"data": None, "recipe": None, "limit": 100, "baseline": None}
+    model = {"name": "timm", "params": {"architecture": "resnet50"}}
+    data = {"name": "imagenet", "params": {"folder": "imagenet"}}
+    arm = {"model": model, "weights": {"pulled": True}, "data": data}
+    body["arms"] = [
+        {**arm, "name": "a"},
+        {**arm, "name": "b", "model": {**model, "params": {"architecture": "x"}}},
+    ]
+    with pytest.raises(InvalidSpec) as caught:
+        check_study(load(), body, work=unlimited, list_pulled=dict)
+    assert caught.value.type == "invalid_spec", "another arm is wrong too"
+    body["arms"][1]["model"] = {**model, "params": {"architecture": "resnet18"}}
+    with pytest.raises(WeightsUnavailable) as missing:
+        check_study(load(), body, work=unlimited, list_pulled=dict)
+    said = [(detail.loc, detail.message.rpartition(": ")[2]) for detail in missing.value.details]
+    assert said == [
+        (["arms", 0, "weights"], "assay pull timm:resnet50"),
+        (["arms", 1, "weights"], "assay pull timm:resnet18"),
+    ]
 
 
 def test_options_go_to_the_jobs_that_have_them() -> None:
