@@ -15,13 +15,15 @@ from assay.models.programs.program import Program
 
 __all__ = ["exported"]
 
-TASKS = ("classification",)
+TASKS = ("classification", "segmentation")
+# A program takes images of one size, also where other models take any.
+FACTS = {"fixed_image_size": True}
 
 
 def exported(
     classes: int, channels: int, *, program: Annotated[Program | None, "system"] = None
 ) -> nn.Module:
-    """Any image classifier of one's own, uploaded as an exported program with its weights.
+    """Any classifier or segmentation model of images of one's own, uploaded as a program with its weights.
 
     Args:
         classes: number of classes of the data.
@@ -29,7 +31,8 @@ def exported(
         program: the program of the checkpoint; without one there is no model.
 
     Returns:
-        The program: pixels (B, channels, S, S) in [0, 1] to logits (B, classes), normalised by itself.
+        The program: pixels (B, channels, S, S) in [0, 1] to logits (B, classes), or (B, classes, S, S) for a
+        segmentation, normalised by itself.
 
     Raises:
         ValueError: there is no program, or it is made for other classes or channels.

@@ -39,7 +39,7 @@ def _initialise(module: nn.Module) -> None:
 
 def _on_grid(logits: Tensor, grid: tuple[int, int]) -> Tensor:
     """(B, P, K), row by row, to (B, K, h, w)."""
-    return logits.transpose(1, 2).reshape(len(logits), -1, *grid)
+    return logits.transpose(1, 2).reshape(logits.shape[0], -1, *grid)
 
 
 class LinearDecoder(nn.Module):
@@ -96,7 +96,7 @@ class MaskTransformer(nn.Module):
 
     def forward(self, patches: Tensor, grid: tuple[int, int]) -> Tensor:
         """Logits (B, K, h, w) of patch tokens (B, P, C) on a grid of (h, w)."""
-        classes = self.cls_emb.expand(len(patches), -1, -1)  # (B, K, C)
+        classes = self.cls_emb.expand(patches.shape[0], -1, -1)  # (B, K, C)
         tokens = torch.cat([self.proj_dec(patches), classes], dim=1)  # (B, P + K, C)
         for block in self.blocks:
             tokens = block(tokens)

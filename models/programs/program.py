@@ -1,6 +1,6 @@
 """An exported program as a module: the content of a `.pt2` file, run operator by operator.
 
-B = batch, C = channels, S = image size, K = classes.
+B = batch, C = channels, S = image size, K = classes. Logits (B, K) classify, logits (B, K, S, S) segment.
 """
 
 from __future__ import annotations
@@ -38,12 +38,14 @@ class Signature:
 
     Attributes:
         pixels: name of the images in the graph; they are (B, channels, image_size, image_size), float32.
-        logits: name of the result, (B, classes).
+        logits: name of the result, (B, classes) or (B, classes, image_size, image_size).
+        task: "classification" or "segmentation".
         largest_batch: of the export; None without a limit.
     """
 
     pixels: str
     logits: str
+    task: str
     channels: int
     image_size: int
     classes: int
@@ -51,7 +53,7 @@ class Signature:
 
 
 class Program(nn.Module):
-    """An exported program, (B, C, S, S) to (B, K). Its float32 tensors follow `to`, others keep their dtype.
+    """An exported program, (B, C, S, S) to (B, K) or (B, K, S, S). Float32 tensors follow `to`.
 
     Args:
         signature: Names and sizes of images and result.
@@ -82,7 +84,7 @@ class Program(nn.Module):
         self.register_buffer("_where", torch.zeros(()), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits (B, K) of images (B, C, S, S); batches beyond the exported limit are split."""
+        """Logits of images (B, C, S, S), (B, K) or (B, K, S, S); batches beyond the limit are split."""
         largest = self.signature.largest_batch
         if largest is not None and images.shape[0] > largest:
             return torch.cat([self._run(part) for part in images.split(largest)])
@@ -126,7 +128,7 @@ def load_program(read: ReadEntry, graph: str, model: str) -> Program:
         model: The name of the program in the archive.
 
     Raises:
-        UnsafeProgram: it may not be run, or is not an image classifier with a dynamic batch.
+        UnsafeProgram: it may not be run, or does not map images to logits with a dynamic batch.
     """
     content = _graph(read, graph)
     module = field(content, "graph_module", dict)
@@ -229,16 +231,20 @@ def _signature(content: Mapping[str, Any], values: Mapping[str, Any], pixels: st
     if sizes[1][0] is not None:
         refuse("its number of channels is dynamic: only that of images may be, and their height and width")
     returned = listed(result.get("sizes"), _size)
-    if len(returned) != 2 or returned[0][0] != batch or returned[1][0] is not None:
+    task = {2: "classification", 4: "segmentation"}.get(len(returned))
+    per_pixel = [(None, shape[2])] * 2 if task == "segmentation" else []
+    plain = [(name, size if name is None else 0) for name, size in returned[2:]]
+    if task is None or returned[0][0] != batch or returned[1][0] is not None or plain != per_pixel:
         shown_sizes = ", ".join(name or str(size) for name, size in returned)
         refuse(
-            f"its result has the shape ({shown_sizes}); logits are ({batch}, classes), with the batch first"
+            f"its result has the shape ({shown_sizes}); logits are ({batch}, classes), with the batch first,"
+            f" or ({batch}, classes, {shape[2]}, {shape[2]}) for a segmentation"
         )
     limits = field(content, "range_constraints", dict).get(batch)
     largest = limits.get("max_val") if isinstance(limits, dict) else None
     if largest is not None and integer(largest) < 1:
         refuse(f"it takes batches of at most {largest}; {DYNAMIC}")
-    return Signature(pixels, logits, shape[1], shape[2], returned[1][1], largest)
+    return Signature(pixels, logits, task, shape[1], shape[2], returned[1][1], largest)
 
 
 def _size(content: Any) -> tuple[str | None, int]:

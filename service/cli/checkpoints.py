@@ -89,7 +89,9 @@ def _text(found: Checkpoint) -> str:
         draws = "; it draws random numbers" if found.program.random else ""
         draws += "" if found.program.gradients else "; it has no gradients"
         channels = f"{found.classes} classes, {found.channels} channels"
-        lines.append(f"program {channels}, {size} x {size} pixels; runs in {dtypes}{draws}")
+        lines.append(
+            f"program for {found.program.task}, {channels}, {size} x {size} pixels; runs in {dtypes}{draws}"
+        )
     elif found.classes is not None and found.layout != PROGRAM_LAYOUT:
         lines.append(f"classes {found.classes}, channels {found.channels}, names as in {found.layout}")
         lines.append(f"normalization {_normalization(found)}")

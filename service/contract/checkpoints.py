@@ -48,12 +48,14 @@ class ProgramFacts(Answer):
         dtypes: the values of `execution.dtype` that it supports.
         random: whether its forward pass draws random numbers.
         gradients: whether its logits have gradients by the pixels that are not all zero.
+        task: what its logits are for: "classification" or "segmentation".
     """
 
     image_size: int
     dtypes: list[str]
     random: bool
     gradients: bool = True
+    task: str = "classification"
 
 
 class Verdict(Faults):

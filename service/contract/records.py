@@ -359,12 +359,16 @@ class WrongShapeRecord(TypedDict):
 
 
 class ProgramRecord(TypedDict):
-    """Facts about an exported program; `image_size` is in pixels. Programs without `gradients` have them."""
+    """Facts about an exported program; `image_size` is in pixels.
+
+    Programs without `gradients` have them, those without a `task` classify.
+    """
 
     image_size: int
     dtypes: list[str]
     random: bool
     gradients: NotRequired[bool]
+    task: NotRequired[str]
 
 
 class VerdictRecord(TypedDict, total=False):

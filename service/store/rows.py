@@ -154,6 +154,12 @@ class CheckpointRow:
         return program is None or program.get("gradients", True)
 
     @property
+    def task(self) -> str | None:
+        """The task of an exported program; None for weights, whose model has it, and where unknown."""
+        program = (self.verdict or {}).get("program")
+        return None if program is None else program.get("task", "classification")
+
+    @property
     def dtypes(self) -> list[str] | None:
         """Allowed values of `execution.dtype` for an exported program; None where unknown."""
         program = (self.verdict or {}).get("program")

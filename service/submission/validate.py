@@ -8,7 +8,7 @@ one answer names every wrong field.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +200,10 @@ class _Validation:
             check_backbone(self.catalog, self.model, trained, self.problems, training=self.protocol is None)
         elif trained is not None and self.model is not None:
             check_same_model(self.model, trained, self.problems)
+        if self.model is not None and self.source is not None and self.source.task is not None:
+            # An uploaded program does one of the tasks that programs may have.
+            narrowed = self.model.component.model_copy(update={"tasks": [self.source.task]})
+            self.model = replace(self.model, component=narrowed)
         completed = _completed(self.model)
         weights = model.get("weights")
         pulled = pin(self.catalog, self.model, weights, self.problems, self.list_pulled)
@@ -325,7 +329,8 @@ class _Validation:
         """Checks an upload that an evaluation names as another model, and writes its hash behind its name."""
         if self.find_checkpoint is None:
             return
-        found = check_other_checkpoint(given, self.dtype, problems, loc, self.find_checkpoint)
+        tasks = checked.component.tasks
+        found = check_other_checkpoint(given, self.dtype, tasks, problems, loc, self.find_checkpoint)
         if found is None:
             return
         pinned, checkpoint = found

@@ -61,6 +61,10 @@ class CheckpointLike(Protocol):
         """`classes`, `channels` and `image_size`, as far as known; empty while it is checked."""
 
     @property
+    def task(self) -> str | None:
+        """The task of an exported program; None for weights, and where unknown."""
+
+    @property
     def dtypes(self) -> Sequence[str] | None:
         """The values of `execution.dtype` that it supports; None where unknown."""
 
@@ -101,6 +105,7 @@ class WeightsSource:
         foreign: Whether the file is known to have no normalisation of its own.
         dtypes: Allowed values of `execution.dtype` for an exported program; None where all are.
         gradients: Whether the model has gradients by its inputs, as far as known.
+        task: The task of an exported program; None where the model's own tasks hold.
     """
 
     model: ComponentReference
@@ -110,6 +115,7 @@ class WeightsSource:
     foreign: bool = False
     dtypes: Sequence[str] | None = None
     gradients: bool = True
+    task: str | None = None
 
 
 def find_source(
@@ -161,6 +167,7 @@ def _check_checkpoint(
         checkpoint.foreign,
         checkpoint.dtypes,
         checkpoint.gradients,
+        checkpoint.task,
     )
 
 
@@ -184,13 +191,19 @@ def _usable(checkpoint: CheckpointLike | None, given: str, problems: Problems, l
 
 
 def check_other_checkpoint(
-    given: str, dtype: str, problems: Problems, loc: Loc, find_checkpoint: FindCheckpoint
+    given: str,
+    dtype: str,
+    tasks: Sequence[str],
+    problems: Problems,
+    loc: Loc,
+    find_checkpoint: FindCheckpoint,
 ) -> tuple[str, CheckpointLike] | None:
     """The upload named as another model of an attack, pinned to its content, or None; reports errors.
 
     Args:
         given: `checkpoint:NAME` or `checkpoint:NAME@SHA256`.
         dtype: The job's arithmetic.
+        tasks: Of the attack.
         problems: Receives errors of the upload.
         loc: The field.
         find_checkpoint: Name to the checkpoint, or None when there is no such checkpoint.
@@ -211,6 +224,9 @@ def check_other_checkpoint(
     elif checkpoint.dtypes is not None and dtype not in checkpoint.dtypes:
         message = f"the exported program cannot be run in {dtype}, the arithmetic of this job"
         problems.add(loc, message, given=given, allowed=f"a model that can be run in {dtype}")
+    elif checkpoint.task is not None and checkpoint.task not in tasks:
+        message = f"the exported program is for {checkpoint.task}"
+        problems.add(loc, message, given=given, allowed=f"a model for {' or '.join(tasks)}")
     elif not checkpoint.gradients:
         problems.add(loc, NO_GRADIENTS, given=given, allowed="a model with gradients by its pixels")
     elif checkpoint.foreign and checkpoint.reading["normalization"] is None:

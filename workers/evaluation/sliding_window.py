@@ -44,6 +44,10 @@ RULES = (
         "part.backbone_attention != 'scaled_learned' or params.window <= part.backbone_image_size",
         "window must not be larger than the backbone's image_size: its learned S is for that many patches",
     ),
+    (
+        "not model.fixed_image_size or params.window == model.image_size",
+        "window must be the image size of the exported program, which takes no other",
+    ),
 )
 
 # Windows of an image that is four times as long as wide; other photographs have fewer. Of files at their own

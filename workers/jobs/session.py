@@ -51,6 +51,7 @@ DTYPES = {
     "float16": torch.float16,
 }
 KEPT_DATA_SETS = 4
+SEGMENTATION = "segmentation"
 SERIES_TASKS = ("series", "series_regression")
 
 
@@ -230,7 +231,8 @@ def _load(spec: UserSpec, examples: ExampleSet, device_name: str, weights: str |
     if model["name"] == EXPORTED:
         if weights is None:
             raise BadWeights(f"the model {EXPORTED!r} has no weights but those of a checkpoint")
-        program, digest = load_classifier(Path(weights), model_classes(data), data.channels)
+        task = SEGMENTATION if data.task == SEGMENTATION else "classification"
+        program, digest = load_classifier(Path(weights), model_classes(data), data.channels, task)
         return _ready(spec, program, device, digest=digest)
     backbone = _backbone(spec, data)
     _check_series(model, backbone, data)

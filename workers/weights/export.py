@@ -35,7 +35,7 @@ from assay.service.files.program_file import BadProgram, open_program
 from assay.workers.weights.export_failure import SizeLog, own_path, place, reason, short
 from assay.workers.weights.user_module import CannotBuild, build_module, load_tensors
 
-TASKS = ("classification",)
+TASKS = ("classification", "segmentation")
 BATCHES = (1, 2, 5)
 # As a share of the largest logit.
 TOLERANCE = 1e-4
@@ -88,7 +88,7 @@ def export_program(
         output: the file to write; a file that is there is replaced.
         image_size: S; None takes what the module says of itself (timm's `pretrained_cfg`, `image_size`).
         channels: C.
-        task: "classification", logits (B, K).
+        task: "classification", logits (B, K), or "segmentation", logits (B, K, S, S).
         mean: per channel, in pixel units of [0, 1], where the module takes normalised images; with `std`.
         std: per channel, above 0. Without both, the module takes pixels in [0, 1] and normalises them itself.
 
@@ -169,6 +169,11 @@ def _export(network: _Logits, images: Tensor, output: Path, task: str) -> Export
         except Exception as error:  # torch raises what the module's own code raises, too
             raise CannotExport(reason(error, network, sizes)) from error
         program = _read(path)
+        if program.signature.task != task:
+            raise CannotExport(
+                f"its logits have the shape {tuple(wanted.shape)}, which is for {program.signature.task}, and"
+                f" the task is {task}"
+            )
         difference = _compare(program, network, images, wanted)
         path.replace(output)
     signature = program.signature

@@ -9,6 +9,7 @@ there, too.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -27,7 +28,8 @@ from assay.workers.jobs.failures import BadWeights
 from assay.workers.weights.programs import as_classifier, read_program
 
 BATCHES = (1, 2, 5)
-IMAGES = max(BATCHES)
+# Logits of all images; a segmentation with more is tried with fewer images, so that the check has the memory.
+MAX_LOGITS = 2**25
 # Softmax outputs sum to one; logits of random images never do by chance.
 SUM_TOLERANCE = 1e-4
 SHOWN = 300
@@ -53,7 +55,11 @@ def run(path: Path) -> CheckedReport:
         verdict = verdict.model_copy(update={"classes": signature.classes, "channels": signature.channels})
         dtypes, gradients = examine(as_classifier(program).eval())
         facts = ProgramFacts(
-            image_size=program.image_size, dtypes=dtypes, random=program.random, gradients=gradients
+            image_size=program.image_size,
+            dtypes=dtypes,
+            random=program.random,
+            gradients=gradients,
+            task=signature.task,
         )
         verdict = verdict.model_copy(update={"program": facts})
     except (BadWeights, Unfit) as found:
@@ -80,11 +86,13 @@ def examine(classifier: Classifier) -> tuple[list[str], bool]:
     if signature.classes < 2:
         raise Unfit("it has one logit for each image; a classifier has one for each class, at least two")
     generator = torch.Generator().manual_seed(0)
-    shape = (IMAGES, signature.channels, signature.image_size, signature.image_size)
-    images = torch.rand(shape, generator=generator)
-    weights = torch.randn(IMAGES, signature.classes, generator=generator)
+    size = signature.image_size
+    answer = (signature.classes, size, size) if signature.task == "segmentation" else (signature.classes,)
+    count = max(batch for batch in BATCHES if batch <= max(2, MAX_LOGITS // math.prod(answer)))
+    images = torch.rand((count, signature.channels, size, size), generator=generator)
+    weights = torch.randn((count, *answer), generator=generator)
     before = {name: tensor.clone() for name, tensor in classifier.state_dict().items()}
-    logits = _answers(classifier, images, signature.classes)
+    logits = _answers(classifier, images, answer)
     gradients = _has_gradients(classifier, images, weights)
     after = classifier.state_dict()
     if any(not torch.equal(tensor, after[name]) for name, tensor in before.items()):
@@ -99,15 +107,15 @@ def examine(classifier: Classifier) -> tuple[list[str], bool]:
     return ["float32", *(name for name, tried in _others(classifier, images, weights) if tried)], gradients
 
 
-def _answers(classifier: Classifier, images: Tensor, classes: int) -> Tensor:
-    """Logits of all images, (IMAGES, classes)."""
+def _answers(classifier: Classifier, images: Tensor, answer: tuple[int, ...]) -> Tensor:
+    """Logits of all images, (B, *answer)."""
     logits = images.new_empty(0)
-    for count in BATCHES:
+    for count in (batch for batch in BATCHES if batch <= len(images)):
         logits = _attempt(f"for a batch of {count}", classifier, images[:count])
-        if tuple(logits.shape) != (count, classes) or not logits.is_floating_point():
+        if tuple(logits.shape) != (count, *answer) or not logits.is_floating_point():
             raise Unfit(
                 f"for a batch of {count} it returns {tuple(logits.shape)} of type {logits.dtype}, wanted"
-                f" ({count}, {classes}) logits"
+                f" {(count, *answer)} logits"
             )
     if not logits.isfinite().all():
         raise Unfit("its logits are not finite for random images with pixels in [0, 1]")
@@ -148,16 +156,16 @@ def _differentiate(loss: Tensor, images: Tensor) -> Tensor | None:
 def _check_independence(classifier: Classifier, images: Tensor, logits: Tensor) -> None:
     if count := changed(logits, _attempt("again", classifier, images), REPEATED):
         raise Unfit(
-            f"for {count} of {IMAGES} images it answers differently when it is asked again, without an"
+            f"for {count} of {len(images)} images it answers differently when it is asked again, without an"
             " operator that draws random numbers"
         )
-    alone = torch.cat([_attempt("alone", classifier, images[row : row + 1]) for row in range(IMAGES)])
+    alone = torch.cat([_attempt("alone", classifier, images[row : row + 1]) for row in range(len(images))])
     reverse = _attempt("in reverse order", classifier, images.flip(0)).flip(0)
     for grouped, where in ((alone, "alone"), (reverse, "in another place of the batch")):
         if count := changed(logits, grouped, REGROUPED):
             raise Unfit(
-                f"for {count} of {IMAGES} images it answers differently when they come {where}: an answer"
-                " depends on the other images of the batch, as with batch norm in training mode (call"
+                f"for {count} of {len(images)} images it answers differently when they come {where}: an"
+                " answer depends on the other images of the batch, as with batch norm in training mode (call"
                 " model.eval() before the export)"
             )
 

@@ -1,4 +1,4 @@
-"""Exported programs as classifiers: read from an uploaded file, with the normalisation inside."""
+"""Exported programs as models of images: read from an uploaded file, with the normalisation inside."""
 
 from __future__ import annotations
 
@@ -35,15 +35,17 @@ def as_classifier(program: Program) -> Classifier:
     return Classifier(program, [0.0] * channels, [1.0] * channels)
 
 
-def load_classifier(path: Path, classes: int, channels: int) -> tuple[Classifier, str]:
+def load_classifier(path: Path, classes: int, channels: int, task: str) -> tuple[Classifier, str]:
     """Classifier of an uploaded program for some data, and the file's sha256.
 
     The file's hash, not that of its tensors: two programs may have the same weights and different graphs.
 
     Raises:
-        BadWeights: as for `read_program`, or other classes or channels.
+        BadWeights: as for `read_program`, or another task, other classes or channels.
     """
     program = read_program(path)
+    if (found := program.signature.task) != task:
+        raise BadWeights(f"the exported program is for {found}, the data for {task}")
     try:
         exported(classes, channels, program=program)
     except ValueError as error:

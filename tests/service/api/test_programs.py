@@ -47,7 +47,11 @@ def test_a_program_is_recognised_and_needs_no_model(api: httpx.Client, app_store
         assert answer.json()["program"] is None
     check(app_store)
     ready = api.get(f"{PATH}/mine").json()
-    assert (ready["state"], ready["layout"], ready["program"]) == ("ready", "program", FACTS)
+    assert (ready["state"], ready["layout"], ready["program"]) == (
+        "ready",
+        "program",
+        FACTS | {"task": "classification"},
+    )
 
 
 def test_a_file_and_a_model_that_do_not_belong_together_are_refused(

@@ -71,7 +71,8 @@ def test_a_program_needs_no_model_and_is_described(run: Any, checked: Any, tmp_p
     assert code == 0
     assert out.startswith("mine ready\nmodel   exported\n")
     wanted = (
-        "program 10 classes, 1 channels, 32 x 32 pixels; runs in float32, bfloat16; it draws random numbers"
+        "program for classification, 10 classes, 1 channels, 32 x 32 pixels; runs in float32, bfloat16;"
+        " it draws random numbers"
     )
     assert wanted in out
 

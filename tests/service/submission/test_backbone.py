@@ -33,6 +33,7 @@ class Checkpoint:
     dtypes: list[str] | None = None
     foreign: bool = False
     gradients: bool = True
+    task: str | None = None
     reading: dict[str, Any] = field(default_factory=lambda: {"normalization": "data", "positions": None})
 
 

@@ -106,6 +106,7 @@ class Upload:
     dtypes: tuple[str, ...] | None = ("float32",)
     foreign: bool = False
     gradients: bool = True
+    task: str | None = None
     reading: dict[str, Any] = field(default_factory=lambda: {"normalization": None, "positions": None})
 
 

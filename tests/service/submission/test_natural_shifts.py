@@ -66,6 +66,7 @@ def test_a_checkpoint_of_another_model_is_refused() -> None:
         reading={},
         foreign=False,
         gradients=True,
+        task=None,
         dtypes=None,
         model=validate(load(), job(A)).spec["model"],
     )

@@ -67,7 +67,8 @@ def test_a_right_program_is_ready_and_says_what_it_takes(plain: Path) -> None:
     assert error is None
     assert (verdict["layout"], verdict["classes"], verdict["channels"]) == ("program", DIGITS, CHANNELS)
     dtypes = ["float32", "float64", "bfloat16"]
-    assert verdict["program"] == {"image_size": SIZE, "dtypes": dtypes, "random": False, "gradients": True}
+    facts = {"image_size": SIZE, "dtypes": dtypes, "random": False, "gradients": True}
+    assert verdict["program"] == facts | {"task": "classification"}
     assert verdict["other"] == []
 
 
@@ -243,8 +244,14 @@ def test_a_job_runs_the_program_as_it_is(plain: Path, job: dict[str, Any], dtype
     torch.testing.assert_close(loaded.classifier(images), wanted, rtol=0, atol=1e-6)
 
 
-def test_other_data_is_refused_with_the_reason(plain: Path, job: dict[str, Any]) -> None:
+def test_other_data_is_refused_with_the_reason(
+    plain: Path, job: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     job["data"] = {"name": "shapes", "params": {}}
+    with pytest.raises(BadWeights, match="program is for classification, the data for segmentation"):
+        Session().classifier(job, device="cpu", weights=str(plain))
+    examples = Session().data(job["data"], "test")
+    monkeypatch.setattr(type(examples), "task", "classification")
     with pytest.raises(BadWeights, match="the exported program has 10 classes, the data"):
         Session().classifier(job, device="cpu", weights=str(plain))
     with pytest.raises(BadWeights, match="has no weights but those of a checkpoint") as raised:
