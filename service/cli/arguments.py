@@ -184,6 +184,26 @@ def add_import_pickle(subcommands: Subcommands[argparse.ArgumentParser]) -> None
     parser.add_argument("--key", help="which part of the file is the state dict (default: found by its name)")
 
 
+def add_import_onnx(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+    """Adds `import-onnx`."""
+    parser = add(
+        subcommands,
+        "import-onnx",
+        checkpoints.import_onnx,
+        "convert an ONNX model of images to a program (.pt2) that can be uploaded",
+        "assay import-onnx resnet.onnx resnet.pt2 --mean 0.485 0.456 0.406 --std 0.229 0.224 0.225",
+    )
+    parser.add_argument("file", metavar="FILE", help="the ONNX model, of images (batch, channels, S, S)")
+    parser.add_argument("output", metavar="OUTPUT", help="the program to write (.pt2)")
+    parser.add_argument(
+        "--image-size", type=int, metavar="N", help="in pixels, where the model does not say it"
+    )
+    parser.add_argument("--logits", metavar="NAME", help="the result to take, where the model has several")
+    parser.add_argument("--task", choices=("classification", "segmentation"))
+    parser.add_argument("--mean", type=float, nargs="+", help="per channel, if it takes normalised images")
+    parser.add_argument("--std", type=float, nargs="+", help="per channel")
+
+
 def add(
     subcommands: Subcommands[argparse.ArgumentParser], name: str, run: Command, summary: str, *examples: str
 ) -> argparse.ArgumentParser:

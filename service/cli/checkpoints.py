@@ -66,6 +66,19 @@ def import_pickle(options: Options) -> int:
     return run_module("assay.workers.import_pickle", [options.file, options.output, *key], {})
 
 
+def import_onnx(options: Options) -> int:
+    """Replaces this process by the conversion, which needs torch and the extra `onnx`."""
+    require("`assay import-onnx`", "worker", "onnx")
+    more: list[str] = []
+    for name in ("image_size", "logits", "task"):
+        if (value := getattr(options, name)) is not None:
+            more += [f"--{name.replace('_', '-')}", str(value)]
+    for name in ("mean", "std"):
+        if (values := getattr(options, name)) is not None:
+            more += [f"--{name}", *map(str, values)]
+    return run_module("assay.workers.import_onnx", [options.file, options.output, *more], {})
+
+
 def checkpoints_table(found: Sequence[Checkpoint]) -> str:
     """A line per checkpoint."""
     rows = [(item.name, item.state, item.model["name"], str(item.size), item.sha256) for item in found]

@@ -49,7 +49,12 @@ TOPICS: Mapping[str, Sequence[Callable[[Subcommands[argparse.ArgumentParser]], N
         reports.add_reports,
     ),
     "sign and verify": (job_arguments.add_signatures,),
-    "weights": (pull.add_pull, arguments.add_checkpoints, arguments.add_import_pickle),
+    "weights": (
+        pull.add_pull,
+        arguments.add_checkpoints,
+        arguments.add_import_pickle,
+        arguments.add_import_onnx,
+    ),
     "this machine": (arguments.add_local, config.add_config, completion.add_completion),
     "administration": (
         arguments.add_keys,

@@ -20,8 +20,12 @@ from assay.service.submission.weights import EXPORTED, check_same_model
 GIVEN: Loc = ("query", "model")
 INSIDE: Loc = ("body", "__metadata__", "model")
 MAX_DEPTH = 16
-# The first bytes of other files.
+# The first bytes of other files. An ONNX model begins with its version, as a field of a protocol buffer.
 OTHER_KINDS = {
+    **{
+        bytes([8, version]): "the mark of an ONNX model; `assay import-onnx` converts it to a program"
+        for version in range(3, 16)
+    },
     b"\x80": "the mark of a Python pickle (torch.save); `assay import-pickle` converts it",
     b"\x89HDF": "the mark of HDF5",
     b"\x93NUMPY": "the mark of a NumPy array",

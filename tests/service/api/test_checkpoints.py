@@ -117,6 +117,10 @@ BAD = {
         b"\x80\x02}q\x00(X\x06\x00",
         "the mark of a Python pickle (torch.save); `assay import-pickle`",
     ),
+    "an ONNX model": (
+        b"\x08\x08\x12\x07pytorch\x1a\x05",
+        "the mark of an ONNX model; `assay import-onnx` converts it to a program",
+    ),
     "a pointer": (b"version https://git-lfs.github.com/spec/v1\noid", "the text of a Git LFS pointer"),
     "short": (b"ab", "it begins with the bytes 61 62"),
     "no archive": (b"PK\x03\x04 not tensors at all", "no exported program"),

@@ -151,3 +151,11 @@ def test_import_pickle_becomes_the_worker_that_converts(monkeypatch: pytest.Monk
     main.main(["import-pickle", "a.pth", "b.safetensors", "--key", "model_ema"])
     module = [sys.executable, "-P", "-m", "assay.workers.import_pickle"]
     assert called == [[*module, "a.pth", "b.safetensors", "--key", "model_ema"]]
+
+
+def test_import_onnx_becomes_the_worker_that_converts(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[list[str]] = []
+    monkeypatch.setattr(os, "execve", lambda path, argv, env: called.append(argv))
+    given = ["a.onnx", "b.pt2", "--image-size", "32", "--task", "segmentation", "--mean", "0.5", "0.4", "0.3"]
+    main.main(["import-onnx", *given])
+    assert called == [[sys.executable, "-P", "-m", "assay.workers.import_onnx", *given]]

@@ -20,6 +20,7 @@ from assay.workers.weights.export import CannotExport, export_program
 from assay.workers.weights.program_check import examine
 from assay.workers.weights.programs import as_classifier, read_program
 from tests.support.programs import CLASSES, Net
+from tests.support.weights import disturb
 
 Answer = Callable[[Any, Tensor], Any]
 
@@ -56,6 +57,7 @@ def test_families_of_models_become_programs_that_answer_equally(family: str, tmp
     build, size = FAMILIES[family]
     torch.manual_seed(0)
     module = build()
+    disturb(module)
     done = export_program(module, tmp_path / "net.pt2", image_size=size)
     assert (done.classes, done.channels, done.image_size) == (5, 3, size)
     assert done.difference <= 1e-6

@@ -1,0 +1,326 @@
+"""`assay import-onnx`: converts an ONNX model of images to a program that can be uploaded.
+
+A user's command on a local file, not reachable over HTTP. The file is data: nothing in it is run. Weights
+beside it (external data) are read from the folder of the model only. The program is compared with ONNX's own
+reference evaluator on random images.
+
+B = batch, C = channels, S = image size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from assay.service.contract.extras import MissingExtra, require
+from assay.workers.weights.export import TASKS, CannotExport, ExportedModule, export_program
+from assay.workers.weights.programs import read_program
+
+# Of ONNX's reference and torch, in float32, as a share of the largest logit: both round in their own way.
+TOLERANCE = 1e-3
+IMAGES = 2
+MAX_MODEL_BYTES = 2**31
+# Name of a batch that the model states as a number.
+FIXED = "fixed_batch"
+DYNAMIC = (
+    "it was exported for a fixed batch: export it with a dynamic one"
+    " (dynamic_axes={'images': {0: 'batch'}} of torch.onnx.export)"
+)
+
+
+class CannotImport(ValueError):
+    """The model cannot be converted; the message says why, and what to do."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command: 0, or 2 with the reason on standard error."""
+    parser = argparse.ArgumentParser(
+        prog="assay import-onnx",
+        description="Convert an ONNX model of images to an exported program (.pt2), which can be uploaded.",
+        epilog="example: assay import-onnx resnet.onnx resnet.pt2 --mean 0.485 0.456 0.406"
+        " --std 0.229 0.224 0.225",
+    )
+    add = parser.add_argument
+    add("file", type=Path, help="the ONNX model, with images (batch, channels, S, S) as its only input")
+    add("output", type=Path, help="the program to write (.pt2); it must not be there")
+    add("--image-size", type=int, metavar="N", help="in pixels, where the model does not say it")
+    add("--logits", metavar="NAME", help="the result to take, where the model has several")
+    add("--task", choices=TASKS, default=TASKS[0])
+    add("--mean", type=float, nargs="+", help="per channel, if the model takes normalised images")
+    add("--std", type=float, nargs="+", help="per channel")
+    given = parser.parse_args(arguments)
+    try:
+        require("`assay import-onnx`", "onnx")
+        done, difference = convert(
+            given.file,
+            given.output,
+            image_size=given.image_size,
+            logits=given.logits,
+            task=given.task,
+            mean=given.mean,
+            std=given.std,
+        )
+    except (CannotImport, CannotExport, MissingExtra, OSError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    sys.stdout.write(
+        f"{done.path}: {done.task}, {done.classes} classes, {done.channels} channels, {done.image_size} x"
+        f" {done.image_size} pixels\nlogits equal those of ONNX's reference evaluator on {IMAGES} random"
+        f" images, but for {difference:.1e} of the largest one\n"
+    )
+    return 0
+
+
+def convert(
+    file: Path,
+    output: Path,
+    *,
+    image_size: int | None = None,
+    logits: str | None = None,
+    task: str = "classification",
+    mean: list[float] | None = None,
+    std: list[float] | None = None,
+) -> tuple[ExportedModule, float]:
+    """Write an ONNX model as an exported program.
+
+    Args:
+        file: the model.
+        output: the new file.
+        image_size: S, where the model leaves it open.
+        logits: name of the result to take; None where there is one.
+        task: "classification" or "segmentation".
+        mean: per channel, in pixel units of [0, 1], where the model takes normalised images; with `std`.
+        std: per channel, above 0.
+
+    Returns:
+        The program, and the largest difference of its logits from the reference's, as a share of the largest.
+
+    Raises:
+        CannotImport: the file is no such model, an operator has no counterpart, or the program answers
+            differently.
+        CannotExport: the module of its nodes cannot be exported.
+        OSError: a file cannot be read or written.
+    """
+    from assay.workers.weights.onnx_module import OnnxModule, UnknownOperator
+
+    if output.exists():
+        raise CannotImport(f"{output} is there already")
+    model = read_model(file)
+    channels, size = prepare(model, image_size, logits)
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore"
+        )  # onnx2torch's, about its own code; the reference below finds differences
+        try:
+            module = OnnxModule(model)
+        except UnknownOperator as error:
+            raise CannotImport(str(error)) from error
+        draft = output.with_name(f".{output.name}.draft")
+        try:
+            done = _export(
+                module, draft, model, image_size=size, channels=channels, task=task, mean=mean, std=std
+            )
+            difference = compare(model, read_program(draft), channels, size, mean, std)
+            draft.replace(output)
+        finally:
+            draft.unlink(missing_ok=True)
+    return ExportedModule(output, done.task, done.classes, channels, size, done.difference), difference
+
+
+def _export(module: nn.Module, output: Path, model: Any, **how: Any) -> ExportedModule:
+    try:
+        return export_program(module, output, **how)
+    except CannotExport as error:
+        dims = (value.type.tensor_type.shape.dim for value in model.graph.input)
+        if not any(sizes and sizes[0].dim_param == FIXED for sizes in dims):
+            raise
+        raise CannotExport(f"{DYNAMIC}; {error}") from error
+
+
+def read_model(file: Path) -> Any:
+    """The model of a file, with its external data.
+
+    Raises:
+        CannotImport: it is no ONNX model, or its data is outside its folder.
+        OSError: it cannot be read.
+    """
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from onnx.external_data_helper import load_external_data_for_model
+
+    if not file.is_file():
+        raise CannotImport(f"there is no file {file}")
+    if file.stat().st_size > MAX_MODEL_BYTES:
+        raise CannotImport(f"{file} has {file.stat().st_size} bytes, allowed: at most {MAX_MODEL_BYTES}")
+    try:
+        model = onnx.load(str(file), load_external_data=False)
+    except (DecodeError, ValueError) as error:
+        raise CannotImport(f"{file} is no ONNX model, or is damaged: {error}") from error
+    if not model.graph.node or not model.opset_import:
+        raise CannotImport(f"{file} is no ONNX model: it has no nodes")
+    folder, places = file.resolve().parent, set()
+    for tensor in tensors_of(model.graph):
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            continue
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        places.add(_inside(folder, entries.get("location", ""), tensor.name))
+    if places:
+        try:
+            load_external_data_for_model(model, str(folder))
+        except (onnx.checker.ValidationError, ValueError) as error:
+            raise CannotImport(f"the external data of {file} cannot be read: {error}") from error
+    return model
+
+
+def _inside(folder: Path, location: str, name: str) -> Path:
+    """The file of external data, which is a plain one below the model's folder."""
+    path = Path(location)
+    plain = location and not path.is_absolute() and "\\" not in location and ".." not in path.parts
+    place = folder / path
+    if not plain or place.resolve().parent != place.parent or not place.resolve().is_relative_to(folder):
+        raise CannotImport(
+            f"the data of the tensor {name[:80]!r} is at {location[:80]!r}, allowed: a plain file in the"
+            " folder of the model"
+        )
+    if place.is_symlink() or not place.is_file():
+        raise CannotImport(f"the data of the tensor {name[:80]!r} is missing: there is no file {place}")
+    return place
+
+
+def tensors_of(graph: Any) -> Iterator[Any]:
+    """Every tensor of a graph, also those of its nodes and of graphs within them."""
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    for node in graph.node:
+        for attribute in node.attribute:
+            yield from ([attribute.t] if attribute.HasField("t") else [])
+            yield from attribute.tensors
+            for inner in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
+                yield from tensors_of(inner)
+
+
+def prepare(model: Any, image_size: int | None, logits: str | None) -> tuple[int, int]:
+    """Make a model's only input a batch of images, and its only result the logits, in place.
+
+    Returns:
+        Channels and image size.
+
+    Raises:
+        CannotImport: the model takes or returns something else.
+    """
+    graph = model.graph
+    stored = {tensor.name for tensor in graph.initializer}
+    inputs = [value for value in graph.input if value.name not in stored]
+    if len(inputs) != 1:
+        names = ", ".join(value.name for value in inputs)
+        raise CannotImport(
+            f"it takes {len(inputs)} inputs ({names}), allowed: one, images (batch, channels, S, S)"
+        )
+    shape = inputs[0].type.tensor_type.shape.dim
+    sizes = [dim.dim_value if dim.HasField("dim_value") else None for dim in shape]
+    if len(sizes) != 4 or sizes[1] is None or inputs[0].type.tensor_type.elem_type != 1:
+        raise CannotImport(
+            f"its input {inputs[0].name!r} has the shape {[size or '?' for size in sizes]}, allowed: float32"
+            " images (batch, channels, S, S) with a stated number of channels"
+        )
+    stated = {size for size in sizes[2:] if size is not None}
+    if len(stated) > 1 or (image_size is not None and stated - {image_size}):
+        raise CannotImport(
+            f"it is for images of {sizes[2] or '?'} x {sizes[3] or '?'} pixels, allowed: square ones"
+        )
+    size = image_size if image_size is not None else next(iter(stated), None)
+    if size is None:
+        raise CannotImport("it does not say for which images it is made: give --image-size")
+    shape[2].dim_value, shape[3].dim_value = size, size
+    if not shape[0].dim_param:
+        shape[0].dim_param = FIXED
+        del graph.value_info[:]  # sizes inside are those of the batch that was fixed
+    results = [value for value in graph.output if logits in (None, value.name)]
+    if len(results) != 1:
+        names = ", ".join(value.name for value in graph.output)
+        asked = (
+            f"no result {logits!r}; its results are"
+            if logits
+            else f"{len(graph.output)} results, choose by --logits:"
+        )
+        raise CannotImport(f"it has {asked} {names}")
+    kept = copy.deepcopy(results[0])
+    if shape[0].dim_param == FIXED:
+        kept.type.tensor_type.ClearField("shape")
+    del graph.output[:]
+    graph.output.append(kept)
+    _without_copies(graph)
+    return int(sizes[1]), size
+
+
+def _without_copies(graph: Any) -> None:
+    """Replace nodes that copy a stored tensor by the tensor: converters look weights up by their names."""
+    names = {tensor.name: tensor for tensor in graph.initializer}
+    kept = []
+    for node in graph.node:
+        if node.op_type == "Identity" and not node.domain and node.input[0] in names:
+            copy = graph.initializer.add()
+            copy.CopyFrom(names[node.input[0]])
+            copy.name = node.output[0]
+            names[copy.name] = copy
+        else:
+            kept.append(node)
+    if len(kept) < len(graph.node):
+        copies = [type(node).FromString(node.SerializeToString()) for node in kept]
+        del graph.node[:]
+        graph.node.extend(copies)
+
+
+def compare(
+    model: Any,
+    program: nn.Module,
+    channels: int,
+    size: int,
+    mean: list[float] | None,
+    std: list[float] | None,
+) -> float:
+    """Largest difference of the program's logits from the reference evaluator's, as a share of the largest.
+
+    Raises:
+        CannotImport: it is above `TOLERANCE`, or the evaluator cannot run the model.
+    """
+    from onnx.reference import ReferenceEvaluator
+
+    images = torch.rand((IMAGES, channels, size, size), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        ours = program(images).numpy()
+    pixels = images.numpy()
+    if mean is not None and std is not None:
+        broad = (np.asarray(values, dtype=np.float32).reshape(-1, 1, 1) for values in (mean, std))
+        pixels = (pixels - next(broad)) / next(broad)
+    name = next(value.name for value in model.graph.input if value.type.tensor_type.shape.dim)
+    try:
+        theirs = np.asarray(ReferenceEvaluator(model).run(None, {name: pixels})[0])  # type: ignore[index]
+    except Exception as error:  # it raises errors of every type for models that it cannot run
+        raise CannotImport(
+            f"ONNX's reference evaluator cannot run it with a batch of {IMAGES}:"
+            f" {type(error).__name__}: {str(error)[:200]}"
+        ) from error
+    if theirs.shape != ours.shape:
+        raise CannotImport(f"the program returns {ours.shape}, ONNX's reference evaluator {theirs.shape}")
+    difference = float(np.abs(ours - theirs).max()) / (float(np.abs(theirs).max()) or 1.0)
+    if not difference <= TOLERANCE:
+        raise CannotImport(
+            f"the logits of the program differ by {difference:.1e} of the largest one from those of ONNX's"
+            f" reference evaluator (allowed: {TOLERANCE:.0e})"
+        )
+    return difference
+
+
+if __name__ == "__main__":
+    sys.exit(main())
