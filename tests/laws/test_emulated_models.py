@@ -159,7 +159,13 @@ def made_inside(net: Net, x: Tensor) -> Tensor:
     return net.plain(x * places + torch.tensor([0.5, 0.2, 0.1]).view(3, 1, 1) + torch.ones_like(x))
 
 
-@pytest.mark.parametrize("answer", [None, made_inside])
+def per_pixel(net: Net, x: Tensor) -> Tensor:
+    """Logits (B, 4, 8, 8) of a segmentation."""
+    logits: Tensor = net.norm(net.conv(x))[:, :4]
+    return logits
+
+
+@pytest.mark.parametrize("answer", [None, made_inside, per_pixel])
 def test_an_exported_program(
     answer: Callable[[Any, Tensor], Any] | None, tmp_path: Path, device: EmulatedDevice
 ) -> None:
