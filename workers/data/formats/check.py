@@ -20,6 +20,7 @@ from assay.workers.data.formats.imagenet_classes import ALL
 from assay.workers.data.formats.imagenet_sets import IMAGENETS, set_of_imagenet
 from assay.workers.data.formats.known_sets import known_set, of_tiny_imagenet
 from assay.workers.data.formats.stored_corruptions import corruption_names
+from assay.workers.data.formats.tables import set_of_table
 from assay.workers.data.formats.ts_files import is_for_regression, series_files
 from assay.workers.data.image_folder import image_folder
 from assay.workers.data.imdb import imdb
@@ -67,7 +68,7 @@ def list_sets(root: Path | None, *, hashes: bool = True) -> list[SetReport]:
 
     Returns:
         `digits`, `shapes`, `pydoc`, `motions` and `pulses`, then those of each visible folder of the root,
-        recognised as one of `known_sets.py`, `wikitext`, `sst`, `imdb`, `uea` and `tser` (each set),
+        recognised as one of `known_sets.py`, `wikitext`, `sst`, `imdb`, `uea` and `tser` (each set), a table,
         Long Range Arena's release, one of ImageNet's sets or stored corrupted images, or else taken as an
         `image_folder`.
     """
@@ -110,6 +111,9 @@ def _file_reports(root: Path, name: str, hashes: bool) -> list[SetReport]:
             place = f"{name}/{inner}"
             load = functools.partial(catalog.build("data", title, {"folder": place}), root)
             found.append(_report(title, place, load, hashes))
+    if not found and (table := set_of_table(folder)) is not None:
+        load = functools.partial(catalog.build("data", table, {"folder": name}), root)
+        found.append(_report(table, name, load, hashes))
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 from pathlib import Path
 
 import torch
@@ -14,19 +15,24 @@ from torch import Tensor
 from assay.workers.data.formats.dataset import CorruptData
 
 
-def open_picture(path: Path) -> Image.Image:
-    """Decoded image file, in its stored mode.
+def open_picture(source: Path | BytesIO, name: str | None = None) -> Image.Image:
+    """Decoded image, in its stored mode.
+
+    Args:
+        source: a file, or its content.
+        name: what messages call it; the file's path if absent.
 
     Raises:
         CorruptData: it cannot be decoded, or has more than 8 bits per channel; names it.
     """
+    name = str(source) if name is None else name
     try:
-        with Image.open(path) as image:
+        with Image.open(source) as image:
             image.load()
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise CorruptData(f"{path} cannot be read as an image ({error}); replace or remove it") from error
+        raise CorruptData(f"{name} cannot be read as an image ({error}); replace or remove it") from error
     if image.mode.startswith(("I", "F")):  # PIL would clip these to 0..255, not scale them
-        raise CorruptData(f"{path} has more than 8 bits per channel; save it with 8")
+        raise CorruptData(f"{name} has more than 8 bits per channel; save it with 8")
     return image
 
 

@@ -180,6 +180,10 @@ class ByteTexts(TokenSequences):
         """Ids of a text's bytes, int64 (n,)."""
         return bytes_of(text)
 
+    def cut(self, texts: Sequence[str], length: int) -> list[Tensor]:
+        """Ids of the first bytes of texts."""
+        return [bytes_of(text)[:length] for text in texts]
+
 
 def part_of(key: str) -> PartName:
     """Part of a generated example, by its hash: half of all are for training, a quarter each for the others.

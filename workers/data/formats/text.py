@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from assay.workers.data.formats.dataset import ExampleSet, checked_indices
-from assay.workers.data.formats.vocabulary import PAD, Vocabulary
+from assay.workers.data.formats.vocabulary import PAD, UNKNOWN_WORD, Vocabulary
 
 
 class TextSet(ExampleSet, Protocol):
@@ -73,7 +73,7 @@ class SequenceSet(TextSet, Protocol):
 class SentenceSet(SequenceSet, Protocol):
     """Texts with one label each, for attacks that change words; a token is a word or a byte.
 
-    Where tokens are words, these are separated by single spaces.
+    Where tokens are words, these are separated by white space.
     """
 
     @property
@@ -82,6 +82,9 @@ class SentenceSet(SequenceSet, Protocol):
 
     def encode(self, text: str) -> Tensor:
         """Ids of any text's tokens, int64 (n,), in [1, V); empty for a text without tokens."""
+
+    def cut(self, texts: Sequence[str], length: int) -> list[Tensor]:
+        """Ids of texts as a model of this length reads them, int64 (at most length,) each."""
 
 
 def is_text(data: ExampleSet) -> bool:
@@ -178,7 +181,7 @@ class Sentences:
             name: catalog name.
             class_names: name of each label.
             ids: unique example ids in stable order, (n,).
-            sentences: texts, words separated by single spaces, (n,).
+            sentences: texts, words separated by white space, (n,).
             labels: class of each, (n,).
             vocabulary: the words' ids.
         """
@@ -198,18 +201,23 @@ class Sentences:
     @property
     def mean_tokens(self) -> float:
         """Mean number of words per text."""
-        return sum(text.count(" ") + 1 for text in self.sentences) / max(len(self), 1)
+        return sum(len(text.split()) for text in self.sentences) / max(len(self), 1)
 
     def encode(self, text: str) -> Tensor:
         """Ids of a text's words, int64 (n,)."""
         return self.vocabulary.ids(text.split())
 
+    def cut(self, texts: Sequence[str], length: int) -> list[Tensor]:
+        """Ids of the first words of texts."""
+        return [self.vocabulary.ids(text.split()[:length] or [UNKNOWN_WORD]) for text in texts]
+
     def tokens(self, indices: Sequence[int], length: int) -> Tensor:
         """Word ids, int64 (B, N), right-padded."""
         if length < 1:
             raise ValueError(f"the length must be >= 1; got {length}")
-        chosen = checked_indices(indices, len(self))
-        return padded([self.vocabulary.ids(self.sentences[index].split(" ")[:length]) for index in chosen])
+        return padded(
+            self.cut([self.sentences[index] for index in checked_indices(indices, len(self))], length)
+        )
 
     def content_sha256(self) -> str:
         """Hash of ids, texts, labels and vocabulary."""

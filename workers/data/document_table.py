@@ -1,0 +1,101 @@
+"""Documents for language models in a local table: Parquet, CSV, JSON lines, or what `datasets` has saved.
+
+A row is a document, and the documents are one long text with `separator` after each. Models with a tokenizer
+of their own read that text; models of this project read its words, between white space, and the word `<eos>`
+at the end of each line, by the vocabulary of the training part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from annotated_types import Interval, MaxLen
+
+from assay.workers.data.formats.tables import ColumnName, PartName, Splits, find_parts, rows_of, texts_of
+from assay.workers.data.formats.text import Documents
+from assay.workers.data.formats.vocabulary import END_OF_LINE, PAD_WORD, Vocabulary
+
+__all__ = ["document_table"]
+
+TASKS = ("language",)
+FACTS = {"words": True, "documents": True}
+
+
+def document_table(
+    root: Path | None,
+    split: Literal["train", "test"],
+    *,
+    folder: Annotated[str, "folder"],
+    text: ColumnName = "text",
+    evaluated: PartName | None = None,
+    splits: Splits = "auto",
+    separator: Annotated[str, MaxLen(20)] = "\n\n",
+    least_count: Annotated[int, Interval(ge=1, le=1000)] = 1,
+) -> TableDocuments:
+    """Documents from a column of local Parquet, CSV or JSON lines files, or of a folder of `datasets`.
+
+    The id of a document is its part and the number of its row, from 0. Empty rows have no words but `<eos>`.
+
+    Args:
+        root: ASSAY_DATA_ROOT.
+        split: "train" reads the part train.
+        folder: relative name of the folder with {train,test}.{parquet,csv,tsv,jsonl}, or of what
+            `save_to_disk` has written.
+        text: column of the documents.
+        evaluated: part that is evaluated; test, else validation, if absent.
+        splits: of a folder of one part, without a name or called train: "auto" keeps a fifth of the rows,
+            by hash, for evaluation; "all" takes every row for either.
+        separator: what follows each document in the long text.
+        least_count: for models of this project: words that are rarer in the training part are unknown.
+
+    Returns:
+        The part.
+
+    Raises:
+        MissingData: no such folder, table or part, or pyarrow is not installed.
+        CorruptData: a file cannot be read, or a column or cell is wrong; names file, row and column.
+        ValueError: the folder's name or a symbolic link leads out of the root.
+    """
+    parts = find_parts(root, folder, split, evaluated, splits, "document_table")
+    texts = texts_of(parts.chosen, text)
+    ids = parts.chosen.ids(len(texts))
+    rows = rows_of(parts, ids, [0] * len(ids))
+    learned = parts.training
+    train = texts if learned is parts.chosen else texts_of(learned, text)
+    counts = Counter(word for one in train for word in words_of(one))
+    counts.pop(PAD_WORD, None)
+    return TableDocuments(
+        [ids[row] for row in rows],
+        [texts[row] + separator for row in rows],
+        Vocabulary.counted(counts, least=least_count),
+    )
+
+
+class TableDocuments(Documents):
+    """Documents in memory."""
+
+    def __init__(self, ids: Sequence[str], texts: Sequence[str], vocabulary: Vocabulary) -> None:
+        super().__init__(
+            name="document_table", ids=ids, read=lambda index: words_of(texts[index]), vocabulary=vocabulary
+        )
+        self._texts = texts
+
+    def text(self, index: int) -> str:
+        """A document as it is, with its separator."""
+        return self._texts[index]
+
+    def content_sha256(self) -> str:
+        """Hash of ids, texts and vocabulary."""
+        digest = hashlib.sha256(f"{self.name} {self.vocabulary.sha256}\n".encode())
+        for identifier, text in zip(self.ids, self._texts, strict=True):
+            digest.update(f"{identifier}\n{len(text)}\n".encode() + text.encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()
+
+
+def words_of(text: str) -> list[str]:
+    """The words of the lines of a text, each with `<eos>` behind it."""
+    return [word for line in text.strip("\n").split("\n") for word in (*line.split(), END_OF_LINE)]

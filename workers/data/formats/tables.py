@@ -1,0 +1,335 @@
+"""Tables of examples in local folders: what `datasets` saves, and Parquet, CSV and JSON lines files.
+
+Layouts of FOLDER, each with parts such as train, validation and test:
+
+    dataset_dict.json, PART/state.json, PART/data-*.arrow     a DatasetDict of `save_to_disk`
+    state.json, data-*.arrow                                  a Dataset of `save_to_disk`
+    PART.csv, PART-00000-of-00002.parquet, data/PART.jsonl    files, in FOLDER or FOLDER/data; also .tsv
+
+A folder without names of parts is one part. No script of a folder is run, and nothing is unpickled: pyarrow
+reads the files, without the library `datasets`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from annotated_types import Len, MaxLen
+
+from assay.service.contract.problems import nearest
+from assay.workers.data.formats.dataset import CorruptData, MissingData
+from assay.workers.data.formats.folders import check_inside, resolve_folder
+from assay.workers.data.formats.sampling import held_out_split
+from assay.workers.data.formats.table_files import count_rows, feature_names, pyarrow, read_columns, schema_of
+
+SUFFIXES = (".csv", ".json", ".jsonl", ".parquet", ".tsv")
+TRAINING = ("train", "training")
+EVALUATED = ("test", "validation", "valid", "val", "dev", "eval")
+KNOWN_PART = re.compile(rf"({'|'.join((*TRAINING, *EVALUATED))})(?:[-_.].*)?", re.IGNORECASE)
+SHARD = re.compile(r"(.+?)-\d+-of-\d+")
+UNLABELLED = -1
+ONE = ""  # the name of the only part of a folder without parts
+
+ColumnName = Annotated[str, Len(1, 200)]
+PartName = Annotated[str, Len(1, 200)]
+ClassNames = Annotated[list[Annotated[str, Len(1, 200)]], MaxLen(100_000)]
+Splits = Literal["auto", "all"]
+
+
+@dataclass(frozen=True)
+class Table:
+    """One part: its files in order, and how they are read."""
+
+    name: str
+    paths: tuple[Path, ...]
+
+    def column(self, name: str, types: Callable[[Any], bool], wanted: str) -> list[Any]:
+        """The values of a column, row by row.
+
+        Args:
+            name: of the column.
+            types: whether a type of pyarrow will do.
+            wanted: which ones will, in words.
+
+        Raises:
+            CorruptData: a file has no such column, one of another type, or cannot be read; names it.
+        """
+        values: list[Any] = []
+        for path in self.paths:
+            table = read_columns(path, [name])
+            kind = table.schema.field(name).type
+            if not types(kind):
+                raise CorruptData(f"{path}: column {name!r} is {kind}, {wanted} is wanted")
+            values += table.column(name).to_pylist()
+        return values
+
+    def where(self, row: int) -> str:
+        """File and row of a row of the part, for messages; rows count from 0."""
+        for path in self.paths:
+            count = count_rows(path)
+            if row < count:
+                return f"{path} row {row}"
+            row -= count
+        return f"{self.name} row {row}"
+
+    def ids(self, count: int) -> list[str]:
+        """Id of each row: the part and the row's number."""
+        part = self.name or "row"
+        return [f"{part}/{row:07d}" for row in range(count)]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a folder, by name, and the one that is read.
+
+    Attributes:
+        tables: All parts.
+        chosen: The one that is read.
+        rows: Of its rows those that belong to the asked split; None for all.
+    """
+
+    tables: Mapping[str, Table]
+    chosen: Table
+    rows: Callable[[Sequence[str], Sequence[int]], list[int]] | None
+
+    @property
+    def training(self) -> Table:
+        """The training part, or the one that is read where there is none."""
+        return next((self.tables[name] for name in TRAINING if name in self.tables), self.chosen)
+
+
+def find_parts(
+    root: Path | None,
+    folder: str,
+    split: Literal["train", "test"],
+    evaluated: str | None,
+    splits: Splits,
+    name: str,
+) -> Parts:
+    """The parts of a folder.
+
+    Args:
+        root: ASSAY_DATA_ROOT.
+        folder: relative name.
+        split: "train" reads the training part.
+        evaluated: which part is evaluated; None for test, else validation. A folder of one part, without a
+            name or for training, is divided by hash for training and evaluation.
+        splits: "all" takes every row of such a folder for either.
+        name: of the data set, the key of the hash split.
+
+    Raises:
+        MissingData: no such folder, no table in it, or no such part.
+        CorruptData: the layout is contradictory.
+        ValueError: the folder's name or a symbolic link leads out of the root.
+    """
+    where = resolve_folder(root, folder)
+    assert root is not None
+    tables = {part: Table(part, paths) for part, paths in _tables(where, root.resolve()).items()}
+    if evaluated is not None and evaluated not in tables:
+        raise MissingData(_no_part(where, evaluated, tables))
+    if len(tables) == 1 and evaluated is None and {ONE, *TRAINING}.issuperset(tables):
+        (only,) = tables.values()
+        half = None if splits == "all" else lambda ids, labels: _half(name, split, ids, labels)
+        return Parts(tables, only, half)
+    if split == "train":
+        chosen = next((part for part in TRAINING if part in tables), None)
+    else:
+        chosen = evaluated or next((part for part in EVALUATED if part in tables), None)
+    if chosen is None:
+        raise MissingData(_no_part(where, "train" if split == "train" else "test", tables))
+    return Parts(tables, tables[chosen], None)
+
+
+def set_of_table(folder: Path) -> str | None:
+    """The data set that reads a table in a folder by the default names of columns; None without a table."""
+    try:
+        first = next(iter(_tables(folder, folder.resolve()).values()))[0]
+        columns = set(schema_of(first).names)
+    except (MissingData, ValueError, StopIteration):
+        return None
+    if "image" in columns:
+        return "image_table"
+    return "document_table" if "text" in columns and "label" not in columns else "text_table"
+
+
+def _half(name: str, split: str, ids: Sequence[str], labels: Sequence[int]) -> list[int]:
+    train, test = held_out_split(name, ids, labels)
+    return train if split == "train" else test
+
+
+def _no_part(where: Path, wanted: str, tables: Mapping[str, Table]) -> str:
+    there = f"The part {wanted!r} is wanted, and {where} has {', '.join(map(repr, tables))}."
+    if wanted in TRAINING:
+        return f"{there} Training reads a part of that name."
+    near = nearest(wanted, list(tables))
+    guess = f" Did you mean {near!r}?" if near else ""
+    return f"{there}{guess} Name the part to evaluate with the parameter evaluated."
+
+
+def _tables(where: Path, base: Path) -> dict[str, tuple[Path, ...]]:
+    """Part to its files, in order.
+
+    Raises:
+        MissingData: there are none.
+    """
+    if (where / "dataset_dict.json").is_file():
+        parts = _json(where / "dataset_dict.json").get("splits", [])
+        if not isinstance(parts, list) or not all(isinstance(part, str) and _plain(part) for part in parts):
+            raise CorruptData(f"{where / 'dataset_dict.json'} has no list of splits")
+        return {part: _arrow_files(where / part, base) for part in parts}
+    if (where / "state.json").is_file():
+        return {ONE: _arrow_files(where, base)}
+    found = _files(where, base)
+    if not found:
+        raise MissingData(
+            f"No table in {where}. Wanted are files such as train.csv, test.jsonl or test.parquet"
+            f" ({', '.join(SUFFIXES)}), or a folder that datasets.save_to_disk has written."
+        )
+    if not any(KNOWN_PART.fullmatch(part) for part in found):
+        found = {ONE: [path for paths in found.values() for path in paths]}
+    for part, paths in found.items():
+        if len({path.suffix.lower() for path in paths}) > 1:
+            names = ", ".join(path.name for path in paths)
+            raise CorruptData(f"{where} has the part {part!r} in several formats: {names}; keep one")
+    return {part: tuple(paths) for part, paths in found.items()}
+
+
+def _files(where: Path, base: Path) -> dict[str, list[Path]]:
+    """Part to its files in the folder, else in its folder `data`; sorted by name."""
+    found: dict[str, list[Path]] = {}
+    for folder in (where, where / "data"):
+        for path in sorted(folder.glob("*")):
+            if path.suffix.lower() in SUFFIXES and path.is_file() and not path.name.startswith("."):
+                check_inside(path, base)
+                found.setdefault(_part_of(path), []).append(path)
+        if found:
+            return found
+    return {}
+
+
+def _part_of(path: Path) -> str:
+    shard = SHARD.fullmatch(path.stem)
+    stem = shard[1] if shard else path.stem
+    known = KNOWN_PART.fullmatch(stem)
+    return known[1].lower() if known else stem
+
+
+def _arrow_files(where: Path, base: Path) -> tuple[Path, ...]:
+    """The files of a saved `Dataset`, which its state.json lists."""
+    state = where / "state.json"
+    if not state.is_file():
+        raise MissingData(f"{state} not found: {where} is no folder that datasets.save_to_disk has written")
+    listed = _json(state).get("_data_files")
+    names = [one.get("filename") if isinstance(one, dict) else None for one in listed or []]
+    if not names or not all(isinstance(name, str) and _plain(name) for name in names):
+        raise CorruptData(f"{state} lists no files of data")
+    paths = tuple(where / str(name) for name in names)
+    for path in (state, *paths):
+        check_inside(path, base)
+        if not path.is_file():
+            raise MissingData(f"{path} not found, which {state} lists")
+    return paths
+
+
+def _plain(name: str) -> bool:
+    """Whether it is one name of a file or folder."""
+    return bool(name) and not set(name) & set("/\\\0") and name not in (".", "..")
+
+
+def _json(path: Path) -> Mapping[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CorruptData(f"{path} cannot be read: {error}") from error
+    if not isinstance(found, dict):
+        raise CorruptData(f"{path} is no JSON object")
+    return found
+
+
+def texts_of(table: Table, column: str) -> list[str]:
+    """The texts of a column.
+
+    Raises:
+        CorruptData: the column is missing, of another type, or has a row without a text; names it.
+    """
+    arrow = pyarrow()
+    values = table.column(
+        column, lambda kind: arrow.types.is_string(kind) or arrow.types.is_large_string(kind), "text"
+    )
+    for row, value in enumerate(values):
+        if value is None:
+            raise CorruptData(f"{table.where(row)}: column {column!r} has no text")
+    return values
+
+
+@dataclass(frozen=True)
+class LabelledRows:
+    """Labels of one part; `labels` index `class_names`."""
+
+    class_names: tuple[str, ...]
+    labels: list[int]
+
+
+def labels_of(parts: Parts, column: str, class_names: Sequence[str] | None) -> LabelledRows:
+    """The labels of the part that is read.
+
+    The classes are those stated, else those that `datasets` has written, else the different labels of all
+    parts, sorted. Whole numbers are numbers of stated or written classes.
+
+    Raises:
+        CorruptData: a label is missing, or none of the classes; names file, row and column.
+    """
+    arrow, chosen = pyarrow(), parts.chosen
+
+    def usable(kind: Any) -> bool:
+        types = arrow.types
+        texts = types.is_string(kind) or types.is_large_string(kind)
+        return bool(texts or types.is_integer(kind) or types.is_boolean(kind))
+
+    wanted = "whole numbers or texts"
+    values = chosen.column(column, usable, wanted)
+    names = tuple(class_names) if class_names else feature_names(chosen.paths[0], column)
+    if names is None:
+        others = [one.column(column, usable, wanted) for one in parts.tables.values() if one is not chosen]
+        known = {
+            value for one in (values, *others) for value in one if value is not None and value != UNLABELLED
+        }
+        try:
+            ordered = sorted(known)
+        except TypeError as error:
+            raise CorruptData(f"{chosen.paths[0]}: column {column!r} has numbers and texts") from error
+        numbers, names = {value: place for place, value in enumerate(ordered)}, tuple(map(str, ordered))
+    else:
+        numbers = {**{name: place for place, name in enumerate(names)}, **dict(enumerate(range(len(names))))}
+    labels = []
+    for row, value in enumerate(values):
+        if value not in numbers:
+            hint = "; -1 stands for no label: evaluate another part" if value == UNLABELLED else ""
+            shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+            raise CorruptData(
+                f"{chosen.where(row)}: column {column!r} is {value!r}, none of the {len(names)} classes"
+                f" ({shown}){hint}"
+            )
+        labels.append(numbers[value])
+    if len(names) < 2:
+        raise CorruptData(
+            f"{chosen.paths[0]}: column {column!r} has {len(names)} class, at least 2 are needed"
+        )
+    return LabelledRows(names, labels)
+
+
+def rows_of(parts: Parts, ids: Sequence[str], labels: Sequence[int]) -> list[int]:
+    """The rows that are read, of the part that is read.
+
+    Raises:
+        MissingData: there are none.
+    """
+    chosen = list(range(len(ids))) if parts.rows is None else parts.rows(ids, labels)
+    if not chosen:
+        raise MissingData(f"{parts.chosen.paths[0].parent} has no rows for this part")
+    return chosen

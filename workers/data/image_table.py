@@ -1,0 +1,274 @@
+"""Labelled images in a local table: encoded in a column of Parquet files, or in what `datasets` has saved.
+
+Legend: n examples, S requested side.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from annotated_types import Gt, Le
+from PIL import Image
+from torch import Tensor
+
+from assay.workers.data.formats.dataset import CorruptData, checked_indices, checked_size, resize
+from assay.workers.data.formats.pictures import in_threads, open_picture, resize_and_crop
+from assay.workers.data.formats.table_files import check_columns, pyarrow, read_columns, schema_of
+from assay.workers.data.formats.tables import (
+    ClassNames,
+    ColumnName,
+    PartName,
+    Splits,
+    Table,
+    find_parts,
+    labels_of,
+    rows_of,
+)
+from assay.workers.data.image_folder import MEAN, RESAMPLING, STD
+
+__all__ = ["image_table"]
+
+TASKS = ("classification",)
+FACTS = {"channels": 3}
+
+
+def image_table(
+    root: Path | None,
+    split: Literal["train", "test"],
+    *,
+    folder: Annotated[str, "folder"],
+    image: ColumnName = "image",
+    label: ColumnName = "label",
+    evaluated: PartName | None = None,
+    splits: Splits = "auto",
+    class_names: ClassNames | None = None,
+    fit: Literal["crop", "squash"] = "crop",
+    interpolation: Literal["bicubic", "bilinear"] = "bicubic",
+    crop_fraction: Annotated[float, Gt(0), Le(1)] = 0.875,
+) -> ImageTable:
+    """Labelled images from columns of local Parquet files, or of a folder of `datasets`: encoded bytes.
+
+    The id of an example is its part and the number of its row, from 0.
+
+    Args:
+        root: ASSAY_DATA_ROOT.
+        split: "train" reads the part train.
+        folder: relative name of the folder with {train,test}.parquet, or of what `save_to_disk` has written.
+        image: column of the images: encoded bytes, or a struct with them as `datasets` writes it.
+        label: column of the labels: whole numbers or names.
+        evaluated: part that is evaluated; test, else validation, if absent.
+        splits: of a folder of one part, without a name or called train: "auto" keeps a fifth of each class,
+            by hash, for evaluation; "all" takes every row for either.
+        class_names: names of the classes in order; those written by `datasets`, else the sorted labels of
+            all parts, if absent.
+        fit: of images of several sizes: "crop" resizes the short side and takes the centre; "squash" resizes
+            both sides.
+        interpolation: of images of several sizes.
+        crop_fraction: with "crop": side of the centre / short side after resizing.
+
+    Returns:
+        The images; pixels are decoded on demand.
+
+    Raises:
+        MissingData: no such folder, table or part, or pyarrow is not installed.
+        CorruptData: a file cannot be read, or a column or cell is wrong; names file, row and column.
+        ValueError: the folder's name or a symbolic link leads out of the root.
+    """
+    parts = find_parts(root, folder, split, evaluated, splits, "image_table")
+    found = labels_of(parts, label, class_names)
+    ids = parts.chosen.ids(len(found.labels))
+    rows = rows_of(parts, ids, found.labels)
+    return ImageTable(
+        _Cells(parts.chosen, image),
+        found.class_names,
+        [ids[row] for row in rows],
+        [found.labels[row] for row in rows],
+        rows,
+        fit=None if fit == "squash" else crop_fraction,
+        interpolation=RESAMPLING[interpolation],
+    )
+
+
+class ImageTable:
+    """Encoded images with labels, decoded on demand by as many threads as torch may use.
+
+    Args:
+        cells: the encoded images of a part.
+        class_names: name of each label.
+        ids: unique example ids, (n,).
+        labels: class of each, (n,).
+        rows: row of each in the part, (n,).
+        fit: crop fraction; None squashes.
+        interpolation: Pillow's.
+    """
+
+    name = "image_table"
+    task = "classification"
+    channels = 3
+    mean = MEAN
+    std = STD
+
+    def __init__(
+        self,
+        cells: _Cells,
+        class_names: tuple[str, ...],
+        ids: Sequence[str],
+        labels: Sequence[int],
+        rows: Sequence[int],
+        *,
+        fit: float | None,
+        interpolation: Image.Resampling,
+    ) -> None:
+        self.class_names = class_names
+        self.classes = len(class_names)
+        self.ids = ids
+        self.labels = torch.tensor(list(labels), dtype=torch.int64)
+        self._cells = cells
+        self._rows = rows
+        self._fit = fit
+        self._interpolation = interpolation
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def size(self) -> tuple[int, int] | None:
+        """(H, W) of all images, from their headers; None if it varies."""
+        found: tuple[int, int] | None = None
+        for row in self._rows:
+            try:
+                with Image.open(io.BytesIO(self._cells.encoded(row))) as image:
+                    width, height = image.size
+            except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+                raise CorruptData(f"{self._cells.where(row)} cannot be read as an image ({error})") from error
+            if found not in (None, (height, width)):
+                return None
+            found = (height, width)
+        return found
+
+    def images(self, indices: Sequence[int], size: int) -> Tensor:
+        """Pixels in [0, 1], float32 (len(indices), 3, size, size).
+
+        Square images of one size are resized in floating point, as those of CIFAR-10; others on 8-bit pixels.
+        Grey images become RGB, transparency is dropped.
+
+        Raises:
+            CorruptData: an image cannot be decoded, or has more than 8 bits per channel; names it.
+        """
+        chosen = checked_indices(indices, len(self))
+        native = self.size
+        same = native is not None and native[0] == native[1]
+        side = native[0] if native is not None and same else checked_size(size)
+        pixels = torch.empty(len(chosen), 3, side, side, dtype=torch.uint8)
+
+        def fill(place: int) -> None:
+            picture = self.picture(chosen[place])
+            if not same:
+                picture = self._fitted(picture, size)
+            pixels[place] = torch.from_numpy(np.array(picture)).permute(2, 0, 1)
+
+        in_threads(fill, len(chosen))
+        return resize(pixels.to(torch.float32) / 255, size)
+
+    def picture(self, index: int) -> Image.Image:
+        """The image as stored, RGB at its own size.
+
+        Raises:
+            CorruptData: it cannot be decoded; names it.
+        """
+        (chosen,) = checked_indices([index], len(self))
+        row = self._rows[chosen]
+        return open_picture(io.BytesIO(self._cells.encoded(row)), self._cells.where(row)).convert("RGB")
+
+    def _fitted(self, picture: Image.Image, size: int) -> Image.Image:
+        if self._fit is not None:
+            return resize_and_crop(picture, size, self._fit, self._interpolation)
+        return picture if picture.size == (size, size) else picture.resize((size, size), self._interpolation)
+
+    def content_sha256(self) -> str:
+        """Hash of every id, label and encoded image (reads all of them)."""
+        digest = hashlib.sha256(f"{self.name} {self.class_names}\n".encode())
+        for identifier, row, label in zip(self.ids, self._rows, self.labels.tolist(), strict=True):
+            content = hashlib.sha256(self._cells.encoded(row)).hexdigest()
+            digest.update(f"{identifier}\0{content} {label}\n".encode())
+        return digest.hexdigest()
+
+
+class _Cells:
+    """The encoded images of a part: a few groups of rows at a time are in memory."""
+
+    def __init__(self, table: Table, column: str) -> None:
+        self._table = table
+        self._column = column
+        self._groups: list[tuple[Path, int, int, int]] = []  # file, group, first row in the file and the part
+        rows = 0
+        for path in table.paths:
+            first = 0
+            for group, count in enumerate(_group_sizes(path, column)):
+                self._groups.append((path, group, first, rows))
+                first, rows = first + count, rows + count
+        self._read = lru_cache(maxsize=4)(self._read_group)
+
+    def encoded(self, row: int) -> bytes:
+        """The bytes of an image.
+
+        Raises:
+            CorruptData: the cell has none.
+        """
+        place = self._place(row)
+        cell = self._read(place)[row - self._groups[place][3]].as_py()
+        content = cell.get("bytes") if isinstance(cell, dict) else cell
+        if not isinstance(content, bytes):
+            raise CorruptData(f"{self.where(row)} has no encoded image: paths of files are not followed")
+        return content
+
+    def where(self, row: int) -> str:
+        """File, row and column of a row of the part."""
+        path, _, first, before = self._groups[self._place(row)]
+        return f"{path} row {first + row - before}, column {self._column!r}"
+
+    def _place(self, row: int) -> int:
+        return next(n for n in reversed(range(len(self._groups))) if self._groups[n][3] <= row)
+
+    def _read_group(self, place: int) -> Any:
+        path, group, _, _ = self._groups[place]
+        if path.suffix.lower() != ".parquet":
+            return read_columns(path, [self._column]).column(self._column)
+        try:
+            found = pyarrow().parquet.ParquetFile(path, memory_map=True).read_row_group(group, [self._column])
+        except (OSError, pyarrow().ArrowException) as error:
+            raise CorruptData(f"{path} cannot be read: {error}") from error
+        return found.column(self._column)
+
+
+def _group_sizes(path: Path, column: str) -> list[int]:
+    """Rows of each group of rows of a file, which has the column.
+
+    Raises:
+        CorruptData: it cannot be read, or the column is missing or of another type.
+    """
+    arrow = pyarrow()
+    if path.suffix.lower() not in (".parquet", ".arrow"):
+        raise CorruptData(
+            f"{path}: images are read from Parquet files, or from folders that datasets has saved"
+        )
+    if path.suffix == ".arrow":
+        table = read_columns(path, [column])
+        kind, sizes = table.schema.field(column).type, [table.num_rows]
+    else:
+        check_columns(path, schema_of(path).names, [column])
+        kind = schema_of(path).field(column).type
+        metadata = arrow.parquet.read_metadata(path)
+        sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    types = arrow.types
+    binary = types.is_binary(kind) or types.is_large_binary(kind)
+    if not binary and not (types.is_struct(kind) and kind.get_field_index("bytes") >= 0):
+        raise CorruptData(f"{path}: column {column!r} is {kind}, encoded images are wanted (bytes)")
+    return sizes

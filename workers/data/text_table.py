@@ -1,0 +1,86 @@
+"""Labelled texts in a local table: Parquet, CSV, JSON lines, or what `datasets` has saved.
+
+A text is read as it is. Models with a tokenizer of their own read it by that one; models of this project read
+its words, between white space, by the vocabulary of the training part.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from assay.workers.data.formats.sentences import LeastCount, VocabularySource, vocabulary_for
+from assay.workers.data.formats.tables import (
+    ClassNames,
+    ColumnName,
+    PartName,
+    Splits,
+    find_parts,
+    labels_of,
+    rows_of,
+    texts_of,
+)
+from assay.workers.data.formats.text import Sentences
+
+__all__ = ["text_table"]
+
+TASKS = ("sequence",)
+FACTS = {"words": True, "sentences": True, "pairs": False}
+
+
+def text_table(
+    root: Path | None,
+    split: Literal["train", "test"],
+    *,
+    folder: Annotated[str, "folder"],
+    text: ColumnName = "text",
+    label: ColumnName = "label",
+    evaluated: PartName | None = None,
+    splits: Splits = "auto",
+    class_names: ClassNames | None = None,
+    vocabulary: VocabularySource = None,
+    least_count: LeastCount = 2,
+) -> Sentences:
+    """Labelled texts from columns of local Parquet, CSV or JSON lines files, or of a folder of `datasets`.
+
+    The id of an example is its part and the number of its row, from 0.
+
+    Args:
+        root: ASSAY_DATA_ROOT.
+        split: "train" reads the part train.
+        folder: relative name of the folder with {train,test}.{parquet,csv,tsv,jsonl}, or of what
+            `save_to_disk` has written.
+        text: column of the texts.
+        label: column of the labels: whole numbers or names.
+        evaluated: part that is evaluated; test, else validation, if absent.
+        splits: of a folder of one part, without a name or called train: "auto" keeps a fifth of each class,
+            by hash, for evaluation; "all" takes every row for either.
+        class_names: names of the classes in order; those written by `datasets`, else the sorted labels of
+            all parts, if absent.
+        vocabulary: the language data set whose vocabulary the words have, for models that begin with the
+            weights of a language model; null for that of the training part.
+        least_count: of the set's own vocabulary: words that are rarer in the training part are unknown.
+
+    Returns:
+        The part.
+
+    Raises:
+        MissingData: no such folder, table or part, or pyarrow is not installed.
+        CorruptData: a file cannot be read, or a column or cell is wrong; names file, row and column.
+        ValueError: the folder's name or a symbolic link leads out of the root.
+    """
+    parts = find_parts(root, folder, split, evaluated, splits, "text_table")
+    texts, found = texts_of(parts.chosen, text), labels_of(parts, label, class_names)
+    ids = parts.chosen.ids(len(texts))
+    rows = rows_of(parts, ids, found.labels)
+    learned = parts.training
+    train = texts if learned is parts.chosen else texts_of(learned, text) if vocabulary is None else ()
+    words = (" ".join(one.split()) for one in train)
+    return Sentences(
+        name="text_table",
+        class_names=found.class_names,
+        ids=[ids[row] for row in rows],
+        sentences=[texts[row] for row in rows],
+        labels=[found.labels[row] for row in rows],
+        vocabulary=vocabulary_for(vocabulary, root, words, least_count),
+    )
