@@ -90,6 +90,14 @@ class PulledOrigin(TypedDict):
     sha256: str
 
 
+class ModelJoin(TypedDict):
+    """A model with names of its logits, matched by "name" or "number" or null for none, or a tokenizer."""
+
+    labels_by: str | None
+    labels: list[str]
+    own_tokenizer: bool
+
+
 class Plan(TypedDict):
     """Common input of all shards of a job; the job's row keeps it.
 
@@ -119,6 +127,7 @@ class Plan(TypedDict):
     assumed_normalization: NotRequired[AssumedNormalization | None]
     sources: NotRequired[dict[str, ForeignModel]]
     requirements: NotRequired[list[str]]
+    joined: NotRequired[ModelJoin | None]
 
 
 class Replan(TypedDict):

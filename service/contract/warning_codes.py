@@ -21,6 +21,9 @@ WarningCode = Literal[
     "trained_on_examples",
     "selected_on_test",
     "class_names_differ",
+    "labels_by_number",
+    "labels_by_name",
+    "own_tokenizer",
     "incomplete_data",
     "regenerated_set",
     "subset",
@@ -85,6 +88,7 @@ _NOTE = (
     " top5_upper_bound cut_texts cut_sequences swapped_to_unknown recipe_left_out reduced_batch"
     " checkpoints_not_saved scaled_learning_rate screened undefined_metric no_worker_with_devices"
     " package_not_checked left_out quotients_left_out measures_the_machine incomplete"
+    " labels_by_name own_tokenizer"
 )
 # A warning may state a graver one: `zero_gradient` of every example.
 SEVERITY: Mapping[WarningCode, Severity] = {

@@ -19,6 +19,8 @@ from assay.service.metrics.paired import Pair, PairedMetrics, Rows
 from assay.service.metrics.paired_estimates import Estimator, Linear, PairedEstimates, ratio_of
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
+# Of models with a tokenizer of their own: losses of tokens, divided by the words between white space.
+PER_WORD = "perplexity_per_word"
 # Many JSON readers cannot parse larger numbers.
 MAX_MEAN = math.log(1e300)
 # Reason of a perplexity without a value.
@@ -32,17 +34,23 @@ class Perplexity(OutcomeTable):
     """Losses of documents; a row is a document."""
 
     name = "perplexity"
-    columns = columns_of("id forward backward nll tokens unknown")
-    units: ClassVar[Units] = {"perplexity": "number"}
-    undefined: ClassVar[Reasons] = {"perplexity": UNDEFINED}
+    columns = columns_of("id forward backward nll tokens unknown", optional="words")
+    units: ClassVar[Units] = {"perplexity": "number", PER_WORD: "number"}
+    undefined: ClassVar[Reasons] = {"perplexity": UNDEFINED, PER_WORD: UNDEFINED}
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
         """Perplexity; it has no value for a model that sees later words."""
-        return causal(perplexity_metrics(rows), context)
+        metrics = perplexity_metrics(rows)
+        if "words" in rows:
+            metrics[PER_WORD] = perplexity_metrics({**rows, "tokens": rows["words"]})["perplexity"]
+        return causal(metrics, context)
 
     def paired(self, pair: Pair) -> PairedMetrics:
         """The linearised test over documents."""
-        return PairedEstimates(pair, {"perplexity": Estimator(documents_of, paired_perplexity)})
+        found = {"perplexity": Estimator(documents_of, paired_perplexity)}
+        if all("words" in rows for rows in pair.columns):
+            found[PER_WORD] = Estimator(_per_word, paired_perplexity)
+        return PairedEstimates(pair, found)
 
 
 def causal(metrics: dict[str, Metric], context: Context, others: Sequence[str] = ()) -> Summary:
@@ -87,6 +95,11 @@ def documents_of(rows: Rows) -> list[Document | None]:
     """The documents in outcome columns; one whose loss is not finite is None."""
     pairs = zip(rows["nll"], rows["tokens"], strict=True)
     return [None if loss is None else (loss, count) for loss, count in pairs]
+
+
+def _per_word(rows: Rows) -> list[Document | None]:
+    """The documents with their words in place of tokens."""
+    return documents_of({**rows, "tokens": rows["words"]})
 
 
 def perplexity_of(documents: Sequence[Document]) -> float | None:

@@ -21,7 +21,7 @@ from annotated_types import Interval
 
 from assay.attacks.expectation import Expectation
 from assay.attacks.words.search import gradient_swaps
-from assay.workers.evaluation.engine.token_attack import TokenAttack
+from assay.workers.evaluation.engine.token_attack import OF_WHOLE_WORDS, TokenAttack
 
 __all__ = ["gcg"]
 
@@ -29,6 +29,7 @@ TASKS = ("sequence",)
 TABLE = "text_attack"
 NEEDS = ("word_vectors",)
 RULES = (
+    OF_WHOLE_WORDS,
     ("data.sentences == True", "gcg changes words of texts: the data have none"),
     ("data.words == True", "gcg swaps whole words: the data's tokens are none"),
 )

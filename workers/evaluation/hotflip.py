@@ -22,7 +22,7 @@ from annotated_types import Interval
 
 from assay.attacks.expectation import Expectation
 from assay.attacks.words.search import gradient_swaps
-from assay.workers.evaluation.engine.token_attack import TokenAttack
+from assay.workers.evaluation.engine.token_attack import OF_WHOLE_WORDS, TokenAttack
 
 __all__ = ["hotflip"]
 
@@ -30,6 +30,7 @@ TASKS = ("sequence",)
 TABLE = "text_attack"
 NEEDS = ("word_vectors",)
 RULES = (
+    OF_WHOLE_WORDS,
     ("data.sentences == True", "hotflip changes words of texts: the data have none"),
     ("data.words == True", "hotflip swaps whole words: the data's tokens are none"),
 )

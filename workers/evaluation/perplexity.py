@@ -4,7 +4,12 @@ The words before a word are those of its window:
 
     perplexity = exp(sum over words of -log p(word | words before it) / number of words)
 
-Losses are sums over all documents; `stride` and `window` choose the windows.
+Losses are sums over all documents; `stride` and `window` choose the windows. A model with a tokenizer of its
+own predicts tokens: `perplexity` is then per token, and the row has that per word too,
+
+    perplexity_per_word = exp(sum over tokens of -log p(token | tokens before it) / number of words)
+
+which models with other tokenizers can be compared by. Words are what stands between white space.
 """
 
 from __future__ import annotations
@@ -62,6 +67,7 @@ class DocumentLosses(WithoutFiles):
         windows: Number of windows run for it; one shared by neighbours counts for the first of them.
         nonfinite: Number of documents with a loss that is not finite.
         noted: Further caveats: a batch that had to be reduced.
+        words: White-space separated words of the document, for models whose tokens are not words; else None.
     """
 
     ids: tuple[str, ...]
@@ -71,6 +77,7 @@ class DocumentLosses(WithoutFiles):
     windows: tuple[int, ...]
     nonfinite: int = 0
     noted: Mapping[str, Any] = field(default_factory=dict)
+    words: tuple[int, ...] | None = None
 
     @property
     def forward(self) -> torch.Tensor:
@@ -91,6 +98,7 @@ class DocumentLosses(WithoutFiles):
             "unknown": list(self.unknown),
             "forward": list(self.windows),
             "backward": [0] * len(self.ids),
+            **({} if self.words is None else {"words": list(self.words)}),
         }
 
     def evidence(self) -> dict[str, Any]:
@@ -144,6 +152,7 @@ class Perplexity:
             progress=lambda done: shard.progress(done * len(order) // total),
         )
         nll = tuple(math.fsum(found.losses[start:stop]) for start, stop in ranges)
+        own: Sequence[int] | None = getattr(text, "own_words", None)  # of a model's own tokenizer
         return DocumentLosses(
             ids=shard.ids,
             nll=nll,
@@ -152,6 +161,7 @@ class Perplexity:
             windows=passes_of(windows, ranges, len(stream)),
             nonfinite=sum(not math.isfinite(value) for value in nll),
             noted=found.noted,
+            words=None if own is None else tuple(own[index] for index in order),
         )
 
 

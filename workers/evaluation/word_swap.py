@@ -8,6 +8,9 @@ words are scored in the original text, too: they are a subset of all words, so o
 same words show the effect of the swap. That doubles the passes.
 
     perplexity = exp(sum over words of the swapped text of -log p(word | words before it) / number of words)
+
+A model with a tokenizer of its own reads the swapped text anew, so that tokens are counted in place of words.
+Its tokens that stayed are those of words that were not swapped and became the same tokens before and after.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from assay.attacks.words.fixed_word import fixed_word
 from assay.attacks.words.search.word_change import WordChange
 from assay.attacks.words.search.word_swap import WordSwap
 from assay.service.contract.gallery import MAX_ITEMS, GalleryItem, GalleryText, GalleryToken
+from assay.workers.data.formats.own_tokens import OneText, TokenizedDocuments, word_spans
 from assay.workers.data.formats.text import LanguageSet
 from assay.workers.data.formats.vocabulary import UNKNOWN
 from assay.workers.evaluation.engine.candidates import safely
@@ -56,17 +60,21 @@ class Words(Protocol):
 
 
 class SwappedText(NamedTuple):
-    """A text with words swapped, T words.
+    """A text with words swapped, T words; of a model's own tokenizer, tokens in place of words.
 
     Attributes:
         words: ids of the words, int64 (T,).
         swapped: which of them were swapped, bool (T,).
         eligible: number of words that could have been, by document.
+        starts: offsets of the documents, and the end.
+        swapped_before: which words of the text before are not in this one, bool (words of that text,).
     """
 
     words: Tensor
     swapped: NDArray[np.bool_]
     eligible: tuple[int, ...]
+    starts: Sequence[int]
+    swapped_before: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -124,38 +132,40 @@ class SwappedPerplexity(Perplexity):
         text, order = shard.text, shard.order
         windows, before = self.windows(shard.image_size), text.stream()
         after = swapped_text(text, WordSwap(self.rate, self.change, shard.seed))
-        ranges = [(max(text.starts[index], 1), text.starts[index + 1]) for index in order]
-        total = len(windows.numbers(ranges, len(before)))
+        old = [(max(text.starts[index], 1), text.starts[index + 1]) for index in order]
+        ranges = [(max(after.starts[index], 1), after.starts[index + 1]) for index in order]
+        counts = (len(windows.numbers(ranges, len(after.words))), len(windows.numbers(old, len(before))))
 
-        def scored(words: Tensor, first: int) -> Scores:
+        def scored(words: Tensor, own: Sequence[tuple[int, int]], first: int) -> Scores:
             return score(
                 shard.language_model,
                 words,
-                ranges,
+                own,
                 windows,
                 batch_size=shard.batch_size,
                 device=shard.device,
                 dtype=shard.dtype,
-                progress=lambda done: shard.progress((first + done) * len(order) // (2 * total)),
+                progress=lambda done: shard.progress((first + done) * len(order) // sum(counts)),
             )
 
-        found, plain = scored(after.words, 0), scored(torch.from_numpy(before), total)
-        unknown, kept = after.words.numpy() == UNKNOWN, ~after.swapped
+        found, plain = scored(after.words, ranges, 0), scored(torch.from_numpy(before), old, counts[0])
+        unknown, kept, stayed = after.words.numpy() == UNKNOWN, ~after.swapped, ~after.swapped_before
+        passes = (passes_of(windows, ranges, len(after.words)), passes_of(windows, old, len(before)))
         nll = tuple(math.fsum(found.losses[start:stop]) for start, stop in ranges)
         return SwappedLosses(
             ids=shard.ids,
             nll=nll,
             tokens=tuple(stop - start for start, stop in ranges),
             unknown=tuple(int(unknown[start:stop].sum()) for start, stop in ranges),
-            windows=tuple(2 * count for count in passes_of(windows, ranges, len(before))),
+            windows=tuple(map(sum, zip(*passes, strict=True))),
             nonfinite=sum(not math.isfinite(value) for value in nll),
             noted=plain.noted | found.noted | _noted(after, unknown, ranges),
             swapped=tuple(int(after.swapped[start:stop].sum()) for start, stop in ranges),
             kept_nll=tuple(math.fsum(found.losses[start:stop][kept[start:stop]]) for start, stop in ranges),
             kept_nll_before=tuple(
-                math.fsum(plain.losses[start:stop][kept[start:stop]]) for start, stop in ranges
+                math.fsum(plain.losses[start:stop][stayed[start:stop]]) for start, stop in old
             ),
-            unknown_before=tuple(int((before[start:stop] == UNKNOWN).sum()) for start, stop in ranges),
+            unknown_before=tuple(int((before[start:stop] == UNKNOWN).sum()) for start, stop in old),
             eligible=tuple(after.eligible[index] for index in order),
             gallery=safely(lambda: swapped_documents(shard, before, after, plain.losses, found.losses)),
         )
@@ -175,21 +185,22 @@ def swapped_documents(
         before: Ids of the text's words, (T,).
         after: The swapped text.
         plain: Loss of each word before the swap, NaN where not scored, (T,).
-        found: After it, (T,).
+        found: After it, as many as there are now.
     """
     text, names = shard.text, shard.text.vocabulary.words
 
-    def part(row: int) -> slice:
-        return slice(text.starts[shard.order[row]], text.starts[shard.order[row] + 1])
+    def part(row: int, starts: Sequence[int]) -> slice:
+        return slice(starts[shard.order[row]], starts[shard.order[row] + 1])
 
     def tokens(words: Sequence[int], losses: Sequence[float], flags: Sequence[bool]) -> list[GalleryToken]:
         rows = zip(words, losses, flags, strict=True)
         return [scored_token(names[word], loss, changed=flag) for word, loss, flag in rows]
 
-    changed = {row: bool(after.swapped[part(row)].any()) for row in shard.ranks}
+    changed = {row: bool(after.swapped[part(row, after.starts)].any()) for row in shard.ranks}
     items = []
     for row in sorted(shard.ranks, key=lambda row: (not changed[row], shard.ranks[row]))[:MAX_ITEMS]:
-        own, flags = part(row), after.swapped[part(row)].tolist()
+        own, now = part(row, text.starts), part(row, after.starts)
+        flags, old_flags = after.swapped[now].tolist(), after.swapped_before[own].tolist()
         item = GalleryText(
             id=shard.ids[row],
             rank=shard.ranks[row],
@@ -198,8 +209,8 @@ def swapped_documents(
             perturbed=[],
             words=len(flags),
         )
-        old = tokens(before[own].tolist(), plain[own].tolist(), flags)
-        items.append(text_item(item, old, tokens(after.words[own].tolist(), found[own].tolist(), flags)))
+        old = tokens(before[own].tolist(), plain[own].tolist(), old_flags)
+        items.append(text_item(item, old, tokens(after.words[now].tolist(), found[now].tolist(), flags)))
     return items
 
 
@@ -216,6 +227,8 @@ def _noted(
 
 def swapped_text(text: LanguageSet, swap: WordSwap) -> SwappedText:
     """The whole text with words swapped: a document is context of the next one, scored or not."""
+    if isinstance(text, TokenizedDocuments):
+        return _tokenized_anew(text, swap)
     words = torch.from_numpy(text.stream().astype(np.int64))
     swapped, eligible = np.zeros(len(words), dtype=bool), []
     for index, document in enumerate(text.ids):
@@ -225,7 +238,38 @@ def swapped_text(text: LanguageSet, swap: WordSwap) -> SwappedText:
         changed = found.swapped.nonzero().flatten()
         words[part][changed] = text.vocabulary.ids([found.words[place] for place in changed.tolist()])
         eligible.append(found.eligible)
-    return SwappedText(words, swapped, tuple(eligible))
+    return SwappedText(words, swapped, tuple(eligible), text.starts, swapped)
+
+
+def _tokenized_anew(text: TokenizedDocuments, swap: WordSwap) -> SwappedText:
+    """As `swapped_text`, by the model's own tokenizer."""
+    texts, chosen, eligible = [], [], []
+    for index, (document, own) in enumerate(zip(text.ids, text.texts, strict=True)):
+        found = swap(text.words(index), document)
+        places = set(found.swapped.nonzero().flatten().tolist())
+        parts, last = [], 0
+        for place, (start, stop) in enumerate(word_spans(own)):
+            parts += [own[last:start], found.words[place] if place in places else own[start:stop]]
+            last = stop
+        texts.append("".join([*parts, own[last:]]))
+        chosen.append(places)
+        eligible.append(found.eligible)
+    before, after = text.whole, text.tokenized(texts)
+    kept = [np.zeros(len(one.ids), dtype=bool) for one in (before, after)]
+    for index, places in enumerate(chosen):
+        old, new = (_words_of(one, index) for one in (before, after))
+        for word in old.keys() & new.keys() - places:
+            if np.array_equal(before.ids[old[word]], after.ids[new[word]]):
+                kept[0][old[word]] = kept[1][new[word]] = True
+    words = torch.from_numpy(after.ids.astype(np.int64))
+    return SwappedText(words, ~kept[1], tuple(eligible), after.starts, ~kept[0])
+
+
+def _words_of(text: OneText, index: int) -> dict[int, NDArray[np.int64]]:
+    """Places in the stream of the tokens of each word of a document."""
+    places = np.arange(text.starts[index], text.starts[index + 1])
+    words, first = np.unique(text.word[places], return_index=True)
+    return dict(zip(words.tolist(), np.split(places, first[1:]), strict=True))
 
 
 def word_swap(

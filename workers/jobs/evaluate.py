@@ -24,10 +24,10 @@ from assay.workers.evaluation.engine.probe import first_look, keyed_answers
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
 from assay.workers.jobs import provenance
 from assay.workers.jobs.cost import BATCHES_HELD, SPARE_BYTES
-from assay.workers.jobs.session import Loaded, Session, data_root, examples_of
+from assay.workers.jobs.session import Loaded, Session, data_root
 from assay.workers.jobs.shard_files import write_files
-from assay.workers.jobs.sources import check_content, shard_sources
-from assay.workers.weights.fit import looking_at
+from assay.workers.jobs.sources import check_content, examples_of, shard_sources
+from assay.workers.weights.fit import looking_at, read_by
 
 Report = Callable[[ProgressReport], None]
 
@@ -175,7 +175,7 @@ def shard_of(spec: UserSpec, loaded: Loaded, data: ExampleSet, order: Sequence[i
         **more: The rest of the shard, `batch_size` at least.
     """
     return Shard(
-        data=data,
+        data=read_by(loaded, data),
         order=order,
         classifier=loaded.classifier,
         image_size=loaded.image_size,

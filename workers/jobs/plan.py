@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import Any, cast
 
 from assay.service.contract.corruption_cells import TASK
 from assay.service.contract.messages import PlanReport, PlanRequest, ProgressReport
-from assay.service.contract.records import PlannedEvaluation, PlanWithShards, ShardRange
+from assay.service.contract.records import ModelJoin, PlannedEvaluation, PlanWithShards, ShardRange
 from assay.service.contract.stored_specs import EvaluateJobSpec, EvaluationItem
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import CorruptedSet, ExampleSet, model_class_names
@@ -31,12 +31,12 @@ from assay.workers.jobs.cost import (
 )
 from assay.workers.jobs.evaluate import check_folders, check_model
 from assay.workers.jobs.segmentation_attacks import class_pixels
-from assay.workers.jobs.session import Loaded, Session, examples_of
-from assay.workers.jobs.sources import content_hash, planned_sources
+from assay.workers.jobs.session import Loaded, Session
+from assay.workers.jobs.sources import content_hash, examples_of, planned_sources
 from assay.workers.published.language import known_text
 from assay.workers.published.match import known_as
 from assay.workers.published.sequences import known_sequences
-from assay.workers.weights.fit import check_fit, check_vocabulary
+from assay.workers.weights.fit import check_fit, check_vocabulary, read_by
 from assay.workers.weights.training_record import doubts, trained_on
 
 
@@ -52,6 +52,7 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
     data = session.data(spec["data"], "test")
     catalog.check_rules(spec, data)
     loaded = session.classifier(spec, device=spec["execution"]["device"], weights=request["weights"])
+    data = read_by(loaded, data)
     flops, saved_bytes = measure_cost(loaded, data)
     batch_size = choose_batch_size(spec["execution"]["batch_size"], loaded.device, saved_bytes)
     # At the measured speed the model has so many operations; unlike the shards, this depends on the worker.
@@ -93,6 +94,7 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
         "weights_sha256": loaded.weights_sha256,
         "untrained": loaded.untrained,
         "assumed_normalization": loaded.assumed,
+        "joined": _joined(loaded),
         "data_sha256": hashes,
         "sources": planned_sources(request, session, loaded),
         "evaluations": evaluations,
@@ -107,7 +109,7 @@ def _examples(
     """The examples of an evaluation; its data and folders are there, and fit the model and its data."""
     item, source = spec["evaluations"][index], trained_on(loaded)
     check_folders(item)
-    examples = examples_of(session, spec, item)
+    examples = read_by(loaded, examples_of(session, spec, item))
     if examples.task == TASK:
         cast(CorruptedSet, examples).check()  # every file: shards are to find them all
     names, words = (None, None) if source is None else (source.class_names, source.vocabulary)
@@ -140,6 +142,16 @@ def _facts_of_input(
     if pixels is not None:
         facts["class_pixels"] = pixels
     return facts
+
+
+def _joined(loaded: Loaded) -> ModelJoin | None:
+    """How a model that brings labels or a tokenizer was joined to the data; None for others."""
+    backbone: Any = loaded.classifier.backbone
+    labels, tokenizer = getattr(backbone, "labels_by", None), getattr(backbone, "tokenizer", None)
+    if labels is None and tokenizer is None:
+        return None
+    names = [] if labels is None else list(backbone.label_names)
+    return {"labels_by": labels, "labels": names, "own_tokenizer": tokenizer is not None}
 
 
 def count_cut(examples: ExampleSet, order: Sequence[int], length: int) -> int:

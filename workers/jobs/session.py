@@ -16,13 +16,11 @@ from torch import nn
 
 from assay.models.layers.layers import Classifier
 from assay.models.layers.token_model import TokenModel, reads_series, reads_words, wrap
-from assay.service.contract.corruption_cells import TASK, cells_of
 from assay.service.contract.messages import ModelSource
 from assay.service.contract.records import AssumedNormalization
 from assay.service.contract.stored_specs import (
     ComponentReference,
     EvaluateJobSpec,
-    EvaluationItem,
     Execution,
     ModelReference,
     UserSpec,
@@ -30,7 +28,8 @@ from assay.service.contract.stored_specs import (
 from assay.service.contract.weights_options import ChannelStatistics
 from assay.service.submission.weights import EXPORTED
 from assay.workers import accelerator, catalog
-from assay.workers.data.formats.dataset import CorruptedSet, ExampleSet, ImageSet, check_length, model_classes
+from assay.workers.data.formats.dataset import ExampleSet, ImageSet, check_length, model_classes
+from assay.workers.data.formats.own_tokens import suit
 from assay.workers.data.formats.text import TextSet, is_text
 from assay.workers.data.formats.trajectories import ControlSet, policy_for
 from assay.workers.jobs.failures import BadWeights
@@ -338,6 +337,7 @@ def _backbone(spec: UserSpec, data: ExampleSet, **system: object) -> nn.Module:
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed the GPUs for good
         own = {"pretrained": pulled.folder} if (pulled := pulled_weights(model)) is not None else {}
         backbone: nn.Module = build(model_classes(data), data.channels, **own, **system)
+    suit(backbone, data)
     return backbone
 
 
@@ -383,15 +383,3 @@ def _image_size(model: ModelReference, backbone: nn.Module) -> int:
 
 def _key(*parts: object) -> str:
     return json.dumps(parts, sort_keys=True)
-
-
-def examples_of(session: Session, spec: EvaluateJobSpec, item: EvaluationItem) -> ExampleSet:
-    """The data set of an evaluation; for stored corrupted images the requested ones.
-
-    Raises:
-        MissingData: they are missing.
-    """
-    data = session.data(item["data"] or spec["data"], "test")
-    if data.task != TASK:
-        return data
-    return cast(CorruptedSet, data).of_cells(cells_of(item["params"]))

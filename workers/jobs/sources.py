@@ -5,7 +5,9 @@ The plan records each with the hash of its content; a shard accepts only that.
 
 from __future__ import annotations
 
-from assay.service.contract.corruption_cells import content_label
+from typing import cast
+
+from assay.service.contract.corruption_cells import TASK, cells_of, content_label
 from assay.service.contract.extras import require_module
 from assay.service.contract.messages import (
     EvaluateRequest,
@@ -21,9 +23,9 @@ from assay.service.contract.stored_specs import ComponentReference, EvaluateJobS
 from assay.service.submission.dependencies import Dependency, dependencies_of
 from assay.service.submission.packages import library_of
 from assay.workers import catalog
-from assay.workers.data.formats.dataset import ExampleSet, MissingData
+from assay.workers.data.formats.dataset import CorruptedSet, ExampleSet, MissingData
 from assay.workers.jobs.failures import BadWeights, OtherData
-from assay.workers.jobs.session import Loaded, Session, examples_of
+from assay.workers.jobs.session import Loaded, Session
 from assay.workers.weights.fit import FACTS, check_fit, made_for
 from assay.workers.weights.training_record import trained_on
 
@@ -145,6 +147,18 @@ def hash_data(request: HashRequest, session: Session) -> HashReport:
         item = request["spec"]["evaluations"][index]
         found |= content_hash(session, request["spec"], item, examples_of(session, request["spec"], item))
     return {"type": "hashed", "data_sha256": found}
+
+
+def examples_of(session: Session, spec: EvaluateJobSpec, item: EvaluationItem) -> ExampleSet:
+    """The data set of an evaluation; for stored corrupted images the requested ones.
+
+    Raises:
+        MissingData: they are missing.
+    """
+    data = session.data(item["data"] or spec["data"], "test")
+    if data.task != TASK:
+        return data
+    return cast(CorruptedSet, data).of_cells(cells_of(item["params"]))
 
 
 def content_hash(

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from assay.models.layers.layers import Classifier
 from assay.workers.data.formats.dataset import ExampleSet, chosen_logits, model_class_names, model_classes
+from assay.workers.data.formats.own_tokens import tokenized
 from assay.workers.data.formats.text import TextSet, is_text
 from assay.workers.jobs.session import Loaded
 
@@ -76,6 +77,15 @@ def looking_at(loaded: Loaded, data: ExampleSet) -> Loaded:
     """The classifier restricted to the logits of the data's classes."""
     chosen = chosen_logits(data)
     return loaded if chosen is None else replace(loaded, classifier=restricted(loaded.classifier, chosen))
+
+
+def read_by(loaded: Loaded, data: ExampleSet) -> ExampleSet:
+    """The data as the classifier reads them: texts by its own tokenizer where it has one.
+
+    Raises:
+        ValueError: as of `tokenized`.
+    """
+    return tokenized(loaded.classifier.backbone, data)
 
 
 def check_vocabulary(examples: ExampleSet, model_data: ExampleSet, trained: str | None, where: str) -> None:

@@ -3,12 +3,14 @@
 Each example's search is a generator (`attacks/words/search/greedy.py`) that asks about some texts and waits.
 In each round the questions of all examples in hand go to the model together, in batches of one size; then
 every search goes on. For each example the questions and their order are those of a run alone. Within an
-example a text is put to the model once, as in TextAttack, and counted as a query each time it comes up.
+example a text is put to the model once, as in TextAttack, and counted as a query each time it comes up. A
+model's own tokenizer often reads two candidates as the same tokens, such as an unknown one: they are put to
+the model once, too, so that rounding never decides between them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -54,11 +56,13 @@ class _Running:
         session: its search.
         wanted: the texts that it waits for.
         known: the model's answer to each text so far.
+        read: the same by what the model reads of a text.
     """
 
     session: Session
     wanted: list[Text]
     known: dict[str, JudgedText] = field(default_factory=dict)
+    read: dict[Hashable, JudgedText] = field(default_factory=dict)
 
     def questions(self) -> list[str]:
         """The texts not yet seen by the model, each once."""
@@ -84,7 +88,7 @@ class TextAttack:
         sentences = [data.sentences[index] for index in shard.order]
         reader = Reader(
             shard.classifier,
-            data.encode,
+            data.cut,
             longest=longest,
             device=shard.device,
             autocast=shard.dtype == "bfloat16",
@@ -98,6 +102,7 @@ class TextAttack:
                 seed=shard.seed,
                 batch_size=shard.batch_size,
                 progress=shard.progress,
+                read=reader.read if hasattr(data, "tokenizer") and self.expectation.passes == 1 else str,
             )
             if self.expectation.expected:
                 rows = expected_rows(
@@ -119,6 +124,7 @@ class TextAttack:
         seed: int,
         batch_size: int,
         progress: Progress | None = None,
+        read: Callable[[str], Hashable] = str,
     ) -> TextOutcomes:
         """Attack some examples.
 
@@ -130,6 +136,7 @@ class TextAttack:
             seed: the job's.
             batch_size: texts in one batch, and examples in hand at a time.
             progress: called with the number of examples done.
+            read: what the model reads of a text: of texts for which it is the same only one is asked about.
         """
         running: dict[int, _Running] = {}
         rows: dict[int, TextRow] = {}
@@ -141,20 +148,33 @@ class TextAttack:
                 session = self.recipe.attack(sentences[begun], ids[begun], seed)
                 running[begun] = _Running(session, next(session))
                 begun += 1
-            self._answer(ask, running, labels, batch_size)
+            self._answer(ask, running, labels, batch_size, read)
             for number in list(running):
                 finding = _go_on(running[number])
                 if finding is not None:
-                    row = _row(finding, ids[number], int(labels[number]), running.pop(number).known)
+                    row = _row(finding, ids[number], int(labels[number]), running.pop(number))
                     rows[number] = replace(row, passes=row.passes * self.expectation.passes)
             if progress is not None:
                 progress(len(rows))
         return TextOutcomes(tuple(rows[number] for number in range(len(ids))))
 
-    def _answer(self, ask: Ask, running: dict[int, _Running], labels: Tensor, batch_size: int) -> None:
+    def _answer(
+        self,
+        ask: Ask,
+        running: dict[int, _Running],
+        labels: Tensor,
+        batch_size: int,
+        read: Callable[[str], Hashable],
+    ) -> None:
         """Runs the model on all open queries: short ones first, to reduce padding."""
         passes = self.expectation.passes
-        questions = [(number, text) for number in sorted(running) for text in running[number].questions()]
+        opened = [(number, text) for number in sorted(running) for text in running[number].questions()]
+        keys = {question: read(question[1]) for question in opened}
+        new: dict[tuple[int, Hashable], str] = {}
+        for number, text in opened:
+            if keys[number, text] not in running[number].read:
+                new.setdefault((number, keys[number, text]), text)
+        questions = [(number, text) for (number, _), text in new.items()]
         questions.sort(key=lambda question: question[1].count(" "))
         for start in range(0, len(questions), batch_size):
             batch = questions[start : start + batch_size]
@@ -162,7 +182,9 @@ class TextAttack:
             texts = [text for _, text in batch]
             found = judged(torch.stack([ask(texts) for _ in range(passes)]), truth)
             for (number, text), one in zip(batch, found, strict=True):
-                running[number].known[text] = one
+                running[number].read[keys[number, text]] = one
+        for number, text in opened:
+            running[number].known[text] = running[number].read[keys[number, text]]
 
 
 @dataclass(frozen=True)
@@ -254,7 +276,8 @@ def _go_on(example: _Running) -> Finding | None:
             return None
 
 
-def _row(finding: Finding, example: str, label: int, known: dict[str, JudgedText]) -> TextRow:
+def _row(finding: Finding, example: str, label: int, done: _Running) -> TextRow:
+    known = done.known
     last = known[finding.text.text]
     status: Status = "skipped" if finding.skipped else "succeeded" if last.answer.broken else "failed"
     return TextRow(
@@ -264,7 +287,7 @@ def _row(finding: Finding, example: str, label: int, known: dict[str, JudgedText
         status=status,
         loss=last.loss,
         queries=finding.queries,
-        passes=len(known),
+        passes=len(done.read),
         words=len(finding.original.words),
         changed=finding.changed,
         nonfinite=last.nonfinite,

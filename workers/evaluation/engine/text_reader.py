@@ -12,7 +12,9 @@ from assay.workers.data.formats.vocabulary import UNKNOWN
 from assay.workers.evaluation.engine.forward import Limit, Passes
 
 Encode = Callable[[str], Tensor]
-"""Maps a text to its tokens' ids, int64 (n,): of words, or of bytes."""
+"""Maps a text to its tokens' ids, int64 (n,): of words, of bytes, or of a model's own tokenizer."""
+Cut = Callable[[Sequence[str], int], list[Tensor]]
+"""Maps texts and a length to the ids that a model of this length reads of each."""
 
 
 class Reader:
@@ -20,7 +22,7 @@ class Reader:
 
     Args:
         classifier: Maps tokens (B, N) to logits (B, classes); on `device`.
-        encode: The texts' tokens.
+        cut: The texts' tokens, as many as it reads.
         longest: Its maximum number of tokens.
         device: Where it is.
         autocast: Whether it computes in bfloat16.
@@ -29,7 +31,7 @@ class Reader:
     def __init__(
         self,
         classifier: nn.Module,
-        encode: Encode,
+        cut: Cut,
         *,
         longest: int,
         device: torch.device,
@@ -37,7 +39,7 @@ class Reader:
     ) -> None:
         self.limit = Limit()
         self._classifier = classifier
-        self._encode = encode
+        self._cut = cut
         self._longest = longest
         self._device = device
         self._passes = Passes(classifier, device, self.limit)
@@ -48,9 +50,13 @@ class Reader:
         tokens = self.tokens(sentences).to(self._device)
         return torch.cat(self._passes.in_parts(tokens, self._logits))
 
+    def read(self, sentence: str) -> bytes:
+        """What the model reads of a sentence: the same bytes for sentences that are the same to it."""
+        return self.tokens([sentence]).numpy().tobytes()
+
     def tokens(self, sentences: Sequence[str]) -> Tensor:
         """Ids of the tokens, int64 (B, N), padding on the right; a text without tokens is one unknown one."""
-        rows = [self._encode(sentence)[: self._longest] for sentence in sentences]
+        rows = self._cut(sentences, self._longest)
         return padded([row if len(row) else torch.tensor([UNKNOWN]) for row in rows])
 
     def _logits(self, tokens: Tensor) -> Tensor:

@@ -30,6 +30,14 @@ from assay.workers.evaluation.engine.text import Status, TextOutcomes, TextRow
 from assay.workers.evaluation.engine.text_attack import JudgedText, expected_rows, judged
 from assay.workers.evaluation.engine.text_reader import Reader, reading
 
+# Of attacks by token gradients.
+OF_WHOLE_WORDS = (
+    "model.own_tokenizer != True",
+    "this attack swaps whole words by the vectors of a vocabulary, and the tokens of a model with a tokenizer"
+    " of its own are pieces of words; textfooler, pwws, deepwordbug, pruthi and homoglyph_swaps change its"
+    " texts, and word_swap those of a language model",
+)
+
 
 @dataclass(frozen=True)
 class TokenAttack:
@@ -118,7 +126,7 @@ class _Model:
         self.allowed = swappable(self.data).to(shard.device)
         self.reader = Reader(
             shard.classifier,
-            self.data.encode,
+            self.data.cut,
             longest=shard.image_size,
             device=shard.device,
             autocast=autocast,

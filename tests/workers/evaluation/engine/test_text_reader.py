@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -13,6 +15,10 @@ VOCABULARY = Vocabulary(["<pad>", "<unk>", "a", "good", "film"])
 
 def encode(text: str) -> Tensor:
     return VOCABULARY.ids(text.split())
+
+
+def cut(texts: Sequence[str], length: int) -> list[Tensor]:
+    return [encode(text)[:length] for text in texts]
 
 
 class Counting(nn.Module):
@@ -29,7 +35,7 @@ class Counting(nn.Module):
 
 def reader(longest: int = 4) -> tuple[Reader, Counting]:
     model = Counting()
-    return Reader(model, encode, longest=longest, device=torch.device("cpu"), autocast=False), model
+    return Reader(model, cut, longest=longest, device=torch.device("cpu"), autocast=False), model
 
 
 def test_words_become_ids_with_padding_on_the_right() -> None:
