@@ -73,6 +73,25 @@ def pin(
     return _pin(model, reference, weights.get("sha256"), problems, list_pulled)
 
 
+def check_pulled_only(job: Mapping[str, Any], model: Checked | None, problems: Problems) -> None:
+    """Report a job that a model defined by its pulled files cannot serve: training, or use without them.
+
+    Args:
+        job: The well-formed parts of a job spec.
+        model: Its model; None where it is wrong.
+        problems: Receives what is wrong.
+    """
+    if model is None or not (model.component.facts or {}).get("pulled_only"):
+        return
+    name, weights = model.component.name, job["model"].get("weights")
+    if job.get("kind") == "train":
+        message = f"the model {name!r} is that of its pulled files: it is evaluated, and not trained here"
+        problems.add(("model", "name"), message, given=name)
+    elif not is_pulled(weights):
+        message = f"the model {name!r} is that of its pulled files, and has no other weights"
+        problems.add(LOC, message, given=weights, allowed='{"pulled": true}')
+
+
 def _pin(
     model: Checked,
     reference: PulledReference,

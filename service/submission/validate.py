@@ -47,7 +47,7 @@ from assay.service.submission.packages import (
     check_package,
     package_warnings,
 )
-from assay.service.submission.pulled_weights import pin
+from assay.service.submission.pulled_weights import check_pulled_only, pin
 from assay.service.submission.shape import check_execution, check_shape
 from assay.service.submission.suites import expand, expand_fitting
 from assay.service.submission.warnings import check_arithmetic, submission_warnings
@@ -164,6 +164,7 @@ class _Validation:
         if "model" in shape:
             spec["model"] = self._check_model(shape["model"])
             check_exported(shape, self.source, self.problems)
+            check_pulled_only(shape, self.model, self.problems)
         if "data" in shape:
             self.data = self._check_data(shape["data"], self.problems, ("data",))
             spec["data"] = _completed(self.data)

@@ -15,6 +15,7 @@ from tests.laws import test_emulated_corruptions as corruptions
 from tests.laws import test_emulated_evaluations as evaluations
 from tests.laws import test_emulated_models as models
 from tests.laws import test_emulated_training as training
+from tests.support import hf_models
 
 # A component and one of its tasks, "" where its kind has none.
 Pair = tuple[str, str]
@@ -27,6 +28,7 @@ NOT_RUN: dict[str | tuple[str, str], str] = {
 ALONE = {
     **dict.fromkeys(models.LIBRARIES, models.test_a_model_of_a_library),
     "exported": models.test_an_exported_program,
+    **dict.fromkeys(hf_models.MODELS, models.test_a_hugging_face_model),
 }
 
 

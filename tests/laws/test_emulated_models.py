@@ -26,7 +26,7 @@ from tests.laws.test_attention_laws import FORMS, GRID, HEADS, MECHANISMS, WIDTH
 from tests.laws.test_emulated_evaluations import MODELS
 from tests.laws.test_model_laws import DATA, SMALL, SMALL_PARAMETERS, WORDS
 from tests.laws.test_probe_laws import given
-from tests.support import networks
+from tests.support import hf_models, networks
 from tests.support.emulated_device.device import EmulatedDevice, EmulatedTensor, emulated_device
 from tests.support.programs import Net, export
 from tests.support.programs import load as load_program
@@ -34,7 +34,7 @@ from tests.support.shards import Given, shard
 
 # Models of other libraries, and one architecture of each.
 LIBRARIES = {"timm": "resnet10t", "torchvision": "shufflenet_v2_x0_5"}
-KINDS = [name for name in load().names("model") if name not in (EXPORTED, *LIBRARIES)]
+KINDS = [name for name in load().names("model") if name not in (EXPORTED, *LIBRARIES, *hf_models.MODELS)]
 
 
 @pytest.fixture
@@ -151,6 +151,17 @@ def test_a_model_of_a_library(device: EmulatedDevice, name: str) -> None:
         here.train(training)
         there.train(training)
         compare(pass_of(there, images.to(device.device)), pass_of(here, images))
+
+
+@pytest.mark.parametrize("name", hf_models.MODELS)
+def test_a_hugging_face_model(name: str, device: EmulatedDevice) -> None:
+    here, inputs = hf_models.built(name)
+    there = copy.deepcopy(here.double()).to(device.device)
+    inputs = inputs.double() if inputs.is_floating_point() else inputs
+    compare(pass_of(there, inputs.to(device.device)), pass_of(here, inputs))
+    if name == "hf_causal_lm":
+        losses = there.negative_log_likelihood(*[inputs.to(device.device)] * 2, 3)  # type: ignore[operator]
+        near(losses, here.negative_log_likelihood(inputs, inputs, 3))  # type: ignore[operator]
 
 
 def made_inside(net: Net, x: Tensor) -> Tensor:

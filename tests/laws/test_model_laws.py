@@ -20,6 +20,7 @@ from assay.service.contract.errors import InvalidSpec
 from assay.service.submission.validate import validate
 from assay.service.submission.weights import EXPORTED
 from assay.workers import catalog
+from tests.support import hf_models
 
 DRAWS = {"timm": 4, "torchvision": 8}
 MAX_DRAWS = 30
@@ -152,8 +153,11 @@ def check(model: str, task: str, params: Mapping[str, Any], classes: int, channe
     assert answer(torch.zeros(2, channels, size, size)).shape[:2] == (2, classes)
 
 
-# An exported program is defined by its file, not by parameters.
-@pytest.mark.parametrize("model", [name for name in load().names("model") if name != EXPORTED])
+# An exported program and a model of Hugging Face are defined by their files, not by parameters.
+OF_FILES = (EXPORTED, *hf_models.MODELS)
+
+
+@pytest.mark.parametrize("model", [name for name in load().names("model") if name not in OF_FILES])
 def test_what_is_accepted_can_be_built_and_answers(model: str) -> None:
     rng = random.Random(model)
     (task,) = load().find("model", model).tasks

@@ -1,0 +1,127 @@
+"""A Hugging Face causal language model from a pulled folder, with its own tokenizer.
+
+    p(token i + 1 | tokens up to i) = softmax(model(tokens))_i
+
+The network is that of the library transformers. It reads the data's documents as one text, by its own
+tokenizer; what the tokenizer puts before a text stands once, before the first document.
+
+B = batch, N = tokens, V = ids of the tokenizer, with padding and the unknown token first.
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Annotated
+
+import torch
+from annotated_types import Interval
+from torch import Tensor, nn
+from torch.nn import functional
+
+from assay.models.layers.hf_folder import Repository, Revision, checked_folder, config_of, model_of
+from assay.models.layers.hf_text import sequence_length
+from assay.models.layers.hf_tokenizer import OwnTokenizer
+
+__all__ = ["hf_causal_lm"]
+
+TASKS = ("language",)
+FACTS = {"own_tokenizer": True, "pulled_only": True}
+PULLED = "hf"
+PAPER = "Wolf et al. 2020, Transformers: State-of-the-Art Natural Language Processing"
+
+# Models that read a hundred thousand tokens would need them all for one window.
+DEFAULT_LENGTH = 1024
+
+
+def hf_causal_lm(
+    classes: int,
+    channels: int,
+    *,
+    repository: Repository,
+    revision: Revision | None = None,
+    max_length: Annotated[int, Interval(ge=2, le=1_000_000)] | None = None,
+    pretrained: Annotated[Path | None, "system"] = None,
+) -> nn.Module:
+    """Causal language model of a Hugging Face repository, with its own tokenizer, from a pulled folder.
+
+    Args:
+        classes: words of the data's vocabulary, which this model does not use.
+        channels: the same.
+        repository: ORG/NAME.
+        revision: branch, tag or commit that was pulled; main if absent.
+        max_length: the most tokens of a window; 1024 if absent, or the model's own most where that is less.
+        pretrained: folder of the pulled files.
+
+    Returns:
+        Module from tokens of its own tokenizer, int64 (B, N), to logits (B, N, V); a
+        `models.layers.language.LanguageModel`.
+
+    Raises:
+        ValueError: no pulled folder, a missing library, or more tokens than the model reads.
+    """
+    del classes, channels, repository, revision
+    where = checked_folder(pretrained, "hf_causal_lm")
+    config = config_of(where)
+    if getattr(config, "is_encoder_decoder", False):
+        raise ValueError(
+            f"the model {config.model_type!r} is an encoder with a decoder, no causal language model"
+        )
+    tokenizer = OwnTokenizer(where)
+    model = model_of(where, "AutoModelForCausalLM", "causal language model")
+    length = sequence_length(model, tokenizer, config, max_length)
+    return HfCausalLm(model, tokenizer, length if max_length else min(length, DEFAULT_LENGTH))
+
+
+class HfCausalLm(nn.Module):
+    """Tokens of its own tokenizer to logits of the next ones.
+
+    Args:
+        model: of transformers.
+        tokenizer: the model's.
+        length: tokens that it reads at most.
+
+    Attributes:
+        tokenizer: with which the data's texts are to be read.
+        sequence_length: tokens of a window, at most.
+        vocabulary: V.
+    """
+
+    numbers: Tensor
+    unused: Tensor
+
+    def __init__(self, model: nn.Module, tokenizer: OwnTokenizer, length: int) -> None:
+        super().__init__()
+        self.model = model
+        self.tokenizer = tokenizer
+        self.sequence_length = length
+        self.vocabulary = len(tokenizer)
+        self._scores_last = "logits_to_keep" in inspect.signature(model.forward).parameters
+        self.register_buffer("numbers", tokenizer.numbers, persistent=False)
+        self.register_buffer("unused", torch.tensor(tokenizer.unused()), persistent=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits (B, N, V) of tokens, int64 (B, N); ids that stand for no token have minus infinity."""
+        logits = self._logits(tokens, None).index_select(-1, self.numbers)
+        return logits.index_fill(-1, self.unused, -torch.inf)
+
+    def negative_log_likelihood(self, tokens: Tensor, targets: Tensor, last: int | None = None) -> Tensor:
+        """-log p(target at i | tokens up to i) in nats, (B, N) or (B, last), float32 at least.
+
+        Args:
+            tokens: int64 (B, N).
+            targets: int64 (B, N), the next tokens.
+            last: number of final positions to score; None = all.
+        """
+        kept = tokens.shape[1] if last is None else last
+        logits = self._logits(tokens, last)[:, -kept:].flatten(0, 1)
+        wanted = self.numbers[targets[:, -kept:]].flatten()
+        losses = functional.cross_entropy(
+            logits if logits.dtype.itemsize >= 4 else logits.float(), wanted, reduction="none"
+        )
+        return losses.view(len(tokens), -1)
+
+    def _logits(self, tokens: Tensor, last: int | None) -> Tensor:
+        options = {"logits_to_keep": last} if last is not None and self._scores_last else {}
+        logits: Tensor = self.model(input_ids=self.numbers[tokens], use_cache=False, **options).logits
+        return logits

@@ -1,0 +1,165 @@
+"""Reads Hugging Face models from local folders, with the library `transformers`.
+
+Nothing is fetched, no code of a repository runs, and weights come from safetensors files alone. A folder
+whose weights lack a part of the model is refused: `transformers` would draw that part at random.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any
+
+import torch
+from annotated_types import Len
+from torch import nn
+
+INSTALL = "Hugging Face models need the extra hf: pip install 'assay-robustness[hf]'"
+FORBIDDEN = {"adapter_config.json": "an adapter (PEFT), not a whole model"}
+
+Repository = Annotated[str, Len(1, 200)]
+Revision = Annotated[str, Len(1, 200)]
+
+
+def transformers() -> ModuleType:
+    """The library.
+
+    Raises:
+        ValueError: it is not installed; has the command.
+    """
+    try:
+        import transformers as library
+    except ImportError as error:
+        raise ValueError(INSTALL) from error
+    logging: Any = library.utils.logging
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    return library
+
+
+def checked_folder(folder: Path | None, name: str) -> Path:
+    """The folder of a pulled model.
+
+    Args:
+        folder: None where the job names no pulled weights.
+        name: the component's.
+
+    Raises:
+        ValueError: there is none, or it holds something else than a whole model in safetensors.
+    """
+    if folder is None:
+        raise ValueError(
+            f'the model {name!r} has no weights but pulled ones: give it "weights": {{"pulled": true}}'
+        )
+    for file, what in FORBIDDEN.items():
+        if (folder / file).exists():
+            raise ValueError(f"{folder.name} holds {what}: {file}")
+    if not any(folder.glob("*.safetensors")):
+        raise ValueError(f"{folder} has no safetensors file: weights in other formats are not read")
+    return folder
+
+
+def config_of(folder: Path) -> Any:
+    """The configuration of the model in a folder.
+
+    Raises:
+        ValueError: it is missing, or of a kind that `transformers` does not have without the code of the
+            repository, or quantized.
+    """
+    library = transformers()
+    try:
+        config = library.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(f"config.json of {folder} cannot be used: {_first(error)}") from error
+    if getattr(config, "quantization_config", None) is not None:
+        raise ValueError(f"the model in {folder} is quantized: models in full precision are evaluated")
+    return config
+
+
+def model_of(folder: Path, auto_class: str, what: str, **options: Any) -> nn.Module:
+    """The model in a folder, float32, in evaluation mode.
+
+    Args:
+        folder: as of `checked_folder`.
+        auto_class: of `transformers`, such as AutoModelForImageClassification.
+        what: what that is, in words, for messages.
+        **options: further ones of `from_pretrained`.
+
+    Raises:
+        ValueError: the folder has no such model, or its weights are not complete.
+    """
+    library = transformers()
+    try:
+        model, report = getattr(library, auto_class).from_pretrained(
+            folder,
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            dtype=torch.float32,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are refused below, by name
+            **options,
+        )
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        raise ValueError(f"no {what} can be read from {folder}: {_first(error)}") from error
+    lost = sorted({str(key) for key in report["missing_keys"]})
+    other = sorted({str(key[0]) if isinstance(key, tuple) else str(key) for key in report["mismatched_keys"]})
+    if lost or other:
+        named = ", ".join([*lost, *other][:5])
+        raise ValueError(
+            f"the weights in {folder} are not those of a {what}: {len(lost)} tensors are missing and"
+            f" {len(other)} have another shape ({named}). transformers would draw them at random"
+        )
+    made: nn.Module = model.eval()
+    return made
+
+
+def json_of(folder: Path, name: str) -> Mapping[str, Any]:
+    """A JSON file of the folder.
+
+    Raises:
+        ValueError: it is missing or malformed.
+    """
+    try:
+        found = json.loads((folder / name).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{folder / name} cannot be read: {_first(error)}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{folder / name} is no JSON object")
+    return found
+
+
+def label_names(config: Any) -> tuple[str, ...]:
+    """The names of a classifier's logits, in order.
+
+    Raises:
+        ValueError: the model is a regression, with one output.
+    """
+    names = {int(number): str(name) for number, name in config.id2label.items()}
+    if len(names) < 2 or getattr(config, "problem_type", None) in (
+        "regression",
+        "multi_label_classification",
+    ):
+        raise ValueError(
+            f"the model is no classifier of one label for each example: it has {len(names)} outputs"
+            f" and problem_type {getattr(config, 'problem_type', None)!r}"
+        )
+    return tuple(names[number] for number in sorted(names))
+
+
+def check_classes(names: tuple[str, ...], classes: int) -> None:
+    """Refuse data with another number of classes.
+
+    Raises:
+        ValueError: has both numbers.
+    """
+    if len(names) != classes:
+        shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+        raise ValueError(f"the model has {len(names)} classes ({shown}), the data set has {classes}")
+
+
+def _first(error: Exception) -> str:
+    """The first line of a library's message."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
