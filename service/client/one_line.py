@@ -163,8 +163,8 @@ class Subject:
         model: one of the forms at the head of this module.
         weights: for a model of the catalog or a function: a safetensors file; for the former also "job:ID" or
             "checkpoint:NAME".
-        normalization: of a function's module that takes normalised images, or of a safetensors file from
-            elsewhere, as for an upload.
+        normalization: of a function's module or an ONNX model that takes normalised images, or of a
+            safetensors file from elsewhere, as for an upload.
         image_size: height and width for which a function's module is exported; None: that of the data.
         folder: where a function's package is looked up.
     """
@@ -243,7 +243,10 @@ def _of_file(client: AssayClient, subject: Subject) -> dict[str, Any]:
     if path.suffix == WEIGHTS:
         name = _uploaded(client, path, None, subject.normalization)
     elif path.suffix == ONNX:
-        with _made(IMPORT_ONNX, [str(path)], ("model",), path.stem) as program:
+        arguments = [str(path), *_normalization_flags(subject)]
+        if subject.image_size is not None:
+            arguments += ["--image-size", str(subject.image_size)]
+        with _made(IMPORT_ONNX, arguments, ("model",), path.stem) as program:
             name = _uploaded(client, program, None, None)
     else:
         name = _uploaded(client, path, None, None)
@@ -260,11 +263,17 @@ def _of_function(client: AssayClient, subject: Subject, data: Mapping[str, Any])
     arguments = [subject.model, "--image-size", str(size), "--channels", str(facts.get("channels", 3))]
     if subject.weights is not None:
         arguments += ["--weights", str(_file(subject.weights, ("model", "weights")))]
-    for flag, numbers in zip(("--mean", "--std"), mean_and_std(subject.normalization), strict=True):
-        arguments += [] if numbers is None else [flag, *map(str, numbers)]
+    arguments += _normalization_flags(subject)
     stem = subject.model.replace(":", ".")
     with _made(EXPORT, arguments, ("model",), stem, subject.folder) as program:
         return _of_weights(client, "checkpoint", _uploaded(client, program, None, None))
+
+
+def _normalization_flags(subject: Subject) -> list[str]:
+    mean, std = mean_and_std(subject.normalization)
+    if mean is None or std is None:
+        return []
+    return ["--mean", *map(str, mean), "--std", *map(str, std)]
 
 
 @contextmanager
@@ -278,7 +287,8 @@ def _made(
     """
     with tempfile.TemporaryDirectory(prefix="assay-") as made:
         target = Path(made) / f"{stem}{PROGRAM}"
-        command = [sys.executable, "-P", "-m", module, *arguments, "--output", str(target)]
+        output = [str(target)] if module == IMPORT_ONNX else ["--output", str(target)]
+        command = [sys.executable, "-P", "-m", module, arguments[0], *output, *arguments[1:]]
         done = subprocess.run(  # noqa: S603 (our own module)
             command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
         )

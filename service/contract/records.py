@@ -368,10 +368,7 @@ class WrongShapeRecord(TypedDict):
 
 
 class ProgramRecord(TypedDict):
-    """Facts about an exported program; `image_size` is in pixels.
-
-    Programs without `gradients` have them, those without a `task` classify.
-    """
+    """Facts of a program, in pixels; without `gradients` it has them, without a `task` it classifies."""
 
     image_size: int
     dtypes: list[str]

@@ -248,11 +248,7 @@ class EvaluationResult(Answer):
 
 
 def data_label(data: Mapping[str, Any]) -> str:
-    """The key of a data set in `Provenance.data_sha256`: its name, with its parameters where it has some.
-
-    Args:
-        data: {"name", "params"} with every default filled in.
-    """
+    """The key of a data set with every default in `Provenance.data_sha256`: its name, and any parameters."""
     params = ", ".join(f"{name}={value}" for name, value in sorted(data["params"].items()))
     return f"{data['name']}({params})" if params else str(data["name"])
 
@@ -336,10 +332,9 @@ class Results(Answer):
 
 
 class Progress(Answer):
-    """Progress of a job. `eta_seconds` is null while unknown.
+    """Progress of a job; what is unknown, as before it is planned, is null.
 
-    `share` in [0, 1] is of the planned cost: attacked examples take longer than clean ones. It is null while
-    unknown, as before the job is planned.
+    `share` in [0, 1] is of the planned cost: attacked examples take longer than clean ones.
     """
 
     done: int

@@ -18,6 +18,7 @@ from assay.service.catalog.rules import Namespaces
 from assay.service.contract.problems import Loc, Problems
 from assay.service.contract.specs import JOB_SPEC
 from assay.service.contract.stored_specs import UserSpec
+from assay.service.submission import packages
 from assay.service.submission.backbone import check_backbone, with_backbone
 from assay.service.submission.class_folders import count_classes
 from assay.service.submission.compatibility import (
@@ -40,13 +41,6 @@ from assay.service.submission.compatibility import (
 from assay.service.submission.data_folders import check_folders
 from assay.service.submission.estimate import estimate
 from assay.service.submission.imagenet_c_layout import check_stored
-from assay.service.submission.packages import (
-    HasPackage,
-    ListPulled,
-    check_libraries,
-    check_package,
-    package_warnings,
-)
 from assay.service.submission.pulled_weights import check_pulled_only, pin
 from assay.service.submission.shape import check_execution, check_shape
 from assay.service.submission.suites import expand, expand_fitting
@@ -90,8 +84,8 @@ def validate(
     find_job: FindJob | None = None,
     find_checkpoint: FindCheckpoint | None = None,
     max_evaluations: int = MAX_EVALUATIONS,
-    has_package: HasPackage | None = None,
-    list_pulled: ListPulled | None = None,
+    has_package: packages.HasPackage | None = None,
+    list_pulled: packages.ListPulled | None = None,
 ) -> ValidSpec:
     """Check a job's spec against the catalog and fill in every default.
 
@@ -122,7 +116,7 @@ def validate(
         estimate=estimate(catalog, spec),
         warnings=[
             *submission_warnings(catalog, spec, validation.source),
-            *([] if has_package is not None else package_warnings(catalog, spec)),
+            *([] if has_package is not None else packages.package_warnings(catalog, spec)),
         ],
     )
 
@@ -142,8 +136,8 @@ class _Validation:
         self.catalog, self.problems, self.data_root = catalog, problems, data_root
         self.find_job, self.find_checkpoint = find_job, find_checkpoint
         self.max_evaluations = max_evaluations
-        self.has_package: HasPackage | None = None
-        self.list_pulled: ListPulled | None = None
+        self.has_package: packages.HasPackage | None = None
+        self.list_pulled: packages.ListPulled | None = None
         self.model: Checked | None = None
         self.data: Checked | None = None
         self.source: WeightsSource | None = None
@@ -221,7 +215,7 @@ class _Validation:
             return None
         local = self.has_package is not None
         check_folders(self.catalog, checked, self.data_root, problems, loc, local=local)
-        check_package(checked.component, self.has_package, problems, loc)
+        packages.check_package(checked.component, self.has_package, problems, loc)
         self._check_rules(checked, checked, problems, (*loc, "params"))
         if self.model is not None:
             check_data_tasks(self.catalog, checked.component, self.model.component, problems, loc)
@@ -291,7 +285,7 @@ class _Validation:
         if checked is not None:
             hint, local = FOLDERS_OF_EVALUATIONS, self.has_package is not None
             check_folders(self.catalog, checked, self.data_root, problems, loc, hint, local=local)
-            check_libraries(self.catalog, checked, self.data_root, self.has_package, problems, loc)
+            packages.check_libraries(self.catalog, checked, self.data_root, self.has_package, problems, loc)
             self._check_other_models(checked, data, problems, loc)
             if self.model is not None and self.model.certain:
                 check_capabilities(self.catalog, checked.component, self.model, problems, loc)
