@@ -47,10 +47,8 @@ def completion(options: Options) -> int:
         near = nearest(shell, PLACES)
         hint = f"; did you mean {near!r}?" if near else ""
         raise UsageError(f"SHELL: {shell!r} given; allowed: {', '.join(PLACES)}{hint}")
-    try:
-        import shtab
-    except ImportError:
-        raise UsageError("completion needs shtab: pip install 'assay-robustness[cli]'") from None
+    import shtab
+
     parser: argparse.ArgumentParser = options.parser
     for action in _arguments(parser):
         if action.dest in FILES or action.type is Path:

@@ -25,7 +25,6 @@ from assay.service.contract.strict_json import MAX_CONTAINERS, parse_json
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 40
 YAML_ENDINGS = (".yaml", ".yml")
-WITHOUT_YAML = "YAML needs PyYAML: pip install 'assay-robustness[cli]', or give the spec as JSON"
 
 _LINE = re.compile(r"(?:the body is )?(.*) at line (\d+), column (\d+)", re.DOTALL)
 # Plain texts that are no texts, as in the core schema of YAML 1.2.
@@ -98,6 +97,7 @@ def read_spec(file: str) -> SpecFile:
 
     Raises:
         UsageError: it cannot be read, or is neither strict JSON nor YAML; the message names line and column.
+        ImportError: it is YAML, and PyYAML is not installed.
     """
     name = "<stdin>" if file == "-" else file
     try:
@@ -130,8 +130,6 @@ def _yaml_file(name: str, raw: bytes) -> SpecFile:
         reader = _Reader(name, raw.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise UsageError(f"{name}: is not UTF-8: {error.reason} at byte {error.start}") from None
-    except ImportError:
-        raise UsageError(f"{name}: {WITHOUT_YAML}") from None
     body = json.dumps(reader.value).encode()
     try:
         value = parse_json(body, MAX_DEPTH)

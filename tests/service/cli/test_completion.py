@@ -71,5 +71,5 @@ def test_what_is_missing_is_one_sentence(
     assert "did you mean 'bash'?" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert main.main(["completion", "bash"]) == 2
-    message = "error: completion needs shtab: pip install 'assay-robustness[cli]'\n"
+    message = "error: `assay completion` needs the package shtab: pip install 'assay-robustness[cli]'\n"
     assert capsys.readouterr().err == message

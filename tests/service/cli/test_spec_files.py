@@ -162,7 +162,7 @@ def test_without_pyyaml_json_errors_name_the_file(
     assert "train.json: evaluations[0].params.epsilonn: " in assay("submit", write(body, "train.json"))[2]
     code, _, err = assay("submit", write(SPEC))
     assert code == 2
-    assert err.startswith("error: train.yaml: YAML needs PyYAML: pip install 'assay-robustness[cli]'")
+    assert err.startswith("error: `assay submit` needs the package yaml: pip install 'assay-robustness[cli]'")
 
 
 def test_standard_input_may_be_yaml(write: Write, assay: Any, monkeypatch: pytest.MonkeyPatch) -> None:
