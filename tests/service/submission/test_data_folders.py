@@ -144,6 +144,9 @@ def test_a_data_set_that_leads_out_of_its_folder_is_refused_at_submission(data: 
     assert detail.allowed is not None
 
 
+REPOSITORY = ("repository", "revision")
+
+
 def test_every_text_that_becomes_a_path_says_so() -> None:
     """A text parameter of data or an evaluation is a choice, a folder, the name of a file, or a job's id."""
     free = [
@@ -154,5 +157,13 @@ def test_every_text_that_becomes_a_path_says_so() -> None:
         for branch in part.get("anyOf", [part])
         if branch.get("type") == "string" and not {"enum", "folder", "file_name", "job"} & {*branch}
     ]
-    # Words for the model to say, and a part of the architecture's name, whose characters a reference limits.
-    assert free == ["forced_continuation.target", "timm.tag", "torchvision.tag"]
+    # Names of columns, looked up in a file's header, and of parts, looked up among those that a folder has.
+    tables = {"text", "label", "image", "evaluated", "separator"}
+    free = [
+        one for one in free if not (one.partition("_table.")[1] and one.partition("_table.")[2] in tables)
+    ]
+    # Words for the model to say, and parts of a reference to pulled weights, which limits their characters.
+    pulled = [
+        f"{one.name}.{name}" for one in load().list("model") if one.pulled == "hf" for name in REPOSITORY
+    ]
+    assert sorted(free) == sorted(["forced_continuation.target", *pulled, "timm.tag", "torchvision.tag"])

@@ -33,7 +33,7 @@ def test_the_folder_of_the_vocabulary_is_looked_up_too(tmp_path: Path) -> None:
 
 def test_only_a_set_of_documents_has_a_vocabulary_to_take() -> None:
     found = problems({"name": "sst", "params": {"vocabulary": "imdb"}})["data.params.vocabulary.name"]
-    assert found.allowed == ["pydoc", "wikitext"]
+    assert found.allowed == ["document_table", "pydoc", "wikitext"]
     assert "data.params.vocabulary.name" not in problems({"name": "sst", "params": {"vocabulary": "pydoc"}})
 
 
