@@ -260,20 +260,12 @@ class Source(Answer):
     weights_sha256: str
 
 
-class Pulled(Answer):
-    """The pulled weights of the model: what they are called, the commit, the licence, and a digest."""
-
-    reference: str
-    revision: str | None
-    license: str | None
-    sha256: str
-
-
 class Provenance(Answer):
     """Everything needed to repeat the numbers.
 
     `data_sha256` is keyed by `data_label`, `sources` by the id of the job that the model comes from, or
-    by `checkpoint:NAME@SHA256` of the upload. `pulled` is null where the weights were not pulled.
+    by `checkpoint:NAME@SHA256` of the upload. `pulled` is the weights' reference, revision, license
+    and sha256; null where they were not pulled.
     """
 
     spec: dict[str, Any]
@@ -284,7 +276,7 @@ class Provenance(Answer):
     weights_sha256: str | None
     data_sha256: dict[str, str]
     sources: dict[str, Source] = {}
-    pulled: Pulled | None = None
+    pulled: dict[str, str | None] | None = None
     times: dict[str, Any]
 
 

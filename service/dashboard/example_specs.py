@@ -113,6 +113,7 @@ PARAMETERS: Mapping[tuple[str, str], Params] = {
 # Where the parts of a task do not suit a component.
 SENTENCES = {"name": "imdb", "params": {}}
 DATA_OF: Mapping[str, SpecBody] = {
+    "torchvision": {"name": "cifar10", "params": {}},
     "finetune_text": SENTENCES,
     "lra_primal": {"name": "lra_listops", "params": {}},
     "lra_skyformer": {"name": "lra_listops", "params": {}},

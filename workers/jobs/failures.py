@@ -149,7 +149,7 @@ def _not_here(error: Exception) -> Failure | None:
 OF_THE_HUB = frozenset({"LocalEntryNotFoundError", "OfflineModeIsEnabled", "HfHubHTTPError"})
 MISFIT = "Error(s) in loading state_dict"
 # A defect of the code, or a model and data that do not fit: the same again with every attempt.
-DEFECTS = (TypeError, AttributeError, NameError, NotImplementedError)
+DEFECTS = (TypeError, AttributeError, NameError)
 
 
 def _of_weights(error: Exception) -> Failure | None:

@@ -19,7 +19,6 @@ from assay.service.contract.results import (
     EvaluationResult,
     Metric,
     Provenance,
-    Pulled,
     Reference,
     Source,
     StageBreakdown,
@@ -327,7 +326,9 @@ def provenance(job: JobRow, rows: Sequence[OutcomeRow]) -> JobProvenance:
             job_id: Source(model=dict(source["model"]), weights_sha256=source["weights_sha256"])
             for job_id, source in plan.get("sources", {}).items()
         },
-        pulled=None if (origin := first.get("pulled")) is None else Pulled(**origin),
+        pulled=None
+        if (origin := first.get("pulled")) is None
+        else {**cast(Mapping[str, str | None], origin)},
         times={
             "created_at": _iso(job.created_at),
             "started_at": _iso(job.started_at),

@@ -34,7 +34,6 @@ from assay.workers.training.result import TrainingDiverged
         (SafetensorError("incomplete metadata"), "bad_weights", "incomplete metadata"),
         (RuntimeError("Error(s) in loading state_dict for Net"), "bad_weights", "state_dict for Net"),
         (TypeError("build() got an unexpected keyword"), "evaluator_raised", "TypeError: build() got"),
-        (NotImplementedError("no such layer"), "evaluator_raised", "no such layer"),
     ],
 )
 def test_what_would_fail_again_is_not_tried_again(error: Exception, error_type: str, text: str) -> None:
