@@ -199,6 +199,11 @@ def _without_gradients(net: Any, x: Tensor) -> Any:
         (lambda net, x: (net.plain(x), x), {}, "returns 2 values; a program returns one: logits"),
         (lambda net, x: net.plain(x).sum(0), {}, r"has the shape \(4\); logits are"),
         (lambda net, x: net.plain(x).argmax(1), {}, "has the shape"),
+        (
+            lambda net, x: net.conv(x)[:, :, ::2, ::2],
+            {},
+            r"has the shape \(\w+, 6, 4, 4\); logits are .* or \(\w+, classes, 8, 8\) for a segmentation",
+        ),
         (lambda net, x: net.plain(x[:, :, :4]), {"shape": (3, 8, 4)}, "images of 8 x 4 pixels"),
         (
             lambda net, x: net.plain(x.float()),

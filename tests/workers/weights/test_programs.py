@@ -17,6 +17,7 @@ from assay.workers import accelerator
 from assay.workers.jobs import check, plan
 from assay.workers.jobs.failures import BadWeights, describe
 from assay.workers.jobs.session import Session
+from assay.workers.weights import program_check
 from assay.workers.weights.program_check import Unfit, examine
 from assay.workers.weights.programs import as_classifier, read_program
 from tests.support.archives import archive
@@ -288,3 +289,25 @@ def test_a_check_has_a_limit_of_memory(tmp_path: Path, monkeypatch: pytest.Monke
     assert verdict["other"] == [error]
     monkeypatch.setattr(check, "FIXED_BYTES", 2 * 2**30)
     assert checked(path)[1] is None
+
+
+def test_a_segmentation_with_many_logits_is_checked_with_fewer_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def per_pixel(net: Any, x: Tensor) -> Tensor:
+        logits: Tensor = net.conv(x.expand(-1, 3, -1, -1))
+        return logits
+
+    classifier = as_classifier(read_program(program(tmp_path, per_pixel))).eval()
+    run, sizes = classifier.backbone._run, []
+
+    def counted(images: Tensor) -> Tensor:
+        sizes.append(len(images))
+        return run(images)
+
+    monkeypatch.setattr(classifier.backbone, "_run", counted)
+    for limit, largest in ((2**25, 5), (2 * 6 * SIZE * SIZE, 2), (1, 2)):
+        sizes.clear()
+        monkeypatch.setattr(program_check, "MAX_LOGITS", limit)
+        assert examine(classifier)[1]
+        assert max(sizes) == largest
