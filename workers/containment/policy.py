@@ -6,7 +6,7 @@ import json
 import os
 import site
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -87,6 +87,51 @@ def files_of(request: EvaluatorRequest) -> frozenset[Path]:
         return frozenset()
     named = [request["weights"], *(source["weights"] for source in request.get("sources", {}).values())]
     return frozenset(Path(path) for path in named if path is not None)
+
+
+def data_of(request: EvaluatorRequest, environment: Mapping[str, str], forbidden: Path) -> frozenset[Path]:
+    """The folders and files below the data root that a request's data name.
+
+    They matter where the root itself may not be read as a whole, since it is the user's home or holds the
+    folder of all jobs' files: `assay evaluate --data ./photos` keeps its state beside `photos`.
+
+    Args:
+        request: its `spec` names data.
+        environment: of the evaluator.
+        forbidden: the folder of all jobs' files; neither it nor what is in it or holds it is allowed.
+    """
+    given, kept = environment.get("ASSAY_DATA_ROOT"), forbidden.resolve()
+    if not given or request["kind"] == "self_test":
+        return frozenset()
+    root = Path(given).resolve()
+    named = (_inside(root, text) for text in _texts_of_params(request["spec"]))
+    return frozenset(
+        path
+        for path in named
+        if path is not None and not path.is_relative_to(kept) and not kept.is_relative_to(path)
+    )
+
+
+def _inside(root: Path, text: str) -> Path | None:
+    """Where a relative name below a folder leads; None outside, for hidden names and where nothing is."""
+    try:
+        path = (root / text).resolve()
+        if path == root or not path.is_relative_to(root) or not path.exists():
+            return None
+    except (OSError, ValueError):  # no text that a path could be
+        return None
+    return None if any(part.startswith(".") for part in path.relative_to(root).parts) else path
+
+
+def _texts_of_params(value: object, below: bool = False) -> Iterator[str]:
+    if isinstance(value, str) and below:
+        yield value
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _texts_of_params(part, below or key == "params")
+    elif isinstance(value, list):
+        for part in value:
+            yield from _texts_of_params(part, below)
 
 
 def needs_loopback(request: EvaluatorRequest) -> bool:

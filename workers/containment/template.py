@@ -37,7 +37,14 @@ from types import FrameType
 from assay.service.contract.messages import EvaluatorRequest
 from assay.workers.containment import contain
 from assay.workers.containment.kernel import PR_SET_PDEATHSIG, close_descriptors, forbid_dumps, prctl
-from assay.workers.containment.policy import Policy, files_of, libraries, needs_loopback, needs_processes
+from assay.workers.containment.policy import (
+    Policy,
+    data_of,
+    files_of,
+    libraries,
+    needs_loopback,
+    needs_processes,
+)
 from assay.workers.containment.settings import PREFIX, Containment
 from assay.workers.evaluator_link import die_with_parent
 
@@ -188,7 +195,7 @@ class Template:
             folder.mkdir(parents=True, exist_ok=True)
         return Policy(
             folder=folder,
-            files=files_of(request),
+            files=files_of(request) | data_of(request, os.environ, self._chosen.state),
             # Of each job anew: the weights folder may have been made since.
             libraries=libraries(os.environ, self._chosen.state),
             temporary=temporary,

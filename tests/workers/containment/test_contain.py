@@ -378,6 +378,39 @@ def test_the_folder_of_all_jobs_is_never_a_library(tmp_path: Path) -> None:
     assert not {tmp_path.resolve(), Path("/"), state.resolve()} & set(found)
 
 
+def test_data_beside_the_folder_of_all_jobs_are_read_by_name_alone(tmp_path: Path) -> None:
+    state, photos = tmp_path / "assay-state", tmp_path / "photos"
+    for folder in (state / "artifacts", photos / "birds", tmp_path / ".ssh", tmp_path / "notes"):
+        folder.mkdir(parents=True)
+    (tmp_path / "out").symlink_to("/usr")
+    environment = {"ASSAY_DATA_ROOT": str(tmp_path)}
+    request = {"kind": "plan", "spec": {"data": {"name": "notes", "params": {"folder": "photos"}}}}
+    assert tmp_path.resolve() not in policy.libraries(environment, state)
+    assert policy.data_of(request, environment, state) == {photos.resolve()}
+    assert policy.data_of(request, {}, state) == frozenset()
+    for text in (
+        "assay-state",
+        "assay-state/artifacts",
+        ".",
+        "..",
+        ".ssh",
+        "out",
+        "/etc",
+        "a\0b",
+        "x" * 5000,
+        "none",
+    ):
+        request["spec"]["data"]["params"]["folder"] = text
+        assert policy.data_of(request, environment, state) == frozenset(), text
+    nested = {
+        "name": "sst",
+        "params": {"vocabulary": {"name": "wikitext", "params": {"folder": "photos/birds"}}},
+    }
+    request["spec"] = {"evaluations": [{"name": "top1", "data": nested}]}
+    assert policy.data_of(request, environment, state) == {(photos / "birds").resolve()}
+    assert policy.data_of({"kind": "self_test"}, environment, state) == frozenset()
+
+
 def test_folders_of_dead_templates_are_removed(tmp_path: Path) -> None:
     mine, dead, foreign = (tmp_path / f"{PREFIX}{name}" for name in (f"{os.getpid()}-a", "99999999-b", "c"))
     for folder in (mine, dead, foreign):
