@@ -27,8 +27,8 @@ class Settings(Connections):
 
     data_root: Path | None = Field(None, description="folder with the data sets")
 
-    host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
+    port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0: any that is free")
     allowed_hosts: list[str] = Field(
         list(LOOPBACK_NAMES), description="names that a request's Host header may carry (JSON list)"
     )
@@ -39,7 +39,7 @@ class Settings(Connections):
     require_keys: bool = Field(
         False, description="ask for API keys on loopback too; elsewhere they are always asked for"
     )
-    max_body_bytes: Annotated[int, Field(ge=1)] = 1024 * 1024
+    max_body_bytes: int = Field(1024 * 1024, ge=1, description="of a request's JSON body")
     max_checkpoint_bytes: int = Field(4 * 1024**3, ge=1, description="of one uploaded file")
     max_checkpoints: int = Field(200, ge=1, description="uploaded files that a tenant may keep")
     max_checkpoints_bytes: int = Field(64 * 1024**3, ge=1, description="of all that a tenant keeps")
@@ -55,7 +55,7 @@ class Settings(Connections):
         description="a job for `auto` that a CPU would take longer for waits for a GPU, where one is online;"
         " 0: never",
     )
-    max_json_depth: Annotated[int, Field(ge=1, le=200)] = 32
+    max_json_depth: int = Field(32, ge=1, le=200, description="levels of a request's JSON body")
 
     signing_key: Path | None = Field(None, description="PEM file with the key that signs results")
     signing_folder: Path | None = Field(

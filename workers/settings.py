@@ -43,11 +43,11 @@ class WorkerSettings(Connections):
 
     model_config = SettingsConfigDict(allow_inf_nan=False)
 
-    data_root: Path | None = None
+    data_root: Path | None = Field(default=None, description="folder with the data sets")
     weights_root: Path = Field(
         default_factory=default_weights_root, description="folder of `assay pull`, which jobs read"
     )
-    torch_threads: int = Field(default=1, ge=1)
+    torch_threads: int = Field(default=1, ge=1, description="threads of torch in one evaluator")
     devices: int = Field(
         default=1,
         ge=1,
@@ -57,8 +57,10 @@ class WorkerSettings(Connections):
     cores: int = Field(
         default=0, ge=0, description="of one worker, for its training; 0: its part of those of the machine"
     )
-    lease_seconds: float = Field(default=90.0, gt=0)
-    renew_seconds: float = Field(default=20.0, gt=0)
+    lease_seconds: float = Field(
+        default=90.0, gt=0, description="after this time without a heartbeat a shard goes to another worker"
+    )
+    renew_seconds: float = Field(default=20.0, gt=0, description="between two heartbeats of a running shard")
     poll_seconds: float = Field(
         default=0.0, ge=0, description="how often an idle worker looks; 0 means 0.5, distributed 10"
     )
@@ -72,7 +74,7 @@ class WorkerSettings(Connections):
     )
     shard_seconds: float = Field(default=240.0, gt=0, description="nominal length of a shard")
     database_away_seconds: float = Field(default=2.0, gt=0, description="between attempts to reach it")
-    checkpoint_seconds: float = Field(default=60.0, gt=0)
+    checkpoint_seconds: float = Field(default=60.0, gt=0, description="between two checkpoints of a training")
     stall_seconds: float = Field(
         default=300.0,
         gt=0,
@@ -85,7 +87,9 @@ class WorkerSettings(Connections):
     max_check_seconds: float = Field(
         default=120.0, gt=0, description="a check of an upload that takes longer rejects it"
     )
-    evaluator_command: str = ""
+    evaluator_command: str = Field(
+        default="", description="command line that starts an evaluator; empty: the one of this installation"
+    )
     sandbox: Literal["off", "auto", "required"] = Field(
         default="auto",
         description="containment of evaluators: none, what this machine allows, or no work without all of it",

@@ -18,8 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import httpx
+
 from assay.service.client.jobs import AssayClient
-from assay.service.client.transport import RECONNECT_SECONDS, Ending
+from assay.service.client.transport import DEFAULT_URL, RECONNECT_SECONDS, Ending
 from assay.service.contract.errors import Unavailable
 from assay.service.contract.results import Job
 from assay.service.contract.studies import StudyStatus
@@ -38,11 +40,20 @@ class AsyncAssayClient:
         url: address of the service, without path.
         key: the API key, sent with every call; None takes it from ASSAY_KEY, "" sends none.
         timeout: seconds to wait for an answer.
+        transport: of the HTTP client; for tests.
         max_calls: at a time; further ones wait.
     """
 
-    def __init__(self, *args: Any, max_calls: int = MAX_CALLS, **options: Any) -> None:
-        self._client = AssayClient(*args, **options)
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        key: str | None = None,
+        *,
+        timeout: float = 30.0,
+        transport: httpx.BaseTransport | None = None,
+        max_calls: int = MAX_CALLS,
+    ) -> None:
+        self._client = AssayClient(url, key, timeout=timeout, transport=transport)
         self._threads = ThreadPoolExecutor(max_calls, thread_name_prefix="assay-client")
 
     async def __aenter__(self) -> Self:

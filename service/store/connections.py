@@ -52,7 +52,9 @@ class Connections(BaseSettings):
         secrets_dir=SECRETS if SECRETS.is_dir() else None,
     )
 
-    mode: Literal["embedded", "distributed"] = "embedded"
+    mode: Literal["embedded", "distributed"] = Field(
+        "embedded", description="one machine with SQLite, or several with PostgreSQL and Redis"
+    )
     state: Path = Field(Path("assay-state"), description="folder for everything that is written to files")
     database_url: str = Field("", description="SQLAlchemy URL; empty means SQLite in the state folder")
     database_password: SecretStr = Field(SecretStr(""), description="goes into a URL without one")
@@ -77,8 +79,10 @@ class Connections(BaseSettings):
         60.0, gt=0, allow_inf_nan=False, description="without a byte an upload loses its room after this time"
     )
 
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    log_format: Literal["text", "json"] = "text"
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="of the log")
+    log_format: Literal["text", "json"] = Field(
+        "text", description="of the log: lines for people, or JSON lines"
+    )
 
     @field_validator("state")
     @classmethod
