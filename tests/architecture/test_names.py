@@ -17,6 +17,7 @@ TOP_LEVEL = {
     *PACKAGES,
     *("src", "supply", "docker", "tests", "docs", "benchmarks", ".ci", ".github"),
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md", "Makefile", "pyproject.toml"),
+    "mkdocs.yml",
     *("docker-compose.yml", "docker-compose.cpu.yml", "docker-compose.private.yml"),
     *("docker-compose.worker.yml", ".env.example", ".gitignore", ".dockerignore"),
     *("requirements-service.txt", "requirements-worker.txt", "requirements-dev.txt"),
