@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo accept-gpu test test-slow test-all test-portable screenshots chaos fuzz hostile check fmt catalog lock lock-cpu pin-images \
+.PHONY: help install demo site accept-gpu test test-slow test-all test-portable screenshots chaos fuzz hostile check fmt catalog lock lock-cpu pin-images \
 	sbom vulnerabilities clean
 
 help: ## list the targets
@@ -43,6 +43,10 @@ test-all: $(STAMP) ## run the tests, the slow ones too
 
 test-portable: $(STAMP) ## run the tests that train, with sums rounded as on an older processor
 	@ATEN_CPU_CAPABILITY=default $(PYTEST) -m 'trains and not slow'
+
+site: $(STAMP) ## build the documentation as a site into build/site; a link that leads nowhere is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "built: build/site/index.html"
 
 accept-gpu: $(STAMP) ## accept this machine's GPU, under 45 minutes, resumable; writes docs/results-gpu.md; ONLY="NAME ..." for some checks
 	@$(BIN)/python -m benchmarks.acceptance $(if $(ONLY),--only $(ONLY))
