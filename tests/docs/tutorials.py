@@ -4,7 +4,7 @@
 
 A block with `title="NAME"` is the content of that file. A block `sh` is typed; with the title of a terminal
 (`title="Terminal 1"`) it is left running, such as a service. All other blocks only show
-something.
+something, such as `text` output and `bash` what needs a network.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BLOCK = re.compile(r"^( *)```(\w+)([^\n]*)\n(.*?)^\1```", re.MULTILINE | re.DOTA
 TITLE = re.compile(r'title="([^"]+)"')
 ADDRESS = "http://127.0.0.1:8000"
 END = "END_OF_BLOCK"
-SECONDS = 240
+SECONDS = 500
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,9 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """All tutorials."""
-    return sorted(path for path in FOLDER.glob("*.md") if path.name != "index.md")
+    """The quick start and all tutorials."""
+    found = sorted(path for path in FOLDER.glob("*.md") if path.name != "index.md")
+    return [FOLDER.parent / "quick-start.md", *found]
 
 
 def blocks(page: Path) -> list[Block]:
@@ -69,7 +70,7 @@ def script(parts: list[Block], address: str) -> str:
     for part in parts:
         text = part.text.replace(ADDRESS, address)
         if part.background:
-            lines += [f"{{ {text}}} > '{part.title}.log' 2>&1 &"]
+            lines += [f"{{ {text}}} > '{part.title}.log' 2>&1 &", f"export ASSAY_URL={address}"]
             lines += [
                 f"for n in {{1..300}}; do curl -sf {address}/readyz > /dev/null && break; sleep 0.2; done"
             ]
@@ -91,36 +92,37 @@ def run(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     environment = {
         **kept,
         "ASSAY_PORT": str(port),
-        "ASSAY_URL": address,
         "HOME": str(folder),
         "OMP_NUM_THREADS": "1",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
-    if not any(part.background for part in blocks(page)):
-        del environment["ASSAY_URL"]  # the page starts no service
-    process = subprocess.Popen(
-        ["bash", "-c", script(blocks(page), address)],
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        # The services of the page share its output and its group, and would keep the output open.
-        code = process.wait(timeout=SECONDS)
-    finally:
-        with contextlib.suppress(ProcessLookupError):  # nothing was left running
-            os.killpg(process.pid, signal.SIGTERM)
-        output, _ = process.communicate(timeout=60)
-    return subprocess.CompletedProcess(str(page), code, output)
+    # A file, not a pipe: the services that the page starts hold the output open.
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(
+            ["bash", "-c", script(blocks(page), address)],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        code = None
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = process.wait(timeout=SECONDS)
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # nothing was left running
+                os.killpg(process.pid, signal.SIGTERM)
+            process.wait(timeout=60)
+        output.seek(0)
+        said = output.read() + ("" if code is not None else f"\nnot done after {SECONDS} seconds\n")
+    return subprocess.CompletedProcess(str(page), -1 if code is None else code, said)
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or [page.stem for page in pages()]:
-        with tempfile.TemporaryDirectory() as folder:
-            done = run(FOLDER / f"{name}.md", Path(folder))
-            sys.stdout.write(done.stdout)
-            sys.stdout.write(f"{name}: exit code {done.returncode}\n")
+    for page in pages():
+        if page.stem in (sys.argv[1:] or [page.stem]):
+            with tempfile.TemporaryDirectory() as folder:
+                done = run(page, Path(folder))
+            sys.stdout.write(f"{done.stdout}{page.stem}: exit code {done.returncode}\n")
