@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from assay.service.catalog.catalog import CATALOG_FILE, Catalog
 from assay.service.catalog.component import Component
@@ -114,6 +116,15 @@ def _threat(threat: Threat) -> Iterator[str]:
         yield f"Note: {cell(threat.upper_bound)}"
 
 
+def _default(schema: Mapping[str, Any]) -> Any:
+    """The default as people write it: 8/255, not 0.031."""
+    default = schema.get("default")
+    if schema.get("fraction") and isinstance(default, float):
+        levels = default * 255
+        return f"{round(levels)}/255" if levels >= 1 and math.isclose(levels, round(levels)) else default
+    return default
+
+
 def _parameters(one: Component) -> str:
     properties = one.parameters["properties"]
     if not properties:
@@ -122,7 +133,7 @@ def _parameters(one: Component) -> str:
     rows = [
         [
             code(name),
-            "required" if name in required else value(schema.get("default")),
+            "required" if name in required else value(_default(schema)),
             cell(allowed(schema)),
             cell(schema.get("description", "")),
         ]

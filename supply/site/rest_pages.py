@@ -13,6 +13,10 @@ from assay.service.settings import Settings
 from supply.site.markdown import allowed, cell, code, table, value
 
 SCHEMAS = "schemas"
+SCHEMAS_TEXT = """The objects of requests and answers. A field without a default is required in a request, and always
+there in an answer. Requests with other fields are refused.
+
+"""
 # By the order of the routes; what a person looks for under each.
 TITLES = {
     "jobs": "Jobs",
@@ -73,10 +77,7 @@ def pages() -> dict[str, str]:
     }
     schemas = document()["components"]["schemas"]
     parts = [_schema(name, schemas[name]) for name in sorted(schemas, key=str.lower)]
-    found[SCHEMAS] = (
-        "# Schemas\n\nThe objects of requests and answers. Requests with other fields are refused.\n\n"
-        + "\n".join(parts)
-    )
+    found[SCHEMAS] = "# Schemas\n\n" + SCHEMAS_TEXT + "\n".join(parts)
     return found
 
 
