@@ -1,7 +1,7 @@
 """The `assay` command: a thin layer over the Python client.
 
-Exit codes: 0 done, 1 the job failed, a signature does not hold or the service cannot start, 2 wrong usage or
-invalid spec, 3 the service cannot be reached.
+Exit codes: 0 done, 1 the job failed, a signature or a requirement does not hold or the service cannot start,
+2 wrong usage or invalid spec, 3 the service cannot be reached.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from assay.service.cli import (
     completion,
     config,
     evaluate,
+    gate,
     job_arguments,
     logs,
     output,
@@ -48,6 +49,7 @@ TOPICS: Mapping[str, Sequence[Callable[[Subcommands[argparse.ArgumentParser]], N
         plots.add_plots,
         reports.add_reports,
     ),
+    "where results go": (gate.add_gate,),
     "sign and verify": (job_arguments.add_signatures,),
     "weights": (
         pull.add_pull,
@@ -71,8 +73,8 @@ EPILOG = """examples:
   assay watch JOB                           follow it to its end
   assay results JOB                         its numbers, with 95 % intervals
 
-exit codes: 0 done, 1 the job failed, a signature does not hold or the service cannot start, 2 wrong usage
-or invalid spec, 3 the service cannot be reached
+exit codes: 0 done, 1 the job failed, a signature or a requirement does not hold or the service cannot start,
+2 wrong usage or invalid spec, 3 the service cannot be reached
 """
 
 

@@ -1,0 +1,138 @@
+"""`assay gate`: exit codes, verdicts as lines, JSON and JUnit, and the workflow of the documentation."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import jsonschema_rs
+import pytest
+import yaml
+
+from assay.service.cli import commands, main
+from assay.service.client import AssayClient
+
+Make = Callable[..., dict[str, Any]]
+ROOT = Path(__file__).resolve().parents[3]
+WORKFLOW = ROOT / "docs" / "integrations.workflow.yml"
+# Of 4 examples, 3 right: Wilson's interval is [30.1 %, 95.4 %].
+HOLDS, FAILS = "pgd 2/255 top1 >= 30 %", "pgd top1 >= 0.31"
+
+
+@pytest.fixture
+def run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, transport: Any, tmp_path: Path
+) -> Callable[..., tuple[int, str, str]]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(commands, "AssayClient", lambda url: AssayClient(url, transport=transport))
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = main.main(["gate", *arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def job(api: Any, worker: Any, evaluate_body: Make) -> str:
+    job_id: str = api.post("/api/v1/jobs", json=evaluate_body()).json()["id"]
+    worker.run(job_id, [1, 1, 1, 1], [1, 1, 1, 0])
+    return job_id
+
+
+def test_it_exits_0_when_all_hold(run: Any, job: str) -> None:
+    code, out, _ = run(job, "--require", HOLDS, "--require", "clean top1 > 0.5", "--wait")
+    assert code == 0
+    lines = out.splitlines()
+    assert len(lines) == 3
+    assert lines[1].split() == ["pass", *HOLDS.split(), *["75.0", "%", "[30.1", "%,", "95.4", "%]", "4"]]
+
+
+def test_it_exits_1_when_one_does_not(run: Any, job: str, tmp_path: Path) -> None:
+    (tmp_path / "robustness.txt").write_text(f"# ours\n\n{HOLDS}  # as published\n{FAILS}\n")
+    code, out, _ = run(job, "--require-file", "robustness.txt")
+    assert code == 1
+    assert out.splitlines()[1].startswith(f"pass     {HOLDS}")
+    assert out.splitlines()[2].startswith(f"FAIL     {FAILS}")
+    assert "the interval's lower end is 30.1 %" in out
+
+
+def test_json_and_junit(run: Any, job: str, tmp_path: Path) -> None:
+    code, out, _ = run(job, "--require", HOLDS, "--require", FAILS, "--json", "--junit", "new/junit.xml")
+    found = json.loads(out)
+    assert (code, found["job"], found["state"], found["passed"]) == (1, job, "succeeded", False)
+    assert [one["passed"] for one in found["requirements"]] == [True, False]
+    assert found["requirements"][1]["ci_low"] == pytest.approx(0.300642, abs=1e-6)
+    suite = ElementTree.parse(tmp_path / "new" / "junit.xml").getroot()[0]
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+    cases = suite.findall("testcase")
+    assert [case.get("name") for case in cases] == [HOLDS, FAILS]
+    assert [case.find("failure") is not None for case in cases] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "no requirement given"),
+        (["--require", "pgd top1"], "has no comparison"),
+        (["--require", HOLDS, "--require", "pdg top1 >= 0.5"], "did you mean 'pgd'?"),
+        (["--require-file", "missing.txt"], "cannot read missing.txt"),
+    ],
+)
+def test_it_exits_2_when_a_requirement_cannot_be_read(
+    run: Any, job: str, arguments: list[str], said: str
+) -> None:
+    code, out, error = run(job, *arguments)
+    assert (code, out) == (2, "")
+    assert said in error
+
+
+def test_it_exits_2_for_an_unknown_job_and_3_without_a_service(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("01jd3q0x5v8f7m2n9k4t6w1z0y", "--require", HOLDS)[0] == 2
+    monkeypatch.setattr(commands, "AssayClient", lambda url: AssayClient("http://127.0.0.1:9"))
+    assert run("01jd3q0x5v8f7m2n9k4t6w1z0y", "--require", HOLDS)[0] == 3
+
+
+def test_a_job_that_has_not_succeeded_does_not_pass(
+    run: Any, api: Any, worker: Any, evaluate_body: Make
+) -> None:
+    job = api.post("/api/v1/jobs", json=evaluate_body()).json()["id"]
+    code, out, _ = run(job, "--require", HOLDS)
+    assert (code, "the job is queued" in out) == (1, True)
+    worker.plan(job)
+    worker.evaluate(job, [1, 1, 1, 1])
+    code, out, _ = run(job, "--require", "clean top1 >= 0.1", "--require", HOLDS)
+    assert code == 1
+    assert "the job is running" in out
+    assert "not measured yet: no evaluation 'pgd'" in out
+    worker.fail(job)
+    code, out, _ = run(job, "--require", "clean top1 >= 0.1", "--wait")
+    assert (code, "the job is failed: 8 GB were not enough" in out) == (1, True)
+
+
+def test_the_workflow_of_the_documentation_is_valid() -> None:
+    schemas = resources.files("check_jsonschema") / "builtin_schemas" / "vendor"
+    schema = json.loads((schemas / "github-workflows.json").read_text())
+    workflow = yaml.safe_load(WORKFLOW.read_text())
+    workflow["on"] = workflow.pop(True)  # what YAML 1.1 reads the word as
+    jsonschema_rs.validator_for(schema).validate(workflow)
+    with pytest.raises(jsonschema_rs.ValidationError):
+        jsonschema_rs.validator_for(schema).validate({"on": "push", "jobs": {"x": {"stepz": []}}})
+
+
+def test_the_commands_of_the_workflow_are_those_of_the_command_line() -> None:
+    steps = yaml.safe_load(WORKFLOW.read_text())["jobs"]["robustness"]["steps"]
+    script = "\n".join(step["run"] for step in steps if "run" in step).replace("\\\n", " ")
+    parser = main.build_parser()
+    written = re.findall(r"\bassay ((?:[a-z]+ )[^\n>)]*)", script)
+    parsed = [parser.parse_args(shlex.split(arguments)) for arguments in written]
+    assert [options.run.__name__ for options in parsed] == ["submit", "gate", "table"]
