@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
+from fastapi.responses import JSONResponse
 
 from assay.service.api.deps import CatalogDep, JobDep, StoreDep, only
 from assay.service.api.errors import documented
-from assay.service.api.views import JOBS_PATH, results_view
+from assay.service.api.views import JOBS_PATH, job_view, results_view
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import NoResults, NotFound
 from assay.service.contract.results import EvaluationResult, Metric, Results
@@ -20,6 +21,7 @@ from assay.service.contract.states import TERMINAL, JobState
 from assay.service.contract.threat import ThreatOf
 from assay.service.metrics.bracket import Keep, OutcomesOf, brackets, with_contradictions
 from assay.service.reports.formats.csv_text import compact, inert
+from assay.service.reports.robustbench import robustbench_entries
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
 from assay.service.submission.warnings import spec_warnings
@@ -63,12 +65,18 @@ def get_results(
     job: JobDep,
     store: StoreDep,
     catalog: CatalogDep,
-    format: Annotated[Literal["json", "csv"], Query()] = "json",  # noqa: A002 (the contract's name)
+    format: Annotated[Literal["json", "csv", "robustbench"], Query()] = "json",  # noqa: A002 (the contract's name)
 ) -> Response | Results:
-    """Every evaluation that has finished; `complete` is false while some are missing."""
+    """Every evaluation that has finished; `complete` is false while some are missing.
+
+    As `robustbench`: `{"entries": [...]}`, each as in RobustBench's `model_info`.
+    """
     results = finished_results(store, job, catalog)
     if format == "json":
         return results
+    if format == "robustbench":
+        view = job_view(store, job)
+        return JSONResponse({"entries": robustbench_entries(view, results, catalog.threat_of)})
     return Response(
         to_csv(results),
         media_type="text/csv; charset=utf-8",

@@ -19,6 +19,7 @@ from assay.service.cli import (
     completion,
     config,
     evaluate,
+    export,
     gate,
     job_arguments,
     logs,
@@ -49,7 +50,7 @@ TOPICS: Mapping[str, Sequence[Callable[[Subcommands[argparse.ArgumentParser]], N
         plots.add_plots,
         reports.add_reports,
     ),
-    "where results go": (gate.add_gate,),
+    "where results go": (gate.add_gate, export.add_export),
     "sign and verify": (job_arguments.add_signatures,),
     "weights": (
         pull.add_pull,

@@ -156,6 +156,12 @@ class AssayClient(
         """The results so far as CSV, one row per metric."""
         return self._call("GET", f"{API}/jobs/{part(job_id)}/results", params={"format": "csv"}).text
 
+    def robustbench(self, job_id: str) -> list[dict[str, Any]]:
+        """The results so far as entries of RobustBench's `model_info`, with more in their block `assay`."""
+        path = f"{API}/jobs/{part(job_id)}/results"
+        entries: list[dict[str, Any]] = self._json("GET", path, params={"format": "robustbench"})["entries"]
+        return entries
+
     def cancel(self, job_id: str) -> JobView:
         """Cancels the job; a running one stops soon after."""
         return self._job("POST", f"/jobs/{part(job_id)}/cancel")

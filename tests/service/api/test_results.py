@@ -100,7 +100,7 @@ def test_csv_has_a_row_per_metric(api: httpx.Client, job_id: str, worker: Any) -
 def test_other_formats_are_refused(api: httpx.Client, job_id: str) -> None:
     answer = api.get(f"{JOBS}/{job_id}/results?format=xml")
     assert answer.status_code == 422
-    assert answer.json()["error"]["details"][0]["allowed"] == ["json", "csv"]
+    assert answer.json()["error"]["details"][0]["allowed"] == ["json", "csv", "robustbench"]
 
 
 def evaluation(name: str, **rest: Any) -> EvaluationResult:
@@ -147,3 +147,13 @@ def test_csv_lists_stages_and_json_keeps_them_apart_from_corruptions() -> None:
     back = EvaluationResult.model_validate_json(row.model_dump_json())
     assert back.breakdown == [stage]
     assert set(back.model_dump()["breakdown"][0]) == {"stage", "metrics", *counts}
+
+
+def test_results_as_robustbench_has_them(api: httpx.Client, job_id: str, worker: Any) -> None:
+    worker.run(job_id, [1, 1, 1, 0], [1, 0, 0, 0])
+    answer = api.get(f"{JOBS}/{job_id}/results", params={"format": "robustbench"})
+    assert answer.status_code == 200
+    (entry,) = answer.json()["entries"]
+    assert (entry["name"], entry["dataset"], entry["clean_acc"]) == ("an evaluation", "digits", "75.00")
+    assert (entry["architecture"], entry["autoattack_acc"]) == ("tiny_vit", None)
+    assert entry["assay"]["spec"] == f"{JOBS}/{job_id}"

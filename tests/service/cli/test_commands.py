@@ -26,7 +26,7 @@ SUBCOMMANDS = [
     "download", "catalog", "compare", "data", "data check", "demo",
     "keys", "keys create", "keys list", "keys revoke", "audit",
     "checkpoints", "checkpoints upload", "checkpoints list", "checkpoints show", "checkpoints delete",
-    "import-pickle", "import-onnx", "run", "sign", "verify", "study", "gate",
+    "import-pickle", "import-onnx", "run", "sign", "verify", "study", "gate", "export",
     "studies", "studies list", "studies show", "studies watch", "studies results", "studies extend",
     "studies cancel", "studies retry", "studies delete",
 ]  # fmt: skip
@@ -396,3 +396,16 @@ def test_interrupts_are_quiet(run: Run, monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(commands, "jobs", interrupt)
     assert run("jobs") == (130, "", "")
+
+
+def test_export_prints_a_list_or_writes_files(
+    run: Run, submit: Any, worker: Any, evaluate_body: Make, tmp_path: Path
+) -> None:
+    job = submit(evaluate_body())
+    worker.run(job, [1, 1, 1, 0], [1, 0, 0, 0])
+    code, out, _ = run("export", job, "--format", "robustbench")
+    assert (code, json.loads(out)[0]["clean_acc"]) == (0, "75.00")
+    code, out, _ = run("export", job, "--format", "robustbench", "-o", "model_info")
+    path = "model_info/digits/clean/an_evaluation.json"
+    assert (code, out) == (0, f"{path}\n")
+    assert json.loads((tmp_path / path).read_text())["assay"]["job"] == job
