@@ -23,6 +23,7 @@ from assay.service.cli import (
     gate,
     job_arguments,
     logs,
+    mirror,
     output,
     plots,
     pull,
@@ -50,7 +51,7 @@ TOPICS: Mapping[str, Sequence[Callable[[Subcommands[argparse.ArgumentParser]], N
         plots.add_plots,
         reports.add_reports,
     ),
-    "where results go": (gate.add_gate, export.add_export),
+    "where results go": (gate.add_gate, export.add_export, mirror.add_mirror),
     "sign and verify": (job_arguments.add_signatures,),
     "weights": (
         pull.add_pull,

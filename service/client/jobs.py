@@ -19,9 +19,9 @@ from assay.service.client.artifacts import ArtifactCalls
 from assay.service.client.checkpoints import CheckpointCalls
 from assay.service.client.events import followed
 from assay.service.client.frames import FrameCalls
+from assay.service.client.mirrors import MirrorCalls
 from assay.service.client.notebook_tables import JobView
 from assay.service.client.plots import PlotCalls
-from assay.service.client.reports import ReportCalls
 from assay.service.client.result_views import ResultsView
 from assay.service.client.studies import StudyCalls
 from assay.service.client.transport import API, BadAnswer, parsed, part
@@ -33,7 +33,13 @@ from assay.service.contract.version import ServiceVersion
 
 
 class AssayClient(
-    StudyCalls, CheckpointCalls, ArtifactCalls, PlotCalls, ReportCalls, FrameCalls, AdministrationCalls
+    StudyCalls,
+    CheckpointCalls,
+    ArtifactCalls,
+    PlotCalls,
+    MirrorCalls,
+    FrameCalls,
+    AdministrationCalls,
 ):
     """Client of one service. Close it, or use it in a `with` block.
 

@@ -26,7 +26,7 @@ SUBCOMMANDS = [
     "download", "catalog", "compare", "data", "data check", "demo",
     "keys", "keys create", "keys list", "keys revoke", "audit",
     "checkpoints", "checkpoints upload", "checkpoints list", "checkpoints show", "checkpoints delete",
-    "import-pickle", "import-onnx", "run", "sign", "verify", "study", "gate", "export",
+    "import-pickle", "import-onnx", "run", "sign", "verify", "study", "gate", "export", "mirror",
     "studies", "studies list", "studies show", "studies watch", "studies results", "studies extend",
     "studies cancel", "studies retry", "studies delete",
 ]  # fmt: skip

@@ -1,0 +1,69 @@
+"""The subcommand `mirror`: jobs as runs of MLflow or Weights & Biases."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from assay.service.cli import commands, output
+from assay.service.cli.arguments import JOB, Subcommands, add_remote, json_argument
+from assay.service.cli.commands import Options, UsageError
+from assay.service.client.mirrors import Mirrored
+from assay.service.client.trackers import TrackerError
+
+# MLflow's own default waits for minutes when the address is wrong.
+RETRIES = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
+
+
+def add_mirror(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+    """Adds `mirror`."""
+    parser = add_remote(
+        subcommands,
+        "mirror",
+        mirror,
+        "write jobs as runs to MLflow or Weights & Biases",
+        f"assay mirror {JOB} --to mlflow --tracking-uri http://127.0.0.1:5000",
+        f"assay mirror {JOB} --to wandb --project robustness --follow",
+    )
+    parser.add_argument("jobs", metavar="JOB", nargs="+", help="ids of jobs or studies")
+    parser.add_argument("--to", choices=["mlflow", "wandb"], required=True)
+    parser.add_argument("--tracking-uri", help="of MLflow (default: MLFLOW_TRACKING_URI)")
+    parser.add_argument("--project", help="experiment of MLflow, project of wandb (default: assay)")
+    parser.add_argument("--entity", help="user or team of wandb (default: that of the login)")
+    parser.add_argument("--report", action="store_true", help="save report.html with each job")
+    parser.add_argument(
+        "--follow", action="store_true", help="go on as evaluations finish, until all jobs have ended"
+    )
+    json_argument(parser)
+
+
+def mirror(options: Options) -> int:
+    """Writes the runs; a line for each."""
+    for name, value in RETRIES.items():
+        os.environ.setdefault(name, value)
+    try:
+        with commands.connected(options) as client:
+            found = client.mirror(
+                options.jobs,
+                options.to,
+                tracking_uri=options.tracking_uri,
+                project=options.project,
+                entity=options.entity,
+                report=options.report,
+                follow=options.follow,
+                callback=None if options.json else _say,
+            )
+    except (ImportError, ValueError) as error:
+        raise UsageError(str(error)) from None
+    except TrackerError as error:
+        sys.stderr.write(f"error: {output.printable(str(error))}\n")
+        return commands.UNREACHABLE
+    if options.json:
+        sys.stdout.write(output.json_text([vars(one) for one in found]) + "\n")
+    return commands.OK
+
+
+def _say(one: Mirrored) -> None:
+    sys.stdout.write(f"{one.job} {one.state}: run {one.run}, {one.metrics} numbers\n")
+    sys.stdout.flush()

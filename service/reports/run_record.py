@@ -1,0 +1,183 @@
+"""A job as a run of an experiment tracker: parameters, metrics and tags, with names that are legal there.
+
+MLflow allows letters, digits and `_-. :/` in names, Weights & Biases draws charts of letters, digits, `_` and
+`/`. A metric is `EVALUATION/METRIC`, with what tells evaluations of one name apart:
+`pgd_epsilon_8_255/top1`, and beside it `..._ci_low`, `..._ci_high` and `..._n`. Names follow from the spec,
+so that they are the same while evaluations are still missing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from assay.service.contract.fractions import canonical
+from assay.service.contract.results import CurveBreakdown, EvaluationResult, Job, Metric, Results
+from assay.service.contract.states import JobState
+from assay.service.reports.numbers import RADIUS, params_text, split_params
+
+# The longest value of a parameter that MLflow stores.
+MAX_VALUE = 6000
+MAX_NAME = 250
+_ILLEGAL = re.compile(r"[^A-Za-z0-9]+")
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What a tracker gets of a job.
+
+    Attributes:
+        job: id of the job, or of the study.
+        name: for people.
+        kind: "train", "evaluate" or "study".
+        state: of the job.
+        study: id of the study that it is part of.
+        spec: with all defaults.
+        params: the spec, flattened: `model.params.depth` to "12".
+        metrics: finite numbers by name.
+        tags: identity and provenance by name.
+        labels: tags that its author gave it.
+    """
+
+    job: str
+    name: str
+    kind: str
+    state: JobState
+    study: str | None
+    spec: Mapping[str, Any]
+    params: Mapping[str, str]
+    metrics: Mapping[str, float]
+    tags: Mapping[str, str]
+    labels: tuple[str, ...]
+
+
+def run_record(job: Job, results: Results | None, url: str) -> RunRecord:
+    """A job as a run.
+
+    Args:
+        job: in its present state.
+        results: so far; None before there are any.
+        url: address of the service.
+    """
+    return RunRecord(
+        job=job.id,
+        name=job.name.strip() or job.id,
+        kind=job.kind,
+        state=job.state,
+        study=job.study,
+        spec=job.spec,
+        params=flattened({name: value for name, value in job.spec.items() if name not in ("name", "tags")}),
+        metrics={} if results is None else run_metrics(job.spec, results),
+        tags=_tags(job, results, url),
+        labels=tuple(job.tags),
+    )
+
+
+def flattened(value: Any) -> dict[str, str]:
+    """A spec as parameters: a name for each leaf, its value as text. Nulls and empty parts are left out."""
+    return {
+        name[:MAX_NAME]: text if len(text) <= MAX_VALUE else f"{text[: MAX_VALUE - 3]}..."
+        for name, text in _leaves("", value)
+    }
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            word = _ILLEGAL.sub("_", str(key))
+            yield from _leaves(f"{name}.{word}" if name else word, part)
+    elif isinstance(value, list) and any(isinstance(part, dict | list) for part in value):
+        for place, part in enumerate(value):
+            yield from _leaves(f"{name}.{place}", part)
+    elif value is not None and value != []:
+        yield name, value if isinstance(value, str) else json.dumps(value)
+
+
+def run_metrics(spec: Mapping[str, Any], results: Results) -> dict[str, float]:
+    """Every finite number of the results with the ends of its interval and n; curves are left out."""
+    found: dict[str, float] = {}
+    for name, row in _named(spec, results):
+        for label, metric in _metrics(row):
+            found |= _numbers(f"{name}/{label}"[: MAX_NAME - len("_ci_high")], metric)
+    return found
+
+
+def _metrics(row: EvaluationResult) -> Iterator[tuple[str, Metric]]:
+    yield from row.metrics.items()
+    for part in row.breakdown:
+        if not isinstance(part, CurveBreakdown):
+            place = "/".join(_word(word) for word in part.label.split("/"))
+            yield from ((f"{place}/{name}", metric) for name, metric in part.metrics.items())
+
+
+def _numbers(name: str, metric: Metric) -> dict[str, float]:
+    ends = {"_ci_low": metric.ci_low, "_ci_high": metric.ci_high}
+    if metric.ci_method == "exact":
+        ends = {}
+    values = {name: metric.value, **{f"{name}{end}": value for end, value in ends.items()}}
+    known = {key: value for key, value in values.items() if value is not None and math.isfinite(value)}
+    return {**known, f"{name}_n": float(metric.n)} if known else {}
+
+
+def _named(spec: Mapping[str, Any], results: Results) -> Iterator[tuple[str, EvaluationResult]]:
+    """The rows, each with a name of its own, which follows from the spec and not from what is there yet."""
+    planned = [item for item in spec.get("evaluations") or [] if "name" in item]
+    stated = [
+        (item["name"], _conditions(item.get("params"), item.get("data") or spec["data"])) for item in planned
+    ]
+    shown, _ = split_params(stated)
+    names: dict[str, list[str]] = {}
+    for (name, conditions), text in zip(stated, shown, strict=True):
+        names.setdefault(_identity(name, conditions), []).append(_word(f"{name} {text}"))
+    used: dict[str, int] = {}
+    for row in results.evaluations:
+        known = names.get(_identity(row.name, _conditions(row.params, row.data)))
+        radius = params_text({RADIUS: row.params[RADIUS]}) if row.params.get(RADIUS) is not None else ""
+        name = known[0] if known else _word(f"{row.name} {radius}")
+        used[name] = used.get(name, 0) + 1
+        yield name if used[name] == 1 else f"{name}_{used[name]}", row
+
+
+def _conditions(params: Mapping[str, Any] | None, data: Mapping[str, Any]) -> dict[str, Any]:
+    return {**(params or {}), "data": data.get("name")}
+
+
+def _identity(name: str, conditions: Mapping[str, Any]) -> str:
+    return json.dumps([name, canonical(dict(conditions))], sort_keys=True)
+
+
+def _word(text: str) -> str:
+    """As part of a name: letters, digits and `_`, and no digit first."""
+    word = _ILLEGAL.sub("_", text).strip("_") or "_"
+    return f"_{word}" if word[0].isdigit() else word
+
+
+def _tags(job: Job, results: Results | None, url: str) -> dict[str, str]:
+    tags = {
+        "assay.job": job.id,
+        "assay.url": f"{url}{job.links.self}",
+        "assay.kind": job.kind,
+        "assay.state": job.state.value,
+        "assay.attempt": str(job.attempt),
+        "assay.study": job.study,
+        "assay.protocol": job.spec.get("protocol"),
+        "assay.tags": ",".join(job.tags),
+        "assay.error": None if job.error is None else f"{job.error.type}: {job.error.message}",
+    }
+    if results is not None:
+        tags["assay.complete"] = str(results.complete).lower()
+        warnings = [*results.warnings, *(one for row in results.evaluations for one in row.warnings)]
+        tags["assay.warnings"] = ",".join(dict.fromkeys(one.code for one in warnings))
+    provenance = None if results is None else results.provenance
+    if provenance is not None:
+        tags["assay.weights_sha256"] = provenance.weights_sha256
+        tags["assay.code_version"] = provenance.code.get("version")
+        tags["assay.code_commit"] = provenance.code.get("commit")
+        tags["assay.code_sha256"] = provenance.code.get("source_sha256")
+        for label, digest in provenance.data_sha256.items():
+            tags[f"assay.data_sha256.{_word(label)}"] = digest
+    return {name: value[:MAX_VALUE] for name, value in tags.items() if value}
