@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 import uvicorn
@@ -20,6 +21,8 @@ from assay.service.api.event_feed import Feed
 from assay.service.connection_guard import BACKLOG, QUEUE, SWEEP_TICKS, ConnectionGuard, GuardedProtocol
 from assay.service.signing.keys import BadKey
 from assay.service.store.connections import is_loopback
+from assay.service.webhook_address import Reach
+from assay.service.webhook_delivery import WebhookPoster
 
 log = logging.getLogger(__name__)
 GRACEFUL_SHUTDOWN_SECONDS = 5
@@ -152,7 +155,8 @@ def run(app: FastAPI, listener: socket.socket, log_level: str) -> None:
     server = Server(app, config)
     # uvicorn does not say where it serves when it is given a socket.
     log.info("serving at %s, with its documentation at %s/docs", *[_address(listener)] * 2)
-    server.run(sockets=[listener])
+    with closing(WebhookPoster(app.state.store, Reach(app.state.settings.webhook_allow))):
+        server.run(sockets=[listener])
     if not server.started:
         raise CannotStart("the service did not start; the log above says why")
 

@@ -81,6 +81,13 @@ class Settings(Connections):
         60, gt=0, le=3600, description="a client that reads none of its answer for so long is cut off"
     )
 
+    webhook_allow: list[str] = Field(
+        [],
+        description="hosts, addresses and networks that webhooks may reach although they are private, over"
+        " http and at any port too (JSON list)",
+    )
+    max_webhooks: int = Field(20, ge=0, le=1000, description="that a tenant may register; 0: none")
+
     workers: Annotated[int, Field(ge=0, le=256, description="evaluators of the embedded mode")] = 1
 
     @field_validator("passes_per_second")
@@ -103,6 +110,20 @@ class Settings(Connections):
             raise ValueError(
                 f'{error}; allowed: addresses and networks, such as ["127.0.0.1", "172.16.0.0/12"]'
             ) from None
+
+    @field_validator("webhook_allow")
+    @classmethod
+    def _hosts_and_networks(cls, given: list[str]) -> list[str]:
+        for one in given:
+            try:
+                ip_network(one) if "/" in one else None
+            except ValueError as error:
+                raise ValueError(
+                    f'{error}; allowed: names, addresses and networks, such as ["10.1.0.0/16"]'
+                ) from None
+            if not one or "://" in one or "*" in one:
+                raise ValueError(f"{one!r} is no host; allowed: names without wildcards, addresses, networks")
+        return [one.lower().strip("[]") for one in given]
 
     @field_validator("signing_key")
     @classmethod

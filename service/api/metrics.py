@@ -57,6 +57,7 @@ COUNTED = {
     "assay_outcomes_refused": "Outcomes that came after another worker had claimed the shard.",
     "assay_evaluator_starts": "Evaluator processes started.",
     "assay_evaluator_deaths": "Evaluator processes that died by themselves.",
+    "assay_webhook_deliveries": "Attempts to post a message to a webhook, by outcome.",
 }
 router = APIRouter(tags=["health"])
 

@@ -23,6 +23,7 @@ from assay.service.api import (
     signatures,
     studies,
     tenants,
+    webhooks,
     workers,
 )
 
@@ -41,5 +42,16 @@ ABOUT_JOBS = (
 )
 ROUTERS: list[APIRouter] = [
     module.router
-    for module in (*ABOUT_JOBS, quota, keys, tenants, workers, browser_sessions, audit, health, metrics)
+    for module in (
+        *ABOUT_JOBS,
+        quota,
+        webhooks,
+        keys,
+        tenants,
+        workers,
+        browser_sessions,
+        audit,
+        health,
+        metrics,
+    )
 ]

@@ -29,6 +29,7 @@ from assay.service.cli import (
     pull,
     reports,
     study_arguments,
+    webhooks,
     workers,
 )
 from assay.service.cli.arguments import Command, Subcommands
@@ -51,7 +52,7 @@ TOPICS: Mapping[str, Sequence[Callable[[Subcommands[argparse.ArgumentParser]], N
         plots.add_plots,
         reports.add_reports,
     ),
-    "where results go": (gate.add_gate, export.add_export, mirror.add_mirror),
+    "where results go": (gate.add_gate, export.add_export, mirror.add_mirror, webhooks.add_webhooks),
     "sign and verify": (job_arguments.add_signatures,),
     "weights": (
         pull.add_pull,

@@ -25,6 +25,7 @@ from assay.service.client.plots import PlotCalls
 from assay.service.client.result_views import ResultsView
 from assay.service.client.studies import StudyCalls
 from assay.service.client.transport import API, BadAnswer, parsed, part
+from assay.service.client.webhooks import WebhookCalls
 from assay.service.contract import errors
 from assay.service.contract.events import Event
 from assay.service.contract.limits import QuotaStatus, Tenant
@@ -38,6 +39,7 @@ class AssayClient(
     ArtifactCalls,
     PlotCalls,
     MirrorCalls,
+    WebhookCalls,
     FrameCalls,
     AdministrationCalls,
 ):

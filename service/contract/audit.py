@@ -25,6 +25,8 @@ Action = Literal[
     "session.open", "session.close",
     "tenant.change",
     "worker.cordon", "worker.uncordon", "worker.drain",
+    "webhook.create", "webhook.delete", "webhook.rotate", "webhook.enable", "webhook.test",
+    "webhook.redeliver",
     "audit.expire",
 ]  # fmt: skip
 ACTIONS: tuple[Action, ...] = get_args(Action)

@@ -34,6 +34,7 @@ from assay.service.store.results import ResultRows
 from assay.service.store.shards import Shards
 from assay.service.store.studies import Studies
 from assay.service.store.uploads import Uploads
+from assay.service.store.webhooks import Webhooks
 from assay.service.store.workers import Counters, Workers
 
 
@@ -59,6 +60,7 @@ class Store:
         self.audit = Audit(database)
         self.uploads = Uploads(database)
         self.allotments = Allotments(database)
+        self.webhooks = Webhooks(database)
 
     def overview(self) -> overview.Overview:
         """Overview for monitoring."""

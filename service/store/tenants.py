@@ -1,9 +1,8 @@
 """The store as one caller of the service sees it.
 
 Routes get this and never the store itself. It has only methods filtered by tenant, so that no later route can
-forget the filter: a method missing here cannot be called. A job of another tenant gets the same answer as one
-that never existed. A job's tenant never changes and ids are never reused, so checking before acting leaves no
-race.
+forget the filter: a method missing here cannot be called. Another tenant's job is answered as an unknown
+one. A job's tenant never changes and ids are never reused, so checking before acting leaves no race.
 """
 
 from __future__ import annotations
@@ -37,6 +36,7 @@ from assay.service.store.rows import (
 )
 from assay.service.store.store import Store
 from assay.service.store.studies import unknown_study
+from assay.service.store.tenant_webhooks import TenantWebhooks
 from assay.service.store.transactions.dependencies import missing_dependency
 from assay.service.store.workers import Workers
 from assay.service.submission.dependencies import Dependency, dependencies_of
@@ -85,6 +85,7 @@ class TenantStore:
         self.studies = TenantStudies(store, view, limits, by)
         self.results = TenantResults(store, view, limits, by)
         self.leaderboards = TenantLeaderboards(store.leaderboards, view.filter)
+        self.webhooks = TenantWebhooks(store.webhooks, view.tenant, by)
         self.events = TenantEvents(store, view, limits, by)
         self.artifacts = TenantArtifacts(store, view, limits, by)
         self.checkpoints = TenantCheckpoints(store, view, limits, by)

@@ -19,6 +19,7 @@ class Target:
         bob: the same, of the tenant "bob".
         state: its state folder.
         pid: its serving process.
+        database: its URL.
     """
 
     url: str
@@ -28,6 +29,7 @@ class Target:
     bob: str
     state: Path
     pid: int
+    database: str
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,9 @@ def _served(service: RunningService, mode: str) -> Iterator[Target]:
     service.key = admin
     service.start()
     try:
-        yield Target(service.client.url, mode, admin, alice, bob, service.state, service.pid)
+        yield Target(
+            service.client.url, mode, admin, alice, bob, service.state, service.pid, service.database
+        )
     finally:
         service.close()
 

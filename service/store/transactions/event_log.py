@@ -16,6 +16,7 @@ from assay.service.contract.states import TERMINAL
 from assay.service.store.clock import now
 from assay.service.store.tables import events, jobs
 from assay.service.store.transactions.pace import cost_share, eta_seconds
+from assay.service.store.transactions.webhook_outbox import announce_end, announce_evaluation
 
 PROGRESS_SECONDS = 0.5
 # A job of many hours reports its progress very often: among all but the newest events, one report in
@@ -40,6 +41,7 @@ def record_state_event(connection: Connection, job_id: str) -> None:
     if row.state in TERMINAL:
         end: EndData = {"state": row.state, "attempt": row.attempt, "error": row.error}
         _append(connection, job_id, "end", end)
+        announce_end(connection, job_id)
 
 
 def record_progress_event(connection: Connection, job_id: str) -> None:
@@ -74,6 +76,7 @@ def record_metric_event(connection: Connection, job_id: str, evaluation: int, re
     if "metrics" in result:
         told["metrics"] = result["metrics"]
     _append(connection, job_id, "metric", told)
+    announce_evaluation(connection, job_id, evaluation, result)
 
 
 def _progress(row: Row[Any]) -> ProgressData:

@@ -21,6 +21,8 @@ ROUTES = {
     "list_workers", "cordon_worker", "uncordon_worker", "drain_worker",
     "submit_study", "list_studies", "get_study", "get_study_results", "extend_study", "cancel_study",
     "retry_study", "delete_study",
+    "list_webhooks", "create_webhook", "get_webhook", "delete_webhook", "rotate_webhook", "enable_webhook",
+    "test_webhook", "list_webhook_deliveries", "redeliver_webhook",
     "list_plots", "get_plot", "plot_jobs", "get_report", "get_table",
 }  # fmt: skip
 

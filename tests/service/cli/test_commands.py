@@ -27,6 +27,7 @@ SUBCOMMANDS = [
     "keys", "keys create", "keys list", "keys revoke", "audit",
     "checkpoints", "checkpoints upload", "checkpoints list", "checkpoints show", "checkpoints delete",
     "import-pickle", "import-onnx", "run", "sign", "verify", "study", "gate", "export", "mirror",
+    "webhooks", "webhooks add", "webhooks test",
     "studies", "studies list", "studies show", "studies watch", "studies results", "studies extend",
     "studies cancel", "studies retry", "studies delete",
 ]  # fmt: skip

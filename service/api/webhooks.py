@@ -1,0 +1,204 @@
+"""Routes of webhooks: registered, listed, removed, rotated and tried by a tenant for its own events."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Response
+from sqlalchemy import Row
+
+from assay.service.api.deps import BodyDep, Cursor, Limit, SettingsDep, StoreDep, only
+from assay.service.api.errors import documented
+from assay.service.api.keys import validated
+from assay.service.api.views import iso, iso_or_none
+from assay.service.contract.errors import (
+    ErrorDetail,
+    InvalidSpec,
+    InvalidState,
+    MalformedJson,
+    NotFound,
+    TooLarge,
+    UnsupportedMediaType,
+)
+from assay.service.contract.results import Page
+from assay.service.contract.webhooks import NewWebhook, Webhook, WebhookDelivery, WebhookRequest
+from assay.service.settings import Settings
+from assay.service.webhook_address import BadAddress, Reach
+
+WebhookId = Annotated[str, Path(description="webhook id", examples=["01jd3q0x5v8f7m2n9k4t6w1z0w"])]
+DeliveryId = Annotated[str, Path(description="delivery id, the header webhook-id")]
+
+router = APIRouter(prefix="/api/v1/webhooks", tags=["webhooks"])
+
+
+@router.get(
+    "",
+    operation_id="list_webhooks",
+    summary="List webhooks",
+    responses=documented(),
+    dependencies=[only()],
+)
+def list_webhooks(store: StoreDep) -> Page[Webhook]:
+    """The webhooks of the caller's tenant, oldest first, without their secrets."""
+    return Page(items=[webhook_view(row) for row in store.webhooks.list()])
+
+
+@router.post(
+    "",
+    operation_id="create_webhook",
+    summary="Register a webhook",
+    status_code=201,
+    responses=documented(MalformedJson, TooLarge, UnsupportedMediaType, InvalidState),
+    dependencies=[only()],
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": WebhookRequest.model_json_schema()}},
+        }
+    },
+)
+def create_webhook(body: BodyDep, store: StoreDep, settings: SettingsDep, response: Response) -> NewWebhook:
+    """The answer has the secret that signs its messages, which cannot be had again."""
+    request = validated(WebhookRequest, body)
+    _check_address(settings, request.url)
+    row, secret = store.webhooks.add(request, settings.max_webhooks)
+    return _with_secret(row, secret, response)
+
+
+@router.get(
+    "/{webhook_id}",
+    operation_id="get_webhook",
+    summary="A webhook",
+    responses=documented(NotFound),
+    dependencies=[only()],
+)
+def get_webhook(webhook_id: WebhookId, store: StoreDep) -> Webhook:
+    """One webhook without its secret."""
+    return webhook_view(store.webhooks.get(webhook_id))
+
+
+@router.delete(
+    "/{webhook_id}",
+    operation_id="delete_webhook",
+    summary="Remove a webhook",
+    status_code=204,
+    responses=documented(NotFound),
+    dependencies=[only()],
+)
+def delete_webhook(webhook_id: WebhookId, store: StoreDep) -> None:
+    """Nothing is posted to it from now on; its log is deleted too."""
+    store.webhooks.delete(webhook_id)
+
+
+@router.post(
+    "/{webhook_id}/rotate",
+    operation_id="rotate_webhook",
+    summary="Give a webhook a new secret",
+    responses=documented(NotFound),
+    dependencies=[only()],
+)
+def rotate_webhook(webhook_id: WebhookId, store: StoreDep, response: Response) -> NewWebhook:
+    """For a day, messages have a signature by the old secret beside that by the new one."""
+    row, secret = store.webhooks.rotate(webhook_id)
+    return _with_secret(row, secret, response)
+
+
+@router.post(
+    "/{webhook_id}/enable",
+    operation_id="enable_webhook",
+    summary="Enable a disabled webhook",
+    responses=documented(NotFound),
+    dependencies=[only()],
+)
+def enable_webhook(webhook_id: WebhookId, store: StoreDep) -> Webhook:
+    """It gets new events again; what it missed can be redelivered."""
+    return webhook_view(store.webhooks.enable(webhook_id))
+
+
+@router.post(
+    "/{webhook_id}/test",
+    operation_id="test_webhook",
+    summary="Post a test message",
+    status_code=202,
+    responses=documented(NotFound, InvalidState),
+    dependencies=[only()],
+)
+def test_webhook(webhook_id: WebhookId, store: StoreDep) -> WebhookDelivery:
+    """Queues a message of type `webhook.test`."""
+    return delivery_view(store.webhooks.test(webhook_id))
+
+
+@router.get(
+    "/{webhook_id}/deliveries",
+    operation_id="list_webhook_deliveries",
+    summary="The deliveries of a webhook",
+    responses=documented(NotFound),
+    dependencies=[only("limit", "cursor")],
+)
+def list_deliveries(
+    webhook_id: WebhookId, store: StoreDep, limit: Limit = 50, cursor: Cursor | None = None
+) -> Page[WebhookDelivery]:
+    """Newest first; settled ones are kept for a week."""
+    rows, following = store.webhooks.deliveries(webhook_id, limit, cursor)
+    return Page(items=[delivery_view(row) for row in rows], next_cursor=following)
+
+
+@router.post(
+    "/{webhook_id}/deliveries/{delivery_id}/redeliver",
+    operation_id="redeliver_webhook",
+    summary="Post a message again",
+    status_code=202,
+    responses=documented(NotFound, InvalidState),
+    dependencies=[only()],
+)
+def redeliver(webhook_id: WebhookId, delivery_id: DeliveryId, store: StoreDep) -> WebhookDelivery:
+    """Queues a delivered or failed message again, under the same id."""
+    return delivery_view(store.webhooks.redeliver(webhook_id, delivery_id))
+
+
+def webhook_view(row: Row[Any]) -> Webhook:
+    """A webhook as users see it."""
+    return Webhook(
+        id=row.id,
+        url=row.url,
+        description=row.description,
+        events=row.events,
+        kinds=row.kinds,
+        tags=row.tags,
+        created_at=iso(row.created_at),
+        failing_since=iso_or_none(row.failing_since),
+        disabled=row.disabled_reason is not None,
+        disabled_reason=row.disabled_reason,
+        pending=row.pending,
+    )
+
+
+def delivery_view(row: Row[Any]) -> WebhookDelivery:
+    """A delivery as users see it."""
+    return WebhookDelivery(
+        id=row.id,
+        event=row.event,
+        object=row.object,
+        state=row.state,
+        attempts=row.attempts,
+        created_at=iso(row.created_at),
+        last_at=iso_or_none(row.last_at),
+        next_at=iso_or_none(row.next_at),
+        status=row.status,
+        error=row.error,
+        payload=row.payload,
+    )
+
+
+def _with_secret(row: Row[Any], secret: str, response: Response) -> NewWebhook:
+    response.headers["Cache-Control"] = "no-store"
+    return NewWebhook(**webhook_view(row).model_dump(), secret=secret)
+
+
+def _check_address(settings: Settings, url: str) -> None:
+    try:
+        Reach(settings.webhook_allow).check(url)
+    except BadAddress as error:
+        allowed = "https, a public host, port 443 or 8443"
+        detail = ErrorDetail(loc=["url"], message=str(error), given=url[:200], allowed=allowed)
+        raise InvalidSpec(f"url: {error}", [detail]) from None

@@ -1,0 +1,109 @@
+"""Webhooks: addresses that a tenant's events are posted to, and the log of their deliveries.
+
+Signed as Standard Webhooks (standardwebhooks.com): `webhook-id`, `webhook-timestamp` and `webhook-signature`,
+which is `v1,` and the base64 of HMAC-SHA256 over `ID.TIMESTAMP.BODY`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from assay.service.contract.keys import NAME_PATTERN
+from assay.service.contract.results import Answer
+
+WebhookEvent = Literal[
+    "job.succeeded",
+    "job.failed",
+    "job.canceled",
+    "job.timed_out",
+    "evaluation.finished",
+    "study.ended",
+    "webhook.test",
+]
+WEBHOOK_EVENTS: tuple[WebhookEvent, ...] = get_args(WebhookEvent)
+JOB_ENDED: tuple[WebhookEvent, ...] = ("job.succeeded", "job.failed", "job.canceled", "job.timed_out")
+DeliveryState = Literal["pending", "delivered", "failed"]
+SECRET_PREFIX = "whsec_"  # noqa: S105 (the prefix of one)
+
+
+class WebhookRequest(BaseModel):
+    """A webhook to be registered.
+
+    `kinds` and `tags` limit job and evaluation events to jobs of one of these kinds, and with one of these
+    tags; empty lists limit nothing.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    url: Annotated[str, Field(min_length=1, max_length=2000)]
+    description: Annotated[str, Field(max_length=200, pattern=NAME_PATTERN)] | None = None
+    events: Annotated[list[WebhookEvent], Field(min_length=1, max_length=20)] = list(JOB_ENDED)
+    kinds: Annotated[list[Literal["train", "evaluate"]], Field(max_length=2)] = []
+    tags: Annotated[list[Annotated[str, Field(min_length=1, max_length=64)]], Field(max_length=20)] = []
+
+
+class Webhook(Answer):
+    """A webhook without its secret. `pending` counts deliveries that are still tried.
+
+    `failing_since` is when the first of the latest deliveries failed, null after a success. A `disabled` one
+    gets nothing until it is enabled; `disabled_reason` says why.
+    """
+
+    id: str
+    url: str
+    description: str | None
+    events: list[WebhookEvent]
+    kinds: list[str]
+    tags: list[str]
+    created_at: str
+    failing_since: str | None
+    disabled: bool
+    disabled_reason: str | None
+    pending: int
+
+
+class NewWebhook(Webhook):
+    """A new webhook, or one with a new secret, which is shown this once."""
+
+    secret: str
+
+
+class WebhookDelivery(Answer):
+    """One event on its way to one webhook. `id` is the `webhook-id` of every attempt.
+
+    `next_at` is null once it is delivered or given up. Of an answer only `status` is kept; `error` says why
+    there was none.
+    """
+
+    id: str
+    event: WebhookEvent
+    object: str
+    state: DeliveryState
+    attempts: int
+    created_at: str
+    last_at: str | None
+    next_at: str | None
+    status: int | None
+    error: str | None
+    payload: dict[str, Any] | None
+
+
+def webhook_signature(secrets: Sequence[str], message_id: str, timestamp: int, body: bytes) -> str:
+    """The header `webhook-signature`: one signature for each secret.
+
+    Args:
+        secrets: the present one, and after a rotation the one before it.
+        message_id: the header `webhook-id`.
+        timestamp: the header `webhook-timestamp`, unix seconds.
+        body: as it is sent.
+    """
+    signed = f"{message_id}.{timestamp}.".encode() + body
+    keys = [base64.b64decode(secret.removeprefix(SECRET_PREFIX)) for secret in secrets]
+    digests = [hmac.new(key, signed, hashlib.sha256).digest() for key in keys]
+    return " ".join(f"v1,{base64.b64encode(digest).decode()}" for digest in digests)
