@@ -13,8 +13,8 @@ from assay.service.settings import Settings
 from supply.site.markdown import allowed, cell, code, table, value
 
 SCHEMAS = "schemas"
-SCHEMAS_TEXT = """The objects of requests and answers. A field without a default is required in a request, and always
-there in an answer. Requests with other fields are refused.
+SCHEMAS_TEXT = """The objects of requests and answers. A field without a default is required in a request, and
+always there in an answer. Requests with other fields are refused.
 
 """
 # By the order of the routes; what a person looks for under each.
