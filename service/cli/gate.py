@@ -152,8 +152,10 @@ def _write_junit(target: Path, job: Job, verdicts: Sequence[GateVerdict]) -> Non
 
 def _lines(file: str) -> list[str]:
     try:
-        text = commands.spec_text(file).decode("utf-8")
+        text = (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode("utf-8")
     except UnicodeDecodeError:
         raise UsageError(f"{file}: this is no text in UTF-8") from None
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from None
     lines = [line.partition("#")[0].strip() for line in text.splitlines()]
     return [line for line in lines if line]
