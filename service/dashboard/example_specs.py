@@ -233,7 +233,7 @@ def _data(parts: TaskParts) -> SpecBody:
 def _example_of_model(catalog: Catalog, component: Component, parts: TaskParts) -> Iterator[SpecBody]:
     stated = PARAMETERS.get(("model", component.name), {})
     for model in _model(catalog, component.name, {**SMALL, **parts.model_params, **stated}, stated):
-        yield _training(parts, model=model)
+        yield _training(parts, model=model, data=DATA_OF.get(component.name, _data(parts)))
         yield _training(parts, model=model, data=SENTENCES)
         weights = {"checkpoint": "my-model"}
         yield _evaluation(parts, [{"name": "clean"}], model={**model, "weights": weights})
