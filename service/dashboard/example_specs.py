@@ -102,6 +102,12 @@ SMALL: Params = {
 PARAMETERS: Mapping[tuple[str, str], Params] = {
     ("model", "timm"): {"architecture": "vit_tiny_patch16_224"},
     ("model", "torchvision"): {"architecture": "resnet18"},
+    ("model", "hf_causal_lm"): {"repository": "my-name/my-model"},
+    ("model", "hf_image_classifier"): {"repository": "my-name/my-model"},
+    ("model", "hf_text_classifier"): {"repository": "my-name/my-model"},
+    ("data", "document_table"): {"folder": "my-texts"},
+    ("data", "image_table"): {"folder": "my-images"},
+    ("data", "text_table"): {"folder": "my-texts"},
     ("data", "image_folder"): {"folder": "my-images"},
     ("data", "corrupted_folder"): {"folder": "my-images-c"},
     ("data", "recall"): {"train": 1000, "evaluation": 200},
@@ -114,6 +120,7 @@ PARAMETERS: Mapping[tuple[str, str], Params] = {
 SENTENCES = {"name": "imdb", "params": {}}
 DATA_OF: Mapping[str, SpecBody] = {
     "torchvision": {"name": "cifar10", "params": {}},
+    "hf_text_classifier": SENTENCES,
     "finetune_text": SENTENCES,
     "lra_primal": {"name": "lra_listops", "params": {}},
     "lra_skyformer": {"name": "lra_listops", "params": {}},
@@ -170,6 +177,8 @@ def conditions_of(catalog: Catalog, spec: Mapping[str, Any]) -> list[str]:
     weights = spec["model"].get("weights") or {}
     if "checkpoint" in weights:
         found.append(f"It needs an uploaded checkpoint: write its name in place of {weights['checkpoint']}.")
+    if "pulled" in weights:
+        found.append("It reads pulled weights: `assay pull` fetches them to the machines of the workers.")
     for reference in (spec["data"], *(item.get("data") for item in spec.get("evaluations", []))):
         if not reference:
             continue
@@ -233,10 +242,12 @@ def _data(parts: TaskParts) -> SpecBody:
 def _example_of_model(catalog: Catalog, component: Component, parts: TaskParts) -> Iterator[SpecBody]:
     stated = PARAMETERS.get(("model", component.name), {})
     for model in _model(catalog, component.name, {**SMALL, **parts.model_params, **stated}, stated):
-        yield _training(parts, model=model, data=DATA_OF.get(component.name, _data(parts)))
+        data = DATA_OF.get(component.name, _data(parts))
+        yield _training(parts, model=model, data=data)
         yield _training(parts, model=model, data=SENTENCES)
-        weights = {"checkpoint": "my-model"}
-        yield _evaluation(parts, [{"name": "clean"}], model={**model, "weights": weights})
+        evaluations = [{"name": "perplexity" if "language" in component.tasks else "clean"}]
+        for weights in ({"checkpoint": "my-model"}, {"pulled": True}):
+            yield _evaluation(parts, evaluations, model={**model, "weights": weights}, data=data)
 
 
 def _example_of_attention(catalog: Catalog, component: Component, parts: TaskParts) -> Iterator[SpecBody]:
