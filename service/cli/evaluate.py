@@ -13,6 +13,7 @@ from typing import Any
 from assay.service.cli import commands, output
 from assay.service.cli.arguments import Subcommands, add, count, json_argument
 from assay.service.cli.commands import Options, UsageError
+from assay.service.cli.profiles import chosen, key_of
 from assay.service.client import AssayClient
 from assay.service.client.evaluation import (
     DEFAULT_STATE,
@@ -105,10 +106,11 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
     json_argument(parser)
     where = parser.add_argument_group("where")
     where.add_argument(
-        "--url", help="a running service (default: ASSAY_URL, else one is started for the call)"
+        "--url", help="a running service (default: ASSAY_URL, the profile's, else one is started)"
     )
+    where.add_argument("--profile", metavar="NAME", help="profile of `assay config` with a running service")
     where.add_argument(
-        "--state", type=Path, help=f"folder of the service that is started (default: {DEFAULT_STATE})"
+        "--state", type=Path, help=f"start a service with its files here (default: {DEFAULT_STATE})"
     )
     where.add_argument(
         "--workers", type=count, metavar="N", help="its evaluators (default: one per core, up to 4)"
@@ -134,16 +136,23 @@ def _measure(
 ) -> int:
     if options.data_root is not None:
         os.environ["ASSAY_DATA_ROOT"] = str(options.data_root.absolute())
-    url = options.url or os.environ.get("ASSAY_URL") or None
-    if url is not None and options.state is not None:
+    if options.state is not None and (options.url or options.profile):
         raise UsageError("--state is of a service that is started; give it or an address, not both")
+    asked = None if options.state is not None else chosen(options.url, options.profile)
+    if asked is not None and asked.url_from == "default":
+        asked = None
+    url = None if asked is None else asked.url
     place = place_of(options.data)
     subject = Subject(options.model, options.weights, options.normalization, options.image_size)
     request = Request(subject, place, suites, evaluations, options.limit, _job_options(options))
     state = options.state or DEFAULT_STATE
     signal.signal(signal.SIGTERM, _interrupt)  # so that the service that was started is stopped
-    _tell(f"starting a service, its state in {state}" if url is None else f"using the service at {url}")
-    with service_for(place, url=url, state=state, workers=options.workers) as client:
+    if asked is None:
+        _tell(f"starting a service, its state in {state}")
+    else:
+        _tell(f"using the service at {asked.url} ({asked.url_from})")
+    key = None if asked is None else key_of(asked)
+    with service_for(place, url=url, key=key, state=state, workers=options.workers) as client:
         spec, found = complete_spec(client, request)
         _tell(cost_text(measured_cost(client, spec) if measure_speed else found["estimate"]))
         for warning in found["warnings"]:

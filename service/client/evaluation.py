@@ -49,6 +49,7 @@ def service_for(
     place: DataPlace,
     *,
     url: str | None = None,
+    key: str | None = None,
     state: Path = DEFAULT_STATE,
     workers: int | None = None,
     environment: Mapping[str, str] | None = None,
@@ -58,6 +59,7 @@ def service_for(
     Args:
         place: of the data; a service that is started reads the data root that has them.
         url: the address; None starts one.
+        key: of the service at the address; None takes ASSAY_KEY.
         state: its state folder.
         workers: its evaluators; None for as many as `local_service` finds right.
         environment: further ASSAY_ variables of it.
@@ -70,7 +72,7 @@ def service_for(
             message = f"{url} reads its own data root: a path on this machine means nothing to it"
             allowed = "a data set by name, or as JSON with its folder below that root"
             raise wrong(("data",), message, given=str(place.path), allowed=allowed)
-        with AssayClient(url) as client:
+        with AssayClient(url, key) as client:
             yield client
         return
     own = dict(environment or {})
