@@ -127,7 +127,7 @@ def planned_requirements(
 
 def weights_of(catalog: Catalog, model: ModelReference) -> dict[str, str]:
     """The sha256 of a model's pulled weights by their reference, empty where it is not known."""
-    weights = model["weights"]
+    weights = model.get("weights")
     if weights is None or not is_pulled(weights) or model["name"] not in catalog.names("model"):
         return {}
     source = catalog.find("model", model["name"]).pulled

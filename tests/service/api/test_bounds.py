@@ -130,9 +130,9 @@ def test_an_object_of_no_known_kind_is_compared_with_few_names(
 ) -> None:
     asked: list[object] = []
 
-    def counted(given: object, known: Any) -> str | None:
+    def counted(given: object, known: Any, also: Any) -> str | None:
         asked.append(given)
-        return nearest(given, known)
+        return nearest(given, known, also)
 
     monkeypatch.setattr("assay.service.catalog.parameters.nearest", counted)
     body = evaluate_body(evaluations=[{f"zzz{i}": 1 for i in range(50_000)}])
