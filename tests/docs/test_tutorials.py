@@ -11,6 +11,7 @@ from tests.docs.tutorials import FOLDER, SECONDS, Block, blocks, pages, run, scr
 
 # What the output of each must have: its commands may end well without having done anything.
 SHOWN = {
+    "gate": ["pass     clean top1 >= 70 %", "exit code 1", "names 2 rows", "exit code 2"],
     "image-folder": ["image_folder  folder figures  3 classes", "figures, attacked", "report.html"],
     "own-module": ["report: report.html", "accuracy under PGD at 2/255: 0.", "exit code 2"],
     "quick-start": ["report: report.html", "clean"],
