@@ -16,7 +16,7 @@ SHOWN = {
     "own-module": ["report: report.html", "accuracy under PGD at 2/255: 0.", "exit code 2"],
     "quick-start": ["report: report.html", "clean"],
     "text": ["deepwordbug: accuracy_under_attack", '"original"'],
-    "two-models": ["did you mean", '"state":"succeeded"', "rpc less softmax"],
+    "two-models": ['"nearest":"vit"', '"state":"succeeded"', "rpc less softmax"],
 }
 
 
