@@ -30,6 +30,7 @@ def test_the_catalog_has_a_section_for_every_component_with_every_parameter() ->
         for one in load().list(kind):
             assert all(f"| `{parameter}` |" in found[one.name] for parameter in one.parameters["properties"])
             assert one.formula is None or one.formula in found[one.name]
+    assert '| `epsilon` | `"1/255"` |' in pages["attacks"], "radii are fractions, as people write them"
 
 
 def test_every_call_of_the_service_has_a_section_with_its_errors() -> None:
