@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from assay.service.cli import commands, job_lists, signatures
+from assay.service.cli import commands, job_lists, logs, signatures
 from assay.service.cli.arguments import JOB, Subcommands, add, add_remote, count, job_argument, json_argument
 from assay.service.contract.states import JobState
 
@@ -58,7 +58,7 @@ def add_submission(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
 
 
 def add_reading(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
-    """Adds `jobs` and `status`."""
+    """Adds `jobs`, `status`, `logs` and `open`."""
     parser = add_remote(
         subcommands, "jobs", commands.jobs, "list jobs, newest first", "assay jobs --state running --tag demo"
     )
@@ -73,6 +73,7 @@ def add_reading(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     parser = add_remote(subcommands, "status", commands.status, "show a job", f"assay status {JOB} --json")
     job_argument(parser)
     json_argument(parser)
+    logs.add_logs(subcommands)
 
 
 def add_results(subcommands: Subcommands[argparse.ArgumentParser]) -> None:

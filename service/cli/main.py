@@ -22,7 +22,6 @@ from assay.service.cli import (
     export,
     gate,
     job_arguments,
-    logs,
     mirror,
     output,
     plots,
@@ -47,7 +46,6 @@ TOPICS: Mapping[str, Sequence[Callable[[Subcommands[argparse.ArgumentParser]], N
     "run jobs": (job_arguments.add_submission, study_arguments.add_studies, job_arguments.add_changing),
     "read results": (
         job_arguments.add_reading,
-        logs.add_logs,
         job_arguments.add_results,
         plots.add_plots,
         reports.add_reports,
