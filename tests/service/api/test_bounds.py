@@ -130,7 +130,7 @@ def test_an_object_of_no_known_kind_is_compared_with_few_names(
 ) -> None:
     asked: list[object] = []
 
-    def counted(given: object, known: Any, also: Any) -> str | None:
+    def counted(given: object, known: Any, also: Any = None) -> str | None:
         asked.append(given)
         return nearest(given, known, also)
 
