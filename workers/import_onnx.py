@@ -22,7 +22,8 @@ import torch
 from torch import nn
 
 from assay.service.contract.extras import MissingExtra, require
-from assay.workers.weights.export import TASKS, CannotExport, ExportedModule, export_program
+from assay.workers.weights.export import TASKS, ExportedModule, export_program
+from assay.workers.weights.export_inputs import CannotExport
 from assay.workers.weights.programs import read_program
 
 # Of ONNX's reference and torch, in float32, as a share of the largest logit: both round in their own way.

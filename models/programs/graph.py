@@ -87,13 +87,13 @@ class Calls:
     random: bool
 
 
-def read_nodes(graph: Mapping[str, Any], stored: set[str], pixels: str, logits: str) -> Calls:
+def read_nodes(graph: Mapping[str, Any], stored: set[str], inputs: set[str], logits: str) -> Calls:
     """Calls of a graph, each name defined before its use.
 
     Args:
         graph: `graph_module.graph` of the JSON.
         stored: names of the inputs that are parameters, buffers and constants: no call may write to them.
-        pixels: name of the input that is the images.
+        inputs: names of the others.
         logits: name of the result.
 
     Raises:
@@ -104,7 +104,7 @@ def read_nodes(graph: Mapping[str, Any], stored: set[str], pixels: str, logits: 
         refuse(f"its graph has {len(entries)} nodes, allowed: at most {MAX_NODES}")
     # All are parsed before any is checked: training mode explains other rejections.
     calls = [call for entry in entries if (call := _call(entry)) is not None]
-    defined = {*stored, pixels}
+    defined = {*stored, *inputs}
     nodes: list[Node] = []
     for call in calls:
         node = _node(call, stored)
@@ -233,7 +233,9 @@ def _results(outputs: list[Any]) -> tuple[str | list[str], ...]:
 def _argument(content: Any) -> Any:
     which, value = union(content, "an argument")
     if which not in _ARGUMENTS:
-        refuse(f"an argument of the kind {shown(which)} is not taken: images, weights, numbers and texts are")
+        refuse(
+            f"an argument of the kind {shown(which)} is not taken: tensors, weights, numbers and texts are"
+        )
     return _ARGUMENTS[which](value)
 
 

@@ -269,6 +269,16 @@ def _counted(operator: str, given: Given) -> None:
         _wrong(operator, "counts up to", count, f"at most {MAX_COUNTED} elements of the result")
 
 
+def _looked_up(operator: str, given: Given) -> None:
+    """On a GPU a wrong index ends every later call of the process; on the CPU torch refuses it."""
+    indices, weight = given["indices"], given["weight"]
+    if indices.device.type in ("cpu", "meta") or not indices.numel() or not weight.dim():
+        return
+    lowest, highest = torch.stack(torch.aminmax(indices)).tolist()
+    if lowest < 0 or highest >= len(weight):
+        _wrong(operator, "indices", (lowest, highest), f"0 to {len(weight) - 1}, the rows of its weight")
+
+
 _NORMS = ("", "_legit", "_legit_functional", "_legit_no_training")
 _SCALED = (
     "upsample_bicubic2d",
@@ -295,6 +305,7 @@ GUARDS: Mapping[str, Callable[[str, Given], None]] = {
     **dict.fromkeys(("div", "div_", "divide", "divide_"), _division),
     "median": _median,
     **dict.fromkeys(("scaled_dot_product_attention", "_scaled_dot_product_attention_math"), _attention),
+    "embedding": _looked_up,
     "lstm": _lstm,
     "gru": _gru,
     **dict.fromkeys(_SPLITS, _pieces),

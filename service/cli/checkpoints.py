@@ -98,13 +98,15 @@ def _text(found: Checkpoint) -> str:
     lines = [f"{found.name} {found.state}", f"model   {found.model['name']} {params}".rstrip()]
     lines += [f"sha256  {found.sha256}", f"bytes   {found.size}"]
     if found.program is not None:
-        size, dtypes = found.program.image_size, ", ".join(found.program.dtypes)
-        draws = "; it draws random numbers" if found.program.random else ""
-        draws += "" if found.program.gradients else "; it has no gradients"
-        channels = f"{found.classes} classes, {found.channels} channels"
-        lines.append(
-            f"program for {found.program.task}, {channels}, {size} x {size} pixels; runs in {dtypes}{draws}"
-        )
+        program, dtypes = found.program, ", ".join(found.program.dtypes)
+        draws = "; it draws random numbers" if program.random else ""
+        takes = f"{found.channels} channels, {program.image_size} x {program.image_size} pixels"
+        if program.length is not None:
+            takes = f"{found.channels} words, {program.length} tokens, vocabulary"
+            takes += f" {program.vocabulary or 'not stated'}"
+        elif not program.gradients:
+            draws += "; it has no gradients"
+        lines.append(f"program for {program.task}, {found.classes} classes, {takes}; runs in {dtypes}{draws}")
     elif found.classes is not None and found.layout != PROGRAM_LAYOUT:
         lines.append(f"classes {found.classes}, channels {found.channels}, names as in {found.layout}")
         lines.append(f"normalization {_normalization(found)}")

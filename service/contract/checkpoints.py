@@ -44,18 +44,23 @@ class ProgramFacts(Answer):
     """Facts about an exported program.
 
     Attributes:
-        image_size: height and width of its images, in pixels.
+        image_size: height and width of its images, in pixels; null for texts.
         dtypes: the values of `execution.dtype` that it supports.
         random: whether its forward pass draws random numbers.
-        gradients: whether its logits have gradients by the pixels that are not all zero.
-        task: what its logits are for: "classification" or "segmentation".
+        gradients: whether its logits have gradients by the pixels that are not all zero; ids have none.
+        task: what its logits are for: "classification" or "segmentation" of images, "sequence"
+            (classification) or "language" for texts.
+        length: tokens of a text, to which shorter ones are padded; null for images.
+        vocabulary: sha256 of the words of the ids, as its file states it; null where it does not.
     """
 
-    image_size: int
+    image_size: int | None
     dtypes: list[str]
     random: bool
     gradients: bool = True
     task: str = "classification"
+    length: int | None = None
+    vocabulary: str | None = None
 
 
 class Verdict(Faults):
@@ -65,7 +70,7 @@ class Verdict(Faults):
         layout: whose names the tensors have, as in `models/weights/layouts.py`; "program" for an exported
             program.
         classes: that the model was made for; None where the weights do not tell.
-        channels: of its images; None where the weights do not tell.
+        channels: of its images, of texts the words; None where the weights do not tell.
         program: of an exported program; None for weights.
         left_out: tensors of the file that the model does not need, known for this layout.
         resized: position embeddings that are resized, because the upload asked for it.

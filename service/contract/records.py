@@ -2,8 +2,7 @@
 
 The evaluator writes them, the supervisor hands them to the store, and other shards and the merge read them. A
 key is `NotRequired` when it belongs to some jobs only, or when rows of earlier versions lack it; with
-`total=False` all keys are. `tests/service/contract/test_messages.py` compares the types with records really
-written. Times are in seconds.
+`total=False` all keys are. `tests/service/contract/test_messages.py` compares them. Times are in seconds.
 """
 
 from __future__ import annotations
@@ -36,10 +35,7 @@ class ForeignModel(TypedDict):
 
 
 class Doubts(TypedDict, total=False):
-    """Numbers above 0: examples `seen` in the weights' training, classes `renamed` since.
-
-    `selected_on_test` is 1 where the weights are those of the epoch that was best on these data.
-    """
+    """Counts of examples `seen` in training and classes `renamed` since; 1 for weights `selected_on_test`."""
 
     seen: int
     renamed: int
@@ -105,7 +101,7 @@ class Plan(TypedDict):
     pixels (of text in tokens). `estimated_seconds` is the computing of all evaluations at the speed measured
     by the plan shard, `deadline_seconds` the time that the job gets where its user gave no timeout; those of
     earlier versions lack both. `data_sha256` is keyed by `results.data_label`, `sources` by what names them.
-    The plan of a training lacks `image_size`, `forward_flops` and `assumed_normalization`. `example_bytes`,
+    The plan of a training lacks `image_size`, `forward_flops`, what is assumed or unstated. `example_bytes`,
     of evaluations, is what the model keeps of one example for its backward pass; `parameters` are its
     weights. `identity` is the worker's that made the plan; plans of earlier versions lack it. `requirements`
     are the digests of what the workers of each evaluation must have, empty for nothing.
@@ -125,6 +121,7 @@ class Plan(TypedDict):
     estimated_seconds: NotRequired[float]
     deadline_seconds: NotRequired[float]
     assumed_normalization: NotRequired[AssumedNormalization | None]
+    unstated_vocabulary: NotRequired[bool]
     sources: NotRequired[dict[str, ForeignModel]]
     requirements: NotRequired[list[str]]
     joined: NotRequired[ModelJoin | None]
@@ -368,13 +365,15 @@ class WrongShapeRecord(TypedDict):
 
 
 class ProgramRecord(TypedDict):
-    """Facts of a program, in pixels; without `gradients` it has them, without a `task` it classifies."""
+    """Facts of a program; without `gradients` it has them, without a `task` it classifies."""
 
-    image_size: int
+    image_size: int | None
     dtypes: list[str]
     random: bool
     gradients: NotRequired[bool]
     task: NotRequired[str]
+    length: NotRequired[int | None]
+    vocabulary: NotRequired[str | None]
 
 
 class VerdictRecord(TypedDict, total=False):

@@ -18,6 +18,7 @@ WarningCode = Literal[
     # about the model and the data
     "untrained_weights",
     "foreign_normalization",
+    "unstated_vocabulary",
     "trained_on_examples",
     "selected_on_test",
     "class_names_differ",

@@ -137,13 +137,14 @@ class CheckpointRow:
 
     @property
     def facts(self) -> dict[str, int]:
-        """`classes` and `channels` of the model, and a program's `image_size`, as far as they are known."""
+        """`classes` and `channels` of the model, a program's `image_size` or `length`, as far as known."""
         verdict = self.verdict or {}
         program = verdict.get("program")
         known = {
             "classes": verdict.get("classes"),
             "channels": verdict.get("channels"),
             "image_size": None if program is None else program["image_size"],
+            "length": None if program is None else program.get("length"),
         }
         return {name: count for name, count in known.items() if count is not None}
 

@@ -289,7 +289,7 @@ class _Validation:
             self._check_other_models(checked, data, problems, loc)
             if self.model is not None and self.model.certain:
                 check_capabilities(self.catalog, checked.component, self.model, problems, loc)
-            if self.source is not None and not self.source.gradients:
+            if self.source is not None and not self.source.gradients and len(problems) == before:
                 check_gradients(self.catalog, checked.component, problems, loc)
         if checked is not None and data is not None and len(problems) == before:
             check_stored(
@@ -377,8 +377,9 @@ class _Validation:
         if self.model is not None and self.model.certain:
             of_file = {} if self.source is None else self.source.facts
             known["model"] = known_of_model(self.catalog, self.model.component, self.model.params)
-            if "image_size" in of_file and known["model"].get("image_size") is None:
-                known["model"] = {**known["model"], "image_size": of_file["image_size"]}
+            for size in ("image_size", "length"):
+                if size in of_file and known["model"].get(size) is None:
+                    known["model"] = {**known["model"], size: of_file[size]}
             known["part"] = known_of_parts(self.catalog, self.model.component, self.model.params)
         if data is not None:
             known["data"] = self._known_of_data(data)

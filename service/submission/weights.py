@@ -58,7 +58,7 @@ class CheckpointLike(Protocol):
 
     @property
     def facts(self) -> Mapping[str, int]:
-        """`classes`, `channels` and `image_size`, as far as known; empty while it is checked."""
+        """`classes`, `channels`, `image_size` and `length`, as far as known; empty while it is checked."""
 
     @property
     def task(self) -> str | None:
@@ -100,7 +100,7 @@ class WeightsSource:
     Attributes:
         model: {"name", "params"} of the model that they belong to.
         data: {"name", "params"} of the data set that it was trained on; None where only `facts` are known.
-        facts: `classes`, `channels` and `image_size` of the model, as far as the weights tell.
+        facts: `classes`, `channels`, `image_size` and `length` of the model, as far as the weights tell.
         stated: Fields of a spec's `weights` on an uploaded file beside its name; empty for a job's weights.
         foreign: Whether the file is known to have no normalisation of its own.
         dtypes: Allowed values of `execution.dtype` for an exported program; None where all are.

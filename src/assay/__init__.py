@@ -107,7 +107,8 @@ def _exported(
 ) -> Iterator[str]:
     """The path of the program of a module, for images as the data have them."""
     from assay.service.client.one_line import data_spec, mean_and_std, wrong
-    from assay.workers.weights.export import CannotExport, export_program
+    from assay.workers.weights.export import export_program
+    from assay.workers.weights.export_inputs import CannotExport
 
     data = client.component("data", data_spec(place, client.catalog("data"))["name"])
     facts = data.get("facts") or {}

@@ -400,7 +400,7 @@ class Run:
             outputs = [{"as_tensor": {"name": name}} for name in names]
         self._entries.append({"target": call.target, "inputs": inputs, "outputs": outputs})
         self._names = names
-        calls = read_nodes({"nodes": self._entries}, set(self._tensors), "pixels", "pixels")
+        calls = read_nodes({"nodes": self._entries}, set(self._tensors), {"pixels"}, "pixels")
         self._nodes: list[Node] = [replace(node, last=()) for node in calls.nodes]
 
     def _encode(self, value: Any, written: bool = False) -> dict[str, Any]:

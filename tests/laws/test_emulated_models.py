@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from assay.models.layers.auxiliary import collected
+from assay.models.programs.program import TextProgram
+from assay.models.programs.reading import UnsafeProgram
 from assay.service.catalog.catalog import Catalog, load
 from assay.service.catalog.component import Component
 from assay.service.submission.weights import EXPORTED
@@ -28,7 +30,7 @@ from tests.laws.test_model_laws import DATA, SMALL, SMALL_PARAMETERS, WORDS
 from tests.laws.test_probe_laws import given
 from tests.support import hf_models, networks
 from tests.support.emulated_device.device import EmulatedDevice, EmulatedTensor, emulated_device
-from tests.support.programs import Net, export
+from tests.support.programs import TEXT_WORDS, Net, export, export_texts
 from tests.support.programs import load as load_program
 from tests.support.shards import Given, shard
 
@@ -189,6 +191,34 @@ def test_an_exported_program(
     (gradient,) = torch.autograd.grad(there(x).square().sum(), x)
     y = images.requires_grad_()
     near(gradient, torch.autograd.grad(here(y).square().sum(), y)[0])
+
+
+@pytest.mark.parametrize("predicts", [False, True])
+def test_an_exported_program_for_texts(predicts: bool, tmp_path: Path, device: EmulatedDevice) -> None:
+    here, there = (TextProgram(load_program(export_texts(tmp_path, predicts))).double() for _ in range(2))
+    there.to(device.device)
+    ids = torch.tensor([[3, 1, 4], [1, 5, 0]])
+    near(there(ids.to(device.device)), here(ids))
+    for wrong in (-1, TEXT_WORDS):
+        with pytest.raises(ValueError, match=f"ids of tokens must be 0 to {TEXT_WORDS - 1}"):
+            there(torch.full((1, 2), wrong).to(device.device))
+
+
+def test_an_index_that_a_program_computes_is_checked_before_a_gpu_takes_it(
+    tmp_path: Path, device: EmulatedDevice
+) -> None:
+    there = TextProgram(load_program(export_texts(tmp_path, shifted=True))).to(device.device)
+    assert there(torch.tensor([[1, 2]]).to(device.device)).isfinite().all()
+    with pytest.raises(UnsafeProgram, match=r"embedding.default with indices \(1, 9\), allowed: 0 to 8"):
+        there(torch.tensor([[1, 8]]).to(device.device))
+
+
+def test_the_check_of_a_program_for_texts_runs_it_on_the_accelerator_too(
+    tmp_path: Path, device: EmulatedDevice
+) -> None:
+    program = load_program(export_texts(tmp_path))
+    assert examine(as_classifier(program)) == (["float32", "float64", "bfloat16"], False)
+    assert any(place.line.startswith("src/assay/workers/weights/program_check.py") for place in device.waits)
 
 
 def test_the_check_of_a_program_runs_it_on_the_accelerator_too(

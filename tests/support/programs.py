@@ -16,6 +16,7 @@ from assay.service.files.program_file import open_program
 from tests.support.archives import GRAPH, archive, entries_of
 
 CLASSES, CHANNELS, SIZE = 4, 3, 8
+TEXT_WORDS, TEXT_LENGTH = 9, 5
 
 
 class Net(nn.Module):
@@ -61,6 +62,49 @@ def export(
             (torch.full((2, *shape), 0.5, dtype=dtype),),
             dynamic_shapes=(sizes,) if sizes else None,
         )
+        torch.export.save(program, path)
+    return path
+
+
+class Words(nn.Module):
+    """A small model of texts (B, 5) of 9 words, around a function of itself and its inputs."""
+
+    def __init__(self, answer: Callable[..., Any]) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(3)
+            self.embedding = nn.Embedding(TEXT_WORDS, 6)
+            self.head = nn.Linear(6, CLASSES)
+            self.predict = nn.Linear(6, TEXT_WORDS)
+        self.answer = answer
+
+    def forward(self, *inputs: Tensor) -> Any:
+        """Passes for any signature."""
+        return self.answer(self, *inputs)
+
+
+def export_texts(
+    folder: Path, predicts: bool = False, *, shifted: bool = False, answer: Callable[..., Any] | None = None
+) -> Path:
+    """Writes a program for texts: a classifier, a predictor of words, one that looks up other ids, or any."""
+
+    def plain(net: Words, ids: Tensor, *_: Tensor) -> Tensor:
+        vectors = net.embedding(ids)
+        logits: Tensor = net.predict(vectors) if predicts else net.head(vectors.mean(1))
+        if shifted:
+            logits = logits + net.head(net.embedding(ids + 1).mean(1))
+        return logits
+
+    return export_inputs(Words(answer or plain), folder / "texts.pt2", torch.ones(2, TEXT_LENGTH).long())
+
+
+def export_inputs(net: nn.Module, path: Path, *inputs: Tensor, batch: Any = True) -> Path:
+    """Writes a program for some inputs, with a dynamic batch (or `batch`); returns its path."""
+    sizes = {0: torch.export.Dim("batch", min=1)} if batch is True else batch
+    shapes = None if sizes is None else ((sizes,) * len(inputs),)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.export(net.eval(), inputs, dynamic_shapes=shapes)
         torch.export.save(program, path)
     return path
 

@@ -94,6 +94,7 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
         "weights_sha256": loaded.weights_sha256,
         "untrained": loaded.untrained,
         "assumed_normalization": loaded.assumed,
+        "unstated_vocabulary": loaded.unstated_vocabulary,
         "joined": _joined(loaded),
         "data_sha256": hashes,
         "sources": planned_sources(request, session, loaded),

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -84,6 +84,7 @@ class Loaded:
     the steps of its window.
     `metadata` is the text in the header of the weights file, empty without one. `assumed` is the mean and the
     standard deviation of each channel where the weights may have been trained with others.
+    `unstated_vocabulary`: whether nothing says for which words a program for texts was made.
     """
 
     classifier: Classifier
@@ -94,6 +95,7 @@ class Loaded:
     dtype: torch.dtype
     metadata: Mapping[str, str] = field(default_factory=dict)
     assumed: AssumedNormalization | None = None
+    unstated_vocabulary: bool = False
 
     @property
     def device_class(self) -> accelerator.DeviceClass:
@@ -228,10 +230,8 @@ def _load(spec: UserSpec, examples: ExampleSet, device_name: str, weights: str |
         return _load_policy(spec, cast(ControlSet, examples), device, weights)
     data = cast(ImageSet, examples)
     if model["name"] == EXPORTED:
-        if weights is None:
-            raise BadWeights(f"the model {EXPORTED!r} has no weights but those of a checkpoint")
         task = SEGMENTATION if data.task == SEGMENTATION else "classification"
-        program, digest = load_classifier(Path(weights), model_classes(data), data.channels, task)
+        program, digest = _program(weights, data, task)
         return _ready(spec, program, device, digest=digest)
     backbone = _backbone(spec, data)
     _check_series(model, backbone, data)
@@ -255,6 +255,15 @@ def _load(spec: UserSpec, examples: ExampleSet, device_name: str, weights: str |
     return _ready(spec, classifier, device, metadata=file.metadata, assumed=assumed)
 
 
+def _program(
+    weights: str | None, data: ExampleSet, task: str, vocabulary: str | None = None
+) -> tuple[Classifier, str]:
+    """The program of a file for some data, and the file's hash."""
+    if weights is None:
+        raise BadWeights(f"the model {EXPORTED!r} has no weights but those of a checkpoint")
+    return load_classifier(Path(weights), model_classes(data), data.channels, task, vocabulary)
+
+
 def _check_series(model: ModelReference, backbone: nn.Module, data: ExampleSet) -> None:
     """Refuse time series for a model of images, the reverse, and series that are too long."""
     if (data.task in SERIES_TASKS) != reads_series(backbone):
@@ -266,6 +275,11 @@ def _check_series(model: ModelReference, backbone: nn.Module, data: ExampleSet) 
 def _load_words(spec: UserSpec, data: ExampleSet, device: torch.device, weights: str | None) -> Loaded:
     """The model of words of a job spec."""
     model = spec["model"]
+    if model["name"] == EXPORTED:
+        words = cast(TextSet, data).vocabulary.sha256
+        program, digest = _program(weights, data, data.task, words)
+        unstated = cast(Any, program.backbone).program.vocabulary is None
+        return replace(_ready(spec, program, device, digest=digest), unstated_vocabulary=unstated)
     backbone = _backbone(spec, data)
     if not reads_words(backbone):
         raise ValueError(f"the data set {data.name!r} is text, the model {model['name']!r} is for images")

@@ -284,6 +284,12 @@ def _of_run(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Warn
             f" set {assumed['data']!r} were used, and if they are others every number is wrong"
         )
         yield Warning(code="foreign_normalization", message=message, evidence=dict(assumed))
+    if plan.get("unstated_vocabulary"):
+        message = (
+            "the program does not say for which vocabulary it was made: it has as many words as that of the"
+            " data, and if they have other ids every number is wrong"
+        )
+        yield Warning(code="unstated_vocabulary", message=message)
     if n < available and "repeats" not in row.planned:
         message = f"{n} of {available} examples: those with the smallest sha256 of data name and example id"
         yield Warning(code="subset", message=message, evidence={"n": n, "available": available})

@@ -8,14 +8,14 @@ Nothing that is uploaded is ever run this way.
 The program is made by `torch.export` on the CPU with a dynamic batch, read back by the reader of uploads,
 which names every operator that is not allowed, and compared with the module at batches of 1, 2 and 5.
 
-B = batch, C = channels, S = image size, K = classes.
+B = batch, C = channels, S = image size, K = classes, L = tokens of a text, V = words.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
 import io
+import json
 import sys
 import tempfile
 import warnings
@@ -29,23 +29,35 @@ import torch
 from torch import Tensor, nn
 
 from assay.models.layers.layers import Classifier
-from assay.models.programs.program import MAX_CHANNELS, MAX_IMAGE_SIZE, Program, load_program, unlisted_calls
+from assay.models.programs.program import (
+    NOTES,
+    Program,
+    load_program,
+    unlisted_calls,
+)
 from assay.models.programs.reading import UnsafeProgram
+from assay.models.programs.signature import MAX_CHANNELS, MAX_IMAGE_SIZE
 from assay.service.files.program_file import BadProgram, open_program
 from assay.workers.weights.export_failure import SizeLog, own_path, place, reason, short
+from assay.workers.weights.export_inputs import (
+    MASKS,
+    CannotExport,
+    evaluated,
+    on_cpu,
+    refuse_given,
+    texts,
+    unwrapped,
+)
 from assay.workers.weights.user_module import CannotBuild, build_module, load_tensors
 
 TASKS = ("classification", "segmentation")
+TEXT_TASKS = ("sequence", "language")
 BATCHES = (1, 2, 5)
 # As a share of the largest logit.
 TOLERANCE = 1e-4
 NAMED = 5
 # Names under which modules that return more than logits have them.
 LOGITS = ("logits", "out")
-
-
-class CannotExport(ValueError):
-    """The module cannot be a program; the message says where and why, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +67,8 @@ class ExportedModule:
     Attributes:
         path: the file.
         task: what its logits are for.
-        classes, channels, image_size: what it takes and gives.
+        classes, channels, image_size, length: what it takes and gives; of texts `channels` is V, and
+            `image_size` None.
         difference: largest difference of its logits from the module's, as a share of the largest logit.
     """
 
@@ -63,8 +76,9 @@ class ExportedModule:
     task: str
     classes: int
     channels: int
-    image_size: int
+    image_size: int | None
     difference: float
+    length: int | None = None
 
 
 def export_program(
@@ -76,6 +90,10 @@ def export_program(
     task: str = "classification",
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
+    length: int | None = None,
+    words: int | None = None,
+    mask: str | None = None,
+    vocabulary: str | None = None,
 ) -> ExportedModule:
     """Export a module to a file for `POST /checkpoints`.
 
@@ -83,23 +101,40 @@ def export_program(
     training modes are restored.
 
     Args:
-        module: maps images (B, C, S, S) to logits, or to a mapping or an object that has them as `logits` or
-            `out`.
+        module: maps images (B, C, S, S), or ids (B, L) and perhaps their mask, to logits, or to a mapping or
+            an object that has them as `logits` or `out`.
         output: the file to write; a file that is there is replaced.
         image_size: S; None takes what the module says of itself (timm's `pretrained_cfg`, `image_size`).
         channels: C.
-        task: "classification", logits (B, K), or "segmentation", logits (B, K, S, S).
+        task: "classification", logits (B, K), or "segmentation", logits (B, K, S, S); of texts "sequence",
+            logits (B, K), or "language", logits (B, L, V).
         mean: per channel, in pixel units of [0, 1], where the module takes normalised images; with `std`.
         std: per channel, above 0. Without both, the module takes pixels in [0, 1] and normalises them itself.
+        length: of texts, L, to which shorter ones are padded with 0 at the right; None takes what the module
+            says of itself (`sequence_length`).
+        words: of texts, V: their ids are 0 to V - 1, and the module's embedding has V rows.
+        mask: type of the module's second argument, "bool" or "int64", 1 where a token takes part; None
+            where it has none. The first token always takes part.
+        vocabulary: of texts, the sha256 of the words in the order of their ids, as a data set's `vocabulary`
+            has it; None does not say it, and results have a warning.
 
     Raises:
         CannotExport: the module cannot be exported, calls something that is not allowed, or the program
             answers differently.
         OSError: the file cannot be written.
     """
-    if task not in TASKS:
-        raise CannotExport(f"task is {task!r}, allowed: {', '.join(TASKS)}")
-    network = _unwrapped(module)
+    if task not in (*TASKS, *TEXT_TASKS):
+        raise CannotExport(f"task is {task!r}, allowed: {', '.join((*TASKS, *TEXT_TASKS))}")
+    network = unwrapped(module)
+    text = {"length": length, "words": words, "mask": mask, "vocabulary": vocabulary}
+    if task in TEXT_TASKS:
+        stated = {"image_size": image_size, "mean": mean, "std": std}
+        refuse_given(stated, f"is for images, and the task is {task}")
+        inputs = texts(network, length, words, mask, vocabulary)
+        notes = {} if vocabulary is None else {"vocabulary": vocabulary}
+        with evaluated(on_cpu(network)) as ready:
+            return _export(_Logits(ready, None, None, 0), inputs, output, task, words, notes)
+    refuse_given(text, f"is for texts, and the task is {task}")
     size = image_size if image_size is not None else stated_image_size(network)
     if size is None:
         raise CannotExport("the module does not say for which images it is made: give image_size, in pixels")
@@ -110,8 +145,8 @@ def export_program(
         )
     generator = torch.Generator().manual_seed(0)
     images = torch.rand((max(BATCHES), channels, size, size), generator=generator)
-    with _evaluated(_on_cpu(network)) as ready:
-        return _export(_Logits(ready, mean, std, channels), images, output, task)
+    with evaluated(on_cpu(network)) as ready:
+        return _export(_Logits(ready, mean, std, channels), (images,), output, task)
 
 
 def stated_image_size(module: nn.Module) -> int | None:
@@ -144,9 +179,9 @@ class _Logits(nn.Module):
             except ValueError as error:
                 raise CannotExport(str(error)) from error
 
-    def forward(self, images: Tensor) -> Any:
-        """Logits of images (B, C, S, S)."""
-        found = self.network(images)
+    def forward(self, *inputs: Tensor) -> Any:
+        """Logits of images (B, C, S, S), or of ids (B, L) and their mask."""
+        found = self.network(*inputs)
         for name in LOGITS:
             if isinstance(found, Mapping) and name in found:
                 return found[name]
@@ -155,17 +190,26 @@ class _Logits(nn.Module):
         return found
 
 
-def _export(network: _Logits, images: Tensor, output: Path, task: str) -> ExportedModule:
+def _export(
+    network: _Logits,
+    inputs: tuple[Tensor, ...],
+    output: Path,
+    task: str,
+    words: int | None = None,
+    notes: Mapping[str, str] | None = None,
+) -> ExportedModule:
     with torch.no_grad():
-        wanted = _answer(network, images)
+        wanted = _answer(network, inputs)
     batch = torch.export.Dim("batch", min=1)
     with tempfile.TemporaryDirectory(dir=output.resolve().parent, prefix=".export-") as folder:
         path = Path(folder) / "program.pt2"
         sizes = SizeLog(network)
         try:
             with _quiet(), sizes.listening():
-                exported = torch.export.export(network, (images[:2],), dynamic_shapes=({0: batch},))
-                torch.export.save(exported, path)
+                some = tuple(given[:2] for given in inputs)
+                exported = torch.export.export(network, some, dynamic_shapes=(({0: batch},) * len(inputs),))
+                extra = {NOTES.partition("/")[2]: json.dumps(notes)} if notes else None
+                torch.export.save(exported, path, extra_files=extra)
         except Exception as error:  # torch raises what the module's own code raises, too
             raise CannotExport(reason(error, network, sizes)) from error
         program = _read(path)
@@ -174,21 +218,30 @@ def _export(network: _Logits, images: Tensor, output: Path, task: str) -> Export
                 f"its logits have the shape {tuple(wanted.shape)}, which is for {program.signature.task}, and"
                 f" the task is {task}"
             )
-        difference = _compare(program, network, images, wanted)
+        signature = program.signature
+        if words not in (None, signature.channels):
+            raise CannotExport(f"words is {words}, and its embedding has {signature.channels} rows")
+        difference = _compare(program, network, inputs, wanted)
         path.replace(output)
-    signature = program.signature
     return ExportedModule(
-        output, task, signature.classes, signature.channels, signature.image_size, difference
+        output,
+        task,
+        signature.classes,
+        signature.channels,
+        signature.image_size,
+        difference,
+        signature.length,
     )
 
 
-def _answer(network: nn.Module, images: Tensor) -> Tensor:
+def _answer(network: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
     """What a module answers, which must be a tensor."""
     try:
-        found = network(images)
+        found = network(*inputs)
     except Exception as error:
+        what = "images" if inputs[0].is_floating_point() else "ids"
         raise CannotExport(
-            f"it cannot be run on images of shape {tuple(images.shape)}{place(error, network)}:"
+            f"it cannot be run on {what} of shape {tuple(inputs[0].shape)}{place(error, network)}:"
             f" {short(error)}"
         ) from error
     if not isinstance(found, Tensor):
@@ -207,7 +260,7 @@ def _read(path: Path) -> Program:
             calls = unlisted_calls(read, file.graph)
             if calls:
                 raise CannotExport(_unlisted(calls))
-            return load_program(read, file.graph, file.model)
+            return load_program(read, file.graph, file.model, notes=NOTES in file.sizes)
     except (BadProgram, UnsafeProgram) as error:
         raise CannotExport(f"as a program it would be refused: {error}") from error
 
@@ -218,18 +271,19 @@ def _unlisted(calls: Sequence[tuple[str, str]]) -> str:
     return "as a program it would be refused: " + "; ".join(named) + more
 
 
-def _compare(program: Program, network: nn.Module, images: Tensor, wanted: Tensor) -> float:
+def _compare(program: Program, network: nn.Module, inputs: tuple[Tensor, ...], wanted: Tensor) -> float:
     """Largest difference of logits over the batches, as a share of the largest logit."""
     largest, scale = 0.0, float(wanted.abs().max()) or 1.0
     if not wanted.isfinite().all():
-        raise CannotExport("its logits are not finite for random images with pixels in [0, 1]")
+        raise CannotExport("its logits are not finite for random images with pixels in [0, 1], or random ids")
     if program.random:
         return largest
     for count in BATCHES:
         with torch.no_grad():
-            theirs = _answer(network, images[:count])
+            some = tuple(given[:count] for given in inputs)
+            theirs = _answer(network, some)
             try:
-                ours = program(images[:count])
+                ours = program(*some)
             except Exception as error:
                 raise CannotExport(
                     f"its program cannot be run with a batch of {count}: {short(error)}"
@@ -247,50 +301,6 @@ def _compare(program: Program, network: nn.Module, images: Tensor, wanted: Tenso
                 " counters do, or draw random numbers without torch"
             )
     return largest
-
-
-def _unwrapped(module: nn.Module) -> nn.Module:
-    """The module itself, without what trains it on several devices or compiles it."""
-    if not isinstance(module, nn.Module):
-        raise CannotExport(f"it is of the type {type(module).__name__}, allowed: a torch.nn.Module")
-    if isinstance(module, torch.jit.ScriptModule):
-        raise CannotExport(
-            "it is a TorchScript module, which has no Python code to export: build the module itself"
-        )
-    inner = getattr(module, "_orig_mod", None)  # of torch.compile
-    if inner is None and isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
-        inner = module.module
-    return module if inner is None else _unwrapped(inner)
-
-
-def _on_cpu(module: nn.Module) -> nn.Module:
-    tensors = [*module.parameters(), *module.buffers()]
-    if any(isinstance(tensor, nn.UninitializedParameter | nn.UninitializedBuffer) for tensor in tensors):
-        raise CannotExport("it has parameters without a shape (lazy modules): run it once on an image before")
-    if any(tensor.is_meta for tensor in tensors):
-        raise CannotExport(
-            "it has parameters on the meta device, which have no values: load its weights before"
-        )
-    half = {tensor.dtype for tensor in tensors if tensor.is_floating_point()} - {torch.float32}
-    if all(tensor.device.type == "cpu" for tensor in tensors) and not half:
-        return module
-    try:
-        return copy.deepcopy(module).cpu().float()
-    except Exception as error:
-        raise CannotExport(
-            f"it cannot be copied to the CPU in float32 ({short(error)}): call module.cpu().float() before"
-        ) from error
-
-
-@contextmanager
-def _evaluated(module: nn.Module) -> Iterator[nn.Module]:
-    """The module in evaluation mode; each part is in its own mode again afterwards."""
-    modes = [(part, part.training) for part in module.modules()]
-    try:
-        yield module.eval()
-    finally:
-        for part, training in modes:
-            part.training = training
 
 
 @contextmanager
@@ -316,7 +326,11 @@ def main(arguments: list[str] | None = None) -> int:
     add("--weights", type=Path, help="a safetensors file with its parameters and buffers, by name")
     add("--image-size", type=int, metavar="N", help="in pixels (default: what the module says)")
     add("--channels", type=int, default=3, metavar="C", help="of the images (default: 3)")
-    add("--task", choices=TASKS, default=TASKS[0])
+    add("--task", choices=(*TASKS, *TEXT_TASKS), default=TASKS[0])
+    add("--length", type=int, metavar="L", help="tokens of a text (default: what the module says)")
+    add("--words", type=int, metavar="V", help="of the vocabulary of texts: rows of the embedding")
+    add("--mask", choices=tuple(MASKS), help="type of the mask, if the module takes one beside the ids")
+    add("--vocabulary", metavar="SHA256", help="of the words of texts, as data sets state it")
     add("--mean", type=float, nargs="+", help="per channel, if the module takes normalised images")
     add("--std", type=float, nargs="+", help="per channel")
     add("--output", type=Path, required=True, help="the file to write (.pt2); it must not be there")
@@ -335,13 +349,20 @@ def main(arguments: list[str] | None = None) -> int:
             task=given.task,
             mean=given.mean,
             std=given.std,
+            length=given.length,
+            words=given.words,
+            mask=given.mask,
+            vocabulary=given.vocabulary,
         )
     except (CannotExport, CannotBuild, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
+    takes = f"{done.channels} channels, {done.image_size} x {done.image_size} pixels"
+    if done.length is not None:
+        takes = f"{done.channels} words, {done.length} tokens"
     sys.stdout.write(
-        f"{done.path}: {done.task}, {done.classes} classes, {done.channels} channels, {done.image_size} x"
-        f" {done.image_size} pixels\nlogits equal the module's for batches of 1, 2 and 5, but for"
+        f"{done.path}: {done.task}, {done.classes} classes, {takes}\n"
+        "logits equal the module's for batches of 1, 2 and 5, but for"
         f" {done.difference:.1e} of the largest one\n"
     )
     return 0

@@ -1,9 +1,9 @@
-"""Check of an uploaded program: trial runs on a few random images show whether it can be attacked.
+"""Check of an uploaded program: trial runs on a few random images or texts show whether it can be attacked.
 
 All assumptions of an attack are tested on the CPU in float32: logits for any batch, finite, repeatable and
-independent of the batch, with gradients that are finite. Further abilities (gradients that are not all zero,
-float64, autocast to bfloat16) are recorded for jobs that need them. On a machine with a GPU it must run
-there, too.
+independent of the batch, with gradients that are finite (ids of texts have none). Further abilities
+(gradients that are not all zero, float64, autocast to bfloat16) are recorded for jobs that need them. On a
+machine with a GPU it must run there, too.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from assay.models.layers.layers import Classifier
+from assay.models.programs.program import Program, TextProgram, random_texts
 from assay.service.contract.checkpoints import PROGRAM_LAYOUT, ProgramFacts, Verdict
 from assay.service.contract.messages import CheckedReport
 from assay.service.contract.records import VerdictRecord
@@ -60,6 +61,8 @@ def run(path: Path) -> CheckedReport:
             random=program.random,
             gradients=gradients,
             task=signature.task,
+            length=signature.length,
+            vocabulary=program.vocabulary,
         )
         verdict = verdict.model_copy(update={"program": facts})
     except (BadWeights, Unfit) as found:
@@ -81,15 +84,19 @@ def examine(classifier: Classifier) -> tuple[list[str], bool]:
     Raises:
         Unfit: it cannot be attacked.
     """
-    program: Any = classifier.backbone
+    program = _program_of(classifier)
     signature = program.signature
     if signature.classes < 2:
         raise Unfit("it has one logit for each image; a classifier has one for each class, at least two")
     generator = torch.Generator().manual_seed(0)
-    size = signature.image_size
-    answer = (signature.classes, size, size) if signature.task == "segmentation" else (signature.classes,)
+    size, classes = signature.image_size or 0, signature.classes
+    answers = {"segmentation": (classes, size, size), "language": (signature.length or 0, classes)}
+    answer = answers.get(signature.task, (classes,))
     count = max(batch for batch in BATCHES if batch <= max(2, MAX_LOGITS // math.prod(answer)))
-    images = torch.rand((count, signature.channels, size, size), generator=generator)
+    if signature.length is None:
+        images = torch.rand((count, signature.channels, size, size), generator=generator)
+    else:
+        images = random_texts(count, signature.channels, signature.length, generator)
     weights = torch.randn((count, *answer), generator=generator)
     before = {name: tensor.clone() for name, tensor in classifier.state_dict().items()}
     logits = _answers(classifier, images, answer)
@@ -107,6 +114,12 @@ def examine(classifier: Classifier) -> tuple[list[str], bool]:
     return ["float32", *(name for name, tried in _others(classifier, images, weights) if tried)], gradients
 
 
+def _program_of(classifier: Classifier) -> Program:
+    backbone: Any = classifier.backbone
+    program: Program = backbone.program if isinstance(backbone, TextProgram) else backbone
+    return program
+
+
 def _answers(classifier: Classifier, images: Tensor, answer: tuple[int, ...]) -> Tensor:
     """Logits of all images, (B, *answer)."""
     logits = images.new_empty(0)
@@ -118,8 +131,8 @@ def _answers(classifier: Classifier, images: Tensor, answer: tuple[int, ...]) ->
                 f" {(count, *answer)} logits"
             )
     if not logits.isfinite().all():
-        raise Unfit("its logits are not finite for random images with pixels in [0, 1]")
-    sums = logits.sum(1)
+        raise Unfit("its logits are not finite for random images with pixels in [0, 1], or random texts")
+    sums = logits.sum(-1 if _program_of(classifier).signature.task == "language" else 1)
     if (logits >= 0).all() and torch.allclose(sums, torch.ones_like(sums), rtol=0, atol=SUM_TOLERANCE):
         raise Unfit(
             "it returns probabilities, which hide gradients: export it without the softmax, to logits"
@@ -129,6 +142,8 @@ def _answers(classifier: Classifier, images: Tensor, answer: tuple[int, ...]) ->
 
 def _has_gradients(classifier: Classifier, images: Tensor, weights: Tensor) -> bool:
     """Whether any gradient of a logit by a pixel is there and not zero."""
+    if not images.is_floating_point():
+        return False
     gradient = _gradient(classifier, images, weights)
     if gradient is None:
         return False
@@ -138,7 +153,9 @@ def _has_gradients(classifier: Classifier, images: Tensor, weights: Tensor) -> b
 
 
 def _gradient(classifier: Classifier, images: Tensor, weights: Tensor) -> Tensor | None:
-    """Gradient of a weighted sum of the logits by the pixels; None if they are disconnected."""
+    """Gradient of a weighted sum of the logits by the pixels; None if they are disconnected, or are ids."""
+    if not images.is_floating_point():
+        return None
     images = images.clone().requires_grad_()
     with torch.enable_grad():
         logits = _attempt("with gradients", classifier, images)
@@ -156,7 +173,7 @@ def _differentiate(loss: Tensor, images: Tensor) -> Tensor | None:
 def _check_independence(classifier: Classifier, images: Tensor, logits: Tensor) -> None:
     if count := changed(logits, _attempt("again", classifier, images), REPEATED):
         raise Unfit(
-            f"for {count} of {len(images)} images it answers differently when it is asked again, without an"
+            f"for {count} of {len(images)} inputs it answers differently when it is asked again, without an"
             " operator that draws random numbers"
         )
     alone = torch.cat([_attempt("alone", classifier, images[row : row + 1]) for row in range(len(images))])
@@ -164,7 +181,7 @@ def _check_independence(classifier: Classifier, images: Tensor, logits: Tensor) 
     for grouped, where in ((alone, "alone"), (reverse, "in another place of the batch")):
         if count := changed(logits, grouped, REGROUPED):
             raise Unfit(
-                f"for {count} of {len(images)} images it answers differently when they come {where}: an"
+                f"for {count} of {len(images)} inputs it answers differently when they come {where}: an"
                 " answer depends on the other images of the batch, as with batch norm in training mode (call"
                 " model.eval() before the export)"
             )
@@ -192,14 +209,14 @@ def _others(classifier: Classifier, images: Tensor, weights: Tensor) -> list[tup
         return logits
 
     tries: list[tuple[str, Callable[[Tensor], Tensor], Tensor]] = [
-        ("float64", double, images.double()),
+        ("float64", double, images.double() if images.is_floating_point() else images),
         ("bfloat16", autocast, images),
     ]
     return [(name, _works(model, given, weights)) for name, model, given in tries]
 
 
 def _works(model: Callable[[Tensor], Tensor], images: Tensor, weights: Tensor) -> bool:
-    images = images.clone().requires_grad_()
+    images = images.clone().requires_grad_(images.is_floating_point())
     try:
         logits = model(images)
         loss = (logits * weights.to(logits)).sum()

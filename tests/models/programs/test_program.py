@@ -137,9 +137,9 @@ def test_batches_beyond_the_exported_limit_are_cut(tmp_path: Path) -> None:
     sizes: list[int] = []
     run = program._run
 
-    def counted(images: Tensor) -> Tensor:
-        sizes.append(len(images))
-        return run(images)
+    def counted(inputs: tuple[Tensor, ...]) -> Tensor:
+        sizes.append(len(inputs[0]))
+        return run(inputs)
 
     program._run = counted  # type: ignore[method-assign]
     images = torch.rand(10, 3, 8, 8)

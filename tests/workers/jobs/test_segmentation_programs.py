@@ -83,6 +83,8 @@ def test_the_check_says_what_the_program_is_for(program: Path) -> None:
         "random": False,
         "gradients": True,
         "task": "segmentation",
+        "length": None,
+        "vocabulary": None,
     }
 
 

@@ -41,6 +41,11 @@ def test_cut_sequences_are_told() -> None:
     }
 
 
+def test_a_program_without_a_vocabulary_is_told() -> None:
+    assert raised(plan={"unstated_vocabulary": True}) == {"unstated_vocabulary": {}}
+    assert raised(plan={"unstated_vocabulary": False}) == {}
+
+
 @pytest.mark.parametrize("noun", ["images", *sorted(set(NOUNS.values()))])
 def test_examples_are_called_what_they_are(noun: str) -> None:
     row = replace(PGD, planned=PLANNED | {"published": 7500}, noun=noun)  # type: ignore[arg-type]

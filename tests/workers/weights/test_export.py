@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torchvision.models import VisionTransformer, resnet18
 
 from assay.workers.weights import export
-from assay.workers.weights.export import CannotExport, export_program
+from assay.workers.weights.export import export_program
+from assay.workers.weights.export_inputs import CannotExport
 from assay.workers.weights.program_check import examine
 from assay.workers.weights.programs import as_classifier, read_program
 from tests.support.programs import CLASSES, Net

@@ -69,7 +69,7 @@ def test_a_right_program_is_ready_and_says_what_it_takes(plain: Path) -> None:
     assert (verdict["layout"], verdict["classes"], verdict["channels"]) == ("program", DIGITS, CHANNELS)
     dtypes = ["float32", "float64", "bfloat16"]
     facts = {"image_size": SIZE, "dtypes": dtypes, "random": False, "gradients": True}
-    assert verdict["program"] == facts | {"task": "classification"}
+    assert verdict["program"] == facts | {"task": "classification", "length": None, "vocabulary": None}
     assert verdict["other"] == []
 
 
@@ -301,9 +301,9 @@ def test_a_segmentation_with_many_logits_is_checked_with_fewer_images(
     classifier = as_classifier(read_program(program(tmp_path, per_pixel))).eval()
     run, sizes = classifier.backbone._run, []
 
-    def counted(images: Tensor) -> Tensor:
-        sizes.append(len(images))
-        return run(images)
+    def counted(inputs: tuple[Tensor, ...]) -> Tensor:
+        sizes.append(len(inputs[0]))
+        return run(inputs)
 
     monkeypatch.setattr(classifier.backbone, "_run", counted)
     for limit, largest in ((2**25, 5), (2 * 6 * SIZE * SIZE, 2), (1, 2)):

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.attacks.kernel import Forward, frozen
-from assay.models.programs.program import Program
+from assay.models.programs.program import Program, TextProgram
 from assay.service.contract.records import ProbeEvidence
 from assay.workers import accelerator
 from assay.workers.evaluation.engine.causality import causality_evidence
@@ -64,7 +64,9 @@ def probe_shard(shard: Shard) -> ProbeEvidence:
     with torch.no_grad(), frozen(shard.classifier):
         answer, given = _question(shard)
         classifier = shard.classifier
-        program = isinstance(getattr(classifier, "backbone", None), Program)  # its dtypes are its own
+        program = isinstance(
+            getattr(classifier, "backbone", None), Program | TextProgram
+        )  # its dtypes are its own
 
         def wide() -> Forward:
             copied = copy.deepcopy(classifier).double()

@@ -1,0 +1,96 @@
+"""What an export begins with: the module as it can be exported, and random inputs of its kind.
+
+B = batch, L = tokens of a text, V = words.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from assay.models.programs.program import SHA256, present, random_texts
+from assay.models.programs.signature import MAX_LENGTH
+from assay.workers.weights.export_failure import short
+
+MASKS = {"bool": torch.bool, "int64": torch.int64}
+TEXTS = 5
+
+
+class CannotExport(ValueError):
+    """The module cannot be a program; the message says where and why, and what to do."""
+
+
+def refuse_given(fields: Mapping[str, object], why: str) -> None:
+    """Refuse arguments that are for another task."""
+    for name, value in fields.items():
+        if value is not None:
+            raise CannotExport(f"{name} {why}: leave it out")
+
+
+def texts(
+    module: nn.Module, length: int | None, words: int | None, mask: str | None, vocabulary: str | None
+) -> tuple[Tensor, ...]:
+    """Random texts for a module: ids (5, L) and, if it takes one, their mask."""
+    if length is None:
+        length = getattr(module, "sequence_length", None)
+    if not isinstance(length, int):
+        raise CannotExport("the module does not say how many tokens it reads: give length")
+    if not 0 < length <= MAX_LENGTH:
+        raise CannotExport(f"length is {length}, allowed: 1 to {MAX_LENGTH}")
+    if words is None or words < 2:
+        raise CannotExport(f"words is {words}, allowed: the rows of the module's embedding, at least 2")
+    if mask is not None and mask not in MASKS:
+        raise CannotExport(f"mask is {mask!r}, allowed: {', '.join(MASKS)}, or none")
+    if vocabulary is not None and not SHA256.fullmatch(vocabulary):
+        raise CannotExport(f"vocabulary is {vocabulary[:80]!r}, allowed: a sha256 in 64 hexadecimal digits")
+    ids = random_texts(TEXTS, words, length, torch.Generator().manual_seed(0))
+    return (ids,) if mask is None else (ids, present(ids).to(MASKS[mask]))
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """The module itself, without what trains it on several devices or compiles it."""
+    if not isinstance(module, nn.Module):
+        raise CannotExport(f"it is of the type {type(module).__name__}, allowed: a torch.nn.Module")
+    if isinstance(module, torch.jit.ScriptModule):
+        raise CannotExport(
+            "it is a TorchScript module, which has no Python code to export: build the module itself"
+        )
+    inner = getattr(module, "_orig_mod", None)  # of torch.compile
+    if inner is None and isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        inner = module.module
+    return module if inner is None else unwrapped(inner)
+
+
+def on_cpu(module: nn.Module) -> nn.Module:
+    """The module in float32 on the CPU, or a copy that is."""
+    tensors = [*module.parameters(), *module.buffers()]
+    if any(isinstance(tensor, nn.UninitializedParameter | nn.UninitializedBuffer) for tensor in tensors):
+        raise CannotExport("it has parameters without a shape (lazy modules): run it once on an image before")
+    if any(tensor.is_meta for tensor in tensors):
+        raise CannotExport(
+            "it has parameters on the meta device, which have no values: load its weights before"
+        )
+    half = {tensor.dtype for tensor in tensors if tensor.is_floating_point()} - {torch.float32}
+    if all(tensor.device.type == "cpu" for tensor in tensors) and not half:
+        return module
+    try:
+        return copy.deepcopy(module).cpu().float()
+    except Exception as error:
+        raise CannotExport(
+            f"it cannot be copied to the CPU in float32 ({short(error)}): call module.cpu().float() before"
+        ) from error
+
+
+@contextmanager
+def evaluated(module: nn.Module) -> Iterator[nn.Module]:
+    """The module in evaluation mode; each part is in its own mode again afterwards."""
+    modes = [(part, part.training) for part in module.modules()]
+    try:
+        yield module.eval()
+    finally:
+        for part, training in modes:
+            part.training = training
