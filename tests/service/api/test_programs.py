@@ -50,7 +50,7 @@ def test_a_program_is_recognised_and_needs_no_model(api: httpx.Client, app_store
     assert (ready["state"], ready["layout"], ready["program"]) == (
         "ready",
         "program",
-        FACTS | {"task": "classification"},
+        FACTS | {"task": "classification", "length": None, "vocabulary": None},
     )
 
 

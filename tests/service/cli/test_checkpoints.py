@@ -75,6 +75,14 @@ def test_a_program_needs_no_model_and_is_described(run: Any, checked: Any, tmp_p
         " it draws random numbers"
     )
     assert wanted in out
+    facts = {"image_size": None, "length": 128, "dtypes": ["float32"], "random": False, "gradients": False}
+    (tmp_path / "text.pt2").write_bytes(archive())
+    checked(layout="program", program=facts | {"task": "sequence"}, channels=50, classes=2)
+    code, out, _ = run("checkpoints", "upload", "text", "text.pt2")
+    assert code == 0
+    wanted = "program for sequence, 2 classes, 50 words, 128 tokens, vocabulary not stated; runs in float32"
+    assert wanted in out
+    assert "gradients" not in out
 
 
 def test_upload_states_how_the_file_is_read(run: Any, checked: Any) -> None:

@@ -76,3 +76,46 @@ def test_what_is_for_another_task_is_refused() -> None:
     message = "'digits' is data for classification, the model 'exported' is for segmentation"
     assert found["data.name"] == message
     assert found["evaluations.0.params.job"] == "the exported program is for segmentation"
+
+
+CLASSIFYING = Upload({"classes": 2, "channels": 20, "length": 12}, "sequence", gradients=False)
+PREDICTING = Upload({"classes": 20, "channels": 20, "length": 12}, "language", gradients=False)
+
+
+@pytest.mark.parametrize(
+    ("upload", "names", "data"),
+    [
+        (CLASSIFYING, ["clean", "top1", "token_noise", "deepwordbug", "pruthi", "homoglyph_swaps"], "sst"),
+        (PREDICTING, ["perplexity", "word_swap"], "pydoc"),
+    ],
+)
+def test_a_program_for_texts_has_what_needs_no_gradients(upload: Upload, names: list[str], data: str) -> None:
+    assert problems(upload, [{"name": name} for name in names], data) == {}
+
+
+@pytest.mark.parametrize("upload", [CLASSIFYING, PREDICTING, UNKNOWN])
+def test_attacks_by_gradients_of_words_are_refused_with_the_reason(upload: Upload) -> None:
+    names, data = ["hotflip", "gcg"], "sst"
+    if upload is PREDICTING:
+        names, data = ["gradient_word_swap", "forced_continuation"], "pydoc"
+    params = {"forced_continuation": {"target": "the"}}
+    found = problems(upload, [{"name": name, "params": params.get(name, {})} for name in names], data)
+    message = "needs the layer that makes words vectors (a method word_vectors), which the model 'exported'"
+    assert found == {
+        f"evaluations.{place}.name": f"{name!r} {message} does not offer" for place, name in enumerate(names)
+    }
+
+
+def test_texts_of_another_task_pairs_and_other_sizes_are_refused() -> None:
+    found = problems(CLASSIFYING, [{"name": "perplexity"}], "pydoc")
+    assert found["data.name"] == "'pydoc' is data for language, the model 'exported' is for sequence"
+    found = problems(CLASSIFYING, [{"name": "clean"}], "lra_retrieval")
+    assert found["model.params"].startswith("an exported program reads one text, the data are pairs of texts")
+    found = problems(Upload({"classes": 10, "channels": 20, "length": 12}, "sequence"), [CLEAN], "imdb")
+    assert found == {"data.name": "'imdb' has 2 classes, the model is made for the 10 of its weights"}
+    found = problems(PREDICTING, [{"name": "perplexity", "params": {"length": 13}}], "pydoc")
+    assert found["evaluations.0.params"].startswith("length must not be larger than the model's")
+    assert problems(PREDICTING, [{"name": "perplexity", "params": {"length": 12}}], "pydoc") == {}
+
+
+CLEAN = {"name": "clean"}

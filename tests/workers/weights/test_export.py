@@ -20,7 +20,7 @@ from assay.workers.weights.export import export_program
 from assay.workers.weights.export_inputs import CannotExport
 from assay.workers.weights.program_check import examine
 from assay.workers.weights.programs import as_classifier, read_program
-from tests.support.programs import CLASSES, Net
+from tests.support.programs import CLASSES, TEXT_WORDS, Net, Words
 from tests.support.weights import disturb
 
 Answer = Callable[[Any, Tensor], Any]
@@ -352,3 +352,44 @@ def test_a_class_of_the_user_and_classes_of_logits(command: Command) -> None:
     code, said = command("mine_of_a_user.models:Mine")
     assert code == 0, said
     assert read_program(command.output).signature.classes == 10 != CLASSES
+
+
+def of_texts(path: Path, answer: Answer | None = None, **how: Any) -> Any:
+    net = Words(answer or (lambda net, ids: net.head(net.embedding(ids).mean(1))))
+    return export_program(net, path, **{"task": "sequence", "words": TEXT_WORDS, "length": 5} | how)
+
+
+def test_a_module_of_texts_becomes_a_program(tmp_path: Path) -> None:
+    done = of_texts(tmp_path / "net.pt2", vocabulary="b" * 64)
+    assert (done.task, done.classes, done.channels, done.length) == ("sequence", CLASSES, TEXT_WORDS, 5)
+    assert done.image_size is None
+    assert done.difference <= 1e-6
+    program = read_program(done.path)
+    assert program.vocabulary == "b" * 64
+    assert examine(as_classifier(program).eval())[0] == ["float32", "float64", "bfloat16"]
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ({"words": None}, "words is None, allowed: the rows of the module's embedding"),
+        ({"words": 8}, "words is 8, and its embedding has 9 rows"),
+        ({"words": 10}, "it cannot be run on ids of shape \\(5, 5\\), in 'embedding'|index out of range"),
+        ({"length": None}, "does not say how many tokens it reads: give length"),
+        ({"length": 0}, "length is 0, allowed: 1 to 65536"),
+        ({"mask": "float"}, "mask is 'float', allowed: bool, int64, or none"),
+        ({"vocabulary": "abc"}, "vocabulary is 'abc', allowed: a sha256"),
+        ({"mean": [0.5]}, "mean is for images, and the task is sequence: leave it out"),
+        ({"task": "language"}, "which is for sequence, and the task is language"),
+        ({"task": "words"}, "allowed: classification, segmentation, sequence, language"),
+    ],
+)
+def test_what_is_no_program_of_texts_is_refused(how: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    with pytest.raises(CannotExport, match=reason):
+        of_texts(tmp_path / "net.pt2", **how)
+    assert not list(tmp_path.iterdir())
+
+
+def test_words_are_for_texts(tmp_path: Path) -> None:
+    with pytest.raises(CannotExport, match="words is for texts, and the task is classification"):
+        export_program(Net(), tmp_path / "net.pt2", image_size=8, words=9)
