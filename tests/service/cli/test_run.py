@@ -176,6 +176,10 @@ def test_every_list_of_the_documentation_is_valid(path: Path) -> None:
     assert {spec["kind"] for spec in validated(path)} == {"train", "evaluate"}
 
 
+def facts_of_model(name: str) -> dict[str, Any]:
+    return load().find("model", name).facts or {}
+
+
 def test_the_lists_train_every_model_and_attention() -> None:
     trained = [spec["model"] for path in LISTS for spec in validated(path) if spec["kind"] == "train"]
     attentions = [model["params"]["attention"] for model in trained if model["name"] == "vit"]
@@ -183,4 +187,6 @@ def test_the_lists_train_every_model_and_attention() -> None:
     assert {attention["name"] for attention in attentions} == trainable
     built = {model: load().find("model", model).target for model in load().names("model")}
     del built["exported"]  # nothing trains it
+    del built["torchvision"]  # reads three channels, which no data set of every installation has
+    built = {name: target for name, target in built.items() if not facts_of_model(name).get("pulled_only")}
     assert {built[model["name"]] for model in trained} == set(built.values())

@@ -50,7 +50,7 @@ NEEDS = [
 ]
 REMOTE = [
     ["jobs"], ["status", "x"], ["watch", "x"], ["results", "x"], ["cancel", "x"], ["compare", "x", "y"],
-    ["submit", "pyproject.toml"], ["catalog"], ["artifacts", "x"], ["plot", "x"], ["report", "x"],
+    ["submit", "docs/models.jobs.json"], ["catalog"], ["artifacts", "x"], ["plot", "x"], ["report", "x"],
     ["workers", "list"], ["quota"], ["tenants", "list"], ["checkpoints", "list"], ["keys", "list"],
     ["studies", "list"], ["audit"],
 ]  # fmt: skip
