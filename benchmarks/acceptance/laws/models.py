@@ -17,7 +17,10 @@ from benchmarks.acceptance.record import Row, told
 from benchmarks.acceptance.worst import Cases
 from tests.laws.test_model_laws import DATA, SMALL, SMALL_PARAMETERS, WORDS
 from tests.laws.test_probe_laws import given
+from tests.support import hf_models
 
+# Models of other libraries, and one architecture of each.
+LIBRARIES = {"timm": "resnet10t", "torchvision": "shufflenet_v2_x0_5"}
 # Models that are made of others, whose parts have sizes of their own.
 VIT = {"image_size": 32, "patch_size": 8, "depth": 1, "width": 24, "heads": 2}
 LM = {"length": 12, "depth": 1, "width": 24, "heads": 2, "hidden": 16}
@@ -27,13 +30,27 @@ MADE_OF_OTHERS: dict[str, dict[str, Any]] = {
 }
 
 
+class Finite(nn.Module):
+    """A model whose ids that stand for no token have the logit 0 in place of minus infinity."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits, all finite where the model's are."""
+        logits: Tensor = self.model(inputs)
+        return logits.where(logits != -torch.inf, 0.0)
+
+
 def models(context: Context) -> list[Row]:
     """Every model: forward and backward, near the CPU in float64, finite in the other dtypes.
 
     Published sizes are run on a GPU only, where they must be finite.
     """
     found, published = Cases(), 0
-    names = [name for name in load().names("model") if name not in (EXPORTED, "timm")]
+    alone = {EXPORTED, *LIBRARIES, *hf_models.MODELS}
+    names = [name for name in load().names("model") if name not in alone]
     with context.opened() as device:
         for name in names:
             with found.case("models", name):
@@ -43,16 +60,15 @@ def models(context: Context) -> list[Row]:
                     _model(found, context, name, model, inputs, device)
                 elif context.kind == "cuda":
                     _finite(found, context, name, model, inputs, device)
-        with found.case("models", "timm"):
-            made = catalog.build("model", "timm", {"architecture": "resnet10t"})(10, 3).eval()
-            _model(
-                found,
-                context,
-                "timm",
-                made,
-                torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0)),
-                device,
-            )
+        for name, architecture in LIBRARIES.items():
+            with found.case("models", name):
+                made = catalog.build("model", name, {"architecture": architecture})(10, 3).eval()
+                images = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+                _model(found, context, name, made, images, device)
+        for name in hf_models.MODELS:
+            with found.case("models", name):
+                made, inputs = hf_models.built(name)
+                _model(found, context, name, Finite(made).eval(), inputs, device)
     kind = "run" if context.kind == "cuda" else "not run"
     return [*found.rows(), told(f"of these published sizes of other models, {kind}", published)]
 
@@ -95,7 +111,9 @@ def _model(
         wide.to(device), (inputs.double() if inputs.is_floating_point() else inputs).to(device)
     )
     found.worst("difference to the CPU, float64", _relative(output, expected), 1e-8, name)
-    difference = max(_relative(one, other) for one, other in zip(gradients, wanted, strict=True))
+    # Gradients that are 0 but for rounding, as of a key's bias, are held against the others.
+    least = 1e-6 * max(float(one.abs().max()) for one in wanted)
+    difference = max(_relative(one, other, least) for one, other in zip(gradients, wanted, strict=True))
     found.worst("difference of gradients to the CPU, float64", difference, 1e-6, name)
     _finite(found, context, name, model, inputs, device)
 
@@ -129,6 +147,6 @@ def _pass(module: nn.Module, inputs: Tensor) -> tuple[Tensor, list[Tensor]]:
     return output.detach(), [gradient for gradient in gradients if gradient is not None]
 
 
-def _relative(found: Tensor, expected: Tensor) -> float:
-    scale = max(float(expected.abs().max()), 1e-12)
+def _relative(found: Tensor, expected: Tensor, least: float = 0.0) -> float:
+    scale = max(float(expected.abs().max()), least, 1e-12)
     return float((found.cpu() - expected).abs().max()) / scale

@@ -45,6 +45,7 @@ ADDED = frozenset(
         "result_warnings",
         "severity",
         "bracket",
+        "pulled",
         "median_distance",
         "curve_area",
     }
