@@ -14,6 +14,7 @@ from assay.service.cli import commands, output
 from assay.service.cli.arguments import Subcommands, add, count, json_argument
 from assay.service.cli.commands import Options, UsageError
 from assay.service.cli.profiles import chosen, key_of
+from assay.service.cli.progress_bars import clock
 from assay.service.client import AssayClient
 from assay.service.client.evaluation import (
     DEFAULT_STATE,
@@ -24,7 +25,7 @@ from assay.service.client.evaluation import (
     service_for,
     unfinished,
 )
-from assay.service.client.one_line import Subject, place_of
+from assay.service.client.one_line import Subject, check_subject, place_of
 from assay.service.contract.errors import NoResults
 
 EXAMPLES = (
@@ -144,6 +145,9 @@ def _measure(
     url = None if asked is None else asked.url
     place = place_of(options.data)
     subject = Subject(options.model, options.weights, options.normalization, options.image_size)
+    check_subject(subject)
+    if options.report is not None and (options.report.is_dir() or not options.report.parent.is_dir()):
+        raise UsageError(f"--report: {options.report} given; allowed: a file in a folder that is there")
     request = Request(subject, place, suites, evaluations, options.limit, _job_options(options))
     state = options.state or DEFAULT_STATE
     signal.signal(signal.SIGTERM, _interrupt)  # so that the service that was started is stopped
@@ -162,7 +166,12 @@ def _measure(
         job = unfinished(client, spec) if url is None else None
         if job is not None:
             _tell(f"job {job.id} goes on where an earlier call was interrupted")
-        return _finish(options, client, job or client.submit(spec), None if url is not None else state)
+        begun = job or client.submit(spec)
+        try:
+            return _finish(options, client, begun, None if url is not None else state)
+        except KeyboardInterrupt:
+            _tell(interrupted_text(begun.id, None if url is not None else state))
+            raise
 
 
 def _finish(options: Options, client: AssayClient, job: Any, state: Path | None) -> int:
@@ -184,6 +193,13 @@ def _finish(options: Options, client: AssayClient, job: Any, state: Path | None)
     return code
 
 
+def interrupted_text(job_id: str, state: Path | None) -> str:
+    """What becomes of a job whose call is interrupted."""
+    if state is None:
+        return f"interrupted: job {job_id} goes on at the service; `assay cancel {job_id}` ends it"
+    return f"interrupted: what was measured is kept in {state}, and the same line goes on with job {job_id}"
+
+
 def _job_options(options: Options) -> dict[str, Any]:
     execution: dict[str, Any] = {"device": options.device}
     if options.batch_size is not None:
@@ -203,7 +219,8 @@ def cost_text(estimate: Mapping[str, Any]) -> str:
     if estimate.get("seconds") is None:
         return f"cost: {work}"
     device, source = estimate.get("device"), estimate.get("seconds_from")
-    return f"cost: {work}: {estimate['seconds']:,.3g} s of computing on {device} ({source})"
+    seconds = "under 1 s" if estimate["seconds"] < 1 else clock(estimate["seconds"])
+    return f"cost: {work}: {seconds} of computing on {device} ({source})"
 
 
 def _interrupt(number: int, frame: object) -> None:

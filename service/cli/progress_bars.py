@@ -130,11 +130,13 @@ class Bars:
 def line_of(job: Job) -> ProgressLine:
     """What a line shows of a job."""
     total = "?" if job.progress.total is None else job.progress.total
+    # Events of progress may lag behind the last one.
+    done = job.progress.total if job.state == "succeeded" and job.progress.total else job.progress.done
     return ProgressLine(
         job.state.value,
         share(job),
-        f"{job.progress.done}/{total} {job.progress.unit}",
-        job.progress.done,
+        f"{done}/{total} {job.progress.unit}",
+        done,
         job.progress.unit,
         job.progress.eta_seconds,
         "".join(c if c.isprintable() else " " for c in job.message),

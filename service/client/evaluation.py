@@ -11,7 +11,15 @@ from typing import Any
 from assay.service.client.jobs import AssayClient
 from assay.service.client.local import local_service
 from assay.service.client.notebook_tables import JobView
-from assay.service.client.one_line import DataPlace, Subject, data_spec, evaluation_of, model_spec, wrong
+from assay.service.client.one_line import (
+    DataPlace,
+    Subject,
+    data_spec,
+    evaluation_of,
+    model_spec,
+    trained_elsewhere,
+    wrong,
+)
 from assay.service.contract.errors import AssayError
 from assay.service.contract.states import JobState
 
@@ -90,7 +98,8 @@ def complete_spec(client: AssayClient, request: Request) -> tuple[dict[str, Any]
     Raises:
         InvalidSpec: with a detail per wrong field.
     """
-    data = data_spec(request.place, client.catalog("data"))
+    whole = trained_elsewhere(request.subject)
+    data = data_spec(request.place, client.catalog("data"), whole=whole)
     client.component("data", str(data["name"]))  # an unknown one is named before a file is uploaded
     spec = {
         "kind": "evaluate",

@@ -92,8 +92,11 @@ def _wait_until_ready(client: AssayClient, process: subprocess.Popen[bytes], log
     while not client.ready():
         if process.poll() is not None or time.monotonic() > deadline:
             said = log.read_bytes()[begun:].decode(errors="replace").strip().splitlines()
-            reason = "\n".join(said[-LINES_SHOWN:]) or f"it ended with code {process.returncode}"
-            raise Unreachable(f"the embedded service did not start: {reason}\n(its log is {log})")
+            reason = "; ".join(said[-LINES_SHOWN:]) or f"it ended with code {process.returncode}"
+            raise Unreachable(
+                f"the embedded service did not start: {reason} (its log is {log}; a service that runs is used"
+                " with its address: --url, ASSAY_URL)"
+            )
         time.sleep(POLL_SECONDS)
 
 

@@ -37,11 +37,14 @@ ROOT_VARIABLE = "ASSAY_DATA_ROOT"
 EXPORT = "assay.workers.weights.export"
 IMPORT_ONNX = "assay.workers.import_onnx"
 PROGRAM, ONNX, WEIGHTS = ".pt2", ".onnx", ".safetensors"
+PICKLES = (".pt", ".pth", ".bin", ".ckpt")
 # What a model may be, for error messages.
 FORMS = (
     "SOURCE:NAME of pulled weights, job:ID, checkpoint:NAME, FILE.pt2, FILE.onnx, PACKAGE.MODULE:FUNCTION, or"
     " the name of a model of the catalog with --weights"
 )
+# Folders of a folder that has parts.
+PARTS = ("train", "val", "test")
 NAME_LENGTH, HASH_LENGTH = 60, 12
 
 
@@ -91,12 +94,14 @@ def place_of(text: str) -> DataPlace:
     return DataPlace(name or None, path.resolve())
 
 
-def data_spec(place: DataPlace, components: Sequence[Component]) -> dict[str, Any]:
+def data_spec(place: DataPlace, components: Sequence[Component], *, whole: bool = False) -> dict[str, Any]:
     """The data of a job.
 
     Args:
         place: whose root is the data root of the service.
         components: those of the kind "data".
+        whole: take every example of a folder without parts for training and evaluation; else a fifth of it is
+            evaluated, as after a training on the rest.
 
     Raises:
         InvalidSpec: there is no data set of the name, or it has no folder.
@@ -114,8 +119,11 @@ def data_spec(place: DataPlace, components: Sequence[Component]) -> dict[str, An
     parameter = next((key for key, schema in _properties(known[name]).items() if _is_folder(schema)), None)
     if parameter is None:
         raise wrong(("data",), f"the data set {name!r} is at no path", given=str(place.path))
-    relative = place.path.relative_to(root).as_posix()
-    return {"name": name, "params": {**place.params, parameter: relative}}
+    params = {**place.params, parameter: place.path.relative_to(root).as_posix()}
+    splits = _properties(known[name]).get("splits", {}).get("enum", ())
+    if whole and "all" in splits and not any((place.path / part).is_dir() for part in PARTS):
+        params["splits"] = "all"
+    return {"name": name, "params": params}
 
 
 def _properties(component: Component) -> Mapping[str, Any]:
@@ -174,6 +182,36 @@ class Subject:
     normalization: str | None = None
     image_size: int | None = None
     folder: Path = Path()
+
+
+def check_subject(subject: Subject) -> None:
+    """Refuse what no service is needed to see: missing files, and files that are no models.
+
+    Raises:
+        InvalidSpec: with the remedy.
+    """
+    text = subject.model
+    if text.lstrip().startswith("{"):
+        return
+    module, colon, function = text.partition(":")
+    if module.endswith(".py"):
+        allowed = f"{module.removesuffix('.py').replace('/', '.')}:{function or 'FUNCTION'}"
+        raise wrong(("model",), "names a file of code, not its module", given=text, allowed=allowed)
+    if not colon and text.endswith(PICKLES):
+        allowed = f"`assay import-pickle {text} {Path(text).stem}{WEIGHTS}`, then --weights with it"
+        raise wrong(("model",), "is a pickle, which could run code", given=text, allowed=allowed)
+    if text.endswith((PROGRAM, ONNX, WEIGHTS)):
+        _file(text, ("model",))
+    if subject.weights is not None and subject.weights.partition(":")[0] not in ("job", "checkpoint"):
+        _file(subject.weights, ("model", "weights"))
+
+
+def trained_elsewhere(subject: Subject) -> bool:
+    """Whether a model cannot have seen a part of the data in a training of this project."""
+    text = subject.model
+    if text.endswith((PROGRAM, ONNX)):
+        return True
+    return ":" in text and not text.startswith(("job:", "checkpoint:", "{"))
 
 
 def model_spec(client: AssayClient, subject: Subject, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -257,10 +295,9 @@ def _of_function(client: AssayClient, subject: Subject, data: Mapping[str, Any])
     """The module that a function of the user's code returns, called and exported in a process of its own."""
     facts = client.component("data", str(data["name"])).get("facts") or {}
     size = subject.image_size or facts.get("size")
-    if size is None:
-        message = "the size of the images that the model takes is not known from the data"
-        raise wrong(("image_size",), message, allowed="--image-size N, in pixels")
-    arguments = [subject.model, "--image-size", str(size), "--channels", str(facts.get("channels", 3))]
+    arguments = [subject.model, "--channels", str(facts.get("channels", 3))]
+    if size is not None:  # else the module may say it
+        arguments += ["--image-size", str(size)]
     if subject.weights is not None:
         arguments += ["--weights", str(_file(subject.weights, ("model", "weights")))]
     arguments += _normalization_flags(subject)

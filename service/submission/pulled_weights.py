@@ -53,7 +53,8 @@ def pin(
         problems: Receives errors of the weights.
         list_pulled: What is pulled where the jobs run.
     """
-    if model is None or weights is None or not is_pulled(weights):
+    # Wrong parameters are reported as such, and name no weights.
+    if model is None or not model.certain or weights is None or not is_pulled(weights):
         return None
     component, spelling = model.component, "pulled" if "pulled" in weights else "timm"
     if component.pulled is None:

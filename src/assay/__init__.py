@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import nn
@@ -78,20 +78,24 @@ def evaluate(
     """
     from assay.service.cli.progress_bars import Bars
     from assay.service.client.evaluation import DEFAULT_SUITE, Request, ended, service_for
-    from assay.service.client.one_line import Subject, place_of
+    from assay.service.client.one_line import Subject, check_subject, place_of
 
     place, address = place_of(str(data)), url or os.environ.get("ASSAY_URL") or None
     suites = [suite] if suite is not None else [] if attacks else [DEFAULT_SUITE]
-    options = {"seed": seed, "execution": {"device": device}}
+    options: dict[str, Any] = {"seed": seed, "execution": {"device": device}}
+    if not isinstance(model, str | Path):
+        options["name"] = type(model).__name__
     with contextlib.ExitStack() as stack:
         client = stack.enter_context(service_for(place, url=address, state=Path(state), workers=workers))
         text = str(model)
         if not isinstance(model, str | Path):
             text = stack.enter_context(_exported(client, model, place, image_size, normalization))
         subject = Subject(text, weights, normalization, image_size)
+        check_subject(subject)
         request = Request(subject, place, suites, attacks, limit, options)
-        bars = stack.enter_context(Bars([text], sys.stderr if progress else io.StringIO()))
-        job = ended(client, request, resume=address is None, callback=lambda now: bars.draw({text: now}))
+        label = str(options.get("name", text))
+        bars = stack.enter_context(Bars([label], sys.stderr if progress else io.StringIO()))
+        job = ended(client, request, resume=address is None, callback=lambda now: bars.draw({label: now}))
         if report is not None:
             Path(report).write_text(client.report(job.id), encoding="utf-8")
         return client.results(job.id)

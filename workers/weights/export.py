@@ -338,6 +338,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if given.output.exists():
             raise CannotExport(f"{given.output} is there already")
+        torch.manual_seed(0)  # weights that the function draws are the same at each call
         module = build_module(given.function, given.folder)
         if given.weights is not None:
             load_tensors(module, given.weights)

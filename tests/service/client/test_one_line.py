@@ -9,11 +9,13 @@ from assay.service.catalog.catalog import load
 from assay.service.client.one_line import (
     DataPlace,
     Subject,
+    check_subject,
     data_spec,
     evaluation_of,
     mean_and_std,
     model_spec,
     place_of,
+    trained_elsewhere,
 )
 from assay.service.contract.errors import InvalidSpec
 
@@ -147,9 +149,32 @@ def test_the_nearest_model_is_named() -> None:
     assert caught.value.details[0].nearest == "symvit"
 
 
-def test_a_function_needs_the_size_of_images() -> None:
-    with pytest.raises(InvalidSpec, match="size of the images"):
-        model_spec(Service(), Subject("my.models:build"), {"name": "image_folder"})  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("subject", "words"),
+    [
+        (Subject("my_models.py:build"), "names a file of code"),
+        (Subject("w.pth"), "could run code"),
+        (Subject("absent.pt2"), "no such file"),
+        (Subject("my_models:build", "absent.safetensors"), "no such file"),
+    ],
+)
+def test_what_needs_no_service_to_be_seen_is_refused_at_once(
+    folder: Path, subject: Subject, words: str
+) -> None:
+    with pytest.raises(InvalidSpec, match=words):
+        check_subject(subject)
+
+
+def test_a_folder_is_measured_whole_by_a_model_from_elsewhere(folder: Path) -> None:
+    place = place_of("./photos")
+    assert data_spec(place, CATALOG["data"], whole=True)["params"]["splits"] == "all"
+    assert "splits" not in data_spec(place, CATALOG["data"])["params"]
+    (folder / "photos" / "val").mkdir()
+    assert "splits" not in data_spec(place, CATALOG["data"], whole=True)["params"]
+    elsewhere = ["net.pt2", "net.onnx", "my.models:build", "timm:resnet50"]
+    assert [text for text in elsewhere if not trained_elsewhere(Subject(text))] == []
+    here = ["job:x", "checkpoint:x", "w.safetensors", "symvit", '{"name": "symvit"}']
+    assert [text for text in here if trained_elsewhere(Subject(text))] == []
 
 
 def test_pulled_weights_become_the_model_of_their_source() -> None:
