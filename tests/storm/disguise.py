@@ -15,6 +15,7 @@ from errno import ENOSPC
 from pathlib import Path
 from typing import Any, Literal
 
+from assay.service.contract import extras
 from assay.service.contract.worker_records import WorkerIdentity
 from assay.workers import identity as identities
 
@@ -75,7 +76,7 @@ def version_of(name: str) -> WorkerIdentity:
 def put_on(chosen: Disguise, identity: WorkerIdentity) -> None:
     """Make this process one of an identity. To be called before what asks for it is imported."""
     code = {
-        "version": identities.version("assay-robustness"),
+        "version": extras.version_of(extras.DISTRIBUTION),
         "commit": None,
         "source_sha256": identity["source_sha256"],
     }
