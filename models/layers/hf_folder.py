@@ -47,7 +47,7 @@ def checked_folder(folder: Path | None, name: str) -> Path:
         name: the component's.
 
     Raises:
-        ValueError: there is none, or it holds something else than a whole model in safetensors.
+        ValueError: the folder is missing, or holds something else than a whole model in safetensors.
     """
     if folder is None:
         raise ValueError(

@@ -54,7 +54,7 @@ class OwnTokenizer:
         """Read it.
 
         Raises:
-            ValueError: there is none, it needs code of the repository, or it is not a fast one.
+            ValueError: the folder has no tokenizer, or one that needs code of the repository or is not fast.
         """
         library = transformers()
         try:

@@ -70,7 +70,7 @@ def folder() -> Path:
     """The folder of photographs.
 
     Raises:
-        ValueError: There is none, or the one below the data root lacks files; says what to do.
+        ValueError: The folder is missing or lacks files; says what to do.
     """
     root = os.environ.get("ASSAY_DATA_ROOT")
     own = Path(root) / FOLDER if root else None

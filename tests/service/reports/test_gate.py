@@ -8,6 +8,7 @@ import pytest
 
 from assay.service.contract.results import Results
 from assay.service.reports.gate import GateVerdict, WrongRequirement, judged, read_requirement
+from tests.support.result_rows import row
 
 
 def metric(low: float | None, value: float | None, high: float | None, **changes: Any) -> dict[str, Any]:
@@ -19,20 +20,6 @@ def metric(low: float | None, value: float | None, high: float | None, **changes
         "ci_method": "wilson",
         "higher_is_better": True,
         "unit": "proportion",
-    } | changes
-
-
-def row(name: str, metrics: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    return {
-        "name": name,
-        "params": {},
-        "data": {"name": "digits", "params": {}},
-        "protocol": "pixel",
-        "backend": "native",
-        "metrics": metrics,
-        "seconds": 1.0,
-        "forward_passes": 1,
-        "backward_passes": 0,
     } | changes
 
 

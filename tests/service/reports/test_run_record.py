@@ -9,6 +9,7 @@ import pytest
 
 from assay.service.contract.results import Results
 from assay.service.reports.run_record import MAX_VALUE, flattened, run_metrics
+from tests.support.result_rows import row
 
 MLFLOW = re.compile(r"[\w\-. :/]{1,250}")
 METRIC: dict[str, Any] = {
@@ -19,20 +20,6 @@ METRIC: dict[str, Any] = {
     "ci_method": "wilson",
     "higher_is_better": True,
 }
-
-
-def row(name: str, metrics: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    return {
-        "name": name,
-        "params": {},
-        "data": {"name": "digits", "params": {}},
-        "protocol": "pixel",
-        "backend": "native",
-        "metrics": metrics,
-        "seconds": 1.0,
-        "forward_passes": 1,
-        "backward_passes": 0,
-    } | changes
 
 
 def metrics(spec: dict[str, Any], *rows: dict[str, Any]) -> dict[str, float]:

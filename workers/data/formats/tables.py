@@ -99,7 +99,7 @@ class Parts:
 
     @property
     def training(self) -> Table:
-        """The training part, or the one that is read where there is none."""
+        """The training part; without one, the part that is read."""
         return next((self.tables[name] for name in TRAINING if name in self.tables), self.chosen)
 
 
