@@ -45,7 +45,7 @@ def installed(uv: str, folder: Path, wanted: list[str]) -> Path:
     run([uv, "venv", "--quiet", "--python", sys.executable, folder])
     python = folder / "bin" / "python"
     run([uv, "pip", "install", "--quiet", "--python", python, *wanted])
-    listing = [uv, "pip", "list", "--quiet", "--python", python, "--format", "json"]
+    listing: list[str | Path] = [uv, "pip", "list", "--quiet", "--python", python, "--format", "json"]
     packages = json.loads(run(listing))
     size = sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
     sys.stdout.write(f"{folder.name}: {len(packages)} packages, {size / 1e6:,.0f} MB\n")
@@ -54,7 +54,7 @@ def installed(uv: str, folder: Path, wanted: list[str]) -> Path:
 
 def imported(python: Path, module: str) -> float:
     """Seconds of processor time until a module is imported, the start of Python included."""
-    command = [python, "-P", "-c", IMPORT.format(module=module)]
+    command: list[str | Path] = [python, "-P", "-c", IMPORT.format(module=module)]
     return min(float(run(command)) for _ in range(TIMES))
 
 

@@ -60,7 +60,6 @@ def service_for(
     key: str | None = None,
     state: Path = DEFAULT_STATE,
     workers: int | None = None,
-    environment: Mapping[str, str] | None = None,
 ) -> Iterator[AssayClient]:
     """A client of the service at an address, or of one that is started for the block.
 
@@ -70,7 +69,6 @@ def service_for(
         key: of the service at the address; None takes ASSAY_KEY.
         state: its state folder.
         workers: its evaluators; None for as many as `local_service` finds right.
-        environment: further ASSAY_ variables of it.
 
     Raises:
         InvalidSpec: the data are at a path, which the service at the address does not see.
@@ -83,9 +81,8 @@ def service_for(
         with AssayClient(url, key) as client:
             yield client
         return
-    own = dict(environment or {})
-    if (root := place.root()) is not None:
-        own["ASSAY_DATA_ROOT"] = str(root)
+    root = place.root()
+    own = {} if root is None else {"ASSAY_DATA_ROOT": str(root)}
     with local_service(state, workers=workers, environment=own) as client:
         yield client
 
