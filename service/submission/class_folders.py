@@ -1,4 +1,4 @@
-"""Classes of labelled image folders, by the names of their folders.
+"""Classes and examples of labelled image folders, by the names of their folders.
 
 Layouts: FOLDER/{train,val,test}/CLASS/... and FOLDER/CLASS/...; hidden files and folders are ignored. Workers
 read the images by the same functions, so that the service counts the classes that a worker will find.
@@ -7,12 +7,22 @@ read the images by the same functions, so that the service counts the classes th
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from assay.service.catalog.catalog import Checked
+from assay.service.catalog.component import Component
 from assay.service.submission.data_folders import IMAGE_SUFFIXES, check_folder, check_inside
 
 SPLIT_FOLDERS = ("train", "val", "test")
+# Files of a folder that are counted for an estimate, and for how long the count is kept, in seconds.
+MAX_COUNTED = 200_000
+COUNT_KEPT = 60
+# Without parts, the share of each class that is evaluated.
+HELD_OUT_DIVISOR = 5
 
 
 def count_classes(data: Checked, root: Path | None) -> int | None:
@@ -34,6 +44,56 @@ def count_classes(data: Checked, root: Path | None) -> int | None:
         return len(class_folders(folder / parts[0] if parts else folder, base)) or None
     except (OSError, ValueError):  # the worker says what is wrong with it
         return None
+
+
+def count_examples(component: Component, params: Mapping[str, Any], root: Path | None) -> int | None:
+    """Number of images that an evaluation on a labelled folder sees; None as for `count_classes`.
+
+    It is for estimates, and up to a minute old. Folders of more than 200,000 files are not counted.
+
+    Args:
+        component: a data set.
+        params: its parameters, with defaults.
+        root: the data root, or None where unknown.
+    """
+    name = params.get("folder")
+    if not (component.facts or {}).get("class_folders") or root is None or not isinstance(name, str):
+        return None
+    if not root.is_dir() or check_folder(name, root) is not None:
+        return None
+    base = root.resolve()
+    whole = params.get("splits") == "all"
+    return _count(base / name, base, whole, int(time.monotonic() // COUNT_KEPT))
+
+
+@lru_cache(maxsize=64)
+def _count(folder: Path, base: Path, whole: bool, _minute: int) -> int | None:
+    seen, found = 0, 0
+    try:
+        parts = split_folders(folder, base)
+        evaluated = [part for part in ("val", "test") if part in parts][:1]
+        for part in (parts if whole else evaluated) if parts else [""]:
+            for name in class_folders(folder / part, base):
+                images, files = _count_images(folder / part / name)
+                seen += files
+                if seen > MAX_COUNTED:
+                    return None
+                found += images if parts or whole else max(images // HELD_OUT_DIVISOR, min(images - 1, 1), 0)
+    except (OSError, ValueError):  # the worker says what is wrong with it
+        return None
+    return found or None
+
+
+def _count_images(folder: Path) -> tuple[int, int]:
+    """Visible images below a class folder, and files looked at."""
+    images, seen = 0, 0
+    for _, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        images += sum(not name.startswith(".") and name.lower().endswith(IMAGE_SUFFIXES) for name in files)
+        seen += len(files)
+        if seen > MAX_COUNTED:
+            break
+    return images, seen
 
 
 def split_folders(folder: Path, base: Path) -> list[str]:

@@ -1,8 +1,9 @@
-"""Estimated work of a job, from catalog facts alone."""
+"""Estimated work of a job, from catalog facts, and the number of files of labelled image folders."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 from assay.service.catalog.catalog import Catalog
@@ -16,17 +17,23 @@ from assay.service.contract.stored_specs import (
     TrainJobSpec,
     UserSpec,
 )
+from assay.service.submission.class_folders import count_examples
 
 
-def estimate(catalog: Catalog, spec: UserSpec) -> dict[str, int | None]:
+def estimate(catalog: Catalog, spec: UserSpec, data_root: Path | None = None) -> dict[str, int | None]:
     """Examples and model passes of a valid spec, summed over its evaluations or epochs.
+
+    Args:
+        catalog: of the service.
+        spec: valid.
+        data_root: the data root, or None where it is not visible.
 
     Returns:
         "examples", "forward_passes" and "backward_passes"; None where the data's size or a component's passes
         are unknown. They are upper bounds: examples leave an attack as soon as they are broken.
     """
     examples, forward_passes, backward_passes = (
-        _total(column) for column in zip(*_terms(catalog, spec), strict=True)
+        _total(column) for column in zip(*_terms(catalog, spec, data_root), strict=True)
     )
     return {"examples": examples, "forward_passes": forward_passes, "backward_passes": backward_passes}
 
@@ -55,11 +62,11 @@ def least_work(catalog: Catalog, spec: UserSpec) -> LeastWork:
 Term = tuple[float | None, float | None, float | None]
 
 
-def _terms(catalog: Catalog, spec: UserSpec) -> list[Term]:
+def _terms(catalog: Catalog, spec: UserSpec, data_root: Path | None) -> list[Term]:
     """Examples, forward and backward passes of each part of a job, None where unknown."""
     terms: list[Term] = []
     for component, reference in _parts(catalog, spec):
-        n = _examples(catalog, spec, component, reference)
+        n = _examples(catalog, spec, component, reference, data_root)
         unknown = (1, 1) if spec["kind"] == "train" else (None, None)
         forward, backward = passes(component, reference["params"]) or unknown
         terms.append((n, _times(n, forward), _times(n, backward)))
@@ -74,7 +81,11 @@ def _parts(catalog: Catalog, spec: UserSpec) -> list[tuple[Component, ComponentR
 
 
 def _examples(
-    catalog: Catalog, spec: UserSpec, component: Component, reference: ComponentReference
+    catalog: Catalog,
+    spec: UserSpec,
+    component: Component,
+    reference: ComponentReference,
+    data_root: Path | None = None,
 ) -> float | None:
     if spec["kind"] == "train":
         return _training_examples(catalog, spec)
@@ -82,7 +93,10 @@ def _examples(
     if n is not None:
         return n
     data = cast(EvaluationItem, reference)["data"] or spec["data"]
-    return _evaluation_examples(catalog.find("data", data["name"]), spec["limit"])
+    found = catalog.find("data", data["name"])
+    size = (found.facts or {}).get("test") or count_examples(found, data["params"], data_root)
+    known = [n for n in (size, spec["limit"]) if n is not None]
+    return min(known) if known else None
 
 
 def _min_examples(spec: UserSpec) -> int:
@@ -143,11 +157,6 @@ def _training_examples(catalog: Catalog, spec: TrainJobSpec) -> int | None:
     epochs = spec["recipe"]["params"].get("epochs")
     size = facts.get("train")
     return _total([_times(size, epochs)])
-
-
-def _evaluation_examples(data: Component, limit: int | None) -> int | None:
-    known = [n for n in ((data.facts or {}).get("test"), limit) if n is not None]
-    return min(known) if known else None
 
 
 def _times(n: float | None, factor: float | None) -> float | None:

@@ -113,7 +113,7 @@ def validate(
     spec: UserSpec = JOB_SPEC.dump_python(JOB_SPEC.validate_python(completed))
     return ValidSpec(
         spec=spec,
-        estimate=estimate(catalog, spec),
+        estimate=estimate(catalog, spec, data_root),
         warnings=[
             *submission_warnings(catalog, spec, validation.source),
             *([] if has_package is not None else packages.package_warnings(catalog, spec)),

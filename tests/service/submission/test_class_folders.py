@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from assay.service.catalog.catalog import load
 from assay.service.contract.errors import ErrorDetail, InvalidSpec
 from assay.service.contract.problems import Problems
-from assay.service.submission.class_folders import count_classes
+from assay.service.submission import class_folders as class_folder_module
+from assay.service.submission.class_folders import count_classes, count_examples
 from assay.service.submission.validate import validate
 from assay.workers.data.image_folder import image_folder
 
@@ -117,6 +118,40 @@ def test_the_count_is_that_of_the_worker(tmp_path: Path) -> None:
         assert checked is not None
         data = image_folder(tmp_path, "test", folder=str(number))
         assert count_classes(checked, tmp_path) == data.classes
+
+
+LAYOUTS = {
+    "classes": ["a/1.png", "a/2.png", "a/deep/3.JPG", "b/1.png", *(f"c/{n}.png" for n in range(11))],
+    "parts": ["train/a/1.png", "train/b/1.png", "val/a/1.png", "val/a/2.png", "val/b/1.png", "test/a/9.png"],
+    "test": ["train/a/1.png", "train/b/1.png", "test/a/1.png", "test/b/.hidden.png", "test/b/notes.txt"],
+}
+
+
+@pytest.mark.parametrize("splits", ["auto", "all"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_examples_of_an_estimate_are_those_of_the_worker(
+    tmp_path: Path, layout: str, splits: Literal["auto", "all"]
+) -> None:
+    for place in LAYOUTS[layout]:
+        (tmp_path / "birds" / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "birds" / place).touch()
+    there = len(image_folder(tmp_path, "test", folder="birds", splits=splits))
+    spec = {**body({"name": "clean"}, {"name": "fgsm"}), "data": None}
+    spec["data"] = {"name": "image_folder", "params": {"folder": "birds", "splits": splits}}
+    estimate = validate(load(), spec, data_root=tmp_path).estimate
+    assert estimate["examples"] == 2 * there
+    assert validate(load(), spec | {"limit": 1}, data_root=tmp_path).estimate["examples"] == 2
+    assert validate(load(), spec).estimate["examples"] is None
+
+
+def test_large_folders_and_other_data_are_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(class_folder_module, "MAX_COUNTED", 3)
+    write(tmp_path, "birds/a", "birds/b")
+    data = load().find("data", "image_folder")
+    assert count_examples(data, {"folder": "birds", "splits": "all"}, tmp_path) is None
+    assert count_examples(load().find("data", "digits"), {}, tmp_path) is None
 
 
 def test_what_leads_out_of_the_root_is_not_counted(tmp_path: Path) -> None:
