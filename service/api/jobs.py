@@ -266,7 +266,7 @@ def settle_device(store: TenantStore, catalog: Catalog, settings: Settings, vali
     if not store.workers.online_lately("cuda", execution.get("devices", 1)):
         return
     speed = _speed(store, settings, valid.spec["model"], "cpu")
-    work = least_work(catalog, valid.spec)
+    work = least_work(catalog, valid.spec, settings.data_root)
     if (work.forward + BACKWARD_COST * work.backward) * speed.seconds_per_pass > most:
         execution["device"] = "cuda"
 
@@ -286,6 +286,7 @@ def estimated_work(
         settings.job_limits,
         _device_classes(store, valid.spec["execution"]),
         lambda device: _speed(store, settings, valid.spec["model"], device),
+        settings.data_root,
     )
 
 

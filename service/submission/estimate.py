@@ -47,12 +47,12 @@ class LeastWork:
     backward: float
 
 
-def least_work(catalog: Catalog, spec: UserSpec) -> LeastWork:
+def least_work(catalog: Catalog, spec: UserSpec, data_root: Path | None = None) -> LeastWork:
     """`estimate` with each unknown number at its minimum: an example, a forward pass (in training both)."""
     examples, forward, backward = 0.0, 0.0, 0.0
     least = (1.0, 1.0 if spec["kind"] == "train" else 0.0)
     for component, reference in _parts(catalog, spec):
-        n = _examples(catalog, spec, component, reference)
+        n = _examples(catalog, spec, component, reference, data_root)
         count = float(_min_examples(spec) if n is None else n)
         made = passes(component, reference["params"]) or least
         examples, forward, backward = examples + count, forward + count * made[0], backward + count * made[1]
@@ -85,7 +85,7 @@ def _examples(
     spec: UserSpec,
     component: Component,
     reference: ComponentReference,
-    data_root: Path | None = None,
+    data_root: Path | None,
 ) -> float | None:
     if spec["kind"] == "train":
         return _training_examples(catalog, spec)

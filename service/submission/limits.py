@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from assay.service.catalog.catalog import Catalog
@@ -89,6 +90,7 @@ def bounded_estimate(
     limits: JobLimits,
     devices: Sequence[str],
     speed_of: FindSpeed,
+    data_root: Path | None = None,
 ) -> dict[str, Any]:
     """The estimated work of a valid spec, with seconds and the limits that apply.
 
@@ -99,6 +101,7 @@ def bounded_estimate(
         limits: What a job may ask for.
         devices: The device classes that the job may run on, at least one; the one that suits it best counts.
         speed_of: Speed of the job's model.
+        data_root: As for `estimate`.
 
     Returns:
         `totals`, and "device", "seconds" (None where the number of examples is known only when
@@ -108,7 +111,7 @@ def bounded_estimate(
     Raises:
         InvalidSpec: the job is over a limit even if what is unknown is as small as it can be.
     """
-    least = least_work(catalog, spec)
+    least = least_work(catalog, spec, data_root)
 
     def seconds_on(device: str) -> float:
         return (least.forward + BACKWARD_COST * least.backward) * speed_of(device).seconds_per_pass

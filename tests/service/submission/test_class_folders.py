@@ -13,6 +13,8 @@ from assay.service.contract.errors import ErrorDetail, InvalidSpec
 from assay.service.contract.problems import Problems
 from assay.service.submission import class_folders as class_folder_module
 from assay.service.submission.class_folders import count_classes, count_examples
+from assay.service.submission.estimate import least_work
+from assay.service.submission.limits import JobLimits, Speed, bounded_estimate
 from assay.service.submission.validate import validate
 from assay.workers.data.image_folder import image_folder
 
@@ -138,8 +140,12 @@ def test_the_examples_of_an_estimate_are_those_of_the_worker(
     there = len(image_folder(tmp_path, "test", folder="birds", splits=splits))
     spec = {**body({"name": "clean"}, {"name": "fgsm"}), "data": None}
     spec["data"] = {"name": "image_folder", "params": {"folder": "birds", "splits": splits}}
-    estimate = validate(load(), spec, data_root=tmp_path).estimate
-    assert estimate["examples"] == 2 * there
+    valid = validate(load(), spec, data_root=tmp_path)
+    assert valid.estimate["examples"] == 2 * there == least_work(load(), valid.spec, tmp_path).examples
+    speed = Speed(0.5, "measured")
+    none = JobLimits({}, None)
+    found = bounded_estimate(load(), valid.spec, valid.estimate, none, ["cpu"], lambda _: speed, tmp_path)
+    assert found["seconds"] == 0.5 * (found["forward_passes"] + 2 * found["backward_passes"]) > there
     assert validate(load(), spec | {"limit": 1}, data_root=tmp_path).estimate["examples"] == 2
     assert validate(load(), spec).estimate["examples"] is None
 
