@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo site accept-gpu test test-slow test-all test-portable screenshots chaos fuzz hostile check fmt catalog lock lock-cpu pin-images \
+.PHONY: help install demo site accept-gpu test test-slow test-all tutorials test-portable screenshots chaos fuzz hostile check fmt catalog lock lock-cpu pin-images \
 	sbom vulnerabilities clean
 
 help: ## list the targets
@@ -41,8 +41,11 @@ test-slow: $(STAMP) ## run the slow tests alone; SAMPLE=0/2 for a half of them
 test-all: $(STAMP) ## run the tests, the slow ones too
 	@$(PYTEST) -m ''
 
+tutorials: $(STAMP) ## do what the tutorials, the notebooks and the Python page say
+	@$(PYTEST) -m tutorial tests/docs
+
 test-portable: $(STAMP) ## run the tests that train, with sums rounded as on an older processor
-	@ATEN_CPU_CAPABILITY=default $(PYTEST) -m 'trains and not slow'
+	@ATEN_CPU_CAPABILITY=default $(PYTEST) -m 'trains and not slow and not tutorial'
 
 site: $(STAMP) ## build the documentation as a site into build/site; a link that leads nowhere is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

@@ -45,7 +45,7 @@ def test_stored_outputs_are_whole_small_and_the_same_everywhere(path: Path) -> N
     assert path.stat().st_size < MAX_BYTES
 
 
-@pytest.mark.slow
+@pytest.mark.tutorial
 @pytest.mark.trains
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path: Path, service: RunningService, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +53,7 @@ def test_a_notebook_runs(path: Path, service: RunningService, monkeypatch: pytes
     assert execute(path).cells[-1].execution_count
 
 
-@pytest.mark.slow
+@pytest.mark.tutorial
 @pytest.mark.trains
 def test_a_notebook_starts_a_service_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ASSAY_URL", raising=False)

@@ -25,7 +25,7 @@ def test_blocks_are_found() -> None:
     assert len(blocks()) == PAGE.read_text().count("```python") == 8
 
 
-@pytest.mark.slow
+@pytest.mark.tutorial
 @pytest.mark.trains
 def test_every_block_runs(tmp_path: Path) -> None:
     service = RunningService(tmp_path / "state", ASSAY_WORKERS="2").start()

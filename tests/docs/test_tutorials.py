@@ -52,7 +52,7 @@ def test_a_block_is_typed_written_left_running_or_shown() -> None:
     assert "done" not in lines
 
 
-@pytest.mark.slow
+@pytest.mark.tutorial
 @pytest.mark.trains
 @pytest.mark.timeout(SECONDS + 60)
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)

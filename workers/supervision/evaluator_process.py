@@ -341,10 +341,10 @@ def _end_groups_of(session: int) -> None:
 
 def _members(session: int) -> Iterator[tuple[int, int]]:
     """The processes of a session: process group and number of threads of each."""
-    for entry in os.scandir("/proc") if sys.platform == "linux" else ():
-        if entry.name.isdigit():
+    for name in os.listdir("/proc") if sys.platform == "linux" else ():
+        if name.isdigit():
             try:
-                fields = Path(entry.path, "stat").read_text().rpartition(")")[2].split()
+                fields = Path("/proc", name, "stat").read_text().rpartition(")")[2].split()
             except OSError:  # it has ended
                 continue
             if int(fields[3]) == session:

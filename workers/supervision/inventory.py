@@ -255,8 +255,9 @@ class Inventory:
         listed_at, names = self._listed
         if time.monotonic() - listed_at > LISTED_SECONDS and self._root is not None:
             with contextlib.suppress(OSError):
-                entries = [entry for entry in os.scandir(self._root) if not entry.name.startswith(".")]
-                names = sorted(entry.name for entry in entries if entry.is_dir())[:MAX_LISTED]
+                with os.scandir(self._root) as entries:
+                    seen = [entry for entry in entries if not entry.name.startswith(".")]
+                names = sorted(entry.name for entry in seen if entry.is_dir())[:MAX_LISTED]
             self._listed = (time.monotonic(), names)
         return names
 
