@@ -104,6 +104,7 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tag", action="append", default=[], help="of the job; may be repeated")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the results as one HTML page")
     parser.add_argument("--dry-run", action="store_true", help="check everything, and say what it would cost")
+    parser.add_argument("--all", action="store_true", help="print all metrics, not only the main ones")
     json_argument(parser)
     where = parser.add_argument_group("where")
     where.add_argument(
@@ -184,12 +185,12 @@ def _finish(options: Options, client: AssayClient, job: Any, state: Path | None)
     if options.json:
         sys.stdout.write(output.json_text(results.model_dump(mode="json")) + "\n")
     else:
-        sys.stdout.write(output.results_table(results) + "\n")
+        sys.stdout.write(output.results_table(results, every=options.all) + "\n")
     if options.report is not None:
         options.report.write_text(client.report(job.id), encoding="utf-8")
         _tell(f"report: {options.report}")
     again = "" if state is None else f"; after `assay serve --state {state}`"
-    _tell(f"job {job.id}: `assay results {job.id}` shows this again{again}")
+    _tell(f"job {job.id}: `assay results {job.id}` shows its results again{again}")
     return code
 
 

@@ -107,24 +107,33 @@ def estimate_text(estimate: Mapping[str, Any]) -> str:
     return printable(f"estimate: {given}{reason}; {allowed}")
 
 
-def results_table(results: Results) -> str:
-    """A line per metric of each evaluation, then the shared parameters and the warnings."""
+def results_table(results: Results, *, every: bool = True) -> str:
+    """A line per metric of each evaluation, then the shared parameters and the warnings.
+
+    Args:
+        results: of a job.
+        every: show all metrics; else the main one of each evaluation, its first, and how many more there are.
+    """
     shown, shared = split_params([(part.name, _conditions(part)) for part in results.evaluations])
-    rows = [
-        (part.name, params, name, *metric_cells(metric), _codes(part.warnings))
-        for part, params in zip(results.evaluations, shown, strict=True)
-        for name, metric in _all_metrics(part)
-    ]
+    rows, left_out = [], 0
+    for part, params in zip(results.evaluations, shown, strict=True):
+        found = _all_metrics(part)
+        listed = found if every else found[:1]
+        left_out += len(found) - len(listed)
+        codes = _codes(part.warnings)
+        rows += [(part.name, params, name, *metric_cells(metric), codes) for name, metric in listed]
     header = ("EVALUATION", "PARAMS", "METRIC", "VALUE", "95 % INTERVAL", "N", "WARNINGS")
-    parts = [table(header, rows), *shared]
-    parts += [printable(bracket_line(point)) for point in results.bracket]
+    parts = [table(header, rows)]
+    if left_out:
+        parts.append(f"{left_out} more rows: `assay results {results.job}` prints them, and so does --all.")
+    parts += [*shared, *(printable(bracket_line(point)) for point in results.bracket)]
     if not results.complete:
         parts.append("Not complete: evaluations are missing.")
     if results.error is not None:
         parts.append(printable(f"The job failed: {results.error.type}: {results.error.message}"))
-    found = [("", warning) for warning in results.warnings]
-    found += [(part.name, warning) for part in results.evaluations for warning in part.warnings]
-    return "\n".join([*parts, *warning_lines(found)])
+    warned = [("", warning) for warning in results.warnings]
+    warned += [(part.name, warning) for part in results.evaluations for warning in part.warnings]
+    return "\n".join([*parts, *warning_lines(warned)])
 
 
 def _conditions(evaluation: EvaluationResult) -> dict[str, Any]:

@@ -89,6 +89,21 @@ def test_results_have_intervals_and_warnings() -> None:
     assert lines[2:] == ["pgd: steps=3 protocol=pixel", "note subset (pgd): be careful"]
 
 
+def test_a_short_table_has_the_main_metric_of_each_evaluation() -> None:
+    (part,) = results().evaluations
+    metrics = {"top1": part.metrics["top1"], "top5": part.metrics["top1"], "queries": part.metrics["top1"]}
+    parts = [part.model_copy(update={"name": name, "metrics": metrics}) for name in ("fgsm", "pgd")]
+    short = output.results_table(results(evaluations=parts), every=False).splitlines()
+    assert [line.split()[:3] for line in short[1:3]] == [
+        ["fgsm", "epsilon=2/255", "top1"],
+        ["pgd", "epsilon=2/255", "top1"],
+    ]
+    assert short[3] == "4 more rows: `assay results j` prints them, and so does --all."
+    assert short[4].startswith("fgsm: steps=3")
+    assert "more rows" not in output.results_table(results(evaluations=parts))
+    assert "more rows" not in output.results_table(results(), every=False)
+
+
 def test_warnings_of_several_evaluations_are_one_line() -> None:
     (part,) = results().evaluations
     parts = [part, part.model_copy(update={"name": "fgsm"}), part.model_copy(update={"warnings": []})]
