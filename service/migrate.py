@@ -8,6 +8,11 @@ up yet.
 
 from __future__ import annotations
 
+from assay.service.contract.extras import require_to_run
+
+if __name__ == "__main__":
+    require_to_run("assay.service.migrate", "service")
+
 import logging
 import sys
 import time

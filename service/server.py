@@ -7,6 +7,11 @@ Any number of them may run on one database. Without the database it starts all t
 
 from __future__ import annotations
 
+from assay.service.contract.extras import require_to_run
+
+if __name__ == "__main__":
+    require_to_run("assay.service.server", "service")
+
 import gc
 import signal
 import sys

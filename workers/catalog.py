@@ -9,6 +9,11 @@ Components are imported only when they are built, so that importing this module 
 
 from __future__ import annotations
 
+from assay.service.contract.extras import require_to_run
+
+if __name__ == "__main__":
+    require_to_run("assay.workers.catalog", "worker")
+
 import argparse
 import functools
 import importlib

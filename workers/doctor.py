@@ -8,6 +8,11 @@ processes of their own alone, so that it also speaks where torch is missing or b
 
 from __future__ import annotations
 
+from assay.service.contract.extras import require_to_run
+
+if __name__ == "__main__":
+    require_to_run("assay.workers.doctor", "worker")
+
 import argparse
 import json
 import sys

@@ -6,6 +6,11 @@ application.
 
 from __future__ import annotations
 
+from assay.service.contract.extras import require_to_run
+
+if __name__ == "__main__":
+    require_to_run("assay.workers.embedded", "service", "worker")
+
 import fcntl
 import logging
 import os

@@ -5,6 +5,11 @@ It asks the database for a recent heartbeat, so it also fails while the database
 
 from __future__ import annotations
 
+from assay.service.contract.extras import require_to_run
+
+if __name__ == "__main__":
+    require_to_run("assay.workers.health", "worker")
+
 import sys
 
 from pydantic import ValidationError

@@ -7,6 +7,11 @@ A node that dies is started again. SIGTERM or SIGINT ends them all, and each giv
 
 from __future__ import annotations
 
+from assay.service.contract.extras import require_to_run
+
+if __name__ == "__main__":
+    require_to_run("assay.workers.nodes", "worker")
+
 import logging
 import os
 import re

@@ -7,6 +7,11 @@ is `celery worker` without its search for the application, which would look into
 
 from __future__ import annotations
 
+from assay.service.contract.extras import require_to_run
+
+if __name__ == "__main__":
+    require_to_run("assay.workers.tasks", "worker")
+
 import sys
 
 from assay.service.contract.doorbell import RING

@@ -28,6 +28,7 @@ from assay.service.client.evaluation import (
 from assay.service.client.one_line import Subject, check_subject, place_of
 from assay.service.contract.errors import NoResults
 
+from assay.service.contract.extras import require
 EXAMPLES = (
     "assay evaluate timm:resnet50 --data imagenet:~/data/imagenet --suite standard --limit 1000",
     "assay evaluate model.pt2 --data ./photos --attack 'pgd epsilon=4/255 steps=20' --report report.html",
@@ -154,6 +155,7 @@ def _measure(
     signal.signal(signal.SIGTERM, _interrupt)  # so that the service that was started is stopped
     if asked is None:
         _tell(f"starting a service, its state in {state}")
+        require("a service on this machine", "service", "worker")
     else:
         _tell(f"using the service at {asked.url} ({asked.url_from})")
     key = None if asked is None else key_of(asked)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
@@ -54,6 +55,15 @@ def require(what: str, *extras: str) -> None:
         *before, last = (EXTRAS[extra][0] for extra in missing)
         needed = f"{', '.join(before)} and {last}" if before else last
         raise MissingExtra(f"{what} needs {needed}: {install_command(missing)}")
+
+
+def require_to_run(module: str, *extras: str) -> None:
+    """`require` for `python -m MODULE`, before its imports: ends the process with the sentence and code 2."""
+    try:
+        require(f"`python -m {module}`", *extras)
+    except MissingExtra as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
 
 
 def explained(what: str, error: ImportError) -> str | None:

@@ -13,6 +13,11 @@ B = batch, C = channels, S = image size, K = classes, L = tokens of a text, V = 
 
 from __future__ import annotations
 
+from assay.service.contract.extras import require_to_run
+
+if __name__ == "__main__":
+    require_to_run("assay.workers.weights.export", "worker")
+
 import argparse
 import io
 import json

@@ -16,7 +16,15 @@ PROGRAM = """
 import contextlib, io, json, sys
 from assay.service.contract.extras import EXTRAS
 sys.modules.update({module: None for _, modules in EXTRAS.values() for module in modules})
-from assay.service.cli.main import main
+import runpy
+from assay.service.cli.main import main as assay
+
+def main(arguments):
+    if arguments[0] != "-m":
+        return assay(arguments)
+    sys.argv = arguments[1:]
+    runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+
 found = []
 for arguments in json.loads(sys.argv[1]):
     with contextlib.redirect_stderr(io.StringIO()) as said, contextlib.redirect_stdout(io.StringIO()):
@@ -27,6 +35,17 @@ for arguments in json.loads(sys.argv[1]):
     found.append([code, said.getvalue()])
 print(json.dumps(found))
 """
+MODULES = {
+    "service.server": ("the service", "service"),
+    "service.migrate": ("the service", "service"),
+    "workers.nodes": ("the worker", "worker"),
+    "workers.embedded": ("the service and the worker", "service,worker"),
+    "workers.tasks": ("the worker", "worker"),
+    "workers.health": ("the worker", "worker"),
+    "workers.doctor": ("the worker", "worker"),
+    "workers.catalog": ("the worker", "worker"),
+    "workers.weights.export": ("the worker", "worker"),
+}
 AWAY = ["--url", "http://127.0.0.1:9"]
 INSTALL = "pip install 'assay-robustness[{}]'"
 NEEDS = [
@@ -68,7 +87,14 @@ def test_subcommands_of_the_service_name_their_extra() -> None:
     found = run([arguments for arguments, _, _ in NEEDS])
     last = [(code, said.splitlines()[-1]) for code, said in found]
     assert last == [(2, f"error: {said}: {INSTALL.format(names)}") for _, said, names in NEEDS]
-    assert not any("Traceback" in said for _, said in found)
+    assert not any("Traceback" in said or "starting" in said for _, said in found)
+
+
+def test_modules_that_are_run_name_their_extra() -> None:
+    assert run([["-m", f"assay.{module}"] for module in MODULES]) == [
+        (2, f"error: `python -m assay.{module}` needs {what}: {INSTALL.format(names)}\n")
+        for module, (what, names) in MODULES.items()
+    ]
 
 
 def test_subcommands_that_call_a_service_run_with_the_core() -> None:
