@@ -6,7 +6,7 @@ keywords are Assay's own: `fraction` (a number or "k/255", kept as text), `folde
 root), `file_name` (the name of one file or folder, no path), `fact` (null takes this fact of the job's data)
 and `component` (a reference to another component, such as an attention mechanism; with `having`, to one that
 states this fact; of a text, which the items of a list are, its name alone). `also` has words that others
-use for a parameter.
+use for a parameter, and `elsewhere` of an object the places of what is given in it by such words.
 """
 
 from __future__ import annotations
@@ -201,6 +201,7 @@ class _Check:
     def _object(self, schema: Schema, value: dict[Any, Any], loc: Loc) -> dict[str, Any]:
         properties: Mapping[str, Schema] = schema.get("properties", {})
         also = {name: part["also"].split() for name, part in properties.items() if "also" in part}
+        also |= {place: words.split() for place, words in schema.get("elsewhere", {}).items()}
         if schema.get("additionalProperties", True):
             return dict(value)
         for name in value:

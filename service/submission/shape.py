@@ -17,6 +17,29 @@ from assay.service.contract.specs import EvaluateSpec, EvaluationSpec, TrainSpec
 
 SPECS: dict[str, type[TrainSpec] | type[EvaluateSpec]] = {"train": TrainSpec, "evaluate": EvaluateSpec}
 STUDY = "study"
+# What a user writes for a field, anywhere in a spec, and for one at another place than its top.
+WORDS: Mapping[str, str] = {
+    "batch_size": "bs batch",
+    "checkpoint": "upload file",
+    "data": "dataset data_set datasets",
+    "evaluations": "evaluation evals attack attacks suite suites",
+    "limit": "n_examples num_examples max_examples examples n_samples num_samples subset",
+    "model": "network net architecture",
+    "params": "parameters kwargs args arguments",
+    "recipe": "training",
+    "save_adversarial": "save_examples save_adversarials",
+    "seed": "random_seed random_state",
+    "timeout_seconds": "timeout time_limit",
+    "weights": "checkpoint pretrained state_dict",
+}
+PLACES: Mapping[str, str] = {
+    "execution.batch_size": "batch_size bs batch",
+    "execution.device": "device gpu",
+    "execution.dtype": "dtype precision",
+    "model.weights": "weights checkpoint pretrained state_dict",
+    "recipe.params.epochs": "epochs n_epochs num_epochs",
+    "recipe.params.learning_rate": "learning_rate lr",
+}
 MAX_DEPTH = 32
 
 
@@ -74,7 +97,15 @@ def _evaluation_schema() -> Schema:
 
 @cache
 def _schema(kind: str) -> Schema:
-    return SPECS[kind].model_json_schema()
+    schema = SPECS[kind].model_json_schema()
+    for part in (schema, *schema["$defs"].values()):
+        known = part.get("properties", {})
+        for name in known.keys() & WORDS:
+            words = " ".join(word for word in WORDS[name].split() if word not in known)
+            known[name] = {**known[name], "also": words}
+    fields = schema["properties"]
+    schema["elsewhere"] = {place: words for place, words in PLACES.items() if place.split(".")[0] in fields}
+    return schema
 
 
 @cache
@@ -85,7 +116,7 @@ def _any_kind() -> Schema:
         merged["$defs"] |= _schema(kind)["$defs"]
         merged["properties"] |= _schema(kind)["properties"]
     merged["properties"]["kind"] = {}
-    return merged | {"required": ["model", "data"]}
+    return merged | {"required": ["model", "data"], "elsewhere": PLACES}
 
 
 def _deeper_than(value: object, max_depth: int) -> bool:

@@ -70,6 +70,31 @@ def test_a_radius_in_steps_of_pixels() -> None:
     assert suggested("pgd", {"epsilon": 2.5}) == [("params", None)]
 
 
+@pytest.mark.parametrize(
+    ("kind", "given", "ours"),
+    [
+        ("evaluate", "dataset", "data"), ("evaluate", "n_examples", "limit"),
+        ("evaluate", "num_examples", "limit"), ("evaluate", "attacks", "evaluations"),
+        ("evaluate", "batch_size", "execution.batch_size"),
+        ("evaluate", "weights", "model.weights"), ("evaluate", "epochs", None), ("evaluate", "sede", "seed"),
+        ("train", "epochs", "recipe.params.epochs"), ("train", "num_epochs", "recipe.params.epochs"),
+        ("train", "lr", "recipe.params.learning_rate"), (None, "dataset", "data"),
+    ],
+)  # fmt: skip
+def test_words_for_the_fields_of_a_spec(kind: str | None, given: str, ours: str | None) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        validate(load(), {"kind": kind, given: 3})
+    assert [detail.nearest for detail in caught.value.details if detail.loc == [given]] == [ours]
+
+
+def test_words_for_the_fields_of_parts_of_a_spec() -> None:
+    model = {"name": "vit", "kwargs": {}, "checkpoint": "ours"}
+    with pytest.raises(InvalidSpec) as caught:
+        validate(load(), {"kind": "evaluate", "model": model})
+    found = {detail.loc[-1]: detail.nearest for detail in caught.value.details}
+    assert (found["kwargs"], found["checkpoint"]) == ("params", "weights")
+
+
 def test_the_own_name_goes_before_the_words_for_another() -> None:
     assert nearest("LR", ["lr", "learning_rate"], {"learning_rate": ["lr"]}) == "lr"
     assert nearest("///", ["a"], {"a": ["b"]}) is None
