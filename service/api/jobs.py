@@ -305,9 +305,9 @@ def _speed(store: TenantStore, settings: Settings, model: ModelReference, device
     if seconds is not None:
         return Speed(seconds, f"the fastest of your last jobs of this model on {device}", measured=True)
     rate = settings.passes_per_second[cast(DeviceClass, device)]
-    assumed = f"{rate:g} forward passes a second assumed (ASSAY_PASSES_PER_SECOND)"
-    reason = f"as none of your jobs of exactly this model has finished an evaluation on {device}"
-    return Speed(1.0 / rate, f"{assumed}, {reason}")
+    guess = f"a guess of {rate:,g} forward passes a second"
+    until = f"until a job of yours with exactly this model has finished an evaluation on {device}"
+    return Speed(1.0 / rate, f"{guess}, {until}")
 
 
 def device_warnings(store: TenantStore, execution: Execution) -> list[dict[str, Any]]:

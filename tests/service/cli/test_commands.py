@@ -145,7 +145,9 @@ def test_submit_reads_standard_input(run: Run, train_body: Make, monkeypatch: py
     code, out, err = run("submit", "-", "--dry-run")
     assert code == 0
     assert json.loads(out)["spec"]["recipe"]["params"] == {"epochs": 2}
-    assert err.startswith("estimate: 0.0862 s of computing on cuda (100000 forward passes a second assumed")
+    assert err.startswith(
+        "estimate: 0.0862 s of computing on cuda (a guess of 100,000 forward passes a second"
+    )
     assert err.endswith("; allowed: 2592000 s on cuda\n")
 
 
