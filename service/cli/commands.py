@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from assay.service.cli import output
 from assay.service.cli.markdown import comparison_markdown
 from assay.service.cli.profiles import UsageError as UsageError
-from assay.service.cli.profiles import chosen, key_of
+from assay.service.cli.profiles import chosen, key_of, saying_whose
 from assay.service.cli.progress_bars import Bars
 from assay.service.cli.spec_files import read_spec
 from assay.service.client import AssayClient, BadAnswer
@@ -254,7 +254,7 @@ def connected(options: Options) -> Iterator[AssayClient]:
     found = chosen(options.url, getattr(options, "profile", None))
     key = key_of(found)
     given: dict[str, Any] = {} if key is None else {"key": key}
-    with AssayClient(found.url, **given) as client:
+    with saying_whose(found), AssayClient(found.url, **given) as client:
         yield client
 
 

@@ -132,7 +132,9 @@ def unset_one(options: Options) -> int:
 
 def use_one(options: Options) -> int:
     """Uses a profile from now on."""
-    return _saved(chosen(profile=options.use).profile, load_config().profiles)
+    found = load_config().profiles
+    profiles.check_known(options.use, found)
+    return _saved(options.use, found)
 
 
 def _saved(profile: str, found: Mapping[str, Profile]) -> int:

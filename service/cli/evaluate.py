@@ -7,13 +7,14 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from assay.service.cli import commands, output
 from assay.service.cli.arguments import Subcommands, add, count, json_argument
 from assay.service.cli.commands import Options, UsageError
-from assay.service.cli.profiles import chosen, key_of
+from assay.service.cli.profiles import chosen, key_of, saying_whose
 from assay.service.cli.progress_bars import clock
 from assay.service.client import AssayClient
 from assay.service.client.evaluation import (
@@ -159,7 +160,11 @@ def _measure(
     else:
         _tell(f"using the service at {asked.url} ({asked.url_from})")
     key = None if asked is None else key_of(asked)
-    with service_for(place, url=url, key=key, state=state, workers=options.workers) as client:
+    workers = 1 if options.dry_run else options.workers  # it evaluates nothing
+    with (
+        nullcontext() if asked is None else saying_whose(asked),
+        service_for(place, url=url, key=key, state=state, workers=workers) as client,
+    ):
         spec, found = complete_spec(client, request)
         _tell(cost_text(measured_cost(client, spec) if measure_speed else found["estimate"]))
         for warning in found["warnings"]:

@@ -21,12 +21,13 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from assay.service.client import DEFAULT_URL, KEY_VARIABLE
+from assay.service.client import DEFAULT_URL, KEY_VARIABLE, Unreachable
 from assay.service.contract.problems import nearest
 
 URL_VARIABLE, PROFILE_VARIABLE = "ASSAY_URL", "ASSAY_PROFILE"
@@ -148,6 +149,20 @@ def check_name(name: str, place: str) -> None:
         raise UsageError(f"{place}: {name!r} given; allowed: up to 40 letters, digits, - and _")
 
 
+def check_known(name: str, known: Mapping[str, Profile], place: str = "") -> None:
+    """Refuses a profile that is not there.
+
+    Raises:
+        UsageError: begins with the place; it lists the profiles and names the nearest.
+    """
+    if name in known:
+        return
+    near = nearest(name, known)
+    hint = f"; did you mean {near!r}?" if near else ""
+    there = f"there are {', '.join(known)}" if known else "there are none; `assay config set url` makes one"
+    raise UsageError(f"{place}there is no profile {name!r}{hint} ({there})")
+
+
 def check_value(setting: str, value: object, place: str) -> None:
     """Refuses what cannot be a setting's value; a message never repeats a key.
 
@@ -176,13 +191,9 @@ def chosen(url: str | None = None, profile: str | None = None) -> Chosen:
         (profile, "--profile") if profile else (said, PROFILE_VARIABLE) if said else (config.profile, "file")
     )
     name, name_from = named[0] or DEFAULT_PROFILE, named[1] if named[0] else "default"
-    settings = config.profiles.get(name)
-    if settings is None and (profile or said):
-        near = nearest(name, config.profiles)
-        hint = f"; did you mean {near!r}?" if near else ""
-        there = f" (there are {', '.join(config.profiles)})" if config.profiles else " (there are none)"
-        raise UsageError(f"{name_from}: there is no profile {name!r}{hint}{there}")
-    own = settings or {}
+    if profile or said:
+        check_known(name, config.profiles, f"{name_from}: ")
+    own = config.profiles.get(name) or {}
     home = own.get("url", DEFAULT_URL)
     from_profile = (own.get("url"), f"profile {name}")
     # A profile that is named on the command line is an option, and goes before the environment.
@@ -195,6 +206,25 @@ def chosen(url: str | None = None, profile: str | None = None) -> Chosen:
         key = {}
     key_from = f"profile {name}" if key else KEY_VARIABLE if os.environ.get(KEY_VARIABLE) else "none"
     return Chosen(name if own else "", name_from, address, address_from, key, key_from)
+
+
+@contextmanager
+def saying_whose(found: Chosen) -> Iterator[None]:
+    """Adds to the error of an unreachable service where its address comes from, or what starts a service.
+
+    Raises:
+        Unreachable: in place of the one inside.
+    """
+    try:
+        yield
+    except Unreachable as error:
+        hint = f"the address is that of {found.url_from}"
+        if found.url_from == "default":
+            hint = "`assay serve` starts one on this machine, and `assay evaluate` needs none"
+        elif found.profile and found.url_from == f"profile {found.profile}":
+            places = {"file": f"which {config_file()} has in use", "default": f"in {config_file()}"}
+            hint += f", {places.get(found.profile_from, f'which {found.profile_from} names')}"
+        raise Unreachable(f"{error.message}; {hint}") from error
 
 
 def key_of(found: Chosen) -> str | None:

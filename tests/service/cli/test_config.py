@@ -7,18 +7,20 @@ import json
 import stat
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from assay.service.cli import commands, main
+from assay.service.cli import commands, evaluate, main, profiles
 from assay.service.cli.profiles import UsageError, chosen, key_of
 from assay.service.client import DEFAULT_URL, AssayClient
 
 Assay = Callable[..., tuple[int, str, str]]
 LAB, HOME = "https://lab.example", "http://home.example:8000"
+DEAD = "http://127.0.0.1:9"
 KEY = "assay_0123456789_secret"
 
 
@@ -156,7 +158,10 @@ def test_a_key_is_read_from_standard_input(assay: Assay, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (("config", "use", "lba"), "there is no profile 'lba'; did you mean 'lab'? (there are default, lab)"),
+        (
+            ("config", "use", "lba"),
+            "error: there is no profile 'lba'; did you mean 'lab'? (there are default, lab)",
+        ),
         (("jobs", "--profile", "x"), "--profile: there is no profile 'x'"),
         (("config", "set", "url", "lab.example"), "url: 'lab.example' given; allowed: http:// or https://"),
         (
@@ -194,3 +199,44 @@ def test_a_wrong_file_is_named(assay: Assay, config_folder: Path, text: str, mes
 def test_a_key_that_others_may_read_is_told(lab: None, assay: Assay, config_folder: Path) -> None:
     (config_folder / "config.toml").chmod(0o644)
     assert "chmod 600" in assay("config")[2]
+
+
+def test_an_unreachable_service_says_what_starts_one_or_whose_address_it_is(
+    assay: Assay, config_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profiles, "DEFAULT_URL", DEAD)
+    code, _, err = assay("jobs")
+    assert code == 3
+    assert err.endswith("; `assay serve` starts one on this machine, and `assay evaluate` needs none\n")
+    assay("config", "set", "url", DEAD, "--profile", "lab")
+    assert assay("jobs", "--profile", "lab")[2].endswith(
+        "; the address is that of profile lab, which --profile names\n"
+    )
+    assay("config", "use", "lab")
+    file = config_folder / "config.toml"
+    for command in (["jobs"], ["evaluate", "job:x", "--data", "digits"]):
+        code, _, err = assay(*command)
+        assert code == 3
+        assert err.endswith(f"; the address is that of profile lab, which {file} has in use\n")
+    monkeypatch.setenv("ASSAY_URL", DEAD)
+    assert assay("jobs")[2].endswith("; the address is that of ASSAY_URL\n")
+
+
+def test_a_call_with_a_state_folder_asks_no_profile(
+    lab: None, assay: Assay, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[str | None] = []
+
+    @contextmanager
+    def service(place: Any, *, url: str | None, **more: Any) -> Iterator[AssayClient]:
+        asked.append(url)
+        with AssayClient(DEAD) as client:
+            yield client
+
+    monkeypatch.setattr(evaluate, "service_for", service)
+    line = ("evaluate", "job:x", "--data", "digits")
+    assay(*line)
+    code, _, err = assay(*line, "--state", str(tmp_path / "state"))
+    assert asked == [LAB, None]
+    assert code == 3
+    assert "lab" not in err
