@@ -20,6 +20,7 @@ from assay.service.cli.profiles import chosen, key_of, saying_whose
 from assay.service.cli.progress_bars import Bars
 from assay.service.cli.spec_files import read_spec
 from assay.service.client import AssayClient, BadAnswer
+from assay.service.client.evaluation import outcome_text
 from assay.service.contract.errors import NotFound
 from assay.service.contract.events import Event
 from assay.service.contract.extras import require
@@ -242,9 +243,7 @@ def follow_to_end(client: AssayClient, job: Job, out: TextIO | None = None) -> i
         ended = follow(client, job, draw)
     if ended.state == JobState.SUCCEEDED:
         return OK
-    reason = f"{ended.error.type}: {ended.error.message}" if ended.error else ended.message
-    line = f"job {ended.id} {ended.state.value}" + (f": {reason}" if reason else "")
-    sys.stderr.write(output.printable(line) + "\n")
+    sys.stderr.write(output.printable(f"job {ended.id} {outcome_text(ended)}") + "\n")
     return JOB_FAILED
 
 

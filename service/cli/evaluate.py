@@ -28,8 +28,8 @@ from assay.service.client.evaluation import (
 )
 from assay.service.client.one_line import Subject, check_subject, place_of
 from assay.service.contract.errors import NoResults
-
 from assay.service.contract.extras import require
+
 EXAMPLES = (
     "assay evaluate timm:resnet50 --data imagenet:~/data/imagenet --suite standard --limit 1000",
     "assay evaluate model.pt2 --data ./photos --attack 'pgd epsilon=4/255 steps=20' --report report.html",
@@ -53,7 +53,7 @@ def add_evaluation(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         action="append",
         default=[],
         metavar="'NAME P=V ...'",
-        help="an attack or evaluation with its parameters; may be repeated",
+        help="an attack or evaluation with its parameters, measured after clean accuracy; may be repeated",
     )
     _add_how(parser)
 
@@ -132,7 +132,7 @@ def evaluate(options: Options) -> int:
 
 def attack(options: Options) -> int:
     """Measures clean accuracy and accuracy under one attack."""
-    return _measure(options, [], ["clean", " ".join([options.attack, *options.params])], measure_speed=True)
+    return _measure(options, [], [" ".join([options.attack, *options.params])], measure_speed=True)
 
 
 def _measure(
@@ -155,8 +155,8 @@ def _measure(
     state = options.state or DEFAULT_STATE
     signal.signal(signal.SIGTERM, _interrupt)  # so that the service that was started is stopped
     if asked is None:
-        _tell(f"starting a service, its state in {state}")
         require("a service on this machine", "service", "worker")
+        _tell(f"starting a service, its state in {state}")
     else:
         _tell(f"using the service at {asked.url} ({asked.url_from})")
     key = None if asked is None else key_of(asked)

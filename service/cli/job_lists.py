@@ -23,6 +23,7 @@ from assay.service.cli import commands, markdown, output
 from assay.service.cli.progress_bars import Bars
 from assay.service.cli.spec_files import read_spec
 from assay.service.client import AssayClient
+from assay.service.client.evaluation import outcome_text
 from assay.service.contract.errors import (
     AssayError,
     ErrorDetail,
@@ -192,8 +193,7 @@ def run(options: commands.Options) -> int:
         sys.stdout.write(f"{markdown.markdown(shown, options.metric)}\n" if shown else "")
         _name_unknown(options.metric, shown)
     for name, job in failed.items():
-        reason = f"{job.error.type}: {job.error.message}" if job.error else job.message
-        sys.stderr.write(f"{output.printable(f'{name}: job {job.id} {job.state.value}: {reason}')}\n")
+        sys.stderr.write(f"{output.printable(f'{name}: job {job.id} {outcome_text(job)}')}\n")
     return commands.JOB_FAILED if failed else commands.OK
 
 

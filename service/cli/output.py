@@ -208,7 +208,7 @@ def error_text(error: AssayError, where: Callable[[Loc], str] = lambda loc: "") 
         return f"{word} {printable(error.message)}"
     first = error.details[0]
     repeated = f"{path_text(first.loc)}: {first.message}"
-    if error.message == repeated:
+    if error.message in (repeated, first.message):
         return "\n".join([f"{word} {lines[0]}", *(f"  {line}" for line in lines[1:])])
     if error.message.startswith(f"{repeated} (and "):
         more = error.message.removeprefix(repeated).strip(" ()").removeprefix("and ")

@@ -21,6 +21,7 @@ from assay.service.client.one_line import (
     wrong,
 )
 from assay.service.contract.errors import AssayError
+from assay.service.contract.results import Job
 from assay.service.contract.states import JobState
 
 DEFAULT_SUITE = "quick"
@@ -39,7 +40,8 @@ class Request:
         subject: the model.
         place: the data.
         suites: names of suites.
-        evaluations: each as `one_line.evaluation_of` reads it; they come before the suites.
+        evaluations: each as `one_line.evaluation_of` reads it; they come before the suites. Without a suite,
+            clean accuracy (of regression the error) comes first where they lack it and the data have it.
         limit: examples; None for all.
         options: further fields of the spec: seed, protocol, execution, name, tags.
     """
@@ -97,7 +99,6 @@ def complete_spec(client: AssayClient, request: Request) -> tuple[dict[str, Any]
     """
     whole = trained_elsewhere(request.subject)
     data = data_spec(request.place, client.catalog("data"), whole=whole)
-    client.component("data", str(data["name"]))  # an unknown one is named before a file is uploaded
     spec = {
         "kind": "evaluate",
         "name": request.subject.model[:200],
@@ -105,14 +106,20 @@ def complete_spec(client: AssayClient, request: Request) -> tuple[dict[str, Any]
         "model": model_spec(client, request.subject, data),
         "data": data,
         "limit": request.limit,
-        "evaluations": [
-            *map(evaluation_of, request.evaluations),
-            *({"suite": name} for name in request.suites),
-        ],
+        "evaluations": _evaluations(client, request, str(data["name"])),
         **request.options,
     }
     found = client.dry_run(spec)
     return found["spec"], {"estimate": found["estimate"], "warnings": found["warnings"]}
+
+
+def _evaluations(client: AssayClient, request: Request, data: str) -> list[dict[str, Any]]:
+    """Those of a request; where no suite is asked for, clean accuracy comes first."""
+    found = list(map(evaluation_of, request.evaluations))
+    plain = None if request.suites else _one_pass(client, data)
+    if plain is not None and plain["name"] not in (one["name"] for one in found):
+        found.insert(0, plain)
+    return [*found, *({"suite": name} for name in request.suites)]
 
 
 class EvaluationFailed(AssayError):
@@ -143,9 +150,17 @@ def ended(
 
 def _succeeded(job: JobView) -> JobView:
     if job.state != JobState.SUCCEEDED:
-        reason = f"{job.error.type}: {job.error.message}" if job.error else job.message
-        raise EvaluationFailed(f"job {job.id} {job.state.value}: {reason}")
+        raise EvaluationFailed(f"job {job.id} {outcome_text(job)}")
     return job
+
+
+def outcome_text(job: Job) -> str:
+    """What became of a job that did not succeed: `failed: out_of_memory: 8 GB were not enough`."""
+    state = job.state.value
+    reason = job.error.message if job.error is not None else job.message
+    if job.error is not None and job.error.type != state:
+        reason = f"{job.error.type}: {reason}"
+    return f"{state}: {reason}" if reason else state
 
 
 def measured_cost(client: AssayClient, spec: Mapping[str, Any]) -> dict[str, Any]:

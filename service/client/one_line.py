@@ -106,16 +106,16 @@ def data_spec(place: DataPlace, components: Sequence[Component], *, whole: bool 
     Raises:
         InvalidSpec: there is no data set of the name, or it has no folder.
     """
-    if place.path is None:
-        return {"name": place.name, "params": {**place.params}}
-    root = place.root()
-    assert root is not None
     known = {str(one["name"]): one for one in components}
     labelled = (one for one, about in known.items() if (about.get("facts") or {}).get("class_folders"))
     name = place.name or next(labelled)
     if name not in known:
         message = "there is no such data set"
         raise wrong(("data",), message, given=name, allowed=sorted(known), nearest=nearest(name, known))
+    if place.path is None:
+        return {"name": name, "params": {**place.params}}
+    root = place.root()
+    assert root is not None
     parameter = next((key for key, schema in _properties(known[name]).items() if _is_folder(schema)), None)
     if parameter is None:
         raise wrong(("data",), f"the data set {name!r} is at no path", given=str(place.path))
@@ -285,7 +285,7 @@ def _of_file(client: AssayClient, subject: Subject) -> dict[str, Any]:
         if subject.image_size is not None:
             arguments += ["--image-size", str(subject.image_size)]
         with _made(IMPORT_ONNX, arguments, ("model",), path.stem) as program:
-            name = _uploaded(client, program, None, None)
+            name = _uploaded(client, program, None, None, checked=True)
     else:
         name = _uploaded(client, path, None, None)
     return _of_weights(client, "checkpoint", name)
@@ -301,9 +301,8 @@ def _of_function(client: AssayClient, subject: Subject, data: Mapping[str, Any])
     if subject.weights is not None:
         arguments += ["--weights", str(_file(subject.weights, ("model", "weights")))]
     arguments += _normalization_flags(subject)
-    stem = subject.model.replace(":", ".")
-    with _made(EXPORT, arguments, ("model",), stem, subject.folder) as program:
-        return _of_weights(client, "checkpoint", _uploaded(client, program, None, None))
+    with _made(EXPORT, arguments, ("model",), subject.model.replace(":", "."), subject.folder) as program:
+        return _of_weights(client, "checkpoint", _uploaded(client, program, None, None, checked=True))
 
 
 def _normalization_flags(subject: Subject) -> list[str]:
@@ -336,14 +335,25 @@ def _made(
 
 
 def _uploaded(
-    client: AssayClient, path: Path, model: Mapping[str, Any] | None, normalization: str | None
+    client: AssayClient,
+    path: Path,
+    model: Mapping[str, Any] | None,
+    normalization: str | None,
+    *,
+    checked: bool = False,
 ) -> str:
-    """The name of the upload of a file, once it is checked."""
+    """The name of the upload of a file, once it is checked: here, when it was made, else by the service."""
     with path.open("rb") as content:
         sha256 = hashlib.file_digest(content, "sha256").hexdigest()
     name = f"{re.sub(r'[^A-Za-z0-9._-]', '-', path.stem)[:NAME_LENGTH]}-{sha256[:HASH_LENGTH]}"
-    client.upload_checkpoint(name, path, model=model, normalization=normalization)
-    found = client.wait_for_checkpoint(name)
+    try:
+        found = client.upload_checkpoint(name, path, model=model, normalization=normalization)
+    except InvalidSpec as error:
+        about = error.details[0] if error.details else None
+        if about is None or about.loc[:1] != ["body"]:  # which is the file
+            raise
+        raise wrong(("model",), f"{path}: {about.message}", allowed=about.allowed) from None
+    found = found if checked else client.wait_for_checkpoint(name)
     if found.state == "rejected":
         reason = found.error.message if found.error is not None else "it does not fit the model"
         more = f"; `assay checkpoints show {name}` lists every fault" if found.faults is not None else ""

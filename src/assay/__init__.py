@@ -55,7 +55,8 @@ def evaluate(
             "timm:resnet50", "model.pt2", "my_package.models:build".
         data: a data set of the catalog, "NAME:PATH", or the path of a folder FOLDER/CLASS/IMAGE.
         suite: a suite of the catalog; None: "quick", or no suite where there are attacks.
-        attacks: attacks and evaluations with their parameters: "pgd epsilon=8/255 steps=20".
+        attacks: attacks and evaluations with their parameters: "pgd epsilon=8/255 steps=20". Without a suite,
+            clean accuracy is measured first.
         weights: a safetensors file, "job:ID" or "checkpoint:NAME", for a function or a model of the catalog.
         image_size: height and width in pixels that a module or function takes; None: that of the data.
         normalization: of pixels in [0, 1] where the module takes normalised images, or of weights from

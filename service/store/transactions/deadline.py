@@ -59,7 +59,7 @@ def overdue_message(job: Row[Any]) -> str:
     """Why a job past its deadline ends."""
     timeout = job.spec.get("timeout_seconds")
     if timeout is not None:
-        return f"the job ran longer than its timeout of {timeout} seconds"
+        return f"the job ran longer than its timeout of {timeout} second{'s' * (timeout != 1)}"
     return (
         f"the job ran longer than its default deadline of {job.deadline - job.started_at:.0f} seconds, ten"
         " times its estimate; a retry starts anew, and timeout_seconds in the spec sets another deadline"

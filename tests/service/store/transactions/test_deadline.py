@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from sqlalchemy import update
@@ -10,6 +12,7 @@ from sqlalchemy import update
 from assay.service.store.rows import Claim
 from assay.service.store.store import Store
 from assay.service.store.tables import jobs
+from assay.service.store.transactions.deadline import overdue_message
 from tests.support.jobs import add, claim, evaluate_spec, outcome, plan, train_spec
 
 
@@ -48,6 +51,12 @@ def test_a_job_that_computes_too_long_times_out_and_keeps_what_it_measured(store
     assert re.search(r"default deadline of 10\d seconds", job.message)
     assert store.shards.renew(held, 60) == "cancel"
     assert (len(store.results.outcomes(job_id, None)), len(store.results.of(job_id))) == (1, 1)
+
+
+def test_a_second_is_one() -> None:
+    for timeout, words in ((1, "timeout of 1 second"), (2, "timeout of 2 seconds")):
+        job: Any = SimpleNamespace(spec={"timeout_seconds": timeout})
+        assert overdue_message(job).endswith(words)
 
 
 def test_waiting_for_a_worker_does_not_count(store: Store) -> None:

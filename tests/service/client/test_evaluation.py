@@ -1,0 +1,98 @@
+"""What an evaluation in one call asks for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.service.catalog.catalog import load
+from assay.service.client import one_line
+from assay.service.client.evaluation import Request, complete_spec, outcome_text
+from assay.service.client.one_line import Subject, place_of
+from assay.service.contract.errors import ErrorDetail, InvalidSpec
+from assay.service.contract.results import JobError
+from assay.service.contract.states import JobState
+
+
+class Service:
+    """A client whose service has the catalog, and takes every upload but broken ones."""
+
+    def __init__(self) -> None:
+        self.awaited: list[str] = []
+
+    def catalog(self, kind: str) -> list[dict[str, Any]]:
+        return [one.model_dump(by_alias=True) for one in load().list(kind)]
+
+    def component(self, kind: str, name: str) -> dict[str, Any]:
+        return next(one for one in self.catalog(kind) if one["name"] == name)
+
+    def checkpoint(self, name: str) -> Any:
+        return type("Checkpoint", (), {"model": {"name": "exported"}, "state": "ready"})
+
+    def upload_checkpoint(self, name: str, path: Path, **more: Any) -> Any:
+        if path.read_bytes() == b"broken":
+            raise InvalidSpec("body: is no program", [ErrorDetail(loc=["body"], message="is no program")])
+        return self.checkpoint(name)
+
+    def wait_for_checkpoint(self, name: str) -> Any:
+        self.awaited.append(name)
+        return self.checkpoint(name)
+
+    def dry_run(self, spec: dict[str, Any]) -> dict[str, Any]:
+        return {"spec": spec, "estimate": {}, "warnings": []}
+
+
+def evaluations(data: str, *asked: str, suites: tuple[str, ...] = ()) -> list[str]:
+    request = Request(Subject("checkpoint:ours"), place_of(data), suites, asked)
+    spec, _ = complete_spec(Service(), request)  # type: ignore[arg-type]
+    return [one.get("name") or one["suite"] for one in spec["evaluations"]]
+
+
+def test_clean_accuracy_comes_before_attacks() -> None:
+    assert evaluations("digits", "pgd", "square") == ["clean", "pgd", "square"]
+    assert evaluations("digits", "pgd", "clean") == ["pgd", "clean"]
+    assert evaluations("digits", "pgd", suites=("quick",)) == ["pgd", "quick"]
+    assert evaluations("wikitext", "word_swap") == ["word_swap"], "the task has none"
+
+
+def test_an_unknown_data_set_is_refused_before_an_upload() -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        evaluations("digts", "pgd")
+    (detail,) = caught.value.details
+    assert (detail.loc, detail.given, detail.nearest) == (["data"], "digts", "digits")
+
+
+def test_a_refused_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "net.pt2"
+    path.write_bytes(b"broken")
+    with pytest.raises(InvalidSpec, match=r"model: .*net.pt2: is no program"):
+        one_line.model_spec(Service(), Subject(str(path)), {"name": "digits"})  # type: ignore[arg-type]
+
+
+def test_the_check_of_a_program_that_was_made_here_is_not_awaited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def export(command: list[str], **more: Any) -> Any:
+        Path(command[command.index("--output") + 1]).write_bytes(b"program")
+        return type("Done", (), {"returncode": 0})
+
+    monkeypatch.setattr(one_line.subprocess, "run", export)
+    service = Service()
+    model = one_line.model_spec(service, Subject("nets:build"), {"name": "digits"})  # type: ignore[arg-type]
+    assert model["name"] == "exported"
+    assert service.awaited == []
+    (tmp_path / "net.pt2").write_bytes(b"program")
+    one_line.model_spec(service, Subject(str(tmp_path / "net.pt2")), {"name": "digits"})  # type: ignore[arg-type]
+    assert len(service.awaited) == 1
+
+
+def test_what_became_of_a_job_is_said_once() -> None:
+    class Ended:
+        state, message = JobState.TIMED_OUT, ""
+        error = JobError(type="timed_out", message="longer than 1 second")
+
+    assert outcome_text(Ended()) == "timed_out: longer than 1 second"  # type: ignore[arg-type]
+    Ended.state = JobState.FAILED
+    assert outcome_text(Ended()) == "failed: timed_out: longer than 1 second"  # type: ignore[arg-type]
