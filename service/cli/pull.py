@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 
 from assay.service.cli.arguments import Subcommands, add
 from assay.service.cli.commands import run_module
 from assay.service.contract.extras import require
-from assay.service.contract.pulled_weights import FORMS, VARIABLE
+from assay.service.contract.pulled_weights import FORMS, VARIABLE, PullRequest
 
 
 def add_pull(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
@@ -19,6 +20,7 @@ def add_pull(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         "fetch pretrained weights, which jobs then read without a network",
         "assay pull timm:resnet50",
         "assay pull torchvision:vit_b_16 hf:google/vit-base-patch16-224",
+        "assay pull hf:me/tiny --from ./tiny",
         "assay pull --list",
     )
     parser.add_argument("reference", nargs="*", metavar="REFERENCE", help=FORMS)
@@ -28,6 +30,12 @@ def add_pull(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("--json", action="store_true", help="with --list or --verify: JSON")
     parser.add_argument(
+        "--from",
+        dest="local",
+        metavar="PATH",
+        help="take them from this machine: for hf: a folder of save_pretrained, else the published file",
+    )
+    parser.add_argument(
         "--weights-root", metavar="DIR", help=f"the weights folder (default: {VARIABLE}, or the cache)"
     )
 
@@ -35,6 +43,16 @@ def add_pull(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
 def pull(options: argparse.Namespace) -> int:
     """Replaces this process by the download."""
     require("`assay pull`", "worker")
-    chosen = [f"--{name}" for name in ("list", "verify", "json") if getattr(options, name)]
-    root = [] if options.weights_root is None else ["--weights-root", options.weights_root]
-    return run_module("assay.workers.weights.pull", [*chosen, *root, *options.reference], {})
+    return run_module("assay.workers.weights.pull", [json.dumps(request_of(options))], {})
+
+
+def request_of(options: argparse.Namespace) -> PullRequest:
+    """What the process of the workers' environment is asked to do."""
+    return {
+        "references": options.reference,
+        "list": options.list,
+        "verify": options.verify,
+        "json": options.json,
+        "local": options.local,
+        "weights_root": options.weights_root,
+    }

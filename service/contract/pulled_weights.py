@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypedDict, cast, get_args
@@ -21,6 +21,8 @@ SOURCES: tuple[PulledSource, ...] = get_args(PulledSource)
 FORMS = "timm:NAME[.TAG], torchvision:NAME[.TAG] or hf:ORG/NAME[@REVISION]"
 VARIABLE = "ASSAY_WEIGHTS_ROOT"
 MAX_LENGTH = 250
+# Begins the revision of a folder of this machine, where a repository of the hub has a commit.
+LOCAL = "local-"
 _WORD = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _PATTERNS: Mapping[PulledSource, re.Pattern[str]] = {
     "timm": re.compile(r"(?P<name>[A-Za-z0-9_]+)(\.(?P<revision>[A-Za-z0-9_]+))?"),
@@ -58,6 +60,17 @@ class PulledRecord(TypedDict):
 PulledRecords = Mapping[str, PulledRecord]
 
 
+class PullRequest(TypedDict):
+    """The arguments of `assay pull`, for the process that carries it out; `local` is `--from`."""
+
+    references: Sequence[str]
+    list: bool
+    verify: bool
+    json: bool
+    local: str | None
+    weights_root: str | None
+
+
 @dataclass(frozen=True)
 class PulledReference:
     """A parsed reference; `revision` is the tag of timm and torchvision, None for the default."""
@@ -73,6 +86,8 @@ class PulledReference:
     @property
     def command(self) -> str:
         """What pulls them."""
+        if self.source == "hf" and (self.revision or "").startswith(LOCAL):
+            return f"assay pull hf:{self.name} --from FOLDER"
         return f"assay pull {self}"
 
     @property

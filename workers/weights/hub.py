@@ -152,11 +152,12 @@ def _cached(name: str, revision: str) -> Repository | None:
                 for one in folder.iterdir()
                 if one.is_file()
             }
-            return Repository(name, folder.name, _license_of_card(folder), files)
+            return Repository(name, folder.name, license_of_card(folder), files)
     return None
 
 
-def _license_of_card(folder: Path) -> str | None:
+def license_of_card(folder: Path) -> str | None:
+    """The licence that the head of a folder's README.md states; None without one."""
     try:
         text = (folder / "README.md").read_text(encoding="utf-8")
     except (OSError, ValueError):

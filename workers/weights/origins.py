@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NoReturn
 
 from assay.service.contract.problems import nearest
 from assay.service.contract.pulled_weights import PulledReference
@@ -18,6 +18,7 @@ INDEX = "model.safetensors.index.json"
 # The beginning of a hash in the name of a file, as torch's hub has it.
 HASH_IN_NAME = re.compile(r"-([a-f0-9]{6,64})\.")
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
+_CONVERTED = "A branch with converted weights can be named: hf:ORG/NAME@refs/pr/1"
 
 
 @dataclass(frozen=True)
@@ -126,10 +127,12 @@ def _timm(given: PulledReference) -> Origin:
     wanted = [WEIGHTS]
     if stated.hf_hub_filename:
         wanted.insert(0, str(PurePosixPath(stated.hf_hub_filename).with_suffix(".safetensors")))
-    file = next((found.files[one] for one in wanted if one in found.files), None) or _no_safetensors(found)
+    published = next((found.files[one] for one in wanted if one in found.files), None)
+    if published is None:
+        _no_safetensors(found.name, found.files, _CONVERTED)
     return Origin(
         reference,
-        (replace(file, name=WEIGHTS),),
+        (replace(published, name=WEIGHTS),),
         found.license or stated.license,
         found.url,
         config,
@@ -173,16 +176,9 @@ def _torchvision(given: PulledReference) -> Origin:
 def _transformers(reference: PulledReference) -> Origin:
     named = reference.revision or "main"
     found = hub.repository(reference.name, named)
-    files = {name: file for name, file in found.files.items() if hub.ALLOWED.fullmatch(name)}
-    if WEIGHTS in files:
-        files = {name: file for name, file in files.items() if name != INDEX and not _is_part(name)}
-    elif INDEX not in files:
-        _no_safetensors(found)
-    if "config.json" not in files:
-        raise PullFailed(f"{found.name} has no config.json: it is no model of transformers")
     return Origin(
         replace(reference, revision=found.commit),
-        tuple(files[name] for name in sorted(files)),
+        files_of_model(found.name, found.files, _CONVERTED),
         found.license,
         found.url,
         {},
@@ -192,16 +188,36 @@ def _transformers(reference: PulledReference) -> Origin:
     )
 
 
+def files_of_model(where: str, files: Mapping[str, Remote], remedy: str) -> tuple[Remote, ...]:
+    """The files of a model of transformers that are read, by name.
+
+    Args:
+        where: the repository or folder, for messages.
+        files: every file at its top, by name.
+        remedy: what to do about pickles.
+
+    Raises:
+        PullFailed: there is no config.json, or no safetensors.
+    """
+    wanted = {name: file for name, file in files.items() if hub.ALLOWED.fullmatch(name)}
+    if WEIGHTS in wanted:
+        wanted = {name: file for name, file in wanted.items() if name != INDEX and not _is_part(name)}
+    elif INDEX not in wanted:
+        _no_safetensors(where, files, remedy)
+    if "config.json" not in wanted:
+        raise PullFailed(f"{where} has no config.json: it is no model of transformers")
+    return tuple(wanted[name] for name in sorted(wanted))
+
+
 def _is_part(name: str) -> bool:
     return name.startswith("model-")
 
 
-def _no_safetensors(found: hub.Repository) -> Any:
-    others = ", ".join(sorted(name for name in found.files if name.endswith(PICKLES))[:5])
+def _no_safetensors(where: str, files: Mapping[str, Remote], remedy: str) -> NoReturn:
+    others = ", ".join(sorted(name for name in files if name.endswith(PICKLES))[:5])
     instead = f" (it has {others})" if others else ""
     raise PullFailed(
-        f"{found.name} has no {WEIGHTS}{instead}: pickles can run code when read, and are not fetched."
-        " A branch with converted weights can be named: hf:ORG/NAME@refs/pr/1"
+        f"{where} has no {WEIGHTS}{instead}: pickles can run code when read, and are not fetched. {remedy}"
     )
 
 

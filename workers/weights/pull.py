@@ -1,4 +1,4 @@
-"""`assay pull`: fetches weights into the weights folder, once.
+"""`assay pull`: fetches weights into the weights folder, once. Its arguments are in `service/cli/pull.py`.
 
 An operator's command, the only part of Assay that asks the network for weights. It fetches tensors and texts,
 never code, and reads a pickle of torchvision's or timm's authors as tensors alone.
@@ -6,7 +6,6 @@ never code, and reads a pickle of torchvision's or timm's authors as tensors alo
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import fcntl
 import hashlib
@@ -16,10 +15,10 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assay.service.contract.errors import WeightsUnavailable
-from assay.service.contract.pulled_weights import FORMS, VARIABLE, PulledReference, parse_reference
+from assay.service.contract.pulled_weights import FORMS, PulledReference, PullRequest, parse_reference
 from assay.workers.weights.download import MEGABYTE, Progress, PullFailed, Unreachable, download
 from assay.workers.weights.pulled import (
     PulledWeights,
@@ -30,26 +29,26 @@ from assay.workers.weights.pulled import (
     weights_root,
 )
 
+if TYPE_CHECKING:
+    from assay.workers.weights.origins import Origin
+
 PARTIAL = ".partial"
 FAILED, WRONG, UNREACHABLE = 1, 2, 3
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(request: PullRequest) -> int:
     """Run the command: 0; 1 for a failure, 2 for a wrong name, 3 where a host does not answer."""
-    options = _parser().parse_args(arguments)
-    root = Path(options.weights_root).expanduser().resolve() if options.weights_root else weights_root()
-    if options.list or (options.verify and not options.reference):
-        return show(root, verify=options.verify, as_json=options.json)
-    if not options.reference:
-        sys.stderr.write(f"error: name weights: {FORMS}; --list shows what is pulled\n")
-        return WRONG
+    root = Path(request["weights_root"]).expanduser().resolve() if request["weights_root"] else weights_root()
+    references = request["references"]
+    if request["local"] is not None and (len(references) != 1 or request["list"] or request["verify"]):
+        return _failed(ValueError("--from goes with one reference, and without --list and --verify"), WRONG)
+    if request["list"] or (request["verify"] and not references):
+        return show(root, verify=request["verify"], as_json=request["json"])
+    if not references:
+        return _failed(ValueError(f"name weights: {FORMS}; --list shows what is pulled"), WRONG)
     try:
-        for text in options.reference:
-            reference = parse_reference(text)
-            if options.verify:
-                _say(*_state(find(root, text)))
-            else:
-                pull(root, reference)
+        for text in references:
+            _serve(root, text, request)
     except (ValueError, WeightsUnavailable) as error:
         return _failed(error, WRONG)
     except Unreachable as error:
@@ -62,22 +61,14 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="assay pull",
-        description="Fetch pretrained weights into the weights folder; jobs read only what is there.",
-        epilog="example: assay pull timm:resnet50 torchvision:vit_b_16 hf:google/vit-base-patch16-224",
-    )
-    parser.add_argument("reference", nargs="*", metavar="REFERENCE", help=FORMS)
-    parser.add_argument("--list", action="store_true", help="what is pulled; fetches nothing")
-    parser.add_argument(
-        "--verify", action="store_true", help="compare all files, or those named, with their hashes"
-    )
-    parser.add_argument("--json", action="store_true", help="with --list or --verify: JSON")
-    parser.add_argument(
-        "--weights-root", metavar="DIR", help=f"the weights folder (default: {VARIABLE}, or the cache)"
-    )
-    return parser
+def _serve(root: Path, text: str, request: PullRequest) -> None:
+    reference = parse_reference(text)
+    if request["verify"]:
+        _say(*_state(find(root, text)))
+    elif request["local"] is not None:
+        take(root, reference, Path(request["local"]).expanduser())
+    else:
+        pull(root, reference)
 
 
 def pull(root: Path, reference: PulledReference) -> PulledWeights:
@@ -101,11 +92,37 @@ def pull(root: Path, reference: PulledReference) -> PulledWeights:
             raise
         _say(f"{error}", f"so it is not known whether {reference} has moved")
         return _already(there)
+    return _pulled(root, origin)
+
+
+def take(root: Path, reference: PulledReference, path: Path) -> PulledWeights:
+    """As `pull`, of weights on this machine; without a network.
+
+    Raises:
+        ValueError, PullFailed, OSError: as `pull`.
+    """
+    from assay.workers.weights.local_files import local_origin
+
+    origin = local_origin(reference, path)
+    if origin.refs is not None:
+        _say_moved(root, reference, str(origin.reference))
+    return _pulled(root, origin)
+
+
+def _say_moved(root: Path, reference: PulledReference, to: str) -> None:
+    with contextlib.suppress(WeightsUnavailable):
+        if (before := find(root, str(reference)).reference) != to:
+            _say(f"{reference} was {before} until now, and is {to}")
+
+
+def _pulled(root: Path, origin: Origin) -> PulledWeights:
+    """The weights of an origin, fetched unless they are there."""
     if (found := _there(root, origin.reference)) is not None:
         if origin.refs is not None:
             name_commit(root, origin.reference.name, origin.refs, origin.reference.revision or "")
         return _already(found)
-    _say(f"{origin.reference} from {origin.repository} (license: {origin.license or 'not stated'})")
+    where = origin.repository or "this machine"
+    _say(f"{origin.reference} from {where} (license: {origin.license or 'not stated'})")
     with _staging(root, str(origin.reference)) as staged:
         _fetch(origin, staged)
         if origin.reference.source == "hf":
@@ -159,7 +176,7 @@ def _already(found: PulledWeights) -> PulledWeights:
     return found
 
 
-def _fetch(origin: Any, staged: Path) -> None:
+def _fetch(origin: Origin, staged: Path) -> None:
     from assay.workers.weights.hub import gated
 
     report = Progress()
@@ -169,7 +186,7 @@ def _fetch(origin: Any, staged: Path) -> None:
     for remote in origin.files:
         target = staged / remote.name
         if remote.cached is not None:
-            _say(f"{remote.name} is in the hub's cache: {remote.cached.parent}")
+            _say(f"{remote.name} is on this machine: {remote.cached.parent}")
         try:
             download(remote, target, report)
         except PullFailed as error:
@@ -260,4 +277,4 @@ def _failed(error: Exception, code: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(json.loads(sys.argv[1])))

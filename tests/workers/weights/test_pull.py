@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import os
@@ -21,6 +22,7 @@ from huggingface_hub import constants
 
 from assay.models import from_torchvision
 from assay.models.from_torchvision import torchvision
+from assay.service.cli.pull import add_pull, request_of
 from assay.workers.weights import download, origins, pull
 from assay.workers.weights.hub import ALLOWED
 from assay.workers.weights.pulled import find, listed
@@ -64,7 +66,10 @@ def root(tmp_path: Path) -> Path:
 
 
 def run(root: Path, *arguments: str) -> int:
-    return pull.main(["--weights-root", str(root), *arguments])
+    parser = argparse.ArgumentParser()
+    add_pull(parser.add_subparsers())
+    given = parser.parse_args(["pull", "--weights-root", str(root), *arguments])
+    return pull.main(json.loads(json.dumps(request_of(given))))
 
 
 def files(hub: Hub) -> list[str]:
@@ -165,7 +170,7 @@ def test_the_hubs_cache_is_used_without_a_network(
     assert run(root, "hf:org/net") == 0
     found = find(root, "hf:org/net")
     assert (found.license, set(found.files) & {"pytorch_model.bin", "modeling_vit.py"}) == ("mit", set())
-    assert "model.safetensors is in the hub's cache" in capsys.readouterr().err
+    assert "model.safetensors is on this machine: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -326,6 +331,10 @@ def test_torchvision_is_converted_once(
     found = find(root, "torchvision:squeezenet1_1.IMAGENET1K_V1")
     assert set(found.files) == {"model.safetensors"}
     assert (found.config["image_size"], found.license) == (224, None)
+    shutil.rmtree(root)
+    hub.requests.clear()
+    assert run(root, "torchvision:squeezenet1_1", "--from", str(tmp_path / "net.pth")) == 0
+    assert (hub.requests, find(root, "torchvision:squeezenet1_1").sha256) == ([], found.sha256)
     monkeypatch.undo()
     ours = torchvision(1000, 3, architecture="squeezenet1_1", pretrained=found.folder).state_dict()
     assert all(torch.equal(ours[key], tensor) for key, tensor in theirs.state_dict().items())
@@ -345,6 +354,69 @@ def test_a_pickle_with_code_is_not_read(
     assert run(root, "timm:evil") == 2
     assert "cannot be read as tensors and plain values alone: it has pathlib" in capsys.readouterr().err
     assert listed(root) == []
+
+
+def folder_of_a_model(folder: Path, **files: bytes) -> Path:
+    folder.mkdir()
+    card = b"---\nlicense: mit\n---\n"
+    for name, content in {"README.md": card, **MODEL.files, **files}.items():
+        if "/" not in name:
+            (folder / name).write_bytes(content)
+    return folder
+
+
+def test_a_folder_of_this_machine_is_taken_without_a_network(
+    hub: Hub, root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(root, "hf:me/tiny", "--from", str(folder_of_a_model(tmp_path / "tiny"))) == 0
+    assert hub.requests == []
+    found = find(root, "hf:me/tiny")
+    revision = f"local-{found.sha256[:40]}"
+    assert (found.revision, found.license, found.repository) == (revision, "mit", None)
+    assert found.config["labels"] == ["a", "c", "k"]
+    assert set(found.files) == {"README.md", "config.json", "model.safetensors", "preprocessor_config.json"}
+    assert run(root, "hf:me/tiny", "--from", str(tmp_path / "tiny")) == 0
+    assert "already pulled: hf:me/tiny@local-" in capsys.readouterr().err
+    assert run(root, "--verify", "hf:me/tiny") == 0
+    assert run(root, "--list") == 0
+    assert f"hf:me/tiny@{revision}  0.8 MB in 4 files" in capsys.readouterr().out
+    (tmp_path / "tiny" / "config.json").write_text("{}")
+    assert run(root, "hf:me/tiny", "--from", str(tmp_path / "tiny")) == 0
+    assert f"hf:me/tiny was hf:me/tiny@{revision} until now, and is hf:me/tiny@" in capsys.readouterr().err
+    assert find(root, "hf:me/tiny").revision != revision
+
+
+def test_what_is_not_taken_from_a_folder(
+    hub: Hub, root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "secret.json").write_text("{}")
+    linked = folder_of_a_model(tmp_path / "linked")
+    (linked / "config.json").unlink()
+    (linked / "config.json").symlink_to(tmp_path / "secret.json")
+    pickles = folder_of_a_model(tmp_path / "pickles")
+    (pickles / "model.safetensors").unlink()
+    pointer = folder_of_a_model(tmp_path / "pointer", **{"model.safetensors": b"version https://git-lfs"})
+    pipe = folder_of_a_model(tmp_path / "pipe")
+    (pipe / "README.md").unlink()
+    os.mkfifo(pipe / "README.md")
+    for arguments, code, message in (
+        (("hf:me/a", "--from", str(linked)), 1, "out of the folder: copy the folder with cp -rL"),
+        (("hf:me/a", "--from", str(pickles)), 1, "safe_serialization=True) writes safetensors"),
+        (("hf:me/a", "--from", str(pointer)), 1, "model.safetensors is no safetensors file: "),
+        (("hf:me/a", "--from", str(pipe)), 1, "README.md is no regular file"),
+        (("hf:me/a", "--from", str(tmp_path / "none")), 1, "is no folder"),
+        (("hf:me/a@local-12", "--from", str(tmp_path / "pointer")), 1, "no safetensors file"),
+        (("timm:resnet50", "--from", str(tmp_path / "secret.json")), 1, "states no hash to compare"),
+        (
+            ("torchvision:resnet50", "--from", str(tmp_path / "secret.json")),
+            1,
+            "is not the published resnet50-",
+        ),
+        (("hf:me/a", "hf:me/b", "--from", str(pickles)), 2, "--from goes with one reference"),
+    ):
+        assert run(root, *arguments) == code
+        assert message in capsys.readouterr().err
+    assert (listed(root), hub.requests) == ([], [])
 
 
 def test_the_command_in_a_process_of_its_own(hub: Hub, root: Path, tmp_path: Path) -> None:
