@@ -182,11 +182,15 @@ class CheckedReport(TypedDict):
 
 
 class Failure(TypedDict):
-    """Why a shard failed, and whether a retry could help; `error_type` is for programs."""
+    """Why a shard failed, and whether a retry could help; `error_type` is for programs.
+
+    Where there is a `fingerprint` of the error, a shard that fails with the same one twice is not retried.
+    """
 
     error_type: str
     message: str
     retry: bool
+    fingerprint: NotRequired[str]
 
 
 class ErrorReport(Failure):

@@ -155,7 +155,7 @@ class Shards:
     def checkpoint(self, claim: Claim) -> None:
         """Records that the shard has saved its progress: earlier failures and losses no longer count."""
         with self._database.writing() as connection:
-            none = {"failures": 0, "losses": 0, "device_faults": 0}
+            none = {"failures": 0, "failed_as": None, "losses": 0, "device_faults": 0}
             connection.execute(update(shards).where(held(claim)).values(none))
 
     def limit(self, claim: Claim, seconds: float) -> None:
@@ -218,11 +218,20 @@ class Shards:
             charge(connection, job.tenant, [shard])
             return completions
 
-    def fail(self, claim: Claim, error_type: str, message: str, *, retry: bool, cap: int = 3) -> JobRow:
+    def fail(
+        self,
+        claim: Claim,
+        error_type: str,
+        message: str,
+        *,
+        retry: bool,
+        fingerprint: str | None = None,
+        cap: int = 3,
+    ) -> JobRow:
         """Records that the evaluator raised an error or died.
 
-        The shard is queued again; at its `cap`th failure, or without `retry`, it fails with its
-        job. A void claim changes nothing.
+        The shard is queued again; at its `cap`th failure, at the second in succession with the same
+        `fingerprint`, or without `retry`, it fails with its job. A void claim changes nothing.
 
         Returns:
             The job as it is afterwards.
@@ -235,10 +244,13 @@ class Shards:
             if found is not None:
                 job, shard = found
                 failures = shard.failures + 1
+                noted = {"failures": failures, "failed_as": fingerprint}
+                if retry and fingerprint is not None and fingerprint == shard.failed_as:
+                    retry, message = False, f"{message} (twice in succession, so not tried again)"
                 if JobState(job.state) in CLAIMABLE and not (retry and failures < cap):
-                    fail(connection, job, shard, error_type, message, failures=failures)
+                    fail(connection, job, shard, error_type, message, **noted)
                 else:
-                    requeue(connection, job, shard, failures=failures)
+                    requeue(connection, job, shard, **noted)
                 charge(connection, job.tenant, [shard])
             return read_job(connection, claim.job_id)
 

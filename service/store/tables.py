@@ -125,6 +125,8 @@ shards = Table(
     Column("owner", PlainText),
     Column("lease_until", Double),
     Column("failures", Integer, nullable=False),
+    # Fingerprint of the last failure, null where it has none.
+    Column("failed_as", Text),
     Column("losses", Integer, nullable=False),
     # Faults of workers' devices under it; no failures.
     Column("device_faults", Integer, nullable=False, server_default="0"),

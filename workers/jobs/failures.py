@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import re
 import socket
+import traceback
 
 import torch
 from safetensors import SafetensorError
@@ -150,6 +152,28 @@ OF_THE_HUB = frozenset({"LocalEntryNotFoundError", "OfflineModeIsEnabled", "HfHu
 MISFIT = "Error(s) in loading state_dict"
 # A defect of the code, or a model and data that do not fit: the same again with every attempt.
 DEFECTS = (TypeError, AttributeError, NameError)
+EXACT_DEFECTS = frozenset({KeyError, IndexError, NotImplementedError, ZeroDivisionError, RecursionError})
+# Tensors that do not fit each other, as torch says it in a plain RuntimeError.
+SHAPES = (
+    "shapes cannot be multiplied",
+    "The size of tensor a (",
+    "Sizes of tensors must match",
+    "size mismatch",
+    "is invalid for input of size",
+    "Given groups=",
+    "expected scalar type",
+    "Input type (",
+    "must have the same dtype",
+    "Expected all tensors to be on the same device",
+)
+# Types whose second identical failure is taken for the last; the reasons of a machine have others.
+REPEATABLE = EXACT_DEFECTS | {*DEFECTS, RuntimeError, AssertionError, ValueError, StopIteration}
+# A machine's reasons that libraries report as a plain RuntimeError: these are tried to the end.
+OF_THE_MACHINE = re.compile(
+    r"cuda|cudnn|cublas|nvml|nccl|nvidia|gpu|driver|gloo|connect|socket|time[d ]*out|network|memory|mmap"
+    r"|alloc|disk|no space|i/o|file|thread|fork|process|worker|ancdata|signal|killed|interrupt|temporar|busy",
+    re.IGNORECASE,
+)
 
 
 def _of_weights(error: Exception) -> Failure | None:
@@ -197,5 +221,36 @@ def describe(error: Exception) -> Failure:
         return Failure(error_type="out_of_memory", message=message, retry=False)
     if isinstance(error, ValueError):
         return Failure(error_type="invalid_value", message=str(error), retry=False)
-    retry = not isinstance(error, DEFECTS)
-    return Failure(error_type="evaluator_raised", message=f"{type(error).__name__}: {error}", retry=retry)
+    return _raised(error)
+
+
+def _raised(error: Exception) -> Failure:
+    """An error that no list names: retried, unless it is a defect; with its fingerprint if it may be one."""
+    of_code, text = _is_of_code(error), str(error)
+    final = isinstance(error, DEFECTS) or (
+        of_code
+        and (type(error) in EXACT_DEFECTS or (type(error) is RuntimeError and any(p in text for p in SHAPES)))
+    )
+    failure = Failure(
+        error_type="evaluator_raised", message=f"{type(error).__name__}: {error}", retry=not final
+    )
+    if of_code and not final and OF_THE_MACHINE.search(text) is None:
+        failure["fingerprint"] = fingerprint(error)
+    return failure
+
+
+def _is_of_code(error: BaseException) -> bool:
+    """Whether an error and all errors behind it have types that no lack of a machine has."""
+    behind: BaseException | None = error
+    while behind is not None:
+        if type(behind) not in REPEATABLE:
+            return False
+        behind = behind.__cause__ or behind.__context__
+    return True
+
+
+def fingerprint(error: BaseException) -> str:
+    """A digest of an error's type, text and place (file and line), to recognise it when it comes again."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    return hashlib.sha256(f"{type(error).__name__}\0{error}\0{place}".encode()).hexdigest()

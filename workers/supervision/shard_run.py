@@ -255,7 +255,8 @@ class ShardRun:
         else:
             if message["retry"] or message["error_type"] in LAST_ERRORS:
                 self._place.evaluator.end()  # the next attempt starts from nothing
-            self._fail(message["error_type"], message["message"], retry=message["retry"])
+            again, known = message["retry"], message.get("fingerprint")
+            self._fail(message["error_type"], message["message"], retry=again, fingerprint=known)
 
     def _give_back(self, failure: Failure) -> None:
         """Leaves the shard to a worker that is fit for it; nothing is counted against the job."""
@@ -296,11 +297,12 @@ class ShardRun:
         except Exception as error:  # any error is harmless: they also poll
             log.info("the other supervisors could not be rung: %s", error)
 
-    def _fail(self, error_type: str, message: str, *, retry: bool) -> None:
+    def _fail(self, error_type: str, message: str, *, retry: bool, fingerprint: str | None = None) -> None:
         log.warning("shard %s: %s: %s", self._claim.shard_id, error_type, message)
         self._place.counters.failure(self._claim, error_type)
+        fail, claim = self._store.shards.fail, self._claim
         try:
-            job = self._insist(lambda: self._store.shards.fail(self._claim, error_type, message, retry=retry))
+            job = self._insist(lambda: fail(claim, error_type, message, retry=retry, fingerprint=fingerprint))
         except NotFound:
             return
         log.info("shard %s: job is %s", self._claim.shard_id, job.state)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -127,6 +128,47 @@ def test_owners_that_are_dead_lose_their_shards_at_once(store: Store) -> None:
     claim(store, "dead"), claim(store, "alive")
     assert store.shards.expire(dead_owners=["dead", "unheard of"]) == 1
     assert only(store.shards.running()).owner == "alive"
+
+
+@pytest.mark.parametrize(
+    ("fingerprints", "states"),
+    [
+        (("a", "a"), ["running", "failed"]),
+        (("a", "b", "b"), ["running", "running", "failed"]),
+        (("a", None, "a"), ["running", "running", "failed"]),
+        ((None, None), ["running", "running"]),
+    ],
+)
+def test_the_second_identical_failure_in_succession_fails_the_job(
+    store: Store, fingerprints: tuple[str | None, ...], states: list[str]
+) -> None:
+    planned(store, 1)
+    found = [
+        store.shards.fail(claim(store), "evaluator_raised", "no", retry=True, fingerprint=one)
+        for one in fingerprints
+    ]
+    assert [job.state for job in found] == states
+    twice = (
+        found[-1].error is not None
+        and "twice in succession, so not tried again" in found[-1].error["message"]
+    )
+    assert twice == (len(found) > 1 and fingerprints[-1] is not None and fingerprints[-1] == fingerprints[-2])
+
+
+def test_a_checkpoint_or_a_retry_forgets_the_last_failure(store: Store) -> None:
+    job_id = planned(store, 1)
+
+    def fails() -> Any:
+        return store.shards.fail(claim(store), "evaluator_raised", "no", retry=True, fingerprint="a")
+
+    fails()
+    held = claim(store)
+    store.shards.checkpoint(held)
+    again = store.shards.fail(held, "evaluator_raised", "no", retry=True, fingerprint="a")
+    assert again.state == "running"
+    assert fails().state == "failed"
+    store.jobs.retry(job_id)
+    assert fails().error is None
 
 
 def test_the_third_failure_fails_the_job(store: Store) -> None:

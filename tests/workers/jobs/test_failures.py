@@ -10,6 +10,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 from safetensors import SafetensorError
 
 from assay.service.contract.errors import InvalidSpec, NotFound, WeightsUnavailable
+from assay.service.contract.messages import Failure
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.jobs.failures import BadWeights, OtherData, describe
 from assay.workers.training.result import TrainingDiverged
@@ -34,6 +35,12 @@ from assay.workers.training.result import TrainingDiverged
         (SafetensorError("incomplete metadata"), "bad_weights", "incomplete metadata"),
         (RuntimeError("Error(s) in loading state_dict for Net"), "bad_weights", "state_dict for Net"),
         (TypeError("build() got an unexpected keyword"), "evaluator_raised", "TypeError: build() got"),
+        (KeyError("head.weight"), "evaluator_raised", "KeyError: 'head.weight'"),
+        (
+            RuntimeError("mat1 and mat2 shapes cannot be multiplied (1x8 and 9x2)"),
+            "evaluator_raised",
+            "RuntimeError: mat1 and mat2",
+        ),
     ],
 )
 def test_what_would_fail_again_is_not_tried_again(error: Exception, error_type: str, text: str) -> None:
@@ -70,7 +77,8 @@ def test_details_of_a_spec_error_are_told() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [RuntimeError("cuBLAS failed"), OSError(5, "Input/output error"), KeyError("x")]
+    "error",
+    [RuntimeError("cuBLAS failed"), OSError(5, "Input/output error"), RuntimeError("two views overlap")],
 )
 def test_what_nobody_foresaw_is_tried_again(error: Exception) -> None:
     failure = describe(error)
@@ -139,3 +147,43 @@ def test_an_operator_that_does_not_repeat_is_named() -> None:
     failure = describe(RuntimeError(text))
     assert (failure["error_type"], failure["retry"]) == ("nondeterministic_operator", False)
     assert "the operator adaptive_max_pool2d_backward_cuda has no deterministic" in failure["message"]
+
+
+def raised(error: Exception, cause: Exception | None = None) -> Exception:
+    try:
+        raise error from cause
+    except Exception as caught:
+        return caught
+
+
+def test_an_error_of_the_code_has_a_fingerprint_of_type_text_and_place() -> None:
+    def failing(text: str) -> Failure:
+        return describe(raised(RuntimeError(text)))
+
+    assert failing("two views overlap")["retry"] is True
+    assert failing("two views overlap") == failing("two views overlap")
+    assert failing("two views overlap")["fingerprint"] != failing("three views overlap")["fingerprint"]
+    elsewhere = describe(RuntimeError("two views overlap"))  # never raised
+    assert elsewhere["fingerprint"] != failing("two views overlap")["fingerprint"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        raised(KeyError("x"), OSError(5, "Input/output error")),
+        raised(RuntimeError("no answer"), ConnectionError("reset by peer")),
+        raised(RuntimeError("no answer"), MemoryError()),
+        torch.AcceleratorError("CUDA error: invalid configuration argument"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"),
+        RuntimeError("[gloo] Connection closed by peer"),
+        RuntimeError("received 0 items of ancdata"),
+        RuntimeError("DataLoader worker exited unexpectedly"),
+        TimeoutError("timed out"),
+        OSError(28, "No space left on device"),
+        InterruptedError("interrupted"),
+    ],
+)
+def test_a_lack_of_the_machine_is_tried_to_the_end(error: Exception) -> None:
+    failure = describe(error)
+    assert failure["retry"] is True
+    assert "fingerprint" not in failure
