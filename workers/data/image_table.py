@@ -66,8 +66,8 @@ def image_table(
         evaluated: part that is evaluated; test, else validation, if absent.
         splits: of a folder of one part, without a name or called train: "auto" keeps a fifth of each class,
             by hash, for evaluation; "all" takes every row for either.
-        class_names: names of the classes in order; those written by `datasets`, else the sorted labels of
-            all parts, if absent.
+        class_names: names of the classes in order; those written by `datasets`, else the lines of
+            class_names.txt, else the sorted labels of all parts, if absent.
         fit: of images of several sizes: "crop" resizes the short side and takes the centre; "squash" resizes
             both sides.
         interpolation: of images of several sizes.

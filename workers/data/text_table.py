@@ -55,8 +55,8 @@ def text_table(
         evaluated: part that is evaluated; test, else validation, if absent.
         splits: of a folder of one part, without a name or called train: "auto" keeps a fifth of each class,
             by hash, for evaluation; "all" takes every row for either.
-        class_names: names of the classes in order; those written by `datasets`, else the sorted labels of
-            all parts, if absent.
+        class_names: names of the classes in order; those written by `datasets`, else the lines of
+            class_names.txt, else the sorted labels of all parts, if absent.
         vocabulary: the language data set whose vocabulary the words have, for models that begin with the
             weights of a language model; null for that of the training part.
         least_count: of the set's own vocabulary: words that are rarer in the training part are unknown.

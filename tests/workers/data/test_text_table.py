@@ -62,6 +62,36 @@ def test_folders_that_datasets_has_saved_have_their_class_names(tmp_path: Path) 
     assert list(whole.ids) == ["row/0000000", "row/0000001", "row/0000002"]
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("dataset_info.json", '{"features": {"label": {"names": ["bad", "good"], "_type": "ClassLabel"}}}'),
+        ("class_names.txt", "bad\ngood\n"),
+    ],
+)
+def test_class_names_beside_the_tables_name_the_numbers(tmp_path: Path, name: str, content: str) -> None:
+    for part in ("train", "test"):
+        write_table(tmp_path / "d" / f"{part}.csv", ROWS)
+    (tmp_path / "d" / name).write_text(content)
+    data = text_table(tmp_path, "test", folder="d")
+    assert (data.class_names, data.labels.tolist()) == (("bad", "good"), [1, 0, 1])
+    stated = text_table(tmp_path, "test", folder="d", class_names=["no", "yes"])
+    assert stated.class_names == ("no", "yes")
+
+
+def test_a_list_of_class_names_is_not_read_through_a_link_or_with_a_name_twice(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    write_table(root / "d" / "test.csv", ROWS)
+    (tmp_path / "secret").write_text("bad\ngood\n")
+    (root / "d" / "class_names.txt").symlink_to(tmp_path / "secret")
+    with pytest.raises(ValueError, match="leads out of"):
+        text_table(root, "test", folder="d")
+    (root / "d" / "class_names.txt").unlink()
+    (root / "d" / "class_names.txt").write_text("bad\nbad\n")
+    with pytest.raises(CorruptData, match="has a class twice"):
+        text_table(root, "test", folder="d")
+
+
 def test_shards_of_the_hub_are_one_part_and_a_table_without_parts_is_divided(tmp_path: Path) -> None:
     for number in range(2):
         write_table(

@@ -143,7 +143,15 @@ def feature_names(path: Path, column: str) -> tuple[str, ...] | None:
     metadata = schema_of(path).metadata or {}
     try:
         features = json.loads(metadata[b"huggingface"])["info"]["features"]
-        names = features[column]["names"]
     except (KeyError, TypeError, ValueError):
+        return None
+    return names_of_feature(features, column)
+
+
+def names_of_feature(features: Any, column: str) -> tuple[str, ...] | None:
+    """The class names of a column among the features that `datasets` writes; None without any."""
+    try:
+        names = features[column]["names"]
+    except (KeyError, TypeError):
         return None
     return tuple(map(str, names)) if isinstance(names, list) else None

@@ -25,7 +25,14 @@ from assay.service.contract.problems import nearest
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import check_inside, resolve_folder
 from assay.workers.data.formats.sampling import held_out_split
-from assay.workers.data.formats.table_files import count_rows, feature_names, pyarrow, read_columns, schema_of
+from assay.workers.data.formats.table_files import (
+    count_rows,
+    feature_names,
+    names_of_feature,
+    pyarrow,
+    read_columns,
+    schema_of,
+)
 
 SUFFIXES = (".csv", ".json", ".jsonl", ".parquet", ".tsv")
 TRAINING = ("train", "training")
@@ -33,6 +40,7 @@ EVALUATED = ("test", "validation", "valid", "val", "dev", "eval")
 KNOWN_PART = re.compile(rf"({'|'.join((*TRAINING, *EVALUATED))})(?:[-_.].*)?", re.IGNORECASE)
 SHARD = re.compile(r"(.+?)-\d+-of-\d+")
 UNLABELLED = -1
+INFO, NAMES = "dataset_info.json", "class_names.txt"
 ONE = ""  # the name of the only part of a folder without parts
 
 ColumnName = Annotated[str, Len(1, 200)]
@@ -91,11 +99,15 @@ class Parts:
         tables: All parts.
         chosen: The one that is read.
         rows: Of its rows those that belong to the asked split; None for all.
+        folder: Has them.
+        root: ASSAY_DATA_ROOT, without links.
     """
 
     tables: Mapping[str, Table]
     chosen: Table
     rows: Callable[[Sequence[str], Sequence[int]], list[int]] | None
+    folder: Path
+    root: Path
 
     @property
     def training(self) -> Table:
@@ -135,14 +147,14 @@ def find_parts(
     if len(tables) == 1 and evaluated is None and {ONE, *TRAINING}.issuperset(tables):
         (only,) = tables.values()
         half = None if splits == "all" else lambda ids, labels: _half(name, split, ids, labels)
-        return Parts(tables, only, half)
+        return Parts(tables, only, half, where, root.resolve())
     if split == "train":
         chosen = next((part for part in TRAINING if part in tables), None)
     else:
         chosen = evaluated or next((part for part in EVALUATED if part in tables), None)
     if chosen is None:
         raise MissingData(_no_part(where, "train" if split == "train" else "test", tables))
-    return Parts(tables, tables[chosen], None)
+    return Parts(tables, tables[chosen], None, where, root.resolve())
 
 
 def set_of_table(folder: Path) -> str | None:
@@ -278,8 +290,9 @@ class LabelledRows:
 def labels_of(parts: Parts, column: str, class_names: Sequence[str] | None) -> LabelledRows:
     """The labels of the part that is read.
 
-    The classes are those stated, else those that `datasets` has written, else the different labels of all
-    parts, sorted. Whole numbers are numbers of stated or written classes.
+    The classes are those stated, else those that `datasets` has written into the file or beside it, else the
+    lines of class_names.txt, else the different labels of all parts, sorted. Whole numbers are numbers of
+    stated or written classes.
 
     Raises:
         CorruptData: a label is missing, or none of the classes; names file, row and column.
@@ -293,7 +306,7 @@ def labels_of(parts: Parts, column: str, class_names: Sequence[str] | None) -> L
 
     wanted = "whole numbers or texts"
     values = chosen.column(column, usable, wanted)
-    names = tuple(class_names) if class_names else feature_names(chosen.paths[0], column)
+    names = tuple(class_names) if class_names else _written_names(parts, column)
     if names is None:
         others = [one.column(column, usable, wanted) for one in parts.tables.values() if one is not chosen]
         known = {
@@ -321,6 +334,30 @@ def labels_of(parts: Parts, column: str, class_names: Sequence[str] | None) -> L
             f"{chosen.paths[0]}: column {column!r} has {len(names)} class, at least 2 are needed"
         )
     return LabelledRows(names, labels)
+
+
+def _written_names(parts: Parts, column: str) -> tuple[str, ...] | None:
+    """The class names in the file, in dataset_info.json, or in class_names.txt; None without any."""
+    if (names := feature_names(parts.chosen.paths[0], column)) is not None:
+        return names
+    for folder in (parts.chosen.paths[0].parent, parts.folder):
+        if (info := folder / INFO).is_file():
+            check_inside(info, parts.root)
+            if (names := names_of_feature(_json(info).get("features"), column)) is not None:
+                return names
+    if not (listed := parts.folder / NAMES).is_file():
+        return None
+    check_inside(listed, parts.root)
+    try:
+        lines = listed.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, ValueError) as error:
+        raise CorruptData(f"{listed} cannot be read: {error}") from error
+    names = tuple(line.strip() for line in lines if line.strip())
+    if len(set(names)) < len(names):
+        raise CorruptData(
+            f"{listed} has a class twice; one name a line is wanted, in the order of the labels"
+        )
+    return names or None
 
 
 def rows_of(parts: Parts, ids: Sequence[str], labels: Sequence[int]) -> list[int]:
