@@ -287,7 +287,8 @@ def _of_run(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Warn
     if plan.get("unstated_vocabulary"):
         message = (
             "the program does not say for which vocabulary it was made: it has as many words as that of the"
-            " data, and if they have other ids every number is wrong"
+            " data, and if they have other ids every number is wrong. Only its file can state it: the sha256"
+            " of the words, as vocabulary in extra/assay.json (export_program(..., vocabulary=...))"
         )
         yield Warning(code="unstated_vocabulary", message=message)
     if n < available and "repeats" not in row.planned:

@@ -20,6 +20,7 @@ from assay.workers.jobs import check, evaluate, plan
 from assay.workers.jobs.failures import BadWeights
 from assay.workers.jobs.session import Session
 from assay.workers.weights.export import export_program
+from assay.workers.weights.programs import read_program
 from tests.support.texts import write_wikitext
 from tests.support.weights import disturb
 from tests.support.word_vectors import write_vectors
@@ -223,6 +224,16 @@ def test_a_program_that_sees_later_words_is_no_predictor(pair: Pair, tmp_path: P
     assert answers[0]["extra"]["evidence"]["leaks_future"]
     _, answers = outcomes(spec_of(pair.task, MINE), pair.program)
     assert "leaks_future" not in answers[0]["extra"]["evidence"]
+
+
+@pytest.mark.parametrize("pair", ["sequence"], indirect=True)
+def test_a_vocabulary_is_written_into_a_file_that_is_there(pair: Pair, tmp_path: Path) -> None:
+    """As docs/own-models.md does it."""
+    path = exported(pair, tmp_path / "mine.pt2", mean, mask="bool")
+    assert read_program(path).vocabulary is None
+    stated = json.dumps({"vocabulary": "0" * 64})
+    torch.export.save(torch.export.load(path), tmp_path / "stated.pt2", extra_files={"assay.json": stated})
+    assert read_program(tmp_path / "stated.pt2").vocabulary == "0" * 64
 
 
 def test_other_words_are_refused(pair: Pair, tmp_path: Path) -> None:

@@ -44,6 +44,8 @@ def test_cut_sequences_are_told() -> None:
 def test_a_program_without_a_vocabulary_is_told() -> None:
     assert raised(plan={"unstated_vocabulary": True}) == {"unstated_vocabulary": {}}
     assert raised(plan={"unstated_vocabulary": False}) == {}
+    (told,) = of_evaluation(FACTS | {"unstated_vocabulary": True}, [{}], PGD)
+    assert "as vocabulary in extra/assay.json (export_program(..., vocabulary=...))" in told.message
 
 
 @pytest.mark.parametrize("noun", ["images", *sorted(set(NOUNS.values()))])
