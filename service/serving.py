@@ -155,7 +155,8 @@ def run(app: FastAPI, listener: socket.socket, log_level: str) -> None:
     server = Server(app, config)
     # uvicorn does not say where it serves when it is given a socket.
     log.info("serving at %s, with its documentation at %s/docs", *[_address(listener)] * 2)
-    with closing(WebhookPoster(app.state.store, Reach(app.state.settings.webhook_allow))):
+    reach = Reach(app.state.settings.webhook_allow)
+    with closing(WebhookPoster(app.state.store, reach, app.state.settings.max_webhook_pending)):
         server.run(sockets=[listener])
     if not server.started:
         raise CannotStart("the service did not start; the log above says why")

@@ -87,6 +87,12 @@ class Settings(Connections):
         " http and at any port too (JSON list)",
     )
     max_webhooks: int = Field(20, ge=0, le=1000, description="that a tenant may register; 0: none")
+    max_webhook_pending: int = Field(
+        1000,
+        ge=1,
+        le=1_000_000,
+        description="messages that wait for one webhook; above it the oldest are given up and counted",
+    )
 
     workers: Annotated[int, Field(ge=0, le=256, description="evaluators of the embedded mode")] = 1
 

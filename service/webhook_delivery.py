@@ -26,6 +26,7 @@ from assay.service.webhook_address import BadAddress, Reach, post
 log = logging.getLogger(__name__)
 POLL_SECONDS = 2.0
 FORGET_SECONDS = 3600.0
+TRIM_SECONDS = 10.0
 AT_A_TIME = 8
 COUNTER = "assay_webhook_deliveries_total"
 AGENT = "Assay-Webhook/1"
@@ -37,15 +38,24 @@ class WebhookPoster(threading.Thread):
     Args:
         opener: gives the open store; raises the database's error while it is away.
         reach: the addresses that may be posted to.
+        max_pending: deliveries that wait for one webhook; the oldest above it are given up.
         seconds: between two looks, while nothing is due.
     """
 
-    def __init__(self, opener: Callable[[], Store], reach: Reach, seconds: float = POLL_SECONDS) -> None:
+    def __init__(
+        self,
+        opener: Callable[[], Store],
+        reach: Reach,
+        max_pending: int,
+        seconds: float = POLL_SECONDS,
+    ) -> None:
         super().__init__(name="webhooks", daemon=True)
         self._opener = opener
         self._reach = reach
         self._seconds = seconds
         self._stopping = threading.Event()
+        self._max_pending = max_pending
+        self._trimmed = -TRIM_SECONDS
         self._forgotten = time.monotonic()
         self._room = threading.Semaphore(AT_A_TIME)
         self._posting = ThreadPoolExecutor(AT_A_TIME, thread_name_prefix="webhook")
@@ -75,6 +85,9 @@ class WebhookPoster(threading.Thread):
         if time.monotonic() - self._forgotten > FORGET_SECONDS:
             self._forgotten = time.monotonic()
             store.webhooks.forget()
+        if time.monotonic() - self._trimmed > TRIM_SECONDS:
+            self._trimmed = time.monotonic()
+            self._trim(store)
         room = 0
         while room < AT_A_TIME and self._room.acquire(blocking=room == 0):
             room += 1
@@ -87,6 +100,14 @@ class WebhookPoster(threading.Thread):
         for due in claimed:
             self._posting.submit(self._deliver, store, due)
         return len(claimed)
+
+    def _trim(self, store: Store) -> None:
+        for webhook_id, count in store.webhooks.trim(self._max_pending).items():
+            log.warning(
+                "webhook %s: %d messages given up, the oldest of more than %d that were waiting",
+                *(webhook_id, count, self._max_pending),
+            )
+            store.counters.add({(COUNTER, (("outcome", "dropped"),)): count})
 
     def _deliver(self, store: Store, due: DueDelivery) -> None:
         try:

@@ -170,6 +170,7 @@ def webhook_view(row: Row[Any]) -> Webhook:
         disabled=row.disabled_reason is not None,
         disabled_reason=row.disabled_reason,
         pending=row.pending,
+        dropped=row.dropped,
     )
 
 

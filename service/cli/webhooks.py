@@ -81,8 +81,11 @@ def list_all(options: Options) -> int:
     """Lists the webhooks."""
     with commands.connected(options) as client:
         found = client.webhooks()
-    rows = [(one.id, one.url, _state(one), str(one.pending), " ".join(one.events)) for one in found]
-    table = output.table(("ID", "ADDRESS", "STATE", "PENDING", "EVENTS"), rows)
+    rows = [
+        (one.id, one.url, _state(one), str(one.pending), str(one.dropped), " ".join(one.events))
+        for one in found
+    ]
+    table = output.table(("ID", "ADDRESS", "STATE", "PENDING", "DROPPED", "EVENTS"), rows)
     return _show(options, found, f"{table}\n")
 
 

@@ -51,6 +51,8 @@ class WebhookRequest(BaseModel):
 class Webhook(Answer):
     """A webhook without its secret. `pending` counts deliveries that are still tried.
 
+    `dropped` counts deliveries given up because more than `ASSAY_MAX_WEBHOOK_PENDING` were waiting.
+
     `failing_since` is when the first of the latest deliveries failed, null after a success. A `disabled` one
     gets nothing until it is enabled; `disabled_reason` says why.
     """
@@ -66,6 +68,7 @@ class Webhook(Answer):
     disabled: bool
     disabled_reason: str | None
     pending: int
+    dropped: int = 0
 
 
 class NewWebhook(Webhook):

@@ -147,6 +147,8 @@ webhooks = Table(
     Column("old_secret_until", Double),
     Column("created_at", Double, nullable=False),
     Column("failing_since", Double),
+    # Messages given up because more waited than may.
+    Column("dropped", BigInteger, nullable=False, server_default="0"),
     # Null while it is enabled.
     Column("disabled_reason", PlainText),
     Index("webhooks_tenant_idx", "tenant", "id"),

@@ -242,6 +242,33 @@ class Webhooks:
                 _disable(connection, due.webhook_id, gone=status == GONE)
         return "delivered" if delivered else "given_up" if given_up else "failed"
 
+    def trim(self, most: int) -> Mapping[str, int]:
+        """Gives up the oldest pending deliveries of webhooks with more than `most`; returns their numbers.
+
+        They stay in the log, from where they can be redelivered.
+        """
+        full = select(webhook_deliveries.c.webhook_id).where(PENDING)
+        full = full.group_by(webhook_deliveries.c.webhook_id).having(func.count() > most)
+        with self._database.reading() as connection:
+            ids = connection.execute(full).scalars().all()
+        return {webhook_id: dropped for webhook_id in ids if (dropped := self._drop(webhook_id, most))}
+
+    def _drop(self, webhook_id: str, most: int) -> int:
+        waiting = (webhook_deliveries.c.webhook_id == webhook_id) & PENDING
+        kept = select(webhook_deliveries.c.id).where(waiting)
+        kept = kept.order_by(webhook_deliveries.c.id.desc()).limit(most)
+        values = {"state": "failed", "next_at": None, "error": f"more than {most} messages were waiting"}
+        this = webhooks.c.id == webhook_id
+        with self._database.writing() as connection:
+            connection.execute(select(webhooks.c.id).where(this).with_for_update(key_share=True))
+            newest = connection.execute(kept).scalars().all()
+            if len(newest) < most:
+                return 0
+            old = waiting & (webhook_deliveries.c.id < newest[-1])
+            count = connection.execute(update(webhook_deliveries).where(old).values(**values)).rowcount
+            connection.execute(update(webhooks).where(this).values(dropped=webhooks.c.dropped + count))
+        return count
+
     def forget(self) -> int:
         """Deletes settled deliveries that are a week old; returns how many."""
         old = (webhook_deliveries.c.created_at < now() - KEPT_SECONDS) & ~PENDING

@@ -10,6 +10,7 @@ import re
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture
 def delivering(app_store: Store, settings: Settings) -> Iterator[None]:
-    delivery = WebhookPoster(lambda: app_store, Reach(settings.webhook_allow), seconds=0.02)
+    delivery = WebhookPoster(lambda: app_store, Reach(settings.webhook_allow), 1000, seconds=0.02)
     yield
     delivery.close()
 
@@ -85,6 +86,22 @@ def verified(secret: str, headers: dict[str, str], body: bytes) -> dict[str, Any
     exec(snippet[1], names)
     message: dict[str, Any] = names["verified"](secret, headers, body)
     return message
+
+
+def test_of_too_many_messages_the_newest_are_posted_and_the_rest_counted(
+    api: httpx.Client,
+    receiver: Receiver,
+    app_store: Store,
+    settings: Settings,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    hook = api.post(HOOKS, json={"url": receiver.url}).json()["id"]
+    last = [api.post(f"{HOOKS}/{hook}/test").json()["id"] for _ in range(4)][-1]
+    with closing(WebhookPoster(lambda: app_store, Reach(settings.webhook_allow), 1, seconds=0.02)):
+        wait_for(lambda: api.get(f"{HOOKS}/{hook}").json()["pending"] == 0)
+    assert [headers["webhook-id"] for headers, _ in receiver.got] == [last]
+    assert api.get(f"{HOOKS}/{hook}").json()["dropped"] == 3
+    assert f"webhook {hook}: 3 messages given up, the oldest of more than 1" in caplog.text
 
 
 @pytest.mark.usefixtures("delivering")

@@ -75,6 +75,23 @@ SHOWN = {"value": 0.5, "ci_low": 0.1, "ci_high": 0.9, "n": 4}
 PROVENANCE: Any = {"spec": {}, "device": {}}
 
 
+def test_of_too_many_messages_the_oldest_are_given_up_counted_and_can_be_posted(store: Store) -> None:
+    mine, other = hook(store), hook(store)
+    made = [store.webhooks.test(mine, tenant=None).id for _ in range(5)]
+    for _ in range(3):
+        store.webhooks.test(other, tenant=None)
+    assert store.webhooks.trim(3) == {mine: 2}
+    assert store.webhooks.trim(3) == {}
+    assert [(row.id, row.state) for row in log(store, mine)] == [
+        (delivery, "failed" if place < 2 else "pending") for place, delivery in enumerate(made)
+    ]
+    assert log(store, mine)[0].error == "more than 3 messages were waiting"
+    found = store.webhooks.get(mine, tenant=None)
+    assert (found.pending, found.dropped) == (3, 2)
+    assert store.webhooks.get(other, tenant=None).dropped == 0
+    assert store.webhooks.redeliver(mine, made[0], tenant=None).state == "pending"
+
+
 def test_events_are_filtered_by_name_kind_and_tag(store: Store) -> None:
     canceled = hook(store, "job.canceled")
     trainings = hook(store, "job.canceled", kinds=["train"])
