@@ -7,12 +7,14 @@ Biases by the run's id, which is the job's.
 from __future__ import annotations
 
 import math
+import os
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Protocol
+from urllib.parse import urlsplit
 
 from assay.service.contract.states import JobState
 from assay.service.reports.run_record import RunRecord
@@ -22,6 +24,12 @@ DEFAULT_EXPERIMENT = "assay"
 # What MLflow takes in one call.
 MAX_PARAMS, MAX_METRICS = 100, 1000
 MAX_LABEL = 64
+TRACKING = "MLFLOW_TRACKING_URI"
+DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+ADDRESSES = (
+    "http://HOST:PORT, https://HOST, sqlite:///FILE (sqlite:////FILE from the root), a URL of postgresql,"
+    " mysql or mssql, databricks"
+)
 ENDED: Mapping[JobState, str] = {
     JobState.SUCCEEDED: "FINISHED",
     JobState.FAILED: "FAILED",
@@ -51,12 +59,13 @@ def tracker(name: TrackerName, *, uri: str | None, project: str | None, entity: 
 
     Raises:
         ImportError: its package is not installed.
-        ValueError: an option is for the other one.
+        ValueError: an option is for the other one, or the tracking URI is none.
         TrackerError: it cannot be reached.
     """
     if name == "mlflow":
         if entity is not None:
             raise ValueError("entity is for wandb; mlflow has an address (tracking URI) and a project")
+        check_tracking_uri(uri)
         return MlflowTracker(uri, project or DEFAULT_EXPERIMENT)
     if name == "wandb":
         if uri is not None:
@@ -65,6 +74,34 @@ def tracker(name: TrackerName, *, uri: str | None, project: str | None, entity: 
             )
         return WandbTracker(project or DEFAULT_EXPERIMENT, entity)
     raise ValueError(f"there is no tracker {name!r}; allowed: mlflow, wandb")
+
+
+def check_tracking_uri(uri: str | None) -> None:
+    """Refuse a tracking URI, or that of the environment, that MLflow cannot take; its own message is long.
+
+    Raises:
+        ValueError: names where it was given, and what is allowed.
+    """
+    field, given = ("tracking_uri", uri) if uri is not None else (TRACKING, os.environ.get(TRACKING))
+    if not given:
+        return
+    scheme, colon, rest = given.partition(":")
+    database = scheme.partition("+")[0]
+    if scheme in ("http", "https"):
+        usable = bool(urlsplit(given).hostname)
+    elif database in DATABASES:
+        usable = rest.startswith("///") if database == "sqlite" else rest.startswith("//")
+    else:
+        usable = scheme in ("databricks", "databricks-uc", "file") or not colon
+    if not usable:
+        hint = f"; did you mean 'http://{given}'?" if rest.partition("/")[0].isdecimal() else ""
+        raise ValueError(f"{field} is {given!r}; allowed: {ADDRESSES}{hint}")
+    folder = scheme == "file" or (not colon and not scheme.startswith("databricks"))
+    if folder and os.environ.get("MLFLOW_ALLOW_FILE_STORE", "").lower() not in ("true", "1"):
+        raise ValueError(
+            f"{field} is {given!r}, a folder, which MLflow takes with MLFLOW_ALLOW_FILE_STORE=true alone;"
+            f" allowed: {ADDRESSES}"
+        )
 
 
 class MlflowTracker:

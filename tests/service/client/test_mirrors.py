@@ -19,7 +19,7 @@ import pytest
 
 from assay.service.cli import commands, main
 from assay.service.client import AssayClient
-from assay.service.client.trackers import TrackerError
+from assay.service.client.trackers import TrackerError, check_tracking_uri
 from assay.service.contract.errors import NotFound
 
 # MLflow's libraries warn of each other.
@@ -271,6 +271,44 @@ def test_a_canceled_job_is_a_killed_run(
     client.cancel(job)
     client.mirror(job, "mlflow", tracking_uri=uri, project=project)
     assert mlflow_runs(uri, project)[job].info.status == "KILLED"
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        ("localhost:5000", "did you mean 'http://localhost:5000'?"),
+        ("htp://host", r"tracking_uri is 'htp://host'; allowed: http://HOST:PORT, .*sqlite:///FILE"),
+        ("http://", "allowed: http://HOST:PORT"),
+        ("sqlite://mine.db", "sqlite:///FILE"),
+        ("./mlruns", "a folder, which MLflow takes with MLFLOW_ALLOW_FILE_STORE=true alone"),
+        ("file:///tmp/mlruns", "a folder"),
+    ],
+)
+def test_a_tracking_uri_that_mlflow_cannot_take_is_refused_in_a_sentence(
+    uri: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)
+    with pytest.raises(ValueError, match=message.replace("?", r"\?")):
+        check_tracking_uri(uri)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    with pytest.raises(ValueError, match="MLFLOW_TRACKING_URI is "):
+        check_tracking_uri(None)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "http://127.0.0.1:5000",
+        "sqlite:///mine.db",
+        "sqlite:////srv/mine.db",
+        "mysql+pymysql://u@h/d",
+        "databricks",
+    ],
+)
+def test_tracking_uris_that_mlflow_takes(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_tracking_uri(uri)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    check_tracking_uri("./mlruns")
 
 
 def test_what_is_wrong_is_one_sentence(
