@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -10,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from pydantic_settings import SettingsConfigDict
+from sqlalchemy import make_url
 
 from assay.service.contract.pulled_weights import default_weights_root
 from assay.service.store.connections import Connections, absolute
@@ -164,7 +166,15 @@ class WorkerSettings(Connections):
         """What its evaluators are told."""
         seconds = self.max_processor_seconds * self.torch_threads
         limits = Limits(self.memory_each(1), seconds, self.max_file_bytes)
-        return Containment(self.sandbox, self.state, limits)
+        return Containment(self.sandbox, self.state, limits, self._private())
+
+    def _private(self) -> tuple[Path, ...]:
+        """The database file and the signing keys, which may be outside the state folder."""
+        found = [os.environ.get(name) for name in ("ASSAY_SIGNING_FOLDER", "ASSAY_SIGNING_KEY")]
+        url = make_url(self.database)
+        if url.get_backend_name() == "sqlite":
+            found.append(url.database)
+        return tuple(Path(path).expanduser().absolute() for path in found if path and path != ":memory:")
 
     @property
     def evaluator_variables(self) -> frozenset[str]:

@@ -68,6 +68,20 @@ def folders_of(catalog: Catalog, kind: str, reference: ComponentReference) -> li
     return sorted(found)
 
 
+def folders_read(catalog: Catalog, spec: Spec) -> set[str]:
+    """Folders below the data root that a job may read, with those of downloads and of corruptions' files."""
+    if spec["kind"] == "check":
+        return set()
+    items = evaluations_in(spec)
+    found = {*_files_of(catalog, items)}
+    named: list[tuple[str, ComponentReference]] = [("data", spec["data"])]
+    for item in items:
+        named += [("evaluation", item), ("data", item.get("data") or spec["data"])]
+    for kind, reference in named:
+        _add_folders(catalog, kind, reference["name"], reference.get("params", {}), found, downloads=True)
+    return found
+
+
 def first_requirements(catalog: Catalog, spec: Spec) -> Requirements:
     """The requirements of the shard that plans, trains or checks."""
     if spec["kind"] == "check":
@@ -180,7 +194,9 @@ def _numbers(capability: str) -> list[int]:
     return [int(part) if part.isdigit() else 0 for part in capability.split(".")]
 
 
-def _add_folders(catalog: Catalog, kind: str, name: str, params: Params, found: set[str]) -> None:
+def _add_folders(
+    catalog: Catalog, kind: str, name: str, params: Params, found: set[str], *, downloads: bool = False
+) -> None:
     try:
         component = catalog.find_evaluation(name) if kind == "evaluation" else catalog.find(kind, name)
     except NotFound:
@@ -188,7 +204,7 @@ def _add_folders(catalog: Catalog, kind: str, name: str, params: Params, found: 
     for parameter, schema in component.parameters["properties"].items():
         value, branches = params.get(parameter), schema.get("anyOf", [schema])
         is_folder = any(branch.get("folder", False) for branch in branches)
-        if is_folder and isinstance(value, str) and params.get("download") is not True:
+        if is_folder and isinstance(value, str) and (downloads or params.get("download") is not True):
             found.add(value)
     for _, nested, reference in component.references(params):
-        _add_folders(catalog, nested, reference["name"], reference["params"], found)
+        _add_folders(catalog, nested, reference["name"], reference["params"], found, downloads=downloads)

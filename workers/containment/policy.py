@@ -6,11 +6,14 @@ import json
 import os
 import site
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from assay.service.catalog.catalog import load
 from assay.service.contract.messages import EvaluatorRequest
+from assay.service.submission.data_folders import check_folder
+from assay.service.submission.requirements import folders_read
 from assay.workers.containment.limits import NO_LIMITS, Limits
 
 # Read by libraries when they are loaded or first used. None holds a secret.
@@ -89,49 +92,49 @@ def files_of(request: EvaluatorRequest) -> frozenset[Path]:
     return frozenset(Path(path) for path in named if path is not None)
 
 
-def data_of(request: EvaluatorRequest, environment: Mapping[str, str], forbidden: Path) -> frozenset[Path]:
-    """The folders and files below the data root that a request's data name.
+def data_of(
+    request: EvaluatorRequest, environment: Mapping[str, str], forbidden: Collection[Path]
+) -> frozenset[Path]:
+    """The folders below the data root that a request's data and evaluations name by a parameter for folders.
 
     They matter where the root itself may not be read as a whole, since it is the user's home or holds the
-    folder of all jobs' files: `assay evaluate --data ./photos` keeps its state beside `photos`.
+    folder of all jobs' files: `assay evaluate --data ./photos` keeps its state beside `photos`. Other
+    parameters name nothing: the names of a table's classes or columns are free texts of a tenant.
 
     Args:
         request: its `spec` names data.
         environment: of the evaluator.
-        forbidden: the folder of all jobs' files; neither it nor what is in it or holds it is allowed.
+        forbidden: the folder of all jobs' files, and what else is no job's; neither these nor what is in
+            them or holds them is allowed.
     """
-    given, kept = environment.get("ASSAY_DATA_ROOT"), forbidden.resolve()
+    given, kept = environment.get("ASSAY_DATA_ROOT"), [_real(path) for path in forbidden]
     if not given or request["kind"] == "self_test":
         return frozenset()
-    root = Path(given).resolve()
-    named = (_inside(root, text) for text in _texts_of_params(request["spec"]))
+    root = _real(Path(given))
+    named = (_inside(root, text) for text in folders_read(load(), request["spec"]))
     return frozenset(
         path
         for path in named
-        if path is not None and not path.is_relative_to(kept) and not kept.is_relative_to(path)
+        if path is not None and not any(path.is_relative_to(one) or one.is_relative_to(path) for one in kept)
     )
 
 
+def _real(path: Path) -> Path:
+    """The path without links; unlike `Path.resolve`, also where they form a loop."""
+    return Path(os.path.realpath(path))
+
+
 def _inside(root: Path, text: str) -> Path | None:
-    """Where a relative name below a folder leads; None outside, for hidden names and where nothing is."""
+    """Where a relative name of a folder leads; None outside, for hidden names and where no folder is."""
+    if check_folder(text, None) is not None:
+        return None
     try:
-        path = (root / text).resolve()
-        if path == root or not path.is_relative_to(root) or not path.exists():
+        path = _real(root / text)
+        if path == root or not path.is_relative_to(root) or not path.is_dir():
             return None
     except (OSError, ValueError):  # no text that a path could be
         return None
     return None if any(part.startswith(".") for part in path.relative_to(root).parts) else path
-
-
-def _texts_of_params(value: object, below: bool = False) -> Iterator[str]:
-    if isinstance(value, str) and below:
-        yield value
-    elif isinstance(value, Mapping):
-        for key, part in value.items():
-            yield from _texts_of_params(part, below or key == "params")
-    elif isinstance(value, list):
-        for part in value:
-            yield from _texts_of_params(part, below)
 
 
 def needs_loopback(request: EvaluatorRequest) -> bool:
@@ -146,12 +149,13 @@ def needs_processes(request: EvaluatorRequest, threads: int) -> bool:
     return needs_loopback(request) or request["cores"] - threads > 1
 
 
-def libraries(environment: Mapping[str, str], forbidden: Path) -> tuple[Path, ...]:
+def libraries(environment: Mapping[str, str], forbidden: Collection[Path]) -> tuple[Path, ...]:
     """The files and folders that any evaluator on this machine reads.
 
     Args:
         environment: of the evaluator.
-        forbidden: the folder of all jobs' files: nothing that contains it is allowed.
+        forbidden: the folder of all jobs' files, and what else is no job's: nothing that contains one is
+            allowed.
     """
     own = Path(__file__).absolute().parents[2]  # the package: of links, in a checkout
     found = [own, *(path.resolve() for path in own.iterdir() if path.is_dir())]
@@ -162,5 +166,6 @@ def libraries(environment: Mapping[str, str], forbidden: Path) -> tuple[Path, ..
         if environment.get(name):
             found.append(Path(environment[name]))
     real = {path.resolve() for path in found}
-    private = {Path("/"), Path("~").expanduser(), *forbidden.resolve().parents, forbidden.resolve()}
+    kept = [_real(path) for path in forbidden]
+    private = {Path("/"), _real(Path("~").expanduser()), *kept, *(up for path in kept for up in path.parents)}
     return tuple(sorted(path for path in real if path not in private and path.exists()))

@@ -25,15 +25,24 @@ class Containment:
             where a part is missing.
         state: the service's state folder.
         limits: of every evaluator.
+        private: further files and folders that no evaluator may read: the database, the keys that sign.
     """
 
     mode: Mode
     state: Path
     limits: Limits = NO_LIMITS
+    private: tuple[Path, ...] = ()
+
+    @property
+    def forbidden(self) -> tuple[Path, ...]:
+        """The state folder and the further ones."""
+        return (self.state, *self.private)
 
     def to_text(self) -> str:
         """For `VARIABLE`."""
-        return json.dumps({"mode": self.mode, "state": str(self.state), "limits": asdict(self.limits)})
+        private = [str(path) for path in self.private]
+        limits = asdict(self.limits)
+        return json.dumps({"mode": self.mode, "state": str(self.state), "limits": limits, "private": private})
 
 
 def from_environment() -> Containment | None:
@@ -42,4 +51,5 @@ def from_environment() -> Containment | None:
     if text is None:
         return None
     values = json.loads(text)
-    return Containment(values["mode"], Path(values["state"]), Limits(**values["limits"]))
+    private = tuple(map(Path, values["private"]))
+    return Containment(values["mode"], Path(values["state"]), Limits(**values["limits"]), private)

@@ -195,9 +195,9 @@ class Template:
             folder.mkdir(parents=True, exist_ok=True)
         return Policy(
             folder=folder,
-            files=files_of(request) | data_of(request, os.environ, self._chosen.state),
+            files=files_of(request) | data_of(request, os.environ, self._chosen.forbidden),
             # Of each job anew: the weights folder may have been made since.
-            libraries=libraries(os.environ, self._chosen.state),
+            libraries=libraries(os.environ, self._chosen.forbidden),
             temporary=temporary,
             limits=self._chosen.limits,
             processes=processes,

@@ -368,47 +368,117 @@ def test_the_folder_of_all_jobs_is_never_a_library(tmp_path: Path) -> None:
     state.mkdir()
     (tmp_path / "data").mkdir()
     environment = {"ASSAY_DATA_ROOT": str(tmp_path / "data"), "LD_LIBRARY_PATH": f"{tmp_path}:/:{state}"}
-    found = policy.libraries(environment, state)
+    found = policy.libraries(environment, [state])
     assert (tmp_path / "data").resolve() in found
     (tmp_path / "weights").mkdir()
     weights = {"ASSAY_WEIGHTS_ROOT": str(tmp_path / "weights"), "HF_HUB_CACHE": str(tmp_path / "data")}
-    found = policy.libraries(weights, state)
+    found = policy.libraries(weights, [state])
     assert (tmp_path / "weights").resolve() in found
     assert (tmp_path / "data").resolve() not in found, "the hub's cache is none of theirs"
     assert not {tmp_path.resolve(), Path("/"), state.resolve()} & set(found)
 
 
+def spec_with(*items: dict[str, Any], **data: Any) -> dict[str, Any]:
+    """A plan request over an image folder, whose parameters are given, with some evaluations."""
+    part = {"name": "image_folder", "params": data}
+    return {"kind": "plan", "spec": {"kind": "evaluate", "data": part, "evaluations": [*items]}}
+
+
 def test_data_beside_the_folder_of_all_jobs_are_read_by_name_alone(tmp_path: Path) -> None:
     state, photos = tmp_path / "assay-state", tmp_path / "photos"
-    for folder in (state / "artifacts", photos / "birds", tmp_path / ".ssh", tmp_path / "notes"):
+    for folder in (photos / "birds", tmp_path / "words", tmp_path / "frost-photographs"):
         folder.mkdir(parents=True)
-    (tmp_path / "out").symlink_to("/usr")
+    state.mkdir()
     environment = {"ASSAY_DATA_ROOT": str(tmp_path)}
-    request = {"kind": "plan", "spec": {"data": {"name": "notes", "params": {"folder": "photos"}}}}
-    assert tmp_path.resolve() not in policy.libraries(environment, state)
-    assert policy.data_of(request, environment, state) == {photos.resolve()}
-    assert policy.data_of(request, {}, state) == frozenset()
-    for text in (
-        "assay-state",
-        "assay-state/artifacts",
-        ".",
-        "..",
-        ".ssh",
-        "out",
-        "/etc",
-        "a\0b",
-        "x" * 5000,
-        "none",
+
+    def opened(request: Any, *forbidden: Path) -> set[str]:
+        found = policy.data_of(request, environment, [state, *forbidden])
+        return {path.relative_to(tmp_path.resolve()).as_posix() for path in found}
+
+    assert tmp_path.resolve() not in policy.libraries(environment, [state])
+    assert opened(spec_with(folder="photos/")) == {"photos"}
+    assert policy.data_of(spec_with(folder="photos"), {}, [state]) == frozenset()  # type: ignore[arg-type]
+    nested = {"vocabulary": {"name": "wikitext", "params": {"folder": "photos/birds"}}}
+    other = {"name": "top1", "params": {}, "data": {"name": "sst", "params": nested}}
+    synonyms = {"name": "textfooler", "params": {"vectors": "words"}, "data": None}
+    frost = {"name": "corruptions", "params": {"corruptions": ["frost"]}, "data": None}
+    assert opened(spec_with(other, synonyms, frost)) == {"photos/birds", "words", "frost-photographs"}
+    known = spec_with(folder="photos")
+    known["spec"]["data"] = {"name": "cifar10", "params": {"folder": "photos", "download": True}}
+    assert opened(known) == {"photos"}
+    assert opened({"kind": "self_test"}) == opened({"kind": "plan", "spec": {"kind": "check"}}) == set()
+
+
+HOSTILE = (
+    *("assay-state", "assay-state/", "./assay-state", "photos/../assay-state", "assay-state/jobs/mine"),
+    *("link-to-state", "link-to-state/jobs", "link-out", "link-to-root/assay-state", "link-to-root", "loop"),
+    *("link-to-hidden", ".ssh", "photos/../.ssh", "photos/.hidden", "keys", "holds", "holds/assay.db"),
+    *(".", "..", "", "/", "//", "~", "../root", "/etc", "{root}", "{root}/assay-state", "{root}/../other"),
+    *("secret.txt", "photos/a.png", "none", "photos\0", "photos\\..", "x" * 5000, "a/" * 3000, "\ud800"),
+    *("ASSAY-STATE", "{root}/photos", "photos/../photos", "./photos"),
+)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_name_of_a_tenant_opens_what_is_not_data(tmp_path: Path, text: str) -> None:
+    root = tmp_path / "root"
+    state, keys, database = root / "assay-state", root / "keys", root / "holds" / "assay.db"
+    for folder in (
+        state / "jobs" / "mine",
+        keys,
+        database.parent,
+        root / ".ssh",
+        root / "photos" / ".hidden",
     ):
-        request["spec"]["data"]["params"]["folder"] = text
-        assert policy.data_of(request, environment, state) == frozenset(), text
-    nested = {
-        "name": "sst",
-        "params": {"vocabulary": {"name": "wikitext", "params": {"folder": "photos/birds"}}},
-    }
-    request["spec"] = {"evaluations": [{"name": "top1", "data": nested}]}
-    assert policy.data_of(request, environment, state) == {(photos / "birds").resolve()}
-    assert policy.data_of({"kind": "self_test"}, environment, state) == frozenset()
+        folder.mkdir(parents=True)
+    (tmp_path / "other").mkdir()
+    for file in (database, root / "secret.txt", root / "photos" / "a.png"):
+        file.touch()
+    links = {"link-to-state": state, "link-out": Path("/usr"), "link-to-root": root, "loop": root / "loop"}
+    for name, target in {**links, "link-to-hidden": root / ".ssh"}.items():
+        (root / name).symlink_to(target)
+    request: Any = spec_with(folder=text.replace("{root}", str(root)))
+    environment = {"ASSAY_DATA_ROOT": str(root)}
+    assert policy.data_of(request, environment, [state, keys, database]) == frozenset()
+
+
+def test_a_free_text_of_a_tenant_opens_no_folder_of_another(tmp_path: Path) -> None:
+    for folder in ("mine", "others", "assay-state"):
+        (tmp_path / folder).mkdir()
+    request: Any = spec_with({"name": "pgd", "params": {"norm": "others"}, "data": None}, folder="mine")
+    table = {"folder": "mine", "text": "others", "label": "others", "class_names": ["others"]}
+    request["spec"]["data"] = {"name": "text_table", "params": table}
+    request["spec"]["model"] = {"name": "others", "params": {"repository": "others", "folder": "others"}}
+    environment = {"ASSAY_DATA_ROOT": str(tmp_path)}
+    found = policy.data_of(request, environment, [tmp_path / "assay-state"])
+    assert found == {(tmp_path / "mine").resolve()}
+
+
+def test_a_data_root_in_the_state_folder_opens_no_name_and_a_linked_home_no_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "state" / "data" / "birds").mkdir(parents=True)
+    environment = {"ASSAY_DATA_ROOT": str(tmp_path / "state" / "data")}
+    request: Any = spec_with(folder="birds")
+    assert policy.data_of(request, environment, [tmp_path / "state"]) == frozenset()
+    (tmp_path / "home").mkdir()
+    (tmp_path / "linked").symlink_to(tmp_path / "home")
+    monkeypatch.setenv("HOME", str(tmp_path / "linked"))
+    home = {"ASSAY_DATA_ROOT": str(tmp_path / "home")}
+    assert (tmp_path / "home").resolve() not in policy.libraries(home, [tmp_path / "state"])
+
+
+def test_the_database_and_the_signing_keys_are_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASSAY_SIGNING_FOLDER", str(tmp_path / "keys"))
+    settings = WorkerSettings(state=tmp_path / "state", database_url=f"sqlite:///{tmp_path}/assay.db")
+    told = settings.containment
+    assert told.private == (tmp_path / "keys", tmp_path / "assay.db")
+    monkeypatch.setenv(VARIABLE, told.to_text())
+    assert from_environment() == told
+    environment = {"ASSAY_DATA_ROOT": str(tmp_path)}
+    assert tmp_path.resolve() not in policy.libraries(environment, told.forbidden)
 
 
 def test_folders_of_dead_templates_are_removed(tmp_path: Path) -> None:
