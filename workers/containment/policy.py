@@ -105,7 +105,7 @@ def data_of(
         request: its `spec` names data.
         environment: of the evaluator.
         forbidden: the folder of all jobs' files, and what else is no job's; neither these nor what is in
-            them or holds them is allowed.
+            them or holds them is allowed, nor what is or holds the home.
     """
     given, kept = environment.get("ASSAY_DATA_ROOT"), [_real(path) for path in forbidden]
     if not given or request["kind"] == "self_test":
@@ -115,8 +115,14 @@ def data_of(
     return frozenset(
         path
         for path in named
-        if path is not None and not any(path.is_relative_to(one) or one.is_relative_to(path) for one in kept)
+        if path is not None
+        and not any(path.is_relative_to(one) or one.is_relative_to(path) for one in kept)
+        and not _home().is_relative_to(path)
     )
+
+
+def _home() -> Path:
+    return _real(Path("~").expanduser())
 
 
 def _real(path: Path) -> Path:
@@ -163,9 +169,10 @@ def libraries(environment: Mapping[str, str], forbidden: Collection[Path]) -> tu
     found += [Path(path) for path in site.getsitepackages()]
     found += [Path(path) for path in environment.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path]
     for name in ("ASSAY_DATA_ROOT", "ASSAY_WEIGHTS_ROOT", "ASSAY_CATALOG"):
-        if environment.get(name):
+        # A data root such as /home holds the home: its folders are read by name.
+        if environment.get(name) and not _home().is_relative_to(_real(Path(environment[name]))):
             found.append(Path(environment[name]))
     real = {path.resolve() for path in found}
     kept = [_real(path) for path in forbidden]
-    private = {Path("/"), _real(Path("~").expanduser()), *kept, *(up for path in kept for up in path.parents)}
+    private = {Path("/"), _home(), *kept, *(up for path in kept for up in path.parents)}
     return tuple(sorted(path for path in real if path not in private and path.exists()))

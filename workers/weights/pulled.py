@@ -1,7 +1,8 @@
 """The weights folder: what `assay pull` left there, and its check against the recorded hashes.
 
     ROOT/timm/NAME.TAG/  ROOT/torchvision/NAME.TAG/    model.safetensors, pulled.json
-    ROOT/hf/ORG/NAME/COMMIT/                           the files of a commit, pulled.json
+    ROOT/hf/ORG/NAME/COMMIT/                           the files of a commit, pulled.json; of a folder of this
+                                                       machine `local-` and its hash in place of the commit
     ROOT/hf/ORG/NAME/refs.json                         {"main": COMMIT}
 
 `pulled.json` is written last: a folder without it is not pulled.

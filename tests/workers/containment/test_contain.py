@@ -11,7 +11,7 @@ import resource
 import struct
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -464,8 +464,13 @@ def test_a_data_root_in_the_state_folder_opens_no_name_and_a_linked_home_no_home
     (tmp_path / "home").mkdir()
     (tmp_path / "linked").symlink_to(tmp_path / "home")
     monkeypatch.setenv("HOME", str(tmp_path / "linked"))
-    home = {"ASSAY_DATA_ROOT": str(tmp_path / "home")}
-    assert (tmp_path / "home").resolve() not in policy.libraries(home, [tmp_path / "state"])
+    (tmp_path / "home" / "birds").mkdir()
+    for root, names in ((tmp_path / "home", ["birds"]), (tmp_path, ["home/birds"])):
+        environment = {"ASSAY_DATA_ROOT": str(root)}
+        assert root.resolve() not in policy.libraries(environment, [Path("/elsewhere")])
+        for name in ("home", "linked", *names):
+            found = policy.data_of(cast(Any, spec_with(folder=name)), environment, [Path("/elsewhere")])
+            assert found == ({(root / name).resolve()} if name in names else frozenset())
 
 
 def test_the_database_and_the_signing_keys_are_private(
