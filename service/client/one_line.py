@@ -285,7 +285,7 @@ def _of_file(client: AssayClient, subject: Subject) -> dict[str, Any]:
         if subject.image_size is not None:
             arguments += ["--image-size", str(subject.image_size)]
         with _made(IMPORT_ONNX, arguments, ("model",), path.stem) as program:
-            name = _uploaded(client, program, None, None, checked=True)
+            name = _uploaded(client, program, None, None)
     else:
         name = _uploaded(client, path, None, None)
     return _of_weights(client, "checkpoint", name)
@@ -302,7 +302,7 @@ def _of_function(client: AssayClient, subject: Subject, data: Mapping[str, Any])
         arguments += ["--weights", str(_file(subject.weights, ("model", "weights")))]
     arguments += _normalization_flags(subject)
     with _made(EXPORT, arguments, ("model",), subject.model.replace(":", "."), subject.folder) as program:
-        return _of_weights(client, "checkpoint", _uploaded(client, program, None, None, checked=True))
+        return _of_weights(client, "checkpoint", _uploaded(client, program, None, None))
 
 
 def _normalization_flags(subject: Subject) -> list[str]:
@@ -335,25 +335,20 @@ def _made(
 
 
 def _uploaded(
-    client: AssayClient,
-    path: Path,
-    model: Mapping[str, Any] | None,
-    normalization: str | None,
-    *,
-    checked: bool = False,
+    client: AssayClient, path: Path, model: Mapping[str, Any] | None, normalization: str | None
 ) -> str:
-    """The name of the upload of a file, once it is checked: here, when it was made, else by the service."""
+    """The name of the upload of a file, once it is checked."""
     with path.open("rb") as content:
         sha256 = hashlib.file_digest(content, "sha256").hexdigest()
     name = f"{re.sub(r'[^A-Za-z0-9._-]', '-', path.stem)[:NAME_LENGTH]}-{sha256[:HASH_LENGTH]}"
     try:
-        found = client.upload_checkpoint(name, path, model=model, normalization=normalization)
+        client.upload_checkpoint(name, path, model=model, normalization=normalization)
     except InvalidSpec as error:
         about = error.details[0] if error.details else None
         if about is None or about.loc[:1] != ["body"]:  # which is the file
             raise
         raise wrong(("model",), f"{path}: {about.message}", allowed=about.allowed) from None
-    found = found if checked else client.wait_for_checkpoint(name)
+    found = client.wait_for_checkpoint(name)  # what it is made for is known then, and compared with the data
     if found.state == "rejected":
         reason = found.error.message if found.error is not None else "it does not fit the model"
         more = f"; `assay checkpoints show {name}` lists every fault" if found.faults is not None else ""

@@ -71,7 +71,7 @@ def test_a_refused_file_is_named(tmp_path: Path) -> None:
         one_line.model_spec(Service(), Subject(str(path)), {"name": "digits"})  # type: ignore[arg-type]
 
 
-def test_the_check_of_a_program_that_was_made_here_is_not_awaited(
+def test_the_check_of_a_program_is_awaited_before_its_classes_are_compared_with_the_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def export(command: list[str], **more: Any) -> Any:
@@ -82,10 +82,10 @@ def test_the_check_of_a_program_that_was_made_here_is_not_awaited(
     service = Service()
     model = one_line.model_spec(service, Subject("nets:build"), {"name": "digits"})  # type: ignore[arg-type]
     assert model["name"] == "exported"
-    assert service.awaited == []
+    assert len(service.awaited) == 1
     (tmp_path / "net.pt2").write_bytes(b"program")
     one_line.model_spec(service, Subject(str(tmp_path / "net.pt2")), {"name": "digits"})  # type: ignore[arg-type]
-    assert len(service.awaited) == 1
+    assert len(service.awaited) == 2
 
 
 def test_what_became_of_a_job_is_said_once() -> None:
