@@ -35,7 +35,7 @@ demo: $(STAMP) ## train, attack and compare two transformers through the real se
 test: $(STAMP) ## run the tests
 	@$(PYTEST)
 
-test-slow: $(STAMP) ## run the slow tests alone; SAMPLE=0/2 for a half of them
+test-slow: $(STAMP) ## run the slow tests alone; SAMPLE=0/4 for a quarter of them
 	@$(PYTEST) -m slow --sample $(or $(SAMPLE),0/1)
 
 test-all: $(STAMP) ## run the tests, the slow ones too
@@ -45,7 +45,7 @@ tutorials: $(STAMP) ## do what the tutorials, the notebooks and the Python page 
 	@$(PYTEST) -m tutorial tests/docs
 
 test-portable: $(STAMP) ## run the tests that train, with sums rounded as on an older processor
-	@ATEN_CPU_CAPABILITY=default $(PYTEST) -m 'trains and not slow and not tutorial'
+	@ATEN_CPU_CAPABILITY=default $(PYTEST) -m 'trains and not slow and not tutorial' --sample $(or $(SAMPLE),0/1)
 
 site: $(STAMP) ## build the documentation as a site into build/site; a link that leads nowhere is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

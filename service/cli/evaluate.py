@@ -16,7 +16,7 @@ from assay.service.cli.arguments import Subcommands, add, count, json_argument
 from assay.service.cli.commands import Options, UsageError
 from assay.service.cli.profiles import chosen, key_of, saying_whose
 from assay.service.cli.progress_bars import clock
-from assay.service.client import AssayClient
+from assay.service.client import DEFAULT_URL, AssayClient
 from assay.service.client.evaluation import (
     DEFAULT_STATE,
     DEFAULT_SUITE,
@@ -196,9 +196,16 @@ def _finish(options: Options, client: AssayClient, job: Any, state: Path | None)
     if options.report is not None:
         options.report.write_text(client.report(job.id), encoding="utf-8")
         _tell(f"report: {options.report}")
-    again = "" if state is None else f"; after `assay serve --state {state}`"
-    _tell(f"job {job.id}: `assay results {job.id}` shows its results again{again}")
+    _tell(f"job {job.id}: {again_text(job.id, state)}")
     return code
+
+
+def again_text(job_id: str, state: Path | None) -> str:
+    """What shows the results of a job again; `state` is that of a service that ends with the call."""
+    if state is None:
+        return f"`assay results {job_id}` shows its results again"
+    elsewhere = "" if chosen().url_from == "default" else f" --url {DEFAULT_URL}"
+    return f"`assay results {job_id}{elsewhere}` shows its results again; after `assay serve --state {state}`"
 
 
 def interrupted_text(job_id: str, state: Path | None) -> str:

@@ -12,6 +12,7 @@ from benchmarks.acceptance.runner import key_of, machine_of, measured
 TRAINS = ("Bits", "Speed", "Training")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "one",
     [

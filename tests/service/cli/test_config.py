@@ -240,3 +240,15 @@ def test_a_call_with_a_state_folder_asks_no_profile(
     assert asked == [LAB, None]
     assert code == 3
     assert "lab" not in err
+
+
+def test_what_shows_results_again_is_asked_of_the_service_that_has_them(
+    assay: Assay, config_folder: Path
+) -> None:
+    state = Path("assay-state")
+    served = "; after `assay serve --state assay-state`"
+    assert evaluate.again_text("j", state) == f"`assay results j` shows its results again{served}"
+    assert evaluate.again_text("j", None) == "`assay results j` shows its results again"
+    assay("config", "set", "url", LAB)
+    at = f"--url {DEFAULT_URL}"
+    assert evaluate.again_text("j", state) == f"`assay results j {at}` shows its results again{served}"
