@@ -13,6 +13,8 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
+from assay.service.cli.main import build_parser
+from assay.service.cli.pull import pull
 from assay.service.settings import Settings
 from assay.workers.settings import WorkerSettings
 from tests.support.compose import ROOT, Missing, load, variables
@@ -234,6 +236,14 @@ def test_what_is_kept_lies_in_volumes() -> None:
     options = content["services"]["redis"]["command"]
     assert options[options.index("--appendonly") + 1] == "yes"
     assert options[options.index("--maxmemory-policy") + 1] == "noeviction"
+
+
+@pytest.mark.parametrize("names", [MAIN, BOX], ids="+".join)
+def test_a_download_is_a_call_of_the_command_line(names: tuple[str, ...]) -> None:
+    command, *arguments = service_of(names, "pull")["entrypoint"]
+    assert command == "assay"
+    options = build_parser().parse_args([*arguments, "timm:resnet50"])
+    assert (options.run, options.reference) == (pull, ["timm:resnet50"])
 
 
 def test_gpus_are_reserved_except_with_the_cpu_file() -> None:
