@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from operator import itemgetter
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 
 from assay.service.contract.records import JobProvenance, ResultJson
 from assay.service.contract.stored_specs import ModelReference
@@ -80,8 +80,12 @@ class ResultRows:
             if before != json.loads(json.dumps(result)):
                 record_metric_event(connection, job_id, evaluation, result)
 
-    def seconds_per_pass(self, model: ModelReference, device: str, tenant: str | None) -> float | None:
+    def seconds_per_pass(
+        self, model: ModelReference, device: str, tenant: str | None
+    ) -> tuple[float, int] | None:
         """Seconds of a forward pass of one example in the fastest shard of the model's last finished jobs.
+
+        And the passes of that shard: in few of them the start of an evaluation takes most of the time.
 
         Args:
             model: Jobs with this name and these parameters count; of a model without parameters, such as an
@@ -101,8 +105,10 @@ class ResultRows:
             rows = connection.execute(statement.limit(PACED_JOBS)).all()
             ids = [row.id for row in rows if _made_with(row.provenance, model, device)]
             counted = outcomes.c.job_id.in_(ids) & (passes > 0) & (outcomes.c.seconds > 0)
-            found = connection.execute(select(func.min(outcomes.c.seconds / passes)).where(counted)).scalar()
-        return None if found is None else float(found)
+            pace = outcomes.c.seconds / passes
+            chosen = select(pace.label("pace"), passes.label("passes")).where(counted)
+            found = connection.execute(chosen.order_by(pace).limit(1)).first()
+        return None if found is None else (float(found.pace), int(found.passes))
 
     def of(self, job_id: str) -> dict[int, ResultJson]:
         """The merged results of a job by evaluation, in order."""

@@ -280,7 +280,7 @@ class TenantResults(_Part):
         self._check(job_id)
         return self._store.results.outcomes(job_id, evaluation)
 
-    def seconds_per_pass(self, model: ModelReference, device: str) -> float | None:
+    def seconds_per_pass(self, model: ModelReference, device: str) -> tuple[float, int] | None:
         """Seconds of a forward pass of one example, from the caller's finished jobs."""
         return self._store.results.seconds_per_pass(model, device, self._filter)
 

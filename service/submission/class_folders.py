@@ -15,14 +15,50 @@ from typing import Any
 
 from assay.service.catalog.catalog import Checked
 from assay.service.catalog.component import Component
+from assay.service.contract.problems import Loc, Problems
 from assay.service.submission.data_folders import IMAGE_SUFFIXES, check_folder, check_inside
 
 SPLIT_FOLDERS = ("train", "val", "test")
 # Files of a folder that are counted for an estimate, and for how long the count is kept, in seconds.
 MAX_COUNTED = 200_000
 COUNT_KEPT = 60
+# Names in a message.
+NAMED = 5
+TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
 # Without parts, the share of each class that is evaluated.
 HELD_OUT_DIVISOR = 5
+
+
+def check_labelled(data: Checked, root: Path | None, problems: Problems, loc: Loc) -> None:
+    """Report a labelled folder that can be seen and has no images in class folders.
+
+    Args:
+        data: as for `count_classes`.
+        root: as for `count_classes`.
+        problems: receives the error.
+        loc: place of the data in the body.
+    """
+    folder = _labelled_folder(data.component, data.params, root)
+    if folder is None or root is None or not data.certain:
+        return
+    base = root.resolve()
+    try:
+        parts = split_folders(folder, base)
+        names = class_folders(folder / parts[0] if parts else folder, base)
+        seen = any(_count_images(folder / part / name)[0] for part in parts or [""] for name in names)
+        files = sorted(entry.name for entry in folder.iterdir() if entry.is_file())[:NAMED]
+    except (OSError, ValueError):  # the worker says what is wrong with it
+        return
+    if seen and (parts or len(names) > 1):
+        return
+    there = ", ".join([*(f"{name}/" for name in names[:NAMED]), *files]) or "nothing"
+    message = (
+        "images are wanted in folders of at least 2 classes, as CLASS/IMAGE or {train,val,test}/CLASS/IMAGE;"
+        f" it has {there}" + ("; its class folders have no images" if names and not seen else "")
+    )
+    if any(name.lower().endswith(TABLES) for name in files):
+        message += "; for a table, name the data set that reads it"
+    problems.add((*loc, "params", "folder"), message, given=data.params["folder"])
 
 
 def count_classes(data: Checked, root: Path | None) -> int | None:
@@ -32,13 +68,10 @@ def count_classes(data: Checked, root: Path | None) -> int | None:
         data: states the fact `class_folders` if its classes are folders of its parameter `folder`.
         root: the data root, or None where unknown.
     """
-    name = data.params.get("folder")
-    if not (data.component.facts or {}).get("class_folders") or root is None or not isinstance(name, str):
-        return None
-    if not root.is_dir() or check_folder(name, root) is not None:
+    folder = _labelled_folder(data.component, data.params, root)
+    if folder is None or root is None:
         return None
     base = root.resolve()
-    folder = base / name
     try:
         parts = split_folders(folder, base)
         return len(class_folders(folder / parts[0] if parts else folder, base)) or None
@@ -56,14 +89,19 @@ def count_examples(component: Component, params: Mapping[str, Any], root: Path |
         params: its parameters, with defaults.
         root: the data root, or None where unknown.
     """
+    folder = _labelled_folder(component, params, root)
+    if folder is None or root is None:
+        return None
+    whole = params.get("splits") == "all"
+    return _count(folder, root.resolve(), whole, int(time.monotonic() // COUNT_KEPT))
+
+
+def _labelled_folder(component: Component, params: Mapping[str, Any], root: Path | None) -> Path | None:
+    """The folder of data whose classes are folders, where it can be seen."""
     name = params.get("folder")
     if not (component.facts or {}).get("class_folders") or root is None or not isinstance(name, str):
         return None
-    if not root.is_dir() or check_folder(name, root) is not None:
-        return None
-    base = root.resolve()
-    whole = params.get("splits") == "all"
-    return _count(base / name, base, whole, int(time.monotonic() // COUNT_KEPT))
+    return None if not root.is_dir() or check_folder(name, root) is not None else root.resolve() / name
 
 
 @lru_cache(maxsize=64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from assay.service.catalog.catalog import Catalog, Checked
@@ -13,6 +14,7 @@ from assay.service.contract.corruption_cells import TASK
 from assay.service.contract.problems import Loc, Problems, nearest
 from assay.service.contract.row_protocols import row_protocol
 from assay.service.contract.stored_specs import ComponentReference, Params
+from assay.service.submission.class_folders import count_classes
 from assay.service.submission.weights import NO_GRADIENTS
 
 # The shape of a model's logits and input: where these differ, the weights do not fit.
@@ -68,7 +70,9 @@ def data_text(component: Component, params: Params) -> str:
     return f"{component.name!r} ({', '.join(named)})" if named else repr(component.name)
 
 
-def check_fit(data: Checked | None, model: MadeFor, problems: Problems, loc: Loc) -> None:
+def check_fit(
+    data: Checked | None, model: MadeFor, problems: Problems, loc: Loc, root: Path | None = None
+) -> None:
     """Report data whose classes or channels differ from those that the model is made for.
 
     Args:
@@ -76,10 +80,13 @@ def check_fit(data: Checked | None, model: MadeFor, problems: Problems, loc: Loc
         model: The data and sizes that the model is made for.
         problems: Receives what is wrong.
         loc: Place of the data in the body.
+        root: The data root, whose folders show how many classes they have; None where unknown.
     """
     if data is None or model.data is None:
         return
     facts = data.component.facts_for(data.params)
+    if "classes" not in facts and (counted := count_classes(data, root)) is not None:
+        facts = {**facts, "classes": counted}
     for fact in model.compared:
         made_for = model.weights.get(fact, _of_model(model.facts, fact))
         needed = _of_model(facts, fact)

@@ -20,7 +20,7 @@ from assay.service.contract.specs import JOB_SPEC
 from assay.service.contract.stored_specs import UserSpec
 from assay.service.submission import packages
 from assay.service.submission.backbone import check_backbone, with_backbone
-from assay.service.submission.class_folders import count_classes
+from assay.service.submission.class_folders import check_labelled, count_classes
 from assay.service.submission.compatibility import (
     BACKBONE_FACTS,
     COMPARED_FACTS,
@@ -162,7 +162,7 @@ class _Validation:
         if "data" in shape:
             self.data = self._check_data(shape["data"], self.problems, ("data",))
             spec["data"] = _completed(self.data)
-            check_fit(self.data, self._made_for(), self.problems, ("data",))
+            check_fit(self.data, self._made_for(), self.problems, ("data",), self.data_root)
             check_protocol(self.protocol, self.data, self.problems)
             if "recipe" in shape and self.data is not None:
                 self._check_trainable(self.data)
@@ -213,8 +213,8 @@ class _Validation:
         checked = self.catalog.check_reference(("data",), data, problems, loc)
         if checked is None:
             return None
-        local = self.has_package is not None
-        check_folders(self.catalog, checked, self.data_root, problems, loc, local=local)
+        check_folders(self.catalog, checked, self.data_root, problems, loc, local=bool(self.has_package))
+        check_labelled(checked, self.data_root, problems, loc)
         packages.check_package(checked.component, self.has_package, problems, loc)
         self._check_rules(checked, checked, problems, (*loc, "params"))
         if self.model is not None:
@@ -280,7 +280,7 @@ class _Validation:
         checked = self.catalog.check_reference(EVALUATIONS, item, problems, loc)
         if own is not None:
             data = self._check_data(own, problems, (*loc, "data"))
-            check_fit(data, self._made_for(), problems, (*loc, "data"))
+            check_fit(data, self._made_for(), problems, (*loc, "data"), self.data_root)
         self._check_component(checked, data, problems, loc)
         if checked is not None:
             hint, local = FOLDERS_OF_EVALUATIONS, self.has_package is not None

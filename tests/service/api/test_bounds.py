@@ -61,10 +61,10 @@ def test_a_job_over_the_limit_is_refused_and_not_stored(
         assert len(api.get(JOBS).json()["items"]) == 1
 
 
-def finish(store: Store, worker: Any, job_id: str, seconds: float) -> None:
-    """Ends a training of 1000 forward passes in so many seconds."""
+def finish(store: Store, worker: Any, job_id: str, seconds: float, passes: int = 1000) -> None:
+    """Ends a training of so many forward passes in so many seconds."""
     claim = worker.claim(job_id)
-    store.shards.finish(claim, OutcomeRow(0, 0, 0, {}, seconds, 1000, 0, {}))
+    store.shards.finish(claim, OutcomeRow(0, 0, 0, {}, seconds, passes, 0, {}))
     made = provenance() | {"spec": store.jobs.get(job_id).spec, "device": {"type": "cpu"}}
     assert store.jobs.succeed(job_id, made)
 
@@ -92,6 +92,17 @@ def test_the_speed_is_that_of_the_callers_own_finished_jobs_of_the_model(
             guessed = dry_run(api, asked, Authorization=key)
             assert "a guess of" in guessed["seconds_from"]
             assert not guessed["seconds_measured"]
+
+
+def test_a_speed_of_few_passes_says_so(
+    api: httpx.Client, app_store: Store, worker: Any, train_body: Make, evaluate_body: Make
+) -> None:
+    body = on_cpu(evaluate_body(model={"name": "tiny_vit", "params": {"width": 16}}, limit=100))
+    for passes, few in ((8, True), (1000, False)):
+        job = api.post(JOBS, json=train_body()).json()["id"]
+        finish(app_store, worker, job, 2.0, passes)
+        said = dry_run(api, body)["seconds_from"]
+        assert ("which made 8 passes, so that its start counts for much" in said) is few
 
 
 def test_a_job_for_any_device_is_estimated_for_the_workers_online(

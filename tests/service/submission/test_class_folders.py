@@ -13,9 +13,11 @@ from assay.service.contract.errors import ErrorDetail, InvalidSpec
 from assay.service.contract.problems import Problems
 from assay.service.submission import class_folders as class_folder_module
 from assay.service.submission.class_folders import count_classes, count_examples
+from assay.service.submission.compatibility import MadeFor, check_fit
 from assay.service.submission.estimate import least_work
 from assay.service.submission.limits import JobLimits, Speed, bounded_estimate
 from assay.service.submission.validate import validate
+from assay.workers.data.formats.dataset import MissingData
 from assay.workers.data.image_folder import image_folder
 
 STANDARD = {"name": "autoattack"}
@@ -148,6 +150,39 @@ def test_the_examples_of_an_estimate_are_those_of_the_worker(
     assert found["seconds"] == 0.5 * (found["forward_passes"] + 2 * found["backward_passes"]) > there
     assert validate(load(), spec | {"limit": 1}, data_root=tmp_path).estimate["examples"] == 2
     assert validate(load(), spec).estimate["examples"] is None
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ([], "it has nothing"),
+        (["a.png", "b.png"], "it has a.png, b.png"),
+        (["a/notes.txt", "b/.hidden.png"], "it has a/, b/; its class folders have no images"),
+        (["a/1.png"], "it has a/"),
+        (["test.csv", "class_names.txt"], "it has class_names.txt, test.csv; for a table, name the data set"),
+    ],
+)
+def test_a_folder_without_labelled_images_is_refused(tmp_path: Path, files: list[str], words: str) -> None:
+    (tmp_path / "birds").mkdir()
+    for place in files:
+        (tmp_path / "birds" / place).parent.mkdir(exist_ok=True)
+        (tmp_path / "birds" / place).touch()
+    (detail,) = refused(tmp_path, {"name": "clean"})
+    assert detail.loc == ["data", "params", "folder"]
+    assert words in detail.message
+    with pytest.raises(MissingData):
+        image_folder(tmp_path, "test", folder="birds")
+
+
+def test_weights_for_other_classes_than_the_folders_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, "birds/a", "birds/b", "birds/c")
+    data = load().check_reference(("data",), body()["data"], Problems(), ())
+    for classes, wrong in ((3, 0), (5, 1)):
+        made_for, problems = MadeFor("program", {}, {"classes": classes}, 32, ("classes",)), Problems()
+        check_fit(data, made_for, problems, ("data",), tmp_path)
+        assert len(problems) == wrong
+    with pytest.raises(InvalidSpec, match="has 3 classes, the model is made for the 5 of its weights"):
+        problems.raise_if_any()
 
 
 def test_large_folders_and_other_data_are_not_counted(
