@@ -50,8 +50,7 @@ def robustbench_entries(job: Job, results: Results, threat_of: ThreatOf) -> list
     entries += [_corrupted(job, results, row) for row in results.evaluations if _is_stored_set(row)]
     if not entries:
         first = next((data_label(row.data) for row in _unattacked(results)), None)
-        clean = _clean(results, first)
-        entries = [_entry(job, results, first, "", None, clean, [])] if first is not None else []
+        entries = [_unattacked_entry(job, results, first)] if first is not None else []
     return entries
 
 
@@ -84,15 +83,21 @@ def _ball(row: EvaluationResult, threat_of: ThreatOf) -> _Ball | None:
 def _attacked(job: Job, results: Results, ball: _Ball, rows: Sequence[EvaluationResult]) -> dict[str, Any]:
     standard = next((row for row in rows if row.params.get("version") == "standard"), None)
     clean = _clean(results, ball.data)
-    reasons = [] if standard is None else list(_reasons(results, standard))
-    entry = _entry(job, results, ball.data, ball.norm, ball.epsilon, clean, reasons)
+    shown = [row for row in (standard, clean) if row is not None]
+    reasons = list(dict.fromkeys(reason for row in shown for reason in _reasons(results, row)))
+    absent = [] if standard is not None else ["AutoAttack (standard) was not run in this ball"]
+    entry = _entry(job, results, ball.data, ball.norm, ball.epsilon, clean, [*reasons, *absent])
     entry["autoattack_acc"] = _percent(standard.metrics["top1"] if standard is not None else None)
-    entry["unreliable"] = None if standard is None else bool(reasons)
-    if standard is None:
-        entry["footnote"] = "AutoAttack (standard) was not run in this ball"
+    entry["unreliable"] = bool(reasons) if reasons or standard is not None else None
     entry["assay"]["standard"] = None if standard is None else _measured(standard, "top1")
     entry["assay"]["attacks"] = [_measured(row, "top1") for row in rows if row is not standard]
     return entry
+
+
+def _unattacked_entry(job: Job, results: Results, data: str) -> dict[str, Any]:
+    clean = _clean(results, data)
+    reasons = [] if clean is None else list(_reasons(results, clean))
+    return _entry(job, results, data, "", None, clean, reasons) | {"unreliable": bool(reasons) or None}
 
 
 def _is_stored_set(row: EvaluationResult) -> bool:
@@ -107,7 +112,7 @@ def _corrupted(job: Job, results: Results, row: EvaluationResult) -> dict[str, A
         reasons.append(f"{len(cells)} of {ALL_CORRUPTIONS * ALL_SEVERITIES} corruptions and severities")
     dataset = str(row.data.get("name")).removesuffix(STORED_SUFFIX)
     originals = (one for one in _unattacked(results) if one.data.get("name") == dataset)
-    clean = next((one.metrics["top1"] for one in originals), None)
+    clean = next(originals, None)
     entry = _entry(job, results, data_label(row.data), "corruptions", None, clean, reasons)
     entry["dataset"] = dataset
     del entry["autoattack_acc"]
@@ -123,10 +128,11 @@ def _entry(
     data: str | None,
     threat_model: str,
     epsilon: str | None,
-    clean: Metric | None,
+    clean: EvaluationResult | None,
     reasons: Sequence[str],
 ) -> dict[str, Any]:
     provenance = results.provenance
+    accuracy = None if clean is None else clean.metrics["top1"]
     return {
         "link": None,
         "name": job.name or None,
@@ -137,7 +143,7 @@ def _entry(
         "venue": None,
         "architecture": _architecture(job),
         "eps": epsilon,
-        "clean_acc": _percent(clean),
+        "clean_acc": _percent(accuracy),
         "reported": None,
         "autoattack_acc": None,
         "footnote": "; ".join(reasons) or None,
@@ -146,7 +152,7 @@ def _entry(
             "job": job.id,
             "threat_model": threat_model or None,
             "data": data,
-            "clean": None if clean is None else clean.model_dump(mode="json"),
+            "clean": None if accuracy is None else accuracy.model_dump(mode="json"),
             "complete": results.complete,
             "protocol": job.spec.get("protocol"),
             "limit": job.spec.get("limit"),
@@ -177,9 +183,9 @@ def _unattacked(results: Results) -> Iterator[EvaluationResult]:
             yield row
 
 
-def _clean(results: Results, data: str | None) -> Metric | None:
-    """Accuracy without attack on a data set; None where it was not measured as a row of its own."""
-    return next((row.metrics["top1"] for row in _unattacked(results) if data_label(row.data) == data), None)
+def _clean(results: Results, data: str | None) -> EvaluationResult | None:
+    """The row of accuracy without attack on a data set; None where it has no row of its own."""
+    return next((row for row in _unattacked(results) if data_label(row.data) == data), None)
 
 
 def _reasons(results: Results, row: EvaluationResult) -> Iterator[str]:

@@ -134,6 +134,17 @@ def test_only_the_standard_version_is_autoattack(other: dict[str, Any]) -> None:
     assert entry["assay"]["attacks"][0]["value"] == 0.7
 
 
+def test_a_clean_accuracy_of_a_subset_is_marked_too() -> None:
+    subset = {"code": "subset", "severity": "note", "message": "8 of 120 examples", "evidence": {}}
+    plain = row("plain", 0.95, warnings=[subset])
+    (entry,) = entries(plain)
+    assert (entry["unreliable"], entry["footnote"]) == (True, "subset: 8 of 120 examples")
+    (entry,) = entries(plain, ball("steps", 0.4))
+    assert entry["unreliable"]
+    assert entry["footnote"].startswith("subset: 8 of 120 examples; AutoAttack (standard) was not run")
+    assert entries(row("plain", 0.95), ball("steps", 0.4))[0]["unreliable"] is None
+
+
 def test_each_ball_is_an_entry_and_a_file() -> None:
     found = entries(
         STANDARD,
