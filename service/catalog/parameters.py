@@ -204,25 +204,23 @@ class _Check:
         also |= {place: words.split() for place, words in schema.get("elsewhere", {}).items()}
         if schema.get("additionalProperties", True):
             return dict(value)
+        meant = set()
         for name in value:
             if name in properties:
                 continue
             if self.problems.full:
                 self.problems.unlisted += 1
-            else:
-                self.problems.add(
-                    (*loc, str(name)),
-                    f"unknown {self.noun}",
-                    given=value[name],
-                    allowed=list(properties),
-                    nearest=nearest(name, properties, also),
-                )
+                continue
+            near = nearest(name, properties, also)
+            meant.add(near)
+            message, allowed = f"unknown {self.noun}", list(properties)
+            self.problems.add((*loc, str(name)), message, given=value[name], allowed=allowed, nearest=near)
         checked: dict[str, Any] = {}
         for name, part in properties.items():
             if name in value or "default" in part:
                 item = self.visit(part, value[name] if name in value else part["default"], (*loc, name))
                 checked |= {} if item is INVALID else {name: item}
-            elif name in schema.get("required", []):
+            elif name in schema.get("required", []) and name not in meant:
                 self.problems.add((*loc, name), "is required", allowed=describe(self._described(part)))
         return checked
 

@@ -326,7 +326,7 @@ class TestShape:
         )
         assert set(found) == {
             "sed", "seed", "limit", "protocol", "priority", "timeout_seconds", "tags[1]",
-            "execution.batch_size", "execution.dvice", "execution.dtype", "data.nme", "data.name",
+            "execution.batch_size", "execution.dvice", "execution.dtype", "data.nme",
             "model.params.attention.params.iterations", "evaluations[0]", "evaluations[1]",
             "evaluations[2].params.epsilonn",
             "evaluations[2].params.steps", "evaluations[2].params.epsilon", "evaluations[3].suite",

@@ -202,7 +202,7 @@ def test_the_likeliest_kind_of_object_is_explained() -> None:
     assert run(either, {"timm": True}) == ({"timm": True}, [])
     _, [detail] = run(either, {"timm": 1})
     assert (detail.loc, detail.message) == (["p", "timm"], "must be true")
-    _, [detail, _] = run(either, {"tim": True})
+    _, [detail] = run(either, {"tim": True})
     assert (detail.loc, detail.nearest) == (["p", "tim"], "timm")
     _, [detail] = run(either, {})
     assert detail.message == 'must be an object with "job", or an object with "timm"'

@@ -81,6 +81,7 @@ def test_sets_of_their_own_are_kept_where_they_are_seen(tmp_path: Path) -> None:
     assert "1000 classes are missing in every corruption" in out[SETS[2]]
     unseen = left_out(validate(load(), job("imagenet")).spec)
     assert [unseen[part].partition(":")[0] for part in SETS] == ["the service does not see the data root"] * 4
+    (tmp_path / "mine" / "out").symlink_to("/usr")  # which the worker refuses
     unknown = left_out(validate(load(), job("image_folder"), data_root=tmp_path).spec)
     assert "classes of the job's data are not known" in unknown[SETS[1]]
 
