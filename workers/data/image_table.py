@@ -232,7 +232,7 @@ class _Cells:
     def where(self, row: int) -> str:
         """File, row and column of a row of the part."""
         path, _, first, before = self._groups[self._place(row)]
-        return f"{path} row {first + row - before}, column {self._column!r}"
+        return f"{path} row {first + row - before} (the first is 0), column {self._column!r}"
 
     def _place(self, row: int) -> int:
         return next(n for n in reversed(range(len(self._groups))) if self._groups[n][3] <= row)

@@ -32,5 +32,5 @@ def test_a_document_is_its_text_and_its_words(tmp_path: Path) -> None:
 
 def test_a_row_without_a_text_is_named(tmp_path: Path) -> None:
     write_table(tmp_path / "d" / "test.jsonl", [{"text": "a"}, {"text": None}])
-    with pytest.raises(CorruptData, match=r"test\.jsonl row 1: column 'text' has no text"):
+    with pytest.raises(CorruptData, match=r"test\.jsonl row 1 \(the first is 0\): column 'text' has no text"):
         document_table(tmp_path, "test", folder="d")

@@ -72,7 +72,10 @@ def test_images_of_several_sizes_are_cropped_or_squashed(tmp_path: Path) -> None
 def test_what_is_wrong_is_named(tmp_path: Path) -> None:
     write_table(tmp_path / "d" / "test.parquet", [{"image": b"no image", "label": n} for n in range(2)])
     data = image_table(tmp_path, "test", folder="d")
-    with pytest.raises(CorruptData, match=r"test\.parquet row 0, column 'image' cannot be read as an image"):
+    with pytest.raises(
+        CorruptData,
+        match=r"test\.parquet row 0 \(the first is 0\), column 'image' cannot be read as an image",
+    ):
         data.images([0], 4)
     write_table(tmp_path / "e" / "test.parquet", [{"image": "a/b.png", "label": n} for n in range(2)])
     with pytest.raises(CorruptData, match="column 'image' is string, encoded images are wanted"):

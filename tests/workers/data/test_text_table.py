@@ -117,7 +117,10 @@ def test_names_of_classes_come_from_all_parts_or_are_stated(tmp_path: Path) -> N
     assert (data.class_names, data.labels.tolist()) == (("ape", "cat", "dog"), [2])
     stated = text_table(tmp_path, "test", folder="d", class_names=["dog", "ape", "cat"])
     assert stated.labels.tolist() == [0]
-    with pytest.raises(CorruptData, match=r"test\.csv row 0: column 'label' is 'dog', none of the 2 classes"):
+    with pytest.raises(
+        CorruptData,
+        match=r"test\.csv row 0 \(the first is 0\): column 'label' is 'dog', none of the 2 classes",
+    ):
         text_table(tmp_path, "test", folder="d", class_names=["ape", "cat"])
 
 
@@ -130,7 +133,8 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
         text_table(tmp_path, "test", folder="d")
     stated = {"text": "txt", "class_names": ["n", "y"]}
     with pytest.raises(
-        CorruptData, match=r"test\.jsonl row 1: column 'label' is -1.*no label: evaluate another"
+        CorruptData,
+        match=r"test\.jsonl row 1 \(the first is 0\): column 'label' is -1.*no label: evaluate another",
     ):
         text_table(tmp_path, "test", folder="d", **stated)  # type: ignore[arg-type]
     with pytest.raises(MissingData, match=r"The part 'dev' is wanted, and .* has 'test'"):

@@ -81,9 +81,9 @@ class Table:
         for path in self.paths:
             count = count_rows(path)
             if row < count:
-                return f"{path} row {row}"
+                return f"{path} row {row} (the first is 0)"
             row -= count
-        return f"{self.name} row {row}"
+        return f"{self.name} row {row} (the first is 0)"
 
     def ids(self, count: int) -> list[str]:
         """Id of each row: the part and the row's number."""
