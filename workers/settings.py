@@ -171,9 +171,8 @@ class WorkerSettings(Connections):
     def _private(self) -> tuple[Path, ...]:
         """The database file and the signing keys, which may be outside the state folder."""
         found = [os.environ.get(name) for name in ("ASSAY_SIGNING_FOLDER", "ASSAY_SIGNING_KEY")]
-        url = make_url(self.database)
-        if url.get_backend_name() == "sqlite":
-            found.append(url.database)
+        if self.database.startswith("sqlite"):
+            found.append(make_url(self.database).database)
         return tuple(Path(path).expanduser().absolute() for path in found if path and path != ":memory:")
 
     @property

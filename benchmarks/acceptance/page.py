@@ -37,7 +37,8 @@ def _nothing(checks: Sequence[Check]) -> str:
         "was run on one. On a machine with a GPU that torch can use, run:\n",
         f"```sh\n{COMMAND}\n```\n",
         f"It takes at most {-(-total // 60)} minutes on one GPU, goes on where it was if it is interrupted,",
-        "and then replaces this page. Its dry run on the emulated device and the CPU is part of `make test-slow`.",
+        "and then replaces this page. Its dry run on the emulated device and the CPU is part of"
+        " `make test-slow`.",
         "The limits are plans, not measurements. The checks:\n",
         "| area | check | what it holds | at most, s |\n| --- | --- | --- | --- |",
         *(f"| {one.area} | `{one.name}` | {one.title} | {one.seconds} |" for one in checks),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from assay.service.contract.problems import path_text
@@ -168,6 +168,7 @@ def test_digits_beyond_a_float_are_refused() -> None:
     assert "0.81388888888888891 has digits that no result has" in problem
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(JSON)
 def test_any_results_survive_signing_and_saving(value: Any) -> None:
     results = {"job": "j", "evaluations": value}
