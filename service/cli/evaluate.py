@@ -21,12 +21,15 @@ from assay.service.client.evaluation import (
     DEFAULT_STATE,
     DEFAULT_SUITE,
     Request,
+    check_report,
     complete_spec,
     measured_cost,
     service_for,
     unfinished,
+    write_report,
 )
 from assay.service.client.one_line import Subject, check_subject, place_of
+from assay.service.client.reports import ENDINGS
 from assay.service.contract.errors import NoResults
 from assay.service.contract.extras import require
 
@@ -104,7 +107,12 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=count, metavar="N", help="(default: as many as are fast)")
     parser.add_argument("--name", help="of the job (default: the model)")
     parser.add_argument("--tag", action="append", default=[], help="of the job; may be repeated")
-    parser.add_argument("--report", type=Path, metavar="FILE", help="write the results as one HTML page")
+    parser.add_argument(
+        "--report",
+        type=Path,
+        metavar="FILE",
+        help=f"write a report; its ending is the format: {', '.join(ENDINGS)}",
+    )
     parser.add_argument("--dry-run", action="store_true", help="check everything, and say what it would cost")
     parser.add_argument("--all", action="store_true", help="print all metrics, not only the main ones")
     json_argument(parser)
@@ -149,8 +157,8 @@ def _measure(
     place = place_of(options.data)
     subject = Subject(options.model, options.weights, options.normalization, options.image_size)
     check_subject(subject)
-    if options.report is not None and (options.report.is_dir() or not options.report.parent.is_dir()):
-        raise UsageError(f"--report: {options.report} given; allowed: a file in a folder that is there")
+    if options.report is not None:
+        check_report(options.report, "--report")
     request = Request(subject, place, suites, evaluations, options.limit, _job_options(options))
     state = options.state or DEFAULT_STATE
     signal.signal(signal.SIGTERM, _interrupt)  # so that the service that was started is stopped
@@ -194,7 +202,7 @@ def _finish(options: Options, client: AssayClient, job: Any, state: Path | None)
     else:
         sys.stdout.write(output.results_table(results, every=options.all) + "\n")
     if options.report is not None:
-        options.report.write_text(client.report(job.id), encoding="utf-8")
+        write_report(client, job.id, options.report)
         _tell(f"report: {options.report}")
     _tell(f"job {job.id}: {again_text(job.id, state)}")
     return code

@@ -9,9 +9,9 @@ from pathlib import Path
 from assay.service.cli import commands
 from assay.service.cli.arguments import JOB, Subcommands, add_remote
 from assay.service.cli.commands import Options, UsageError
+from assay.service.client.reports import ENDINGS, report_format
 
 OTHER = "01jd3q0x5v8f7m2n9k4t6w1z0z"
-ENDINGS = ("html", "md", "tex", "csv")
 
 
 def add_reports(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
@@ -53,10 +53,7 @@ def add_reports(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
 def report(options: Options) -> int:
     """Writes a report."""
     target = Path(options.output)
-    ending = target.suffix.removeprefix(".")
-    if ending not in ENDINGS:
-        endings = ", ".join(f".{name}" for name in ENDINGS)
-        raise UsageError(f"--output {target}: its ending says the format; allowed: {endings}")
+    ending = report_format(target, "--output")
     with commands.connected(options) as client:
         text = client.report(_jobs(options), tag=options.tag, format=ending, adjust=options.adjust)
     _write(target, text)

@@ -20,6 +20,7 @@ from assay.service.client.one_line import (
     trained_elsewhere,
     wrong,
 )
+from assay.service.client.reports import report_format
 from assay.service.contract.errors import AssayError
 from assay.service.contract.results import Job
 from assay.service.contract.states import JobState
@@ -120,6 +121,25 @@ def _evaluations(client: AssayClient, request: Request, data: str) -> list[dict[
     if plain is not None and plain["name"] not in (one["name"] for one in found):
         found.insert(0, plain)
     return [*found, *({"suite": name} for name in request.suites)]
+
+
+def check_report(target: Path, field: str = "report") -> None:
+    """Refuse a file that no report can be written to.
+
+    Raises:
+        InvalidSpec: its ending is no format, it is a folder, or its folder is missing.
+    """
+    report_format(target, field)
+    if target.is_dir() or not target.parent.is_dir():
+        raise wrong(
+            (field,), "it cannot be written", given=str(target), allowed="a file in a folder that is there"
+        )
+
+
+def write_report(client: AssayClient, job: str, target: Path) -> None:
+    """Write the report on a job in the format of the file's ending."""
+    text = client.report(job, format=report_format(target, "report"))
+    target.write_text(text, encoding="utf-8", newline="")
 
 
 class EvaluationFailed(AssayError):

@@ -3,13 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from assay.service.client.transport import API, Connection
+from assay.service.contract.problems import Problems
 from assay.service.contract.studies import Adjustment
 
 JobIds = str | Sequence[str]
+ENDINGS = ("html", "md", "tex", "csv")
 # Comparing ten jobs of many examples takes minutes.
 SECONDS = 900.0
+
+
+def report_format(target: Path, field: str) -> str:
+    """The format of a report by the ending of its file.
+
+    Args:
+        target: the file.
+        field: what the error names.
+
+    Raises:
+        InvalidSpec: no format has this ending.
+    """
+    ending = target.suffix.removeprefix(".")
+    if ending not in ENDINGS:
+        problems = Problems()
+        allowed = ", ".join(f".{name}" for name in ENDINGS)
+        problems.add((field,), "its ending says the format", given=str(target), allowed=allowed)
+        problems.raise_if_any()
+    return ending
 
 
 class ReportCalls(Connection):

@@ -67,7 +67,7 @@ def evaluate(
         url: address of a running service; None: ASSAY_URL, else one is started.
         state: folder of the service that is started.
         workers: its evaluators; None: one per core, at most four.
-        report: write the results to this file as one HTML page.
+        report: write a report to this file; its ending is the format: .html, .md, .tex or .csv.
         progress: draw a progress bar on standard error.
 
     Returns:
@@ -78,9 +78,18 @@ def evaluate(
         EvaluationFailed: the job did not succeed; what was measured before stays in the state folder.
     """
     from assay.service.cli.progress_bars import Bars
-    from assay.service.client.evaluation import DEFAULT_SUITE, Request, ended, service_for
+    from assay.service.client.evaluation import (
+        DEFAULT_SUITE,
+        Request,
+        check_report,
+        ended,
+        service_for,
+        write_report,
+    )
     from assay.service.client.one_line import Subject, check_subject, place_of
 
+    if report is not None:
+        check_report(Path(report))
     place, address = place_of(str(data)), url or os.environ.get("ASSAY_URL") or None
     suites = [suite] if suite is not None else [] if attacks else [DEFAULT_SUITE]
     options: dict[str, Any] = {"seed": seed, "execution": {"device": device}}
@@ -98,7 +107,7 @@ def evaluate(
         bars = stack.enter_context(Bars([label], sys.stderr if progress else io.StringIO()))
         job = ended(client, request, resume=address is None, callback=lambda now: bars.draw({label: now}))
         if report is not None:
-            Path(report).write_text(client.report(job.id), encoding="utf-8")
+            write_report(client, job.id, Path(report))
         return client.results(job.id)
 
 
