@@ -23,6 +23,7 @@ from assay.service.client.evaluation import (
     Request,
     check_report,
     complete_spec,
+    evaluation_of,
     measured_cost,
     service_for,
     unfinished,
@@ -156,9 +157,7 @@ def _measure(
     url = None if asked is None else asked.url
     place = place_of(options.data)
     subject = Subject(options.model, options.weights, options.normalization, options.image_size)
-    check_subject(subject)
-    if options.report is not None:
-        check_report(options.report, "--report")
+    _check(options, subject, evaluations)
     request = Request(subject, place, suites, evaluations, options.limit, _job_options(options))
     state = options.state or DEFAULT_STATE
     signal.signal(signal.SIGTERM, _interrupt)  # so that the service that was started is stopped
@@ -188,6 +187,15 @@ def _measure(
         except KeyboardInterrupt:
             _tell(interrupted_text(begun.id, None if url is not None else state))
             raise
+
+
+def _check(options: Options, subject: Subject, evaluations: list[str]) -> None:
+    """Refuse what no service is needed to see."""
+    check_subject(subject)
+    if options.report is not None:
+        check_report(options.report, "--report")
+    for one in evaluations:
+        evaluation_of(one)
 
 
 def _finish(options: Options, client: AssayClient, job: Any, state: Path | None) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +18,6 @@ from assay.service.client.one_line import (
     DataPlace,
     Subject,
     data_spec,
-    evaluation_of,
     model_spec,
     trained_elsewhere,
     wrong,
@@ -26,6 +28,7 @@ from assay.service.contract.results import Job
 from assay.service.contract.states import JobState
 
 DEFAULT_SUITE = "quick"
+EXAMPLE = "such as 'pgd epsilon=4/255 steps=20'"
 # Before the jobs that an earlier call has left in the same state folder.
 FIRST = 9
 # Examples on which the speed of a model is measured before the cost of an attack is said.
@@ -41,7 +44,7 @@ class Request:
         subject: the model.
         place: the data.
         suites: names of suites.
-        evaluations: each as `one_line.evaluation_of` reads it; they come before the suites. Without a suite,
+        evaluations: each as `evaluation_of` reads it; they come before the suites. Without a suite,
             clean accuracy (of regression the error) comes first where they lack it and the data have it.
         limit: examples; None for all.
         options: further fields of the spec: seed, protocol, execution, name, tags.
@@ -53,6 +56,43 @@ class Request:
     evaluations: Sequence[str] = ()
     limit: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def evaluation_of(text: object) -> dict[str, Any]:
+    """An item of `evaluations`: "pgd epsilon=8/255 steps=20".
+
+    Values are JSON where they can be read as such, else text.
+
+    Raises:
+        InvalidSpec: it is no text, there is no name, or a parameter has no value.
+    """
+    if not isinstance(text, str):
+        raise wrong(("attacks",), "each is a text: NAME PARAMETER=VALUE ...", given=text, allowed=EXAMPLE)
+    try:
+        name, *parts = shlex.split(text)
+    except ValueError:
+        name, parts = "", []
+    if re.fullmatch(r"\w[\w.-]*", name) is None:
+        near = " ".join(re.findall(r"[^\s,;:()]+", text))
+        known = near != text and re.fullmatch(r"\w[\w.-]*( \w+=\S+)*", near) is not None
+        message = "has the form NAME PARAMETER=VALUE ..."
+        raise wrong(("attack",), message, given=text, allowed=EXAMPLE, nearest=near if known else None)
+    params: dict[str, Any] = {}
+    for one in parts:
+        key, equals, value = one.partition("=")
+        if not equals or not key:
+            raise wrong(
+                (f"attack {text!r}",), "a parameter has the form NAME=VALUE", given=one, allowed=EXAMPLE
+            )
+        params[key] = _value(value)
+    return {"name": name, "params": params}
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 @contextmanager

@@ -16,7 +16,6 @@ import hashlib
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -133,34 +132,6 @@ def _properties(component: Component) -> Mapping[str, Any]:
 
 def _is_folder(schema: Mapping[str, Any]) -> bool:
     return any(branch.get("folder", False) for branch in schema.get("anyOf", [schema]))
-
-
-def evaluation_of(text: str) -> dict[str, Any]:
-    """An item of `evaluations`: "pgd epsilon=8/255 steps=20".
-
-    Values are JSON where they can be read as such, else text.
-
-    Raises:
-        InvalidSpec: there is no name, or a parameter has no value.
-    """
-    try:
-        name, *parts = shlex.split(text)
-    except ValueError:
-        raise wrong(("evaluations",), "has the form NAME PARAMETER=VALUE ...", given=text) from None
-    params: dict[str, Any] = {}
-    for one in parts:
-        key, equals, value = one.partition("=")
-        if not equals or not key:
-            raise wrong(("evaluations", name), "a parameter has the form NAME=VALUE", given=one)
-        params[key] = _value(value)
-    return {"name": name, "params": params}
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 @dataclass(frozen=True)

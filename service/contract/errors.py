@@ -88,6 +88,14 @@ class AssayError(Exception):
         self.message = message
         self.details = list(details)
 
+    def __str__(self) -> str:
+        """The message, with the nearest known name of its first detail: for whoever reads a traceback."""
+        near = self.details[0].nearest if self.details else None
+        if near is None or "did you mean" in self.message:
+            return self.message
+        before, found, after = self.message.partition(self.details[0].message)
+        return f"{before}{found}; did you mean {near!r}?{after}"
+
     def envelope(self) -> ErrorEnvelope:
         """The answer that the service sends."""
         return ErrorEnvelope(error=ErrorBody(type=self.type, message=self.message, details=self.details))

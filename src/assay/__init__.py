@@ -32,7 +32,7 @@ def evaluate(
     data: str | Path,
     suite: str | None = None,
     *,
-    attacks: Sequence[str] = (),
+    attacks: str | Sequence[str] = (),
     weights: str | None = None,
     image_size: int | None = None,
     normalization: str | None = None,
@@ -55,8 +55,8 @@ def evaluate(
             "timm:resnet50", "model.pt2", "my_package.models:build".
         data: a data set of the catalog, "NAME:PATH", or the path of a folder FOLDER/CLASS/IMAGE.
         suite: a suite of the catalog; None: "quick", or no suite where there are attacks.
-        attacks: attacks and evaluations with their parameters: "pgd epsilon=8/255 steps=20". Without a suite,
-            clean accuracy is measured first.
+        attacks: an attack or evaluation with its parameters, "pgd epsilon=8/255 steps=20", or a list of such
+            texts. Without a suite, clean accuracy is measured first.
         weights: a safetensors file, "job:ID" or "checkpoint:NAME", for a function or a model of the catalog.
         image_size: height and width in pixels that a module or function takes; None: that of the data.
         normalization: of pixels in [0, 1] where the module takes normalised images, or of weights from
@@ -75,6 +75,7 @@ def evaluate(
 
     Raises:
         InvalidSpec: with a detail per wrong field; a module that cannot be exported is one of these.
+        MissingExtra: a module needs the worker here, and so does a service of one's own; an ImportError.
         EvaluationFailed: the job did not succeed; what was measured before stays in the state folder.
     """
     from assay.service.cli.progress_bars import Bars
@@ -83,11 +84,17 @@ def evaluate(
         Request,
         check_report,
         ended,
+        evaluation_of,
         service_for,
         write_report,
     )
     from assay.service.client.one_line import Subject, check_subject, place_of
 
+    if not isinstance(model, str | Path):
+        _check_module(model)
+    attacks = [attacks] if isinstance(attacks, str) or not isinstance(attacks, Sequence) else attacks
+    for one in attacks:
+        evaluation_of(one)
     if report is not None:
         check_report(Path(report))
     place, address = place_of(str(data)), url or os.environ.get("ASSAY_URL") or None
@@ -109,6 +116,17 @@ def evaluate(
         if report is not None:
             write_report(client, job.id, Path(report))
         return client.results(job.id)
+
+
+def _check_module(model: object) -> None:
+    from assay.service.client.one_line import FORMS, wrong
+    from assay.service.contract.extras import require
+
+    require("`assay.evaluate` of a module", "worker")
+    from torch import nn
+
+    if not isinstance(model, nn.Module):
+        raise wrong(("model",), "is no nn.Module and no text", given=model, allowed=f"a module, or {FORMS}")
 
 
 @contextlib.contextmanager

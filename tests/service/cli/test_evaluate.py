@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,11 @@ import pytest
 
 import assay
 from assay.service.cli.main import main
+from assay.service.client import evaluation
 from assay.service.client.evaluation import write_report
 from assay.service.contract.errors import InvalidSpec
+from assay.service.contract.extras import MissingExtra
+from assay.service.contract.problems import Problems
 
 
 @pytest.mark.parametrize("name", ["r.doc", "report", "absent/r.md"])
@@ -35,3 +40,40 @@ def test_the_ending_of_a_report_is_its_format(tmp_path: Path) -> None:
         target = tmp_path / f"r.{ending}"
         write_report(Client(), "x", target)  # type: ignore[arg-type]
         assert target.read_bytes() == f"x {ending}\r\n".encode()
+
+
+def test_attacks_are_texts() -> None:
+    for attacks in ([("pgd", {"epsilon": "4/255"})], [{"name": "pgd"}], {"pgd": {}}, "pgd,epsilon=4/255"):
+        with pytest.raises(InvalidSpec, match=r"NAME PARAMETER=VALUE") as caught:
+            assay.evaluate("checkpoint:x", "digits", attacks=attacks)  # type: ignore[arg-type]
+        assert "pgd epsilon=4/255" in str(caught.value.details[0].allowed)
+    assert caught.value.details[0].nearest == "pgd epsilon=4/255"
+
+
+def test_one_text_is_one_attack(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(client: object, request: Any, **more: object) -> None:
+        raise KeyboardInterrupt(*request.evaluations)
+
+    monkeypatch.setattr(evaluation, "ended", stop)
+    monkeypatch.setattr(evaluation, "service_for", lambda *_, **more: nullcontext())
+    with pytest.raises(KeyboardInterrupt) as caught:
+        assay.evaluate("checkpoint:x", "digits", attacks="pgd epsilon=4/255", progress=False)
+    assert caught.value.args == ("pgd epsilon=4/255",)
+
+
+def test_a_model_that_is_no_module_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidSpec, match=r"model: is no nn.Module"):
+        assay.evaluate(None, "digits")  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtra, match=r"needs the worker: pip install"):
+        assay.evaluate(None, "digits")  # type: ignore[arg-type]
+
+
+def test_the_text_of_an_error_has_the_nearest_name() -> None:
+    problems = Problems()
+    problems.add(("a",), "unknown parameter", nearest="epsilon")
+    problems.add(("b",), "unknown parameter")
+    with pytest.raises(InvalidSpec) as caught:
+        problems.raise_if_any()
+    assert str(caught.value) == "a: unknown parameter; did you mean 'epsilon'? (and 1 more)"
+    assert caught.value.envelope().error.message == "a: unknown parameter (and 1 more)"

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from assay.service.catalog.catalog import load
+from assay.service.client.evaluation import evaluation_of
 from assay.service.client.one_line import (
     DataPlace,
     Subject,
     check_subject,
     data_spec,
-    evaluation_of,
     mean_and_std,
     model_spec,
     place_of,
