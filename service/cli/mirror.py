@@ -61,6 +61,8 @@ def mirror(options: Options) -> int:
         return commands.UNREACHABLE
     if options.json:
         sys.stdout.write(output.json_text([vars(one) for one in found]) + "\n")
+    for where in sorted({one.where for one in found}):
+        sys.stderr.write(output.printable(f"written to {options.to}: {where}") + "\n")
     return commands.OK
 
 

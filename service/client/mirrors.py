@@ -23,12 +23,16 @@ STUDY_FILE = "study.json"
 
 @dataclass(frozen=True)
 class Mirrored:
-    """A job or study that was mirrored: its id and state, the id of its run, and the number of metrics."""
+    """A job or study that was mirrored: its id and state, the id of its run, and the number of metrics.
+
+    `where` is the tracking URI of MLflow or the project of Weights & Biases that has the run.
+    """
 
     job: str
     state: str
     run: str
     metrics: int
+    where: str
 
 
 class MirrorCalls(ReportCalls):
@@ -98,7 +102,8 @@ class MirrorCalls(ReportCalls):
             files = self._files(results, report=report and record.state.terminal)
         elif results is not None:
             files[STUDY_FILE] = _text(results)
-        return Mirrored(record.job, record.state.value, target.write(record, files), len(record.metrics))
+        run = target.write(record, files)
+        return Mirrored(record.job, record.state.value, run, len(record.metrics), target.where)
 
     def _records(self, ids: Iterable[str]) -> Iterator[tuple[RunRecord, Results | StudyStatus | None]]:
         """The jobs as runs; a study before its jobs."""

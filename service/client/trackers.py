@@ -43,7 +43,9 @@ class TrackerError(Exception):
 
 
 class Tracker(Protocol):
-    """Interface: takes runs."""
+    """Interface: takes runs; `where` is the tracking URI of MLflow or the project of Weights & Biases."""
+
+    where: str
 
     def write(self, record: RunRecord, files: Mapping[str, bytes]) -> str:
         """Makes or updates the run of a job; returns its id there."""
@@ -121,6 +123,7 @@ class MlflowTracker:
         self._failure = MlflowException
         with self._reaching():
             self._client = MlflowClient(tracking_uri=uri)
+            self.where = _from_the_root(self._client.tracking_uri)
             found = self._client.get_experiment_by_name(experiment)
             if found is not None and found.lifecycle_stage == "deleted":
                 raise TrackerError(
@@ -212,7 +215,7 @@ class WandbTracker:
         except ImportError as error:
             raise ImportError('wandb is not installed: pip install "assay-robustness[wandb]"') from error
         self._wandb: Any = wandb
-        self._project = project
+        self._project = self.where = project
         self._entity = entity
         self._open: dict[str, Any] = {}
 
@@ -264,6 +267,12 @@ class WandbTracker:
         )
         self._open[record.job] = run
         return run
+
+
+def _from_the_root(uri: str) -> str:
+    """A tracking URI whose SQLite file does not depend on the current folder."""
+    scheme, found, file = uri.partition(":///")
+    return f"{scheme}{found}{Path(file).absolute()}" if found and scheme.startswith("sqlite") else uri
 
 
 def _same(before: float | None, now: float) -> bool:

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from assay.service.cli import commands, main
-from assay.service.client import AssayClient
+from assay.service.client import AssayClient, trackers
+from assay.service.client.mirrors import Mirrored
 from assay.service.client.trackers import TrackerError, check_tracking_uri
 from assay.service.contract.errors import NotFound
 
@@ -309,6 +310,18 @@ def test_tracking_uris_that_mlflow_takes(uri: str, monkeypatch: pytest.MonkeyPat
     check_tracking_uri(uri)
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     check_tracking_uri("./mlruns")
+
+
+def test_the_address_that_has_the_runs_is_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    where = trackers._from_the_root("sqlite:///mlflow.db")
+    assert where == f"sqlite:///{tmp_path / 'mlflow.db'}" == trackers._from_the_root(where)
+    assert trackers._from_the_root("http://host") == "http://host"
+    found = Mirrored("x", "succeeded", "y", 1, where)
+    monkeypatch.setattr(AssayClient, "mirror", lambda *_, **more: [found])
+    assert main.main(["mirror", "x", "--to", "mlflow"]) == 0
+    assert capsys.readouterr().err == f"written to mlflow: {where}\n"
 
 
 def test_what_is_wrong_is_one_sentence(
