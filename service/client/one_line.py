@@ -27,6 +27,7 @@ from typing import Any
 
 from assay.service.client.jobs import AssayClient
 from assay.service.contract.errors import InvalidSpec
+from assay.service.contract.extras import require
 from assay.service.contract.problems import Problems, nearest, path_text
 from assay.service.contract.pulled_weights import parse_reference
 from assay.service.contract.weights_options import normalization_in
@@ -291,7 +292,9 @@ def _made(
 
     Raises:
         InvalidSpec: with the last that the module says.
+        MissingExtra: the module needs packages that are not installed.
     """
+    require(f"the model {arguments[0]}", "worker", *(["onnx"] if module == IMPORT_ONNX else []))
     with tempfile.TemporaryDirectory(prefix="assay-") as made:
         target = Path(made) / f"{stem}{PROGRAM}"
         output = [str(target)] if module == IMPORT_ONNX else ["--output", str(target)]

@@ -11,7 +11,7 @@ import pytest
 
 import assay
 from assay.service.cli.main import main
-from assay.service.client import evaluation
+from assay.service.client import evaluation, one_line
 from assay.service.client.evaluation import write_report
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.extras import MissingExtra
@@ -67,6 +67,17 @@ def test_a_model_that_is_no_module_is_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingExtra, match=r"needs the worker: pip install"):
         assay.evaluate(None, "digits")  # type: ignore[arg-type]
+
+
+def test_a_function_without_the_worker_is_refused_in_the_words_of_the_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with (
+        pytest.raises(MissingExtra, match=r"^the model mymod:build needs the worker: pip install"),
+        one_line._made(one_line.EXPORT, ["mymod:build"], ("model",), "mymod.build"),
+    ):
+        pass
 
 
 def test_the_text_of_an_error_has_the_nearest_name() -> None:
