@@ -6,8 +6,8 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,9 @@ from assay.service.client.evaluation import (
     unfinished,
     write_report,
 )
-from assay.service.client.one_line import Subject, check_subject, place_of
+from assay.service.client.one_line import Subject, check_subject, place_of, renamed
 from assay.service.client.reports import ENDINGS
-from assay.service.contract.errors import NoResults
+from assay.service.contract.errors import InvalidSpec, NoResults
 from assay.service.contract.extras import require
 
 EXAMPLES = (
@@ -136,12 +136,27 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
 def evaluate(options: Options) -> int:
     """Measures one model, and prints the results."""
     suites = options.suite or ([] if options.attack else [DEFAULT_SUITE])
-    return _measure(options, suites, options.attack)
+    with _options_named("attack", "suite", "normalization"):
+        return _measure(options, suites, options.attack)
 
 
 def attack(options: Options) -> int:
     """Measures clean accuracy and accuracy under one attack."""
-    return _measure(options, [], [" ".join([options.attack, *options.params])], measure_speed=True)
+    with _options_named("normalization"):
+        return _measure(options, [], [" ".join([options.attack, *options.params])], measure_speed=True)
+
+
+@contextmanager
+def _options_named(*names: str) -> Iterator[None]:
+    """Errors about these fields name the options: `--attack 'pgd eps=1'`."""
+
+    def as_option(loc: list[str | int]) -> list[str | int]:
+        return [f"--{loc[0]}", *loc[1:]] if loc and str(loc[0]).partition(" ")[0] in names else loc
+
+    try:
+        yield
+    except InvalidSpec as error:
+        raise renamed(error, as_option) from None
 
 
 def _measure(

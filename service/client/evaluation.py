@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ from assay.service.client.one_line import (
     Subject,
     data_spec,
     model_spec,
+    renamed,
     trained_elsewhere,
     wrong,
 )
 from assay.service.client.reports import report_format
-from assay.service.contract.errors import AssayError
+from assay.service.contract.errors import AssayError, InvalidSpec
 from assay.service.contract.results import Job
 from assay.service.contract.states import JobState
 
@@ -140,6 +142,7 @@ def complete_spec(client: AssayClient, request: Request) -> tuple[dict[str, Any]
     """
     whole = trained_elsewhere(request.subject)
     data = data_spec(request.place, client.catalog("data"), whole=whole)
+    evaluations = _evaluations(client, request, str(data["name"]))
     spec = {
         "kind": "evaluate",
         "name": request.subject.model[:200],
@@ -147,11 +150,24 @@ def complete_spec(client: AssayClient, request: Request) -> tuple[dict[str, Any]
         "model": model_spec(client, request.subject, data),
         "data": data,
         "limit": request.limit,
-        "evaluations": _evaluations(client, request, str(data["name"])),
+        "evaluations": evaluations,
         **request.options,
     }
-    found = client.dry_run(spec)
+    try:
+        found = client.dry_run(spec)
+    except InvalidSpec as error:
+        raise renamed(error, partial(_as_asked, request, len(evaluations))) from None
     return found["spec"], {"estimate": found["estimate"], "warnings": found["warnings"]}
+
+
+def _as_asked(request: Request, count: int, loc: list[str | int]) -> list[str | int]:
+    """A place in a spec with so many evaluations; of one that is asked for, by its text."""
+    texts = [f"attack {text!r}" for text in request.evaluations]
+    texts += [f"suite {name!r}" for name in request.suites]
+    if loc[:1] != ["evaluations"] or len(loc) < 2 or not isinstance(loc[1], int):
+        return loc
+    place = loc[1] - (count - len(texts))
+    return [texts[place], *loc[2:]] if 0 <= place < len(texts) else loc
 
 
 def _evaluations(client: AssayClient, request: Request, data: str) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -147,6 +147,7 @@ class Subject:
             safetensors file from elsewhere, as for an upload.
         image_size: height and width for which a function's module is exported; None: that of the data.
         folder: where a function's package is looked up.
+        label: what errors show in place of the model; None for the model.
     """
 
     model: str
@@ -154,6 +155,7 @@ class Subject:
     normalization: str | None = None
     image_size: int | None = None
     folder: Path = Path()
+    label: str | None = None
 
 
 def check_subject(subject: Subject) -> None:
@@ -249,17 +251,17 @@ def _of_catalog(client: AssayClient, subject: Subject, model: Mapping[str, Any])
 
 
 def _of_file(client: AssayClient, subject: Subject) -> dict[str, Any]:
-    path = _file(subject.model, ("model",))
+    path, shown = _file(subject.model, ("model",)), subject.label
     if path.suffix == WEIGHTS:
-        name = _uploaded(client, path, None, subject.normalization)
+        name = _uploaded(client, path, None, subject.normalization, shown)
     elif path.suffix == ONNX:
         arguments = [str(path), *_normalization_flags(subject)]
         if subject.image_size is not None:
             arguments += ["--image-size", str(subject.image_size)]
         with _made(IMPORT_ONNX, arguments, ("model",), path.stem) as program:
-            name = _uploaded(client, program, None, None)
+            name = _uploaded(client, program, None, None, shown or subject.model)
     else:
-        name = _uploaded(client, path, None, None)
+        name = _uploaded(client, path, None, None, shown)
     return _of_weights(client, "checkpoint", name)
 
 
@@ -274,7 +276,8 @@ def _of_function(client: AssayClient, subject: Subject, data: Mapping[str, Any])
         arguments += ["--weights", str(_file(subject.weights, ("model", "weights")))]
     arguments += _normalization_flags(subject)
     with _made(EXPORT, arguments, ("model",), subject.model.replace(":", "."), subject.folder) as program:
-        return _of_weights(client, "checkpoint", _uploaded(client, program, None, None))
+        name = _uploaded(client, program, None, None, subject.label or subject.model)
+        return _of_weights(client, "checkpoint", name)
 
 
 def _normalization_flags(subject: Subject) -> list[str]:
@@ -309,9 +312,14 @@ def _made(
 
 
 def _uploaded(
-    client: AssayClient, path: Path, model: Mapping[str, Any] | None, normalization: str | None
+    client: AssayClient,
+    path: Path,
+    model: Mapping[str, Any] | None,
+    normalization: str | None,
+    shown: str | None = None,
 ) -> str:
-    """The name of the upload of a file, once it is checked."""
+    """The name of the upload of a file, once it is checked; errors show the file, or what else is given."""
+    shown = shown or str(path)
     with path.open("rb") as content:
         sha256 = hashlib.file_digest(content, "sha256").hexdigest()
     name = f"{re.sub(r'[^A-Za-z0-9._-]', '-', path.stem)[:NAME_LENGTH]}-{sha256[:HASH_LENGTH]}"
@@ -319,15 +327,22 @@ def _uploaded(
         client.upload_checkpoint(name, path, model=model, normalization=normalization)
     except InvalidSpec as error:
         about = error.details[0] if error.details else None
+        if about is not None and about.loc == ["query", "model"] and model is None:
+            allowed = f"the name of a model of the catalog, and this file with --weights {path}"
+            raise wrong(("model",), about.message, given=shown, allowed=allowed) from None
         if about is None or about.loc[:1] != ["body"]:  # which is the file
-            raise
-        raise wrong(("model",), f"{path}: {about.message}", allowed=about.allowed) from None
+            raise renamed(error, _without_query) from None
+        raise wrong(("model",), f"{shown}: {about.message}", allowed=about.allowed) from None
     found = client.wait_for_checkpoint(name)  # what it is made for is known then, and compared with the data
     if found.state == "rejected":
         reason = found.error.message if found.error is not None else "it does not fit the model"
         more = f"; `assay checkpoints show {name}` lists every fault" if found.faults is not None else ""
-        raise wrong(("model",), f"the file is rejected: {reason}{more}", given=str(path))
+        raise wrong(("model",), f"the file is rejected: {reason}{more}", given=shown)
     return name
+
+
+def _without_query(loc: list[str | int]) -> list[str | int]:
+    return loc[1:] if loc[:1] == ["query"] else loc
 
 
 def mean_and_std(normalization: str | None) -> tuple[list[float] | None, list[float] | None]:
@@ -338,7 +353,10 @@ def mean_and_std(normalization: str | None) -> tuple[list[float] | None, list[fl
     """
     if normalization is None:
         return None, None
-    found = normalization_in(normalization)
+    try:
+        found = normalization_in(normalization)
+    except InvalidSpec as error:
+        raise renamed(error, _without_query) from None
     if found == "data":
         allowed = '"imagenet", "inception" or {"mean": [...], "std": [...]}'
         raise wrong(("normalization",), "is not known before the data", given="data", allowed=allowed)
@@ -367,3 +385,12 @@ def wrong(loc: tuple[str, ...], message: str, **more: Any) -> InvalidSpec:
     problems = Problems()
     problems.add(loc, message, **more)
     return InvalidSpec(f"{path_text(loc)}: {message}", problems.details)
+
+
+def renamed(error: InvalidSpec, name: Callable[[list[str | int]], list[str | int]]) -> InvalidSpec:
+    """The same error, its places as the caller knows them."""
+    details = [one.model_copy(update={"loc": name(one.loc)}) for one in error.details]
+    message = error.message
+    if details:
+        message = message.replace(path_text(error.details[0].loc), path_text(details[0].loc), 1)
+    return type(error)(message, details)

@@ -107,7 +107,7 @@ def evaluate(
         text = str(model)
         if not isinstance(model, str | Path):
             text = stack.enter_context(_exported(client, model, place, image_size, normalization))
-        subject = Subject(text, weights, normalization, image_size)
+        subject = Subject(text, weights, normalization, image_size, label=options.get("name"))
         check_subject(subject)
         request = Request(subject, place, suites, attacks, limit, options)
         label = str(options.get("name", text))

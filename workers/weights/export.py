@@ -142,7 +142,10 @@ def export_program(
     refuse_given(text, f"is for texts, and the task is {task}")
     size = image_size if image_size is not None else stated_image_size(network)
     if size is None:
-        raise CannotExport("the module does not say for which images it is made: give image_size, in pixels")
+        raise CannotExport(
+            "the module does not say for which images it is made: give image_size, in pixels (on the command"
+            " line --image-size N)"
+        )
     if not (0 < size <= MAX_IMAGE_SIZE and 0 < channels <= MAX_CHANNELS):
         raise CannotExport(
             f"images of {channels} channels and {size} pixels are not taken; allowed: 1 to {MAX_CHANNELS}"

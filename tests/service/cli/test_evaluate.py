@@ -80,6 +80,11 @@ def test_a_function_without_the_worker_is_refused_in_the_words_of_the_call(
         pass
 
 
+def test_errors_name_the_options_of_the_call(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", "checkpoint:x", "--data", "digits", "--attack", "pgd eps"]) == 2
+    assert "--attack 'pgd eps': a parameter has the form NAME=VALUE" in capsys.readouterr().err
+
+
 def test_the_text_of_an_error_has_the_nearest_name() -> None:
     problems = Problems()
     problems.add(("a",), "unknown parameter", nearest="epsilon")

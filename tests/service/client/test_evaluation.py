@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from assay.service.client import one_line
 from assay.service.client.evaluation import Request, complete_spec, outcome_text
 from assay.service.client.one_line import Subject, place_of
 from assay.service.contract.errors import ErrorDetail, InvalidSpec
+from assay.service.contract.problems import path_text
 from assay.service.contract.results import JobError
 from assay.service.contract.states import JobState
 
@@ -69,6 +73,47 @@ def test_a_refused_file_is_named(tmp_path: Path) -> None:
     path.write_bytes(b"broken")
     with pytest.raises(InvalidSpec, match=r"model: .*net.pt2: is no program"):
         one_line.model_spec(Service(), Subject(str(path)), {"name": "digits"})  # type: ignore[arg-type]
+
+
+def test_places_in_errors_are_those_of_the_call(tmp_path: Path) -> None:
+    class Refusing(Service):
+        loc: list[str | int]
+
+        def refuse(self, *_: Any, **more: Any) -> Any:
+            raise InvalidSpec(
+                f"{path_text(self.loc)}: is wrong", [ErrorDetail(loc=self.loc, message="is wrong")]
+            )
+
+        dry_run = upload_checkpoint = refuse
+
+    service, path = Refusing(), tmp_path / "w.safetensors"
+    path.write_bytes(b"weights")
+    asked = Request(Subject("checkpoint:ours"), place_of("digits"), (), ["pgd eps=1"])
+    service.loc = ["evaluations", 1, "params", "eps"]
+    with pytest.raises(InvalidSpec, match=r"^attack 'pgd eps=1'.params.eps: is wrong"):
+        complete_spec(service, asked)  # type: ignore[arg-type]
+    for query, words in (("normalization", "^normalization: is wrong"), ("model", "^model: is wrong")):
+        service.loc = ["query", query]
+        with pytest.raises(InvalidSpec, match=words) as caught:
+            one_line.model_spec(service, Subject(str(path)), {"name": "digits"})  # type: ignore[arg-type]
+    assert f"--weights {path}" in caught.value.details[0].allowed
+
+
+def test_a_rejected_program_is_named_as_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Rejecting(Service):
+        def wait_for_checkpoint(self, name: str) -> Any:
+            return type("Checkpoint", (), {"state": "rejected", "error": None, "faults": None})
+
+    monkeypatch.setattr(one_line, "_made", made)
+    with pytest.raises(InvalidSpec) as caught:
+        one_line.model_spec(Rejecting(), Subject("nets:build"), {"name": "digits"})  # type: ignore[arg-type]
+    assert caught.value.details[0].given == "nets:build"
+
+
+@contextmanager
+def made(*_: Any) -> Iterator[Path]:
+    with tempfile.NamedTemporaryFile(suffix=".pt2") as file:
+        yield Path(file.name)
 
 
 def test_the_check_of_a_program_is_awaited_before_its_classes_are_compared_with_the_data(

@@ -203,7 +203,11 @@ def test_what_cannot_be_a_program_is_refused_with_place_and_reason(
 @pytest.mark.parametrize(
     ("module", "how", "reason"),
     [
-        (Net(), {}, "does not say for which images it is made: give image_size"),
+        (
+            Net(),
+            {},
+            "does not say for which images it is made: give image_size, in pixels (on the command line --image-size N)",
+        ),
         (Net(), {"image_size": 8, "channels": 0}, "images of 0 channels and 8 pixels are not taken"),
         (Net(), {"image_size": 8, "mean": [0.5] * 3}, "mean and std are given together"),
         (Net(), {"image_size": 8, "mean": [0.5], "std": [0.5]}, "mean has 1 numbers and std 1, allowed: 3"),
