@@ -29,10 +29,11 @@ from assay.service.client.evaluation import (
     unfinished,
     write_report,
 )
-from assay.service.client.one_line import Subject, check_subject, place_of, renamed
+from assay.service.client.one_line import Subject, check_subject, place_of
 from assay.service.client.reports import ENDINGS
 from assay.service.contract.errors import InvalidSpec, NoResults
 from assay.service.contract.extras import require
+from assay.service.contract.problems import renamed
 
 EXAMPLES = (
     "assay evaluate timm:resnet50 --data imagenet:~/data/imagenet --suite standard --limit 1000",

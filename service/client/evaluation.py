@@ -20,12 +20,12 @@ from assay.service.client.one_line import (
     Subject,
     data_spec,
     model_spec,
-    renamed,
     trained_elsewhere,
     wrong,
 )
 from assay.service.client.reports import report_format
 from assay.service.contract.errors import AssayError, InvalidSpec
+from assay.service.contract.problems import renamed
 from assay.service.contract.results import Job
 from assay.service.contract.states import JobState
 

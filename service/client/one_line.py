@@ -19,7 +19,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +28,8 @@ from typing import Any
 from assay.service.client.jobs import AssayClient
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.extras import require
-from assay.service.contract.problems import Problems, nearest, path_text
+from assay.service.contract.problems import Problems, nearest, path_text, renamed
+from assay.service.contract.pulled_weights import FORMS as PULLED
 from assay.service.contract.pulled_weights import parse_reference
 from assay.service.contract.weights_options import normalization_in
 
@@ -40,8 +41,8 @@ PROGRAM, ONNX, WEIGHTS = ".pt2", ".onnx", ".safetensors"
 PICKLES = (".pt", ".pth", ".bin", ".ckpt")
 # What a model may be, for error messages.
 FORMS = (
-    "SOURCE:NAME of pulled weights, job:ID, checkpoint:NAME, FILE.pt2, FILE.onnx, PACKAGE.MODULE:FUNCTION, or"
-    " the name of a model of the catalog with --weights"
+    f"{PULLED}, job:ID, checkpoint:NAME, FILE.pt2, FILE.onnx, PACKAGE.MODULE:FUNCTION, or the name of a model"
+    " of the catalog with --weights"
 )
 # Folders of a folder that has parts.
 PARTS = ("train", "val", "test")
@@ -215,7 +216,19 @@ def model_spec(client: AssayClient, subject: Subject, data: Mapping[str, Any]) -
     names = [str(one["name"]) for one in models]
     if text in names:
         return _of_catalog(client, subject, {"name": text})
-    raise wrong(("model",), "is no model", given=text, allowed=FORMS, nearest=nearest(text, names))
+    near = nearest(text, names) or _nearest_pulled(text, models)
+    raise wrong(("model",), "is no model", given=text, allowed=FORMS, nearest=near)
+
+
+def _nearest_pulled(text: str, models: Sequence[Component]) -> str | None:
+    """The reference to pulled weights whose architecture has the most similar name."""
+    found: dict[str, str] = {}
+    for one in models:
+        architectures = _properties(one).get("architecture", {}).get("enum", ()) if one.get("pulled") else ()
+        for name in architectures:
+            found.setdefault(name, f"{one['pulled']}:{name}")
+    name = nearest(text, found)
+    return None if name is None else found[name]
 
 
 def _of_source(client: AssayClient, text: str, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -385,12 +398,3 @@ def wrong(loc: tuple[str, ...], message: str, **more: Any) -> InvalidSpec:
     problems = Problems()
     problems.add(loc, message, **more)
     return InvalidSpec(f"{path_text(loc)}: {message}", problems.details)
-
-
-def renamed(error: InvalidSpec, name: Callable[[list[str | int]], list[str | int]]) -> InvalidSpec:
-    """The same error, its places as the caller knows them."""
-    details = [one.model_copy(update={"loc": name(one.loc)}) for one in error.details]
-    message = error.message
-    if details:
-        message = message.replace(path_text(error.details[0].loc), path_text(details[0].loc), 1)
-    return type(error)(message, details)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, WeightsUnavailable, nearest_name
@@ -179,3 +179,12 @@ def _listed(allowed: Iterable[object] | str | None) -> Any:
         return allowed
     values = list(allowed)
     return values if len(values) <= MAX_ALLOWED else f"one of {len(values)} values, listed in the catalog"
+
+
+def renamed(error: InvalidSpec, name: Callable[[list[str | int]], list[str | int]]) -> InvalidSpec:
+    """The same error, its places as the caller knows them."""
+    details = [one.model_copy(update={"loc": name(one.loc)}) for one in error.details]
+    message = error.message
+    if details:
+        message = message.replace(path_text(error.details[0].loc), path_text(details[0].loc), 1)
+    return type(error)(message, details)

@@ -147,6 +147,10 @@ def test_the_nearest_model_is_named() -> None:
     with pytest.raises(InvalidSpec) as caught:
         model_of("symvti")
     assert caught.value.details[0].nearest == "symvit"
+    with pytest.raises(InvalidSpec) as caught:
+        model_of("resnet_50")
+    assert caught.value.details[0].nearest == "timm:resnet50"
+    assert "timm:NAME" in caught.value.details[0].allowed
 
 
 @pytest.mark.parametrize(

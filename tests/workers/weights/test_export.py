@@ -206,7 +206,7 @@ def test_what_cannot_be_a_program_is_refused_with_place_and_reason(
         (
             Net(),
             {},
-            "does not say for which images it is made: give image_size, in pixels (on the command line --image-size N)",
+            "give image_size, in pixels (on the command line --image-size N)",
         ),
         (Net(), {"image_size": 8, "channels": 0}, "images of 0 channels and 8 pixels are not taken"),
         (Net(), {"image_size": 8, "mean": [0.5] * 3}, "mean and std are given together"),
