@@ -119,11 +119,15 @@ def service_for(
         InvalidSpec: the data are at a path, which the service at the address does not see.
     """
     if url is not None:
-        if place.path is not None:
-            message = f"{url} reads its own data root: a path on this machine means nothing to it"
-            allowed = "a data set by name, or as JSON with its folder below that root"
-            raise wrong(("data",), message, given=str(place.path), allowed=allowed)
         with AssayClient(url, key) as client:
+            if place.path is not None:
+                message = f"{url} reads its own data root: a path on this machine means nothing to it"
+                there = json.dumps(data_spec(place, client.catalog("data")))
+                allowed = (
+                    f"a data set by name; --data '{there}' for a folder below that root; --state FOLDER for a"
+                    " service of your own"
+                )
+                raise wrong(("data",), message, given=str(place.path), allowed=allowed)
             yield client
         return
     root = place.root()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from assay.service.catalog.catalog import load
-from assay.service.client import one_line
+from assay.service.client import evaluation, one_line
 from assay.service.client.evaluation import Request, complete_spec, outcome_text
 from assay.service.client.one_line import Subject, place_of
 from assay.service.contract.errors import ErrorDetail, InvalidSpec
@@ -97,6 +97,21 @@ def test_places_in_errors_are_those_of_the_call(tmp_path: Path) -> None:
         with pytest.raises(InvalidSpec, match=words) as caught:
             one_line.model_spec(service, Subject(str(path)), {"name": "digits"})  # type: ignore[arg-type]
     assert f"--weights {path}" in caught.value.details[0].allowed
+
+
+def test_a_path_at_a_service_elsewhere_shows_the_json_that_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ASSAY_DATA_ROOT", raising=False)
+    (tmp_path / "shapes").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(evaluation, "AssayClient", lambda *_: nullcontext(Service()))
+    for text in ("image_folder:shapes", "./shapes"):
+        with pytest.raises(InvalidSpec) as caught, evaluation.service_for(place_of(text), url="http://far"):
+            pass
+        (detail,) = caught.value.details
+        assert """--data '{"name": "image_folder", "params": {"folder": "shapes"}}'""" in detail.allowed
+        assert "--state FOLDER" in detail.allowed
 
 
 def test_a_rejected_program_is_named_as_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
