@@ -60,8 +60,12 @@ MAX_DEPTH = 40
 Entry = dict[str, Any]
 
 
-def read(raw: bytes) -> list[Entry]:
+def read(raw: bytes, file: str = "FILE") -> list[Entry]:
     """The specs of a list with the defaults filled in; names of jobs are not yet replaced by ids.
+
+    Args:
+        raw: the list as JSON.
+        file: its name for errors.
 
     Raises:
         MalformedJson: it is not strict JSON.
@@ -73,6 +77,11 @@ def read(raw: bytes) -> list[Entry]:
     except MalformedJson as error:
         raise MalformedJson(error.message.replace("the body", "the list", 1)) from None
     problems = Problems()
+    if isinstance(body, dict) and "kind" in body and "jobs" not in body:
+        what, command = ("study", "study") if body["kind"] == "study" else ("job", "submit")
+        allowed = f'`assay {command} {file}` takes it; a list is {{"jobs": [...]}}'
+        problems.add((), f"is one {what}, not a list of jobs", allowed=allowed)
+        problems.raise_if_any()
     jobs = _jobs(body, problems)
     problems.raise_if_any()
     for index, job in enumerate(jobs):
@@ -170,7 +179,7 @@ def run(options: commands.Options) -> int:
     """Posts the jobs of a list, waits for all of them, and prints their results."""
     spec = read_spec(options.file)
     with spec.pointing():
-        listed = read(spec.body)
+        listed = read(spec.body, options.file)
     with commands.connected(options) as client:
         with spec.pointing():
             _check_all(client, listed)

@@ -100,3 +100,11 @@ def test_every_wrong_place_is_named_at_once() -> None:
 def test_what_is_no_json_is_said(text: bytes) -> None:
     with pytest.raises(MalformedJson):
         job_lists.read(text)
+
+
+def test_one_job_is_no_list_and_is_submitted() -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        job_lists.read(json.dumps(TRAIN).encode(), "a.yaml")
+    (detail,) = caught.value.details
+    assert detail.message == "is one job, not a list of jobs"
+    assert "`assay submit a.yaml` takes it" in detail.allowed
