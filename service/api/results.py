@@ -113,7 +113,8 @@ def _read(store: TenantStore, job: JobRow, catalog: Catalog) -> Results:
     rows = store.results.of(job.id)
     if not rows and job.state != JobState.SUCCEEDED:
         reason = f": {job.error['message']}" if job.error else ""
-        raise NoResults(f"job {job.id} is {job.state.value} and has no results yet{reason}")
+        yet = "" if job.state in TERMINAL else " yet"
+        raise NoResults(f"job {job.id} is {job.state.value} and has no results{yet}{reason}")
     found = results_view(job, rows, catalog.threat_of)
     places = dict(zip(sorted(rows), found.evaluations, strict=True))
     bracket, contradictions = brackets(places, *_outcomes(store, job.id, catalog))

@@ -127,7 +127,13 @@ def unset_one(options: Options) -> int:
     others = {key: one for key, one in config.profiles.items() if key != name}
     if left:
         return _saved(config.profile, {**config.profiles, name: left})
-    return _saved("" if config.profile == name else config.profile, others)
+    if config.profile != name:
+        return _saved(config.profile, others)
+    now = profiles.DEFAULT_PROFILE
+    sys.stderr.write(
+        f"the profile {name!r}, which was in use, had no other setting and is gone; in use: {now}\n"
+    )
+    return _saved("", others)
 
 
 def use_one(options: Options) -> int:

@@ -11,7 +11,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from assay.service.cli import (
     arguments,
@@ -180,6 +180,11 @@ class _Parser(argparse.ArgumentParser):
             formatter.end_section()
         formatter.add_text(self.epilog)
         return formatter.format_help()
+
+    def error(self, message: str) -> NoReturn:
+        """Ends with one line in place of the whole usage."""
+        help_of = "" if "--help`" in message else f"; `{self.prog} --help` shows the usage"
+        self.exit(commands.INVALID, f"{self.prog}: error: {message}{help_of}\n")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:

@@ -42,6 +42,10 @@ def main(request: PullRequest) -> int:
     references = request["references"]
     if request["local"] is not None and (len(references) != 1 or request["list"] or request["verify"]):
         return _failed(ValueError("--from goes with one reference, and without --list and --verify"), WRONG)
+    if request["local"] is not None and not Path(request["local"]).expanduser().exists():
+        return _failed(
+            ValueError(f"--from: {request['local']} is no folder and no file on this machine"), WRONG
+        )
     if request["list"] or (request["verify"] and not references):
         return show(root, verify=request["verify"], as_json=request["json"])
     if not references:

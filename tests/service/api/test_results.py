@@ -25,7 +25,10 @@ def test_before_the_first_evaluation_there_are_none(api: httpx.Client, job_id: s
     for _ in range(2):
         answer = api.get(f"{JOBS}/{job_id}/results")
         assert (answer.status_code, answer.json()["error"]["type"]) == (409, "no_results")
+        assert answer.json()["error"]["message"].endswith("has no results yet")
         worker.plan(job_id) if api.get(f"{JOBS}/{job_id}").json()["state"] == "queued" else None
+    worker.fail(job_id)
+    assert " is failed and has no results: " in api.get(f"{JOBS}/{job_id}/results").json()["error"]["message"]
 
 
 def test_partial_results_are_not_complete(api: httpx.Client, job_id: str, worker: Any) -> None:

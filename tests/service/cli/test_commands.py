@@ -113,7 +113,7 @@ def test_help_lists_the_subcommands_and_exit_codes(run: Run) -> None:
 def test_wrong_usage_is_2(run: Run, line: str) -> None:
     code, _, err = run(*line.split())
     assert code == 2
-    assert "usage:" in err
+    assert "usage:" in err if not line else err.count("\n") == 1 and "--help`" in err
 
 
 def test_no_subcommand_gives_the_topics(run: Run) -> None:

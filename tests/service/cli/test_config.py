@@ -142,7 +142,7 @@ def test_get_and_unset(lab: None, assay: Assay, config_folder: Path) -> None:
     assay("config", "unset", "key")
     code, _, err = assay("config", "get", "key")
     assert (code, err) == (2, "error: key: the profile 'lab' does not set it\n")
-    assay("config", "unset", "url")
+    assert "'lab', which was in use, had no other setting and is gone" in assay("config", "unset", "url")[2]
     assert tomllib.loads((config_folder / "config.toml").read_text()) == {
         "profiles": {"default": {"url": HOME}}
     }

@@ -404,7 +404,7 @@ def test_what_is_not_taken_from_a_folder(
         (("hf:me/a", "--from", str(pickles)), 1, "safe_serialization=True) writes safetensors"),
         (("hf:me/a", "--from", str(pointer)), 1, "model.safetensors is no safetensors file: "),
         (("hf:me/a", "--from", str(pipe)), 1, "README.md is no regular file"),
-        (("hf:me/a", "--from", str(tmp_path / "none")), 1, "is no folder"),
+        (("hf:me/a", "--from", str(tmp_path / "none")), 2, "is no folder"),
         (("hf:me/a@local-12", "--from", str(tmp_path / "pointer")), 1, "no safetensors file"),
         (("timm:resnet50", "--from", str(tmp_path / "secret.json")), 1, "states no hash to compare"),
         (
