@@ -212,7 +212,8 @@ def error_text(error: AssayError, where: Callable[[Loc], str] = lambda loc: "") 
         return "\n".join([f"{word} {lines[0]}", *(f"  {line}" for line in lines[1:])])
     if error.message.startswith(f"{repeated} (and "):
         more = error.message.removeprefix(repeated).strip(" ()").removeprefix("and ")
-        return "\n".join([f"{word} {lines[0]}", *(f"  {line}" for line in lines[1:]), f"  ({more})"])
+        rest = [] if more == f"{len(lines) - 1} more" else [f"({more})"]  # those that are not listed
+        return "\n".join([f"{word} {lines[0]}", *(f"  {line}" for line in [*lines[1:], *rest])])
     return "\n".join([f"{word} {printable(error.message)}", *(f"  {line}" for line in lines)])
 
 

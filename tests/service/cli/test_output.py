@@ -53,8 +53,11 @@ def test_an_error_says_its_sentence_once() -> None:
     assert output.error_text(two.value).splitlines() == [
         'error: seed: must be an integer; given "x"; allowed: an integer',
         "  limit: must be an integer",
-        "  (1 more)",
     ]
+    problems.unlisted += 1
+    with pytest.raises(InvalidSpec) as three:
+        problems.raise_if_any()
+    assert output.error_text(three.value).splitlines()[2:] == ["  (at least 2 more, of which 1 are listed)"]
     assert output.error_text(NotFound("no such job")) == "error: no such job"
 
 
