@@ -40,7 +40,9 @@ def kept(
 ) -> Iterator[RunningService]:
     """The service behind `shared`, up or not."""
     folder = tmp_path_factory.mktemp("shared")
-    (folder / "data" / "pictures").mkdir(parents=True)
+    for name in "ab":  # images to evaluate on, and none to train on
+        (folder / "data" / "pictures" / "val" / name).mkdir(parents=True)
+        (folder / "data" / "pictures" / "val" / name / "1.png").touch()
     service = make_service(
         folder / "state", ASSAY_WORKERS="2", ASSAY_DATA_ROOT=str(folder / "data"), **SHARDED
     )
