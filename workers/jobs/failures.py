@@ -152,6 +152,7 @@ OF_THE_HUB = frozenset({"LocalEntryNotFoundError", "OfflineModeIsEnabled", "HfHu
 MISFIT = "Error(s) in loading state_dict"
 # A defect of the code, or a model and data that do not fit: the same again with every attempt.
 DEFECTS = (TypeError, AttributeError, NameError)
+# Defects by these types alone: libraries derive errors with other reasons from them.
 EXACT_DEFECTS = frozenset({KeyError, IndexError, NotImplementedError, ZeroDivisionError, RecursionError})
 # Tensors that do not fit each other, as torch says it in a plain RuntimeError.
 SHAPES = (
