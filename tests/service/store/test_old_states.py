@@ -145,8 +145,8 @@ def lasting(answer: Any, *, merged: bool) -> Any:
     if not isinstance(answer, dict):
         return answer
     gone = ENDS if merged or "difference" in answer else frozenset()
-    if answer.get("code") == "not_common":
-        # The sentence names both jobs now.
+    if answer.get("code") == "not_common" or answer.get("type") == "no_results":
+        # The sentence names both jobs now; "yet" stands only where the job goes on.
         gone |= {"message"}
     test = answer.get("test")
     if "difference" in answer and (not test or test["name"] != "mcnemar"):
