@@ -195,14 +195,20 @@ def _allowed_text(schema: Mapping[str, Any]) -> str:
     return describe(schema)
 
 
-def error_text(error: AssayError, where: Callable[[Loc], str] = lambda loc: "") -> str:
-    """The message, and a line per wrong field; the first of these where the message only repeats it.
+def error_text(
+    error: AssayError,
+    where: Callable[[Loc], str] = lambda loc: "",
+    order: Callable[[Loc], int] = lambda loc: 0,
+) -> str:
+    """The message, and a line per wrong field; the first of these where the message only repeats one.
 
     Args:
         error: What the service answered.
         where: Place in the spec to what goes before its line, such as the line of a file.
+        order: Place in the spec to its rank; equal ranks stay as the service ordered them.
     """
-    lines = [printable(where((*detail.loc,))) + detail_text(detail) for detail in error.details]
+    ordered = sorted(error.details, key=lambda detail: order((*detail.loc,)))
+    lines = [printable(where((*detail.loc,))) + detail_text(detail) for detail in ordered]
     word = coloured("error:", sys.stderr)
     if not lines:
         return f"{word} {printable(error.message)}"

@@ -59,12 +59,14 @@ class SpecFile:
 
     def where(self, loc: Loc) -> str:
         """`train.yaml:7: ` for a place or what holds it; the file's name alone where no line is known."""
-        line = self._line(self._of_defaults(loc)) if self._is_default(loc) else self._line(loc)
+        line = self.line(loc)
         return f"{self.name}:{line}: " if line else f"{self.name}: "
 
-    def _line(self, loc: Loc) -> int | None:
+    def line(self, loc: Loc) -> int:
+        """Line of a place or of what holds it; 0 where none is known."""
+        loc = self._of_defaults(loc) if self._is_default(loc) else loc
         places = (loc[:length] for length in range(len(loc), -1, -1))
-        return next((self.lines[place] for place in places if place in self.lines), None)
+        return next((self.lines[place] for place in places if place in self.lines), 0)
 
     def _is_default(self, loc: Loc) -> bool:
         """Whether it is a field of a job of a list that the defaults of its kind give."""
@@ -79,7 +81,7 @@ class SpecFile:
 
     @contextmanager
     def pointing(self) -> Iterator[None]:
-        """Errors of the service inside name the lines of their fields.
+        """Errors of the service inside name the lines of their fields, in the order of the lines.
 
         Raises:
             RefusedSpec: in place of an error with details.
@@ -89,7 +91,7 @@ class SpecFile:
         except AssayError as error:
             if not error.details or error.status >= 500:
                 raise
-            raise RefusedSpec(output.error_text(error, self.where)) from None
+            raise RefusedSpec(output.error_text(error, self.where, self.line)) from None
 
 
 def read_spec(file: str) -> SpecFile:

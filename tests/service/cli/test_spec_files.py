@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -189,6 +190,22 @@ jobs:
     assert code == 2
     assert "list.yaml:9: jobs[0].model.name: " in err
     assert "list.yaml:5: jobs[0].evaluations[0].name: " in err
+
+
+def test_they_are_in_the_order_of_the_lines(write: Write, assay: Any) -> None:
+    text = """\
+evaluations:
+- {name: cleann}
+kind: evaluate
+data: {name: digitss}
+seed: one
+model: {name: tiny_vitt}
+"""
+    code, out, err = assay("submit", write(text))
+    assert (code, out) == (2, "")
+    places = re.findall(r"train\.yaml:(\d+): ([a-z]+)", err)
+    assert places == sorted(places, key=lambda place: int(place[0]))
+    assert [field for _, field in places] == ["evaluations", "data", "seed", "model"]
 
 
 def test_a_study_points_into_its_arms(write: Write, assay: Any) -> None:

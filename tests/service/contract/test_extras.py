@@ -58,6 +58,7 @@ NEEDS = [
     (["demo"], "`assay demo` needs the service, the worker and matplotlib", "service,worker,demo"),
     (["doctor"], "`assay doctor` needs the worker", "worker"),
     (["data", "check"], "`assay data check` needs the worker", "worker"),
+    (["pull", "timm:x"], "`assay pull` needs the worker", "worker"),
     (["import-pickle", "a.pth", "b"], "`assay import-pickle` needs the worker", "worker"),
     (
         ["keys", "list", "--state", "none"],
@@ -100,6 +101,16 @@ def test_modules_that_are_run_name_their_extra() -> None:
 def test_subcommands_that_call_a_service_run_with_the_core() -> None:
     for (code, said), arguments in zip(run([[*one, *AWAY] for one in REMOTE]), REMOTE, strict=True):
         assert (code, "no service can be reached" in said) == (3, True), (arguments, said)
+
+
+def test_pulled_weights_are_listed_and_verified_with_the_core(tmp_path: Path) -> None:
+    request = {
+        "references": [], "list": True, "verify": False, "json": True, "local": None,
+        "weights_root": str(tmp_path),
+    }  # fmt: skip
+    module = ["-m", "assay.workers.weights.pull"]
+    verify = {**request, "list": False, "verify": True}
+    assert run([[*module, json.dumps(request)], [*module, json.dumps(verify)]]) == [(0, ""), (0, "")]
 
 
 def test_help_needs_no_extra() -> None:
