@@ -17,6 +17,7 @@ from assay.service.cli.commands import Options, UsageError
 from assay.service.cli.profiles import chosen, key_of, saying_whose
 from assay.service.cli.progress_bars import clock
 from assay.service.client import DEFAULT_URL, AssayClient
+from assay.service.client.data_place import place_of
 from assay.service.client.evaluation import (
     DEFAULT_STATE,
     DEFAULT_SUITE,
@@ -29,7 +30,7 @@ from assay.service.client.evaluation import (
     unfinished,
     write_report,
 )
-from assay.service.client.one_line import Subject, check_subject, place_of
+from assay.service.client.one_line import Subject, check_subject
 from assay.service.client.reports import ENDINGS
 from assay.service.contract.errors import InvalidSpec, NoResults
 from assay.service.contract.extras import require
@@ -172,7 +173,7 @@ def _measure(
         asked = None
     url = None if asked is None else asked.url
     place = place_of(options.data)
-    subject = Subject(options.model, options.weights, options.normalization, options.image_size)
+    subject = Subject(options.model, options.weights, options.normalization, options.image_size, tell=_tell)
     _check(options, subject, evaluations)
     request = Request(subject, place, suites, evaluations, options.limit, _job_options(options))
     state = options.state or DEFAULT_STATE

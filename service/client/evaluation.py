@@ -12,16 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from assay.service.client.data_place import DataPlace, data_spec, wrong
 from assay.service.client.jobs import AssayClient
 from assay.service.client.local import local_service
 from assay.service.client.notebook_tables import JobView
 from assay.service.client.one_line import (
-    DataPlace,
     Subject,
-    data_spec,
     model_spec,
     trained_elsewhere,
-    wrong,
 )
 from assay.service.client.reports import report_format
 from assay.service.contract.errors import AssayError, InvalidSpec

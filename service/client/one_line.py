@@ -13,28 +13,25 @@ Files are uploaded under a name made of theirs and of their hash, so that the sa
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from assay.service.client.data_place import Component, json_object, properties_of, wrong
 from assay.service.client.jobs import AssayClient
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.extras import require
-from assay.service.contract.problems import Problems, nearest, path_text, renamed
+from assay.service.contract.problems import nearest, renamed
 from assay.service.contract.pulled_weights import FORMS as PULLED
 from assay.service.contract.pulled_weights import parse_reference
 from assay.service.contract.weights_options import normalization_in
 
-Component = Mapping[str, Any]
-ROOT_VARIABLE = "ASSAY_DATA_ROOT"
 EXPORT = "assay.workers.weights.export"
 IMPORT_ONNX = "assay.workers.import_onnx"
 PROGRAM, ONNX, WEIGHTS = ".pt2", ".onnx", ".safetensors"
@@ -44,96 +41,7 @@ FORMS = (
     f"{PULLED}, job:ID, checkpoint:NAME, FILE.pt2, FILE.onnx, PACKAGE.MODULE:FUNCTION, or the name of a model"
     " of the catalog with --weights"
 )
-# Folders of a folder that has parts.
-PARTS = ("train", "val", "test")
 NAME_LENGTH, HASH_LENGTH = 60, 12
-
-
-@dataclass(frozen=True)
-class DataPlace:
-    """Where data are.
-
-    Attributes:
-        name: of the data set; None for a path alone.
-        path: of its folder, resolved; None for the one in the data root.
-        params: further parameters.
-    """
-
-    name: str | None
-    path: Path | None = None
-    params: Mapping[str, Any] = field(default_factory=dict)
-
-    def root(self) -> Path | None:
-        """The data root that has the path: the present one, else the folder that the path is in."""
-        given = os.environ.get(ROOT_VARIABLE)
-        present = Path(given).resolve() if given else None
-        if self.path is None or (present is not None and self.path.is_relative_to(present)):
-            return present
-        return self.path.parent
-
-
-def place_of(text: str) -> DataPlace:
-    """The place that a text names.
-
-    Raises:
-        InvalidSpec: it names no folder, or is no data set in JSON.
-    """
-    if text.lstrip().startswith("{"):
-        given = _object(text, ("data",))
-        return DataPlace(str(given.get("name")), None, given.get("params", {}))
-    name, colon, rest = text.partition(":")
-    if colon and re.fullmatch(r"\w+", name):
-        path = Path(rest).expanduser()
-    elif "/" in text or text.startswith((".", "~")):
-        name, path = "", Path(text).expanduser()
-    else:
-        return DataPlace(text)
-    if path.is_file():
-        raise wrong(("data",), "is a file: give its folder", given=str(path), allowed=str(path.parent))
-    if not path.is_dir():
-        raise wrong(("data",), "there is no such folder", given=str(path))
-    return DataPlace(name or None, path.resolve())
-
-
-def data_spec(place: DataPlace, components: Sequence[Component], *, whole: bool = False) -> dict[str, Any]:
-    """The data of a job.
-
-    Args:
-        place: whose root is the data root of the service.
-        components: those of the kind "data".
-        whole: take every example of a folder without parts for training and evaluation; else a fifth of it is
-            evaluated, as after a training on the rest.
-
-    Raises:
-        InvalidSpec: there is no data set of the name, or it has no folder.
-    """
-    known = {str(one["name"]): one for one in components}
-    labelled = (one for one, about in known.items() if (about.get("facts") or {}).get("class_folders"))
-    name = place.name or next(labelled)
-    if name not in known:
-        message = "there is no such data set"
-        raise wrong(("data",), message, given=name, allowed=sorted(known), nearest=nearest(name, known))
-    if place.path is None:
-        return {"name": name, "params": {**place.params}}
-    root = place.root()
-    assert root is not None
-    parameter = next((key for key, schema in _properties(known[name]).items() if _is_folder(schema)), None)
-    if parameter is None:
-        raise wrong(("data",), f"the data set {name!r} is at no path", given=str(place.path))
-    params = {**place.params, parameter: place.path.relative_to(root).as_posix()}
-    splits = _properties(known[name]).get("splits", {}).get("enum", ())
-    if whole and "all" in splits and not any((place.path / part).is_dir() for part in PARTS):
-        params["splits"] = "all"
-    return {"name": name, "params": params}
-
-
-def _properties(component: Component) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = component["schema"].get("properties", {})
-    return found
-
-
-def _is_folder(schema: Mapping[str, Any]) -> bool:
-    return any(branch.get("folder", False) for branch in schema.get("anyOf", [schema]))
 
 
 @dataclass(frozen=True)
@@ -149,6 +57,7 @@ class Subject:
         image_size: height and width for which a function's module is exported; None: that of the data.
         folder: where a function's package is looked up.
         label: what errors show in place of the model; None for the model.
+        tell: is called with each step before it begins: "exporting nets:build".
     """
 
     model: str
@@ -157,6 +66,7 @@ class Subject:
     image_size: int | None = None
     folder: Path = Path()
     label: str | None = None
+    tell: Callable[[str], None] = field(default=lambda text: None, compare=False)
 
 
 def check_subject(subject: Subject) -> None:
@@ -203,7 +113,7 @@ def model_spec(client: AssayClient, subject: Subject, data: Mapping[str, Any]) -
     models = client.catalog("model")
     text = subject.model
     if text.lstrip().startswith("{"):
-        return _of_catalog(client, subject, _object(text, ("model",)))
+        return _of_catalog(client, subject, json_object(text, ("model",)))
     prefix, colon, rest = text.partition(":")
     if text.endswith((PROGRAM, ONNX, WEIGHTS)):
         return _of_file(client, subject)
@@ -224,7 +134,9 @@ def _nearest_pulled(text: str, models: Sequence[Component]) -> str | None:
     """The reference to pulled weights whose architecture has the most similar name."""
     found: dict[str, str] = {}
     for one in models:
-        architectures = _properties(one).get("architecture", {}).get("enum", ()) if one.get("pulled") else ()
+        architectures = (
+            properties_of(one).get("architecture", {}).get("enum", ()) if one.get("pulled") else ()
+        )
         for name in architectures:
             found.setdefault(name, f"{one['pulled']}:{name}")
     name = nearest(text, found)
@@ -260,21 +172,25 @@ def _of_catalog(client: AssayClient, subject: Subject, model: Mapping[str, Any])
     if colon and kind in ("job", "checkpoint"):
         return {**model, "weights": {kind: name}}
     path = _file(subject.weights, ("model", "weights"))
-    return {**model, "weights": {"checkpoint": _uploaded(client, path, model, subject.normalization)}}
+    return {
+        **model,
+        "weights": {"checkpoint": _uploaded(client, subject, path, model, subject.normalization)},
+    }
 
 
 def _of_file(client: AssayClient, subject: Subject) -> dict[str, Any]:
-    path, shown = _file(subject.model, ("model",)), subject.label
+    path = _file(subject.model, ("model",))
     if path.suffix == WEIGHTS:
-        name = _uploaded(client, path, None, subject.normalization, shown)
+        name = _uploaded(client, subject, path, None, subject.normalization)
     elif path.suffix == ONNX:
         arguments = [str(path), *_normalization_flags(subject)]
         if subject.image_size is not None:
             arguments += ["--image-size", str(subject.image_size)]
+        subject.tell(f"importing {subject.label or subject.model}")
         with _made(IMPORT_ONNX, arguments, ("model",), path.stem) as program:
-            name = _uploaded(client, program, None, None, shown or subject.model)
+            name = _uploaded(client, subject, program)
     else:
-        name = _uploaded(client, path, None, None, shown)
+        name = _uploaded(client, subject, path)
     return _of_weights(client, "checkpoint", name)
 
 
@@ -288,8 +204,9 @@ def _of_function(client: AssayClient, subject: Subject, data: Mapping[str, Any])
     if subject.weights is not None:
         arguments += ["--weights", str(_file(subject.weights, ("model", "weights")))]
     arguments += _normalization_flags(subject)
+    subject.tell(f"exporting {subject.label or subject.model}")
     with _made(EXPORT, arguments, ("model",), subject.model.replace(":", "."), subject.folder) as program:
-        name = _uploaded(client, program, None, None, subject.label or subject.model)
+        name = _uploaded(client, subject, program)
         return _of_weights(client, "checkpoint", name)
 
 
@@ -326,13 +243,14 @@ def _made(
 
 def _uploaded(
     client: AssayClient,
+    subject: Subject,
     path: Path,
-    model: Mapping[str, Any] | None,
-    normalization: str | None,
-    shown: str | None = None,
+    model: Mapping[str, Any] | None = None,
+    normalization: str | None = None,
 ) -> str:
-    """The name of the upload of a file, once it is checked; errors show the file, or what else is given."""
-    shown = shown or str(path)
+    """The name of the upload of a file, once it is checked; errors show what the person named."""
+    shown = subject.label or (subject.model if model is None else str(path))
+    subject.tell(f"checking {shown}")
     with path.open("rb") as content:
         sha256 = hashlib.file_digest(content, "sha256").hexdigest()
     name = f"{re.sub(r'[^A-Za-z0-9._-]', '-', path.stem)[:NAME_LENGTH]}-{sha256[:HASH_LENGTH]}"
@@ -381,20 +299,3 @@ def _file(text: str, loc: tuple[str, ...]) -> Path:
     if not path.is_file():
         raise wrong(loc, "there is no such file", given=text)
     return path
-
-
-def _object(text: str, loc: tuple[str, ...]) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise wrong(loc, f"is no JSON: {error}", given=text) from None
-    if not isinstance(found, dict):
-        raise wrong(loc, "must be an object", given=text)
-    return dict(found)
-
-
-def wrong(loc: tuple[str, ...], message: str, **more: Any) -> InvalidSpec:
-    """The error about one field; `more` as in `Problems.add`."""
-    problems = Problems()
-    problems.add(loc, message, **more)
-    return InvalidSpec(f"{path_text(loc)}: {message}", problems.details)

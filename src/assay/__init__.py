@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from assay.service.client import AssayClient
-    from assay.service.client.one_line import DataPlace
+    from assay.service.client.data_place import DataPlace
     from assay.service.client.result_views import ResultsView
 
 __all__ = ["evaluate"]
@@ -68,7 +68,7 @@ def evaluate(
         state: folder of the service that is started.
         workers: its evaluators; None: one per core, at most four.
         report: write a report to this file; its ending is the format: .html, .md, .tex or .csv.
-        progress: draw a progress bar on standard error.
+        progress: say on standard error what is done, and draw a progress bar there.
 
     Returns:
         The results: `results["pgd", "8/255"].top1` is a metric with its interval.
@@ -79,6 +79,7 @@ def evaluate(
         EvaluationFailed: the job did not succeed; what was measured before stays in the state folder.
     """
     from assay.service.cli.progress_bars import Bars
+    from assay.service.client.data_place import place_of
     from assay.service.client.evaluation import (
         DEFAULT_SUITE,
         Request,
@@ -88,7 +89,7 @@ def evaluate(
         service_for,
         write_report,
     )
-    from assay.service.client.one_line import Subject, check_subject, place_of
+    from assay.service.client.one_line import Subject, check_subject
 
     if not isinstance(model, str | Path):
         _check_module(model)
@@ -102,12 +103,20 @@ def evaluate(
     options: dict[str, Any] = {"seed": seed, "execution": {"device": device}}
     if not isinstance(model, str | Path):
         options["name"] = type(model).__name__
+
+    def tell(text: str) -> None:
+        if progress:
+            sys.stderr.write(f"{text}\n")
+
     with contextlib.ExitStack() as stack:
+        if address is None:
+            tell(f"starting a service, its state in {state}")
         client = stack.enter_context(service_for(place, url=address, state=Path(state), workers=workers))
         text = str(model)
         if not isinstance(model, str | Path):
+            tell(f"exporting {options['name']}")
             text = stack.enter_context(_exported(client, model, place, image_size, normalization))
-        subject = Subject(text, weights, normalization, image_size, label=options.get("name"))
+        subject = Subject(text, weights, normalization, image_size, label=options.get("name"), tell=tell)
         check_subject(subject)
         request = Request(subject, place, suites, attacks, limit, options)
         label = str(options.get("name", text))
@@ -119,7 +128,8 @@ def evaluate(
 
 
 def _check_module(model: object) -> None:
-    from assay.service.client.one_line import FORMS, wrong
+    from assay.service.client.data_place import wrong
+    from assay.service.client.one_line import FORMS
     from assay.service.contract.extras import require
 
     require("`assay.evaluate` of a module", "worker")
@@ -138,7 +148,8 @@ def _exported(
     normalization: str | None,
 ) -> Iterator[str]:
     """The path of the program of a module, for images as the data have them."""
-    from assay.service.client.one_line import data_spec, mean_and_std, wrong
+    from assay.service.client.data_place import data_spec, wrong
+    from assay.service.client.one_line import mean_and_std
     from assay.workers.weights.export import export_program
     from assay.workers.weights.export_inputs import CannotExport
 

@@ -12,8 +12,9 @@ import pytest
 
 from assay.service.catalog.catalog import load
 from assay.service.client import evaluation, one_line
+from assay.service.client.data_place import place_of
 from assay.service.client.evaluation import Request, complete_spec, outcome_text
-from assay.service.client.one_line import Subject, place_of
+from assay.service.client.one_line import Subject
 from assay.service.contract.errors import ErrorDetail, InvalidSpec
 from assay.service.contract.problems import path_text
 from assay.service.contract.results import JobError
@@ -139,8 +140,10 @@ def test_the_check_of_a_program_is_awaited_before_its_classes_are_compared_with_
         return type("Done", (), {"returncode": 0})
 
     monkeypatch.setattr(one_line.subprocess, "run", export)
-    service = Service()
-    model = one_line.model_spec(service, Subject("nets:build"), {"name": "digits"})  # type: ignore[arg-type]
+    service, told = Service(), []
+    subject = Subject("nets:build", tell=told.append)
+    model = one_line.model_spec(service, subject, {"name": "digits"})  # type: ignore[arg-type]
+    assert told == ["exporting nets:build", "checking nets:build"]
     assert model["name"] == "exported"
     assert len(service.awaited) == 1
     (tmp_path / "net.pt2").write_bytes(b"program")

@@ -6,15 +6,13 @@ from typing import Any
 import pytest
 
 from assay.service.catalog.catalog import load
+from assay.service.client.data_place import DataPlace, data_spec, place_of
 from assay.service.client.evaluation import evaluation_of
 from assay.service.client.one_line import (
-    DataPlace,
     Subject,
     check_subject,
-    data_spec,
     mean_and_std,
     model_spec,
-    place_of,
     trained_elsewhere,
 )
 from assay.service.contract.errors import InvalidSpec

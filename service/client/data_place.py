@@ -1,0 +1,129 @@
+"""The data that a person names by a word or a path, and their spec; errors about one such word."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from assay.service.contract.errors import InvalidSpec
+from assay.service.contract.problems import Problems, nearest, path_text
+
+Component = Mapping[str, Any]
+ROOT_VARIABLE = "ASSAY_DATA_ROOT"
+# Folders of a folder that has parts.
+PARTS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class DataPlace:
+    """Where data are.
+
+    Attributes:
+        name: of the data set; None for a path alone.
+        path: of its folder, resolved; None for the one in the data root.
+        params: further parameters.
+    """
+
+    name: str | None
+    path: Path | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    def root(self) -> Path | None:
+        """The data root that has the path: the present one, else the folder that the path is in."""
+        given = os.environ.get(ROOT_VARIABLE)
+        present = Path(given).resolve() if given else None
+        if self.path is None or (present is not None and self.path.is_relative_to(present)):
+            return present
+        return self.path.parent
+
+
+def place_of(text: str) -> DataPlace:
+    """The place that a text names.
+
+    Raises:
+        InvalidSpec: it names no folder, or is no data set in JSON.
+    """
+    if text.lstrip().startswith("{"):
+        given = json_object(text, ("data",))
+        return DataPlace(str(given.get("name")), None, given.get("params", {}))
+    name, colon, rest = text.partition(":")
+    if colon and re.fullmatch(r"\w+", name):
+        path = Path(rest).expanduser()
+    elif "/" in text or text.startswith((".", "~")):
+        name, path = "", Path(text).expanduser()
+    else:
+        return DataPlace(text)
+    if path.is_file():
+        raise wrong(("data",), "is a file: give its folder", given=str(path), allowed=str(path.parent))
+    if not path.is_dir():
+        raise wrong(("data",), "there is no such folder", given=str(path))
+    return DataPlace(name or None, path.resolve())
+
+
+def data_spec(place: DataPlace, components: Sequence[Component], *, whole: bool = False) -> dict[str, Any]:
+    """The data of a job.
+
+    Args:
+        place: whose root is the data root of the service.
+        components: those of the kind "data".
+        whole: take every example of a folder without parts for training and evaluation; else a fifth of it is
+            evaluated, as after a training on the rest.
+
+    Raises:
+        InvalidSpec: there is no data set of the name, or it has no folder.
+    """
+    known = {str(one["name"]): one for one in components}
+    labelled = (one for one, about in known.items() if (about.get("facts") or {}).get("class_folders"))
+    name = place.name or next(labelled)
+    if name not in known:
+        message = "there is no such data set"
+        raise wrong(("data",), message, given=name, allowed=sorted(known), nearest=nearest(name, known))
+    if place.path is None:
+        return {"name": name, "params": {**place.params}}
+    root = place.root()
+    assert root is not None
+    parameter = next((key for key, schema in properties_of(known[name]).items() if _is_folder(schema)), None)
+    if parameter is None:
+        raise wrong(("data",), f"the data set {name!r} is at no path", given=str(place.path))
+    params = {**place.params, parameter: place.path.relative_to(root).as_posix()}
+    splits = properties_of(known[name]).get("splits", {}).get("enum", ())
+    if whole and "all" in splits and not any((place.path / part).is_dir() for part in PARTS):
+        params["splits"] = "all"
+    return {"name": name, "params": params}
+
+
+def properties_of(component: Component) -> Mapping[str, Any]:
+    """The schema of each parameter of a component, by name."""
+    found: Mapping[str, Any] = component["schema"].get("properties", {})
+    return found
+
+
+def _is_folder(schema: Mapping[str, Any]) -> bool:
+    return any(branch.get("folder", False) for branch in schema.get("anyOf", [schema]))
+
+
+def json_object(text: str, loc: tuple[str, ...]) -> dict[str, Any]:
+    """The object that a text is in JSON.
+
+    Raises:
+        InvalidSpec: it is none.
+    """
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise wrong(loc, f"is no JSON: {error}", given=text) from None
+    if not isinstance(found, dict):
+        raise wrong(loc, "must be an object", given=text)
+    return dict(found)
+
+
+def wrong(loc: tuple[str, ...], message: str, **more: Any) -> InvalidSpec:
+    """The error about one field; `more` as in `Problems.add`."""
+    problems = Problems()
+    problems.add(loc, message, **more)
+    return InvalidSpec(f"{path_text(loc)}: {message}", problems.details)
