@@ -39,7 +39,9 @@ class Containers:
         secrets = folder / "secrets"
         subprocess.run(["sh", ROOT / "docker" / "secrets.sh", secrets], check=True, stdout=subprocess.DEVNULL)
         self.passwords = {path.name: path.read_text() for path in secrets.iterdir()}
-        self.services: dict[str, Any] = load(*FILES, environment={"ASSAY_SECRETS": str(secrets)})["services"]
+        found = load(*FILES, environment={"ASSAY_SECRETS": str(secrets)})["services"]
+        # Those with a profile start only when it is asked for.
+        self.services: dict[str, Any] = {name: one for name, one in found.items() if "profiles" not in one}
         self.postgresql = PrivatePostgresql("assay", self.passwords["assay_database_password"])
         self.ports = {"postgres": self.postgresql.port, "redis": free_port(), "service": free_port()}
         self.url = f"http://127.0.0.1:{self.ports['service']}"
