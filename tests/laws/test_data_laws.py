@@ -122,7 +122,7 @@ def test_there_are_data_sets() -> None:
         name for _, name in LABELLED
     }
     stored = {"imagenet_c", "corrupted_folder", "cifar10_c", "cifar100_c", "tiny_imagenet_c"}
-    shifts = {"imagenet_a", "imagenet_o", "imagenet_r", "imagenet_sketch", "imagenet_v2"}
+    shifts = {"imagenet_a", "imagenet_o", "imagenet_r", "imagenet_sketch", "imagenet_v2", "objectnet"}
     assert {*shifts, *stored} == TEST_ONLY
     assert {"ade20k", "camvid", "shapes"} <= {name for _, name in MAPPED}
     assert len(LABELLED) + len(MAPPED) == len(COMPONENTS)

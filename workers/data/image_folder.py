@@ -132,12 +132,16 @@ class ImageFolder:
             CorruptData: it cannot be decoded; names it.
         """
         (chosen,) = checked_indices([index], len(self))
-        return open_picture(self.folder / self.paths[chosen]).convert("RGB")
+        return self.opened(self.folder / self.paths[chosen]).convert("RGB")
+
+    def opened(self, path: Path) -> Image.Image:
+        """The decoded image of a file, in its stored mode; errors as for `open_picture`."""
+        return open_picture(path)
 
     def _decode(self, path: Path, size: int) -> Tensor:
         """One image, uint8 (3, size, size)."""
         prepared = resize_and_crop(
-            open_picture(path).convert("RGB"), size, self.crop_fraction, self.resampling
+            self.opened(path).convert("RGB"), size, self.crop_fraction, self.resampling
         )
         return torch.from_numpy(np.array(prepared)).permute(2, 0, 1)  # (H, W, 3) -> (3, H, W)
 

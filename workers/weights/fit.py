@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.models.layers.layers import Classifier
-from assay.workers.data.formats.dataset import ExampleSet, chosen_logits, model_class_names, model_classes
+from assay.workers.data.formats.dataset import ExampleSet, logit_groups, model_class_names, model_classes
 from assay.workers.data.formats.own_tokens import tokenized
 from assay.workers.data.formats.text import TextSet, is_text
 from assay.workers.jobs.session import Loaded
@@ -53,7 +53,7 @@ def check_fit(
                     f"{where}: the model is to act in {_environment(examples.class_names)!r}, {whose} is in"
                     f" {_environment(names)!r}; name the same environment"
                 )
-    if chosen_logits(examples) is None:
+    if logit_groups(examples) is None:
         return
     wanted_names = model_class_names(examples)
     sources = (("the job's data", model_class_names(model_data)), ("the data of its training", trained))
@@ -75,8 +75,8 @@ def _environment(class_names: Sequence[str]) -> str:
 
 def looking_at(loaded: Loaded, data: ExampleSet) -> Loaded:
     """The classifier restricted to the logits of the data's classes."""
-    chosen = chosen_logits(data)
-    return loaded if chosen is None else replace(loaded, classifier=restricted(loaded.classifier, chosen))
+    groups = logit_groups(data)
+    return loaded if groups is None else replace(loaded, classifier=restricted(loaded.classifier, groups))
 
 
 def read_by(loaded: Loaded, data: ExampleSet) -> ExampleSet:
@@ -114,22 +114,30 @@ def check_vocabulary(examples: ExampleSet, model_data: ExampleSet, trained: str 
 
 
 class SomeClasses(nn.Module):
-    """Backbone followed by a selection of its logits: (B, K) to (B, k)."""
+    """Backbone followed by a selection of its logits, or by the largest of each group: (B, K) to (B, k)."""
 
     chosen: Tensor
 
-    def __init__(self, backbone: nn.Module, chosen: Sequence[int]) -> None:
+    def __init__(self, backbone: nn.Module, groups: Sequence[Sequence[int]]) -> None:
         super().__init__()
         self.backbone = backbone
-        self.register_buffer("chosen", torch.tensor(list(chosen), dtype=torch.int64))
+        self.largest = max(map(len, groups))
+        # Index -1 stands for a logit of minus infinity behind the last one.
+        filled = [index for group in groups for index in [*group, *[-1] * (self.largest - len(group))]]
+        self.register_buffer("chosen", torch.tensor(filled, dtype=torch.int64))
 
     def forward(self, images: Tensor) -> Tensor:
         """The chosen logits (B, k) of normalised images (B, C, H, W)."""
         logits: Tensor = self.backbone(images)
-        return logits.index_select(1, self.chosen)
+        if self.largest == 1:
+            return logits.index_select(1, self.chosen)
+        padded = nn.functional.pad(logits, (0, 1), value=float("-inf"))
+        chosen = self.chosen.where(self.chosen >= 0, logits.shape[1])
+        groups: Tensor = padded.index_select(1, chosen).reshape(len(logits), -1, self.largest)
+        return groups.amax(2)
 
 
-def restricted(classifier: Classifier, chosen: Sequence[int]) -> Classifier:
-    """The same classifier with only the chosen logits, in order; parameters are shared, not copied."""
+def restricted(classifier: Classifier, groups: Sequence[Sequence[int]]) -> Classifier:
+    """The same classifier with a logit for each group, in order; parameters are shared, not copied."""
     mean, std = (values.flatten().tolist() for values in (classifier.mean, classifier.std))
-    return Classifier(SomeClasses(classifier.backbone, chosen), mean, std).to(classifier.mean).eval()
+    return Classifier(SomeClasses(classifier.backbone, groups), mean, std).to(classifier.mean).eval()

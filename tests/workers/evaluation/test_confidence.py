@@ -64,7 +64,7 @@ def test_answers_and_confidences_whatever_the_batch(batch_size: int) -> None:
 def test_a_restricted_classifier_shares_parameters_and_keeps_the_rest(dtype: torch.dtype) -> None:
     whole = Classifier(nn.Sequential(nn.Flatten(), nn.Linear(12, 5)), (0.1, 0.2, 0.3), (1.0, 2.0, 3.0))
     whole.to(dtype).eval().requires_grad_(False)
-    some = restricted(whole, [3, 0])
+    some = restricted(whole, [[3], [0]])
     images = torch.rand(4, 3, 2, 2, dtype=dtype)
     torch.testing.assert_close(some(images), whole(images)[:, [3, 0]], rtol=0, atol=0)
     assert some(images).dtype == dtype

@@ -13,10 +13,12 @@ from assay.service.catalog.catalog import load
 from assay.service.submission.validate import validate
 from assay.workers.data.formats.dataset import chosen_logits
 from assay.workers.data.imagenet_a import imagenet_a
+from assay.workers.data.objectnet import objectnet
 from assay.workers.jobs import evaluate, plan
 from assay.workers.jobs.session import Session
 from assay.workers.weights.fit import check_fit
 from tests.support.imagenet_trees import write_classes, write_set
+from tests.workers.data.test_objectnet import write as write_objectnet
 
 MODEL = {
     "name": "symvit",
@@ -83,6 +85,22 @@ def test_the_200_logits_are_compared_and_the_softmax_is_over_them(root: Path) ->
     torch.testing.assert_close(torch.tensor(columns["confidence"], dtype=torch.float64), expected)
     ranks = (masked > masked.gather(1, data.labels[:, None])).sum(1)
     assert columns["correct5"] == (ranks < 5).tolist()
+
+
+def test_several_logits_may_be_one_class(root: Path) -> None:
+    write_objectnet(root)
+    spec = spec_of(TOP1, {"name": "fgsm", "params": {"epsilon": "4/255"}}, data="objectnet")
+    top1, fgsm = shards(spec)
+    data, loaded = objectnet(root, "test"), Session().classifier(spec, device="cpu", weights=None)
+    with torch.no_grad():
+        logits = loaded.classifier(data.images(range(len(data)), 8)).double()
+    largest = torch.stack([logits[:, group].amax(1) for group in data.logit_groups], 1)
+    assert largest.shape == (114, 113)
+    assert top1["columns"]["prediction"] == largest.argmax(1).tolist()
+    assert top1["columns"]["correct"] == (largest.argmax(1) == data.labels).tolist()
+    right = sum(top1["columns"]["correct"])
+    assert sum(fgsm["columns"]["correct"]) <= right
+    assert len(fgsm["columns"]["correct"]) == 114
 
 
 def test_shards_add_up_to_the_whole_and_clean_agrees(root: Path) -> None:

@@ -147,6 +147,18 @@ def chosen_logits(data: ExampleSet) -> list[int] | None:
     return [places[name] for name in data.class_names]
 
 
+def logit_groups(data: ExampleSet) -> list[list[int]] | None:
+    """Indices of the model's logits for each of the set's classes, in order; None for all logits, one each.
+
+    A set whose classes are several of the model's, the best of which counts, has an attribute of this name.
+    """
+    groups: Sequence[Sequence[int]] | None = getattr(data, "logit_groups", None)
+    if groups is not None:
+        return [[*group] for group in groups]
+    chosen = chosen_logits(data)
+    return None if chosen is None else [[place] for place in chosen]
+
+
 def original(data: ImageSet, index: int) -> Image | None:
     """An image as stored in its file, RGB at its own size; None for sets without image files.
 

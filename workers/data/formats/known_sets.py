@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from assay.service.submission.imagenet_c_layout import LABELS_FILE, array_file
-from assay.workers.data import cifar10, cifar100
+from assay.workers.data import cifar10, cifar100, objectnet
 from assay.workers.data.ade20k import ARCHIVE
 from assay.workers.data.formats.imagenet_classes import ALL, class_list
 from assay.workers.data.formats.stored_corruptions import corruption_names
@@ -23,6 +23,7 @@ MARKS = {
     "svhn": ("train_32x32.mat", "test_32x32.mat"),
     "tiny_imagenet": (CLASS_FILE,),
     "ade20k": (ARCHIVE,),
+    "objectnet": (f"{objectnet.MAPPINGS}/{objectnet.IMAGENET_OF_LABEL}",),
     "camvid": ("trainannot", "valannot", "testannot"),
 }
 
