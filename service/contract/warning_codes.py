@@ -62,6 +62,7 @@ WarningCode = Literal[
     "no_worker_with_devices",
     "package_not_checked",
     "other_dtype",
+    "repeated_evaluation",
     "left_out",
     # about an analysis
     "quotients_left_out",
@@ -88,7 +89,7 @@ _NOTE = (
     "regenerated_set subset analysis_only fewer_classes_than_targets too_few_classes_for_dlr library_backend"
     " top5_upper_bound cut_texts cut_sequences swapped_to_unknown recipe_left_out reduced_batch"
     " checkpoints_not_saved scaled_learning_rate screened undefined_metric no_worker_with_devices"
-    " package_not_checked left_out quotients_left_out measures_the_machine incomplete"
+    " package_not_checked repeated_evaluation left_out quotients_left_out measures_the_machine incomplete"
     " labels_by_name own_tokenizer"
 )
 # A warning may state a graver one: `zero_gradient` of every example.

@@ -279,23 +279,25 @@ def _number(value: Any) -> float | None:
 
 
 def _told_apart(requirement: Requirement, rows: Sequence[EvaluationResult]) -> str:
-    """Each row as a requirement that names it, by what differs among them."""
-    every: list[dict[str, Any]] = [
-        row.params | {"data": _data(row), "protocol": row.protocol, "backend": row.backend} | row.params
-        for row in rows
-    ]
-    names = list(dict.fromkeys(name for params in every for name in params))
-    differ = [name for name in names if any(params.get(name) != every[0].get(name) for params in every)]
+    """Each row as a requirement that names it, by its conditions and what differs among the rows."""
+    every = []
+    for row in rows:
+        about = {"data": _data(row), "protocol": row.protocol, "backend": row.backend} | row.params
+        every.append({name: params_text({name: about[name]}) for name in [*row.params, *about]})
+    names = list(dict.fromkeys(name for words in every for name in words))
+    differ = [name for name in names if any(words.get(name) != every[0].get(name) for words in every)]
     if len(rows) == 1:
         differ = [RADIUS]
-    elif not differ:
-        return "they differ in nothing that a requirement can name"
+    asked = [name for name, _ in requirement.conditions if all(name in words for words in every)]
     shown = []
-    for params in every[:MAX_SHOWN]:
-        words = [params_text({name: params[name]}) for name in differ if name in params]
-        quoted = [shlex.quote(word) if re.search(r"[\s'\"]", word) else word for word in words]
+    for words in every:
+        chosen = [words[name] for name in dict.fromkeys([*asked, *differ]) if name in words]
+        quoted = [shlex.quote(word) if re.search(r"[\s'\"]", word) else word for word in chosen]
         shown.append(" ".join([requirement.evaluation, *quoted, requirement.metric]))
-    return "; ".join(repr(text) for text in shown) + ("; ..." if len(every) > MAX_SHOWN else "")
+    if len(rows) > 1 and len(set(shown)) == 1:
+        return "they differ in nothing that a requirement can name"
+    shown = list(dict.fromkeys(shown))
+    return "; ".join(map(repr, shown[:MAX_SHOWN])) + ("; ..." if len(shown) > MAX_SHOWN else "")
 
 
 def _check_bound(requirement: Requirement, metric: Metric) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from assay.service.catalog.catalog import Catalog
@@ -47,8 +48,21 @@ def submission_warnings(
                 "evidence": {"limit": spec["limit"], "available": available},
             }
         )
-    warnings += [warning.model_dump() for warning in left_out_warnings(spec)]
+    warnings += [
+        warning.model_dump() for warning in (*left_out_warnings(spec), *_repeated(spec["evaluations"]))
+    ]
     return warnings
+
+
+def _repeated(evaluations: Sequence[Mapping[str, Any]]) -> Iterator[Warning]:
+    """A warning for each evaluation that is the same as one before it."""
+    first: dict[str, int] = {}
+    for index, item in enumerate(evaluations):
+        earlier = first.setdefault(json.dumps(item, sort_keys=True), index)
+        if earlier != index:
+            message = f"evaluations {earlier} and {index} are the same: {item['name']} is measured twice"
+            evidence = {"evaluations": [earlier, index]}
+            yield Warning(code="repeated_evaluation", message=message, evidence=evidence)
 
 
 def spec_warnings(catalog: Catalog, spec: Mapping[str, Any]) -> Iterator[Warning]:

@@ -57,6 +57,7 @@ def write_plan(
         job.id,
         {JobState.STARTING},
         JobState.RUNNING,
+        message="",  # "planning" is over
         plan=kept,
         progress_total=sum(row["total"] for row in rows),
         cost_total=sum(row["cost"] for row in rows),

@@ -142,7 +142,7 @@ def test_incomplete_results_do_not_pass() -> None:
         ("pgd 8/255 steps=999 top1 >= 0.5", "no row of 'pgd' fits"),
         (
             "pgd 8/255 top1 >= 0.5",
-            "names 2 rows; tell them apart: 'pgd steps=20 top1'; 'pgd steps=1000 top1'",
+            "tell them apart: 'pgd epsilon=8/255 steps=20 top1'; 'pgd epsilon=8/255 steps=1000 top1'",
         ),
         ("clean top1 >= 0.5", "'clean data=digits top1'; \"clean 'data=other(folder=my set)' top1\""),
         ("corruptions/fogg top1 >= 0.5", "has no part 'fogg'; did you mean 'fog'?"),
@@ -169,3 +169,10 @@ def test_the_rows_that_a_message_names_are_each_one_row() -> None:
 def test_rows_that_are_alike_cannot_be_named() -> None:
     with pytest.raises(WrongRequirement, match="differ in nothing"):
         judge("clean top1 >= 0.5", [ROWS[0], ROWS[0]])
+    again = ROWS[2] | {"params": {"epsilon": 8 / 255, "steps": 20}}
+    with pytest.raises(WrongRequirement, match=r"names 2 rows.*differ in nothing"):
+        judge("pgd 8/255 steps=20 top1 >= 0.5", [ROWS[2], again])
+    with pytest.raises(WrongRequirement) as raised:
+        judge("pgd 8/255 top1 >= 0.5", [ROWS[2], again, ROWS[3]])
+    apart = str(raised.value).partition("apart: ")[2]
+    assert apart == "'pgd epsilon=8/255 steps=20 top1'; 'pgd epsilon=8/255 steps=1000 top1'"

@@ -1,4 +1,4 @@
-"""Warnings at submission about what is trained."""
+"""Warnings at submission about what is trained, and about equal evaluations."""
 
 from __future__ import annotations
 
@@ -37,3 +37,19 @@ def test_a_part_of_a_part_is_found_and_the_reason_told() -> None:
 def test_parts_that_are_gone_are_passed_over() -> None:
     model = {"name": "vit", "params": {"attention": {"name": "of_another_version", "params": {}}}}
     assert not list(training_warnings(load(), {"kind": "train", "model": model}))
+
+
+def test_equal_evaluations_are_warned_of_however_they_are_written() -> None:
+    evaluations = [
+        {"name": "pgd", "params": {"epsilon": "8/255"}},
+        {"name": "clean"},
+        {"name": "pgd", "params": {"epsilon": "8/255", "norm": "Linf"}},
+        {"name": "pgd", "params": {"epsilon": "8/255", "norm": "L2"}},
+    ]
+    body = {
+        "kind": "evaluate", "data": {"name": "digits"}, "evaluations": evaluations,
+        "model": {"name": "vit", "params": {"image_size": 8, "patch_size": 4}},
+    }  # fmt: skip
+    found = [one for one in validate(load(), body).warnings if one["code"] == "repeated_evaluation"]
+    assert [one["evidence"] for one in found] == [{"evaluations": [0, 2]}]
+    assert found[0]["message"] == "evaluations 0 and 2 are the same: pgd is measured twice"
