@@ -86,6 +86,11 @@ class WorkerSettings(Connections):
     idle_seconds: float = Field(
         default=300.0, ge=0, description="an idle evaluator is stopped after this time"
     )
+    prefetch: bool = Field(
+        default=False,
+        description="start and test evaluators with the worker, so that the first shard does not wait for"
+        " their libraries",
+    )
     max_check_seconds: float = Field(
         default=120.0, gt=0, description="a check of an upload that takes longer rejects it"
     )

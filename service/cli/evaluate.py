@@ -184,10 +184,12 @@ def _measure(
     else:
         _tell(f"using the service at {asked.url} ({asked.url_from})")
     key = None if asked is None else key_of(asked)
-    workers = 1 if options.dry_run else options.workers  # it evaluates nothing
+    # A dry run evaluates nothing.
+    workers = 1 if options.dry_run else options.workers
+    prefetch = not options.dry_run
     with (
         nullcontext() if asked is None else saying_whose(asked),
-        service_for(place, url=url, key=key, state=state, workers=workers) as client,
+        service_for(place, url=url, key=key, state=state, workers=workers, prefetch=prefetch) as client,
     ):
         spec, found = complete_spec(client, request)
         _tell(cost_text(measured_cost(client, spec) if measure_speed else found["estimate"]))

@@ -103,6 +103,7 @@ def service_for(
     key: str | None = None,
     state: Path = DEFAULT_STATE,
     workers: int | None = None,
+    prefetch: bool = True,
 ) -> Iterator[AssayClient]:
     """A client of the service at an address, or of one that is started for the block.
 
@@ -112,6 +113,7 @@ def service_for(
         key: of the service at the address; None takes ASSAY_KEY.
         state: its state folder.
         workers: its evaluators; None for as many as `local_service` finds right.
+        prefetch: whether they start with it, in the time in which the model is exported and checked.
 
     Raises:
         InvalidSpec: the data are at a path, which the service at the address does not see.
@@ -130,6 +132,7 @@ def service_for(
         return
     root = place.root()
     own = {} if root is None else {"ASSAY_DATA_ROOT": str(root)}
+    own["ASSAY_PREFETCH"] = str(prefetch).lower()
     with local_service(state, workers=workers, environment=own) as client:
         yield client
 

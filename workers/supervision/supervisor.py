@@ -77,6 +77,7 @@ class Supervisor(threading.Thread):
         self._evaluator = WarmEvaluator(settings, self._counters, device_classes)
         self._device_count = self._evaluator.health.devices
         self._may_claim = False
+        self._prefetch = settings.prefetch and not self._only_checks
         self._cordoned = False
         self._watch: EvaluatorWatch | None = None
         self._inventory = Inventory(settings)
@@ -205,7 +206,8 @@ class Supervisor(threading.Thread):
 
     def _rest(self) -> None:
         if self._evaluator.process is None:
-            if self._may_claim and self._soon_needed():
+            if self._may_claim and (self._prefetch or self._soon_needed()):
+                self._prefetch = False  # once: an idle evaluator is ended after its time
                 self._make_ready()
         elif (
             self._cordoned
@@ -227,7 +229,7 @@ class Supervisor(threading.Thread):
         return not self._only_checks and self._store.shards.being_planned(self._devices)
 
     def _make_ready(self) -> None:
-        """Start the evaluator while another worker plans, so that its libraries are loaded in time."""
+        """Start the evaluator before its shard is there, so that its libraries are loaded in time."""
         try:
             self._evaluator.ready(self._stopping.is_set)
         except (UnfitWorker, EvaluatorDied, OSError) as error:

@@ -154,6 +154,17 @@ def test_an_idle_worker_readies_its_evaluator_while_another_plans(store: Store, 
         wait_for(lambda: supervisor.evaluator_pid is None)
 
 
+def test_evaluators_start_with_the_worker_where_they_shall(store: Store, tmp_path: Path) -> None:
+    with supervising(store, settings(tmp_path, prefetch=True)) as (supervisor,):
+        wait_for(lambda: supervisor.evaluator_pid is not None)
+    with supervising(store, settings(tmp_path, prefetch=True, idle_seconds=0.5)) as (supervisor,):
+        wait_for(lambda: supervisor.evaluator_pid is not None)
+        wait_for(lambda: supervisor.evaluator_pid is None)
+        supervisor.ring()
+        time.sleep(0.2)
+        assert supervisor.evaluator_pid is None, "it starts once without work"
+
+
 def test_nothing_is_readied_for_a_plan_on_another_device(store: Store) -> None:
     submit(store, "", device="cuda")
     assert not store.shards.being_planned(["cuda"]), "it is queued"
