@@ -6,26 +6,29 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from assay.service.cli import commands, output
 from assay.service.cli.arguments import Subcommands, add, count, json_argument
 from assay.service.cli.commands import Options, UsageError
-from assay.service.cli.profiles import chosen, key_of, saying_whose
+from assay.service.cli.profiles import Chosen, chosen, key_of, saying_whose
 from assay.service.cli.progress_bars import clock
 from assay.service.client import DEFAULT_URL, AssayClient
-from assay.service.client.data_place import place_of
+from assay.service.client.data_place import DataPlace, place_of
 from assay.service.client.evaluation import (
     DEFAULT_STATE,
     DEFAULT_SUITE,
+    EXAMPLE,
     Request,
+    check_device,
     check_report,
+    check_request,
     complete_spec,
-    evaluation_of,
     measured_cost,
+    same_job,
     service_for,
     unfinished,
     write_report,
@@ -35,7 +38,10 @@ from assay.service.client.reports import ENDINGS
 from assay.service.contract.errors import InvalidSpec, NoResults
 from assay.service.contract.extras import require
 from assay.service.contract.problems import renamed
+from assay.service.contract.results import Job
 
+# Fields of errors that are options of this name.
+OPTIONS = ("normalization", "image_size", "device", "state")
 EXAMPLES = (
     "assay evaluate timm:resnet50 --data imagenet:~/data/imagenet --suite standard --limit 1000",
     "assay evaluate model.pt2 --data ./photos --attack 'pgd epsilon=4/255 steps=20' --report report.html",
@@ -70,7 +76,9 @@ def add_evaluation(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     parser = add(subcommands, "attack", attack, summary, example)
     _add_model(parser)
     parser.add_argument("attack", metavar="ATTACK", help="its name in the catalog: `assay catalog attack`")
-    parser.add_argument("params", metavar="P=V", nargs="*", help="its parameters, such as epsilon=8/255")
+    parser.add_argument(
+        "params", metavar="P=V", nargs="*", default=[], help="its parameters, such as epsilon=8/255"
+    )
     _add_how(parser)
 
 
@@ -138,14 +146,27 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
 def evaluate(options: Options) -> int:
     """Measures one model, and prints the results."""
     suites = options.suite or ([] if options.attack else [DEFAULT_SUITE])
-    with _options_named("attack", "suite", "normalization"):
-        return _measure(options, suites, options.attack)
+    with _options_named("attack", "suite", *OPTIONS):
+        try:
+            return _measure(options, suites, options.attack)
+        except InvalidSpec as error:
+            if options.suite or options.attack:
+                raise
+            raise _without_choice(error) from None
 
 
 def attack(options: Options) -> int:
     """Measures clean accuracy and accuracy under one attack."""
-    with _options_named("normalization"):
+    with _options_named(*OPTIONS):
         return _measure(options, [], [" ".join([options.attack, *options.params])], measure_speed=True)
+
+
+def _without_choice(error: InvalidSpec) -> InvalidSpec:
+    """The error about the suite that is measured without a choice says how to choose."""
+    for detail in error.details:
+        if detail.loc[0] == f"suite {DEFAULT_SUITE!r}":
+            detail.message += f"; it is measured without --suite and --attack: name an attack, {EXAMPLE}"
+    return error
 
 
 @contextmanager
@@ -153,7 +174,8 @@ def _options_named(*names: str) -> Iterator[None]:
     """Errors about these fields name the options: `--attack 'pgd eps=1'`."""
 
     def as_option(loc: list[str | int]) -> list[str | int]:
-        return [f"--{loc[0]}", *loc[1:]] if loc and str(loc[0]).partition(" ")[0] in names else loc
+        option = f"--{loc[0]}".replace("_", "-", 1) if loc else ""
+        return [option, *loc[1:]] if loc and str(loc[0]).partition(" ")[0] in names else loc
 
     try:
         yield
@@ -166,55 +188,67 @@ def _measure(
 ) -> int:
     if options.data_root is not None:
         os.environ["ASSAY_DATA_ROOT"] = str(options.data_root.absolute())
-    if options.state is not None and (options.url or options.profile):
-        raise UsageError("--state is of a service that is started; give it or an address, not both")
-    asked = None if options.state is not None else chosen(options.url, options.profile)
-    if asked is not None and asked.url_from == "default":
-        asked = None
-    url = None if asked is None else asked.url
+    asked, state = _asked(options), options.state or DEFAULT_STATE
+    own = asked is None
     place = place_of(options.data)
     subject = Subject(options.model, options.weights, options.normalization, options.image_size, tell=_tell)
-    _check(options, subject, evaluations)
+    check_subject(subject)
+    if options.report is not None:
+        check_report(options.report, "--report")
     request = Request(subject, place, suites, evaluations, options.limit, _job_options(options))
-    state = options.state or DEFAULT_STATE
+    check_request(request, own=own)
     signal.signal(signal.SIGTERM, _interrupt)  # so that the service that was started is stopped
-    if asked is None:
+    if own:
         require("a service on this machine", "service", "worker")
         _tell(f"starting a service, its state in {state}")
-    else:
-        _tell(f"using the service at {asked.url} ({asked.url_from})")
-    key = None if asked is None else key_of(asked)
-    # A dry run evaluates nothing.
-    workers = 1 if options.dry_run else options.workers
-    prefetch = not options.dry_run
-    with (
-        nullcontext() if asked is None else saying_whose(asked),
-        service_for(place, url=url, key=key, state=state, workers=workers, prefetch=prefetch) as client,
-    ):
+    with _service(options, asked, place, state) as client:
+        left = unfinished(client) if own else []
         spec, found = complete_spec(client, request)
+        if own:
+            check_device(spec, found["warnings"])
         _tell(cost_text(measured_cost(client, spec) if measure_speed else found["estimate"]))
         for warning in found["warnings"]:
             _tell(f"warning: {warning['message']}")
         if options.dry_run:
             return commands.OK
-        job = unfinished(client, spec) if url is None else None
-        if job is not None:
-            _tell(f"job {job.id} goes on where an earlier call was interrupted")
-        begun = job or client.submit(spec)
+        begun = _begun(client, left, spec)
         try:
-            return _finish(options, client, begun, None if url is not None else state)
+            return _finish(options, client, begun, state if own else None)
         except KeyboardInterrupt:
-            _tell(interrupted_text(begun.id, None if url is not None else state))
+            _tell(interrupted_text(begun.id, state if own else None))
             raise
 
 
-def _check(options: Options, subject: Subject, evaluations: list[str]) -> None:
-    """Refuse what no service is needed to see."""
-    check_subject(subject)
-    if options.report is not None:
-        check_report(options.report, "--report")
-    for one in evaluations:
-        evaluation_of(one)
+def _asked(options: Options) -> Chosen | None:
+    """The running service that is to be used; None for one that is started."""
+    if options.state is not None and (options.url or options.profile):
+        raise UsageError("--state is of a service that is started; give it or an address, not both")
+    asked = None if options.state is not None else chosen(options.url, options.profile)
+    return None if asked is None or asked.url_from == "default" else asked
+
+
+@contextmanager
+def _service(options: Options, asked: Chosen | None, place: DataPlace, state: Path) -> Iterator[AssayClient]:
+    if asked is not None:
+        _tell(f"using the service at {asked.url} ({asked.url_from})")
+        with saying_whose(asked), service_for(place, url=asked.url, key=key_of(asked)) as client:
+            yield client
+        return
+    # A dry run evaluates nothing.
+    workers, prefetch = (1, False) if options.dry_run else (options.workers, True)
+    with service_for(place, url=None, state=state, workers=workers, prefetch=prefetch) as client:
+        yield client
+
+
+def _begun(client: AssayClient, left: Sequence[Job], spec: Mapping[str, Any]) -> Job:
+    """The job of a spec: one that an earlier call has left, as it is now, or a new one."""
+    job: Job | None = same_job(client, left, spec)
+    if job is not None:
+        _tell(f"job {job.id} goes on where an earlier call was interrupted")
+    for other in left:
+        if job is None or other.id != job.id:
+            _tell(beside_text(client, other))
+    return job or client.submit(spec)
 
 
 def _finish(options: Options, client: AssayClient, job: Any, state: Path | None) -> int:
@@ -241,6 +275,14 @@ def again_text(job_id: str, state: Path | None) -> str:
         return f"`assay results {job_id}` shows its results again"
     elsewhere = "" if chosen().url_from == "default" else f" --url {DEFAULT_URL}"
     return f"`assay results {job_id}{elsewhere}` shows its results again; after `assay serve --state {state}`"
+
+
+def beside_text(client: AssayClient, job: Job) -> str:
+    """That an unfinished job of an earlier call is computed beside the present one, and what ends it."""
+    return (
+        f"job {job.id} ({job.name}) of an earlier call is unfinished and is computed as well;"
+        f" `assay cancel {job.id} --url {client.url}` ends it"
+    )
 
 
 def interrupted_text(job_id: str, state: Path | None) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from assay.service.catalog.catalog import load
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.problems import Problems, nearest, path_text
 
@@ -56,6 +57,8 @@ def place_of(text: str) -> DataPlace:
         path = Path(rest).expanduser()
     elif "/" in text or text.startswith((".", "~")):
         name, path = "", Path(text).expanduser()
+    elif Path(text).is_dir() and text not in load().names("data"):
+        name, path = "", Path(text)
     else:
         return DataPlace(text)
     if path.is_file():
@@ -63,6 +66,25 @@ def place_of(text: str) -> DataPlace:
     if not path.is_dir():
         raise wrong(("data",), "there is no such folder", given=str(path))
     return DataPlace(name or None, path.resolve())
+
+
+def check_root(place: DataPlace, components: Sequence[Component]) -> None:
+    """Refuse a data set that is read from a folder where there is no data root.
+
+    Raises:
+        InvalidSpec: as of `data_spec`, or the data set has no place; with the options that give one.
+    """
+    name = data_spec(place, components)["name"]
+    component = next(one for one in components if one["name"] == name)
+    needed = [
+        key
+        for key, schema in properties_of(component).items()
+        if _is_folder(schema) and (place.params.get(key) or schema.get("default", "") is not None)
+    ]
+    if needed and place.root() is None:
+        folder = place.params.get(needed[0]) or properties_of(component)[needed[0]].get("default") or "PATH"
+        allowed = f"{name}:PATH, with its path; or --data-root FOLDER (ASSAY_DATA_ROOT), which has {folder}/"
+        raise wrong(("data",), "is read from a folder, and no data root is set", given=name, allowed=allowed)
 
 
 def data_spec(place: DataPlace, components: Sequence[Component], *, whole: bool = False) -> dict[str, Any]:

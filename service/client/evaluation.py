@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import re
 import shlex
@@ -12,18 +13,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from assay.service.client.data_place import DataPlace, data_spec, wrong
+from assay.service.catalog.catalog import load
+from assay.service.catalog.component import EVALUATIONS
+from assay.service.client.data_place import DataPlace, check_root, data_spec, wrong
 from assay.service.client.jobs import AssayClient
 from assay.service.client.local import local_service
 from assay.service.client.notebook_tables import JobView
-from assay.service.client.one_line import (
-    Subject,
-    model_spec,
-    trained_elsewhere,
-)
+from assay.service.client.one_line import Subject, check_form, model_spec, trained_elsewhere
 from assay.service.client.reports import report_format
 from assay.service.contract.errors import AssayError, InvalidSpec
-from assay.service.contract.problems import renamed
+from assay.service.contract.problems import Problems, renamed
 from assay.service.contract.results import Job
 from assay.service.contract.states import JobState
 
@@ -34,6 +33,8 @@ FIRST = 9
 # Examples on which the speed of a model is measured before the cost of an attack is said.
 PROBED = 32
 DEFAULT_STATE = Path("assay-state")
+# Entry points of packages with components of their own.
+PACKAGES = "assay.components"
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,8 @@ def evaluation_of(text: object) -> dict[str, Any]:
             raise wrong(
                 (f"attack {text!r}",), "a parameter has the form NAME=VALUE", given=one, allowed=EXAMPLE
             )
+        if key in params:
+            raise wrong((f"attack {text!r}",), f"{key} is given twice", given=one)
         params[key] = _value(value)
     return {"name": name, "params": params}
 
@@ -92,7 +95,42 @@ def _value(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        return text
+        # A list of words, whose quotes the shell or `shlex` has taken: [apgd_ce,square].
+        words = text[1:-1].split(",") if text.startswith("[") and text.endswith("]") else []
+        plain = words and all(re.fullmatch(r"\s*[\w./+-]+\s*", word) for word in words)
+        return [_value(word.strip()) for word in words] if plain else text
+
+
+def check_request(request: Request, *, own: bool) -> None:
+    """Refuse what is seen to be wrong before a service is started or asked, which checks everything again.
+
+    Args:
+        request: what is to be measured.
+        own: the service will be this installation's: its catalog shows wrong names and parameters, but for
+            components of further packages.
+
+    Raises:
+        InvalidSpec: with a detail per wrong name or parameter.
+    """
+    for text in request.evaluations:
+        evaluation_of(text)
+    if not own:
+        return
+    catalog, problems = load(), Problems()
+    more = bool(importlib.metadata.entry_points(group=PACKAGES))
+    for text in request.evaluations:
+        reference = evaluation_of(text)
+        if not more or reference["name"] in catalog.names(*EVALUATIONS):
+            catalog.check_reference(EVALUATIONS, reference, problems, (f"attack {text!r}",))
+    for name in request.suites:
+        if not more or name in catalog.names("suite"):
+            catalog.look_up(("suite",), name, problems, (f"suite {name!r}",))
+    problems.raise_if_any()
+    known = [one.model_dump(by_alias=True) for one in catalog.list("data")]
+    if not more or request.place.name in {None, *catalog.names("data")}:
+        check_root(request.place, known)
+    if not more:
+        check_form(request.subject, [one.model_dump(by_alias=True) for one in catalog.list("model")])
 
 
 @contextmanager
@@ -165,6 +203,19 @@ def complete_spec(client: AssayClient, request: Request) -> tuple[dict[str, Any]
     return found["spec"], {"estimate": found["estimate"], "warnings": found["warnings"]}
 
 
+def check_device(spec: Mapping[str, Any], warnings: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse a device that a service of one's own does not have: its job would wait for ever.
+
+    Raises:
+        InvalidSpec: a warning of the dry run says so.
+    """
+    for warning in warnings:
+        if warning["code"] == "no_worker_with_devices":
+            message = "this machine has no such device, or it failed its test (`assay doctor` tests it)"
+            given = spec["execution"]["device"]
+            raise wrong(("device",), message, given=given, allowed=["auto", "cpu"])
+
+
 def _as_asked(request: Request, count: int, loc: list[str | int]) -> list[str | int]:
     """A place in a spec with so many evaluations; of one that is asked for, by its text."""
     texts = [f"attack {text!r}" for text in request.evaluations]
@@ -210,22 +261,26 @@ class EvaluationFailed(AssayError):
 
 
 def ended(
-    client: AssayClient, request: Request, *, resume: bool, callback: Callable[[JobView], None] | None = None
+    client: AssayClient, request: Request, *, own: bool, callback: Callable[[JobView], None] | None = None
 ) -> JobView:
     """Submit a request and wait for its job.
 
     Args:
         client: of the service.
         request: what is to be measured.
-        resume: go on with a job of the same spec that an earlier call has left unfinished.
+        own: the service was started for the call: a job of the same spec that an earlier call has left
+            unfinished goes on, and a device that this machine does not have is refused.
         callback: called with the job after every poll.
 
     Raises:
         InvalidSpec: with a detail per wrong field.
         EvaluationFailed: the job did not succeed.
     """
-    spec, _ = complete_spec(client, request)
-    begun = unfinished(client, spec) if resume else None
+    left = unfinished(client) if own else []
+    spec, found = complete_spec(client, request)
+    if own:
+        check_device(spec, found["warnings"])
+    begun = same_job(client, left, spec)
     return _succeeded(client.wait((begun or client.submit(spec)).id, callback=callback))
 
 
@@ -272,9 +327,18 @@ def _one_pass(client: AssayClient, data: str) -> dict[str, Any] | None:
     return None
 
 
-def unfinished(client: AssayClient, spec: Mapping[str, Any]) -> JobView | None:
-    """The job of an earlier call with the same complete spec that has not ended: its shards are kept."""
-    for job in client.jobs(kind="evaluate"):
-        if not job.state.terminal and job.spec == spec:
-            return job
+def unfinished(client: AssayClient) -> list[JobView]:
+    """The evaluations that earlier calls have left unfinished, whose finished shards are kept.
+
+    A service goes on with them from its start: ask before anything that takes time.
+    """
+    return [job for job in client.jobs(kind="evaluate") if not job.state.terminal]
+
+
+def same_job(client: AssayClient, jobs: Sequence[Job], spec: Mapping[str, Any]) -> JobView | None:
+    """The one of these with the same complete spec, as it is now; it may have succeeded meanwhile."""
+    for job in jobs:
+        if job.spec == spec:
+            now = client.job(job.id)
+            return now if not now.state.terminal or now.state == JobState.SUCCEEDED else None
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,7 +13,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import IO
 
+from assay.service.client.data_place import wrong
 from assay.service.client.jobs import AssayClient
 from assay.service.client.transport import KEY_VARIABLE, Unreachable
 from assay.service.contract.extras import require
@@ -26,6 +29,7 @@ LINES_SHOWN = 5
 # More evaluators than this each hold a copy of the model and of torch without being needed.
 MAX_WORKERS = 4
 PR_SET_PDEATHSIG = 1
+LOGGED = re.compile(r"\d{4}-\d\d-\d\d |\{\"")
 
 
 @contextlib.contextmanager
@@ -44,6 +48,7 @@ def local_service(
 
     Raises:
         MissingExtra: service or worker are not installed; it is an ImportError.
+        InvalidSpec: the state folder cannot be written.
         Unreachable: it does not start; with the end of its log.
     """
     require("a service on this machine", "service", "worker")
@@ -63,8 +68,7 @@ def local_service(
         for name, text in os.environ.items()
         if name not in ("ASSAY_DATABASE_URL", "ASSAY_REDIS_URL", "ASSAY_URL", KEY_VARIABLE)
     }
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (state / LOG).open("ab") as log:
+    with _log_in(state) as log:
         begun = log.tell()
         process = subprocess.Popen(  # noqa: S603 (our own module)
             [sys.executable, "-P", "-m", MODULE],
@@ -87,11 +91,23 @@ def local_service(
                 process.wait()
 
 
+def _log_in(state: Path) -> IO[bytes]:
+    """The log in a state folder, which is made if missing."""
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return (state / LOG).open("ab")
+    except OSError as error:
+        message = f"cannot be the state folder: {error.strerror}"
+        raise wrong(("state",), message, given=str(state), allowed="a folder that can be written") from None
+
+
 def _wait_until_ready(client: AssayClient, process: subprocess.Popen[bytes], log: Path, begun: int) -> None:
     deadline = time.monotonic() + START_SECONDS
     while not client.ready():
         if process.poll() is not None or time.monotonic() > deadline:
-            said = log.read_bytes()[begun:].decode(errors="replace").strip().splitlines()
+            lines = log.read_bytes()[begun:].decode(errors="replace").strip().splitlines()
+            # What it says itself, before what is logged: another service of this folder writes there, too.
+            said = [line for line in lines if LOGGED.match(line) is None] or lines
             reason = "; ".join(said[-LINES_SHOWN:]) or f"it ended with code {process.returncode}"
             raise Unreachable(
                 f"the embedded service did not start: {reason} (its log is {log}; a service that runs is used"

@@ -41,6 +41,7 @@ FORMS = (
     f"{PULLED}, job:ID, checkpoint:NAME, FILE.pt2, FILE.onnx, PACKAGE.MODULE:FUNCTION, or the name of a model"
     " of the catalog with --weights"
 )
+FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 NAME_LENGTH, HASH_LENGTH = 60, 12
 
 
@@ -82,13 +83,77 @@ def check_subject(subject: Subject) -> None:
     if module.endswith(".py"):
         allowed = f"{module.removesuffix('.py').replace('/', '.')}:{function or 'FUNCTION'}"
         raise wrong(("model",), "names a file of code, not its module", given=text, allowed=allowed)
-    if not colon and text.endswith(PICKLES):
-        allowed = f"`assay import-pickle {text} {Path(text).stem}{WEIGHTS}`, then --weights with it"
-        raise wrong(("model",), "is a pickle, which could run code", given=text, allowed=allowed)
+    if not colon:
+        _refuse_pickle(text, ("model",), "then --weights with it")
     if text.endswith((PROGRAM, ONNX, WEIGHTS)):
         _file(text, ("model",))
     if subject.weights is not None and subject.weights.partition(":")[0] not in ("job", "checkpoint"):
+        _refuse_pickle(subject.weights, ("model", "weights"), "then that file")
         _file(subject.weights, ("model", "weights"))
+    mean_and_std(None if subject.normalization == "data" else subject.normalization)
+    _check_effect(subject)
+
+
+def _refuse_pickle(text: str, loc: tuple[str, ...], then: str) -> None:
+    if text.endswith(PICKLES):
+        allowed = f"`assay import-pickle {text} {Path(text).stem}{WEIGHTS}`, {then}"
+        raise wrong(loc, "is a pickle, which could run code", given=text, allowed=allowed)
+
+
+def _check_effect(subject: Subject) -> None:
+    """Refuse options that would have no effect on the model."""
+    text, weights = subject.model, subject.weights
+    named = subject.label or text
+    source = text.startswith(("job:", "checkpoint:")) or _is_reference(text)
+    if weights is not None and (source or text.endswith((PROGRAM, ONNX, WEIGHTS))):
+        message = f"has no effect on {named}, which has weights of its own"
+        raise wrong(
+            ("model", "weights"), message, given=weights, allowed="a function or a model of the catalog"
+        )
+    if subject.normalization is not None and (source or text.endswith(PROGRAM)):
+        message = f"has no effect on {named}, which is measured on pixels in [0, 1] as it is"
+        allowed = (
+            "a function, an ONNX model or a safetensors file; a program has it from its export (mean=, std=)"
+        )
+        raise wrong(("normalization",), message, given=subject.normalization, allowed=allowed)
+    if subject.image_size is not None and not (
+        text.endswith(ONNX) or (FUNCTION.fullmatch(text) and not source)
+    ):
+        message = f"has no effect on {named}"
+        allowed = "a function or an ONNX model; others state their size"
+        raise wrong(("image_size",), message, given=subject.image_size, allowed=allowed)
+
+
+def _is_reference(text: str) -> bool:
+    """Whether it names pulled weights."""
+    try:
+        parse_reference(text)
+    except ValueError:
+        return False
+    return True
+
+
+def check_form(subject: Subject, models: Sequence[Component]) -> None:
+    """Refuse a text that is none of the forms of a model.
+
+    Raises:
+        InvalidSpec: with the nearest one.
+    """
+    text = subject.model
+    prefix, colon, _ = text.partition(":")
+    names = [str(one["name"]) for one in models]
+    sources = {"job", "checkpoint", *(one["pulled"] for one in models if one.get("pulled"))}
+    if (
+        text.lstrip().startswith("{")
+        or text.endswith((PROGRAM, ONNX, WEIGHTS))
+        or (colon and (prefix in sources or FUNCTION.fullmatch(text)))
+        or text in names
+    ):
+        return
+    near = nearest(text, names) or _nearest_pulled(text, models)
+    if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", text):
+        near = f"{text}:FUNCTION"
+    raise wrong(("model",), "is no model", given=text, allowed=FORMS, nearest=near)
 
 
 def trained_elsewhere(subject: Subject) -> bool:
@@ -111,6 +176,7 @@ def model_spec(client: AssayClient, subject: Subject, data: Mapping[str, Any]) -
         InvalidSpec: it is none of the forms, or cannot be exported, imported or loaded; with the reason.
     """
     models = client.catalog("model")
+    check_form(subject, models)
     text = subject.model
     if text.lstrip().startswith("{"):
         return _of_catalog(client, subject, json_object(text, ("model",)))
@@ -121,13 +187,9 @@ def model_spec(client: AssayClient, subject: Subject, data: Mapping[str, Any]) -
         return _of_weights(client, prefix, rest)
     if colon and prefix in {one.get("pulled") for one in models}:
         return _of_source(client, text, data)
-    if colon and re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", text):
+    if colon:
         return _of_function(client, subject, data)
-    names = [str(one["name"]) for one in models]
-    if text in names:
-        return _of_catalog(client, subject, {"name": text})
-    near = nearest(text, names) or _nearest_pulled(text, models)
-    raise wrong(("model",), "is no model", given=text, allowed=FORMS, nearest=near)
+    return _of_catalog(client, subject, {"name": text})
 
 
 def _nearest_pulled(text: str, models: Sequence[Component]) -> str | None:

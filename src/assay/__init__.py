@@ -13,7 +13,8 @@ import io
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from assay.service.client import AssayClient
     from assay.service.client.data_place import DataPlace
+    from assay.service.client.one_line import Subject
     from assay.service.client.result_views import ResultsView
 
 __all__ = ["evaluate"]
@@ -84,47 +86,76 @@ def evaluate(
         DEFAULT_SUITE,
         Request,
         check_report,
+        check_request,
         ended,
-        evaluation_of,
         service_for,
         write_report,
     )
-    from assay.service.client.one_line import Subject, check_subject
 
-    if not isinstance(model, str | Path):
-        _check_module(model)
     attacks = [attacks] if isinstance(attacks, str) or not isinstance(attacks, Sequence) else attacks
-    for one in attacks:
-        evaluation_of(one)
     if report is not None:
         check_report(Path(report))
-    place, address = place_of(str(data)), url or os.environ.get("ASSAY_URL") or None
+    own, address = (
+        f"is kept in {state}, and the same call goes on",
+        url or os.environ.get("ASSAY_URL") or None,
+    )
     suites = [suite] if suite is not None else [] if attacks else [DEFAULT_SUITE]
     options: dict[str, Any] = {"seed": seed, "execution": {"device": device}}
+    tell = _say if progress else _say_nothing
     if not isinstance(model, str | Path):
         options["name"] = type(model).__name__
-
-    def tell(text: str) -> None:
-        if progress:
-            sys.stderr.write(f"{text}\n")
-
+    subject = _subject(model, weights, normalization, image_size, tell)
+    place = place_of(str(data))
+    request = Request(subject, place, suites, attacks, limit, options)
+    check_request(request, own=address is None)
     with contextlib.ExitStack() as stack:
         if address is None:
             tell(f"starting a service, its state in {state}")
         client = stack.enter_context(service_for(place, url=address, state=Path(state), workers=workers))
-        text = str(model)
         if not isinstance(model, str | Path):
-            tell(f"exporting {options['name']}")
-            text = stack.enter_context(_exported(client, model, place, image_size, normalization))
-        subject = Subject(text, weights, normalization, image_size, label=options.get("name"), tell=tell)
-        check_subject(subject)
-        request = Request(subject, place, suites, attacks, limit, options)
-        label = str(options.get("name", text))
+            tell(f"exporting {subject.label}")
+            path = stack.enter_context(_exported(client, model, place, image_size, normalization))
+            request = replace(request, subject=replace(subject, model=path))
+        label = subject.label or subject.model
         bars = stack.enter_context(Bars([label], sys.stderr if progress else io.StringIO()))
-        job = ended(client, request, resume=address is None, callback=lambda now: bars.draw({label: now}))
+        try:
+            job = ended(client, request, own=address is None, callback=lambda now: bars.draw({label: now}))
+        except KeyboardInterrupt:
+            tell(f"interrupted: what was measured {own if address is None else 'stays at the service'}")
+            raise
         if report is not None:
             write_report(client, job.id, Path(report))
         return client.results(job.id)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+def _say_nothing(text: str) -> None:
+    pass
+
+
+def _subject(
+    model: str | Path | nn.Module,
+    weights: str | None,
+    normalization: str | None,
+    image_size: int | None,
+    tell: Callable[[str], None],
+) -> Subject:
+    """The model of a call; of a module the file that its export will write, which knows the options."""
+    from assay.service.client.data_place import wrong
+    from assay.service.client.one_line import Subject, check_subject
+
+    if isinstance(model, str | Path):
+        subject = Subject(str(model), weights, normalization, image_size, tell=tell)
+        check_subject(subject)
+        return subject
+    _check_module(model)
+    name = type(model).__name__
+    if weights is not None:
+        raise wrong(("weights",), "has no effect on a module, which has its own", given=weights)
+    return Subject(f"{name}.pt2", label=name, tell=tell)
 
 
 def _check_module(model: object) -> None:

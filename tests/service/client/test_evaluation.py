@@ -13,7 +13,15 @@ import pytest
 from assay.service.catalog.catalog import load
 from assay.service.client import evaluation, one_line
 from assay.service.client.data_place import place_of
-from assay.service.client.evaluation import Request, complete_spec, outcome_text
+from assay.service.client.evaluation import (
+    Request,
+    check_device,
+    check_request,
+    complete_spec,
+    evaluation_of,
+    outcome_text,
+    same_job,
+)
 from assay.service.client.one_line import Subject
 from assay.service.contract.errors import ErrorDetail, InvalidSpec
 from assay.service.contract.problems import path_text
@@ -159,3 +167,67 @@ def test_what_became_of_a_job_is_said_once() -> None:
     assert outcome_text(Ended()) == "timed_out: longer than 1 second"  # type: ignore[arg-type]
     Ended.state = JobState.FAILED
     assert outcome_text(Ended()) == "failed: timed_out: longer than 1 second"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("pgdd epsilon=4/255", "attack 'pgdd epsilon=4/255'.name: there is no evaluation or attack 'pgdd'"),
+        ("pgd eps=4/255", "attack 'pgd eps=4/255'.params.eps: unknown parameter; did you mean 'epsilon'?"),
+        ("pgd steps=0", "params.steps"),
+        ("fgsm epsilon=1/255 epsilon=2/255", "epsilon is given twice"),
+    ],
+)
+def test_a_wrong_attack_is_refused_before_a_service_starts(text: str, words: str) -> None:
+    request = Request(Subject("nets:build"), place_of("digits"), evaluations=[text])
+    with pytest.raises(InvalidSpec) as caught:
+        check_request(request, own=True)
+    assert words in str(caught.value)
+
+
+def test_so_are_other_wrong_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    for subject, data, suite, words in (
+        ("nets:build", "digits", "standart", "there is no suite 'standart'"),
+        ("nets:build", "digitz", "quick", "there is no such data set"),
+        ("resnet_50", "digits", "quick", "is no model"),
+    ):
+        request = Request(Subject(subject), place_of(data), suites=[suite])
+        check_request(request, own=False)
+        with pytest.raises(InvalidSpec, match=words):
+            check_request(request, own=True)
+        with monkeypatch.context() as patch:  # a package may have them
+            patch.setattr(evaluation.importlib.metadata, "entry_points", lambda **_: ["one"])
+            check_request(request, own=True)
+
+
+def test_a_list_needs_no_quotes() -> None:
+    found = evaluation_of("autoattack epsilon=8/255 stages=[apgd_ce,square]")
+    assert found["params"]["stages"] == ["apgd_ce", "square"]
+    assert evaluation_of('a x=["b","c"]')["params"]["x"] == ["b", "c"]
+    assert evaluation_of("a 'x=[1, 2]'")["params"]["x"] == [1, 2]
+    assert evaluation_of("a x=[4/255,8/255]")["params"]["x"] == ["4/255", "8/255"]
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    warning = {"code": "no_worker_with_devices", "message": "", "evidence": {}}
+    spec = {"execution": {"device": "cuda"}}
+    check_device(spec, [])
+    with pytest.raises(InvalidSpec, match="device: this machine has no such device"):
+        check_device(spec, [warning])
+
+
+def test_a_job_that_ended_while_the_call_began_is_the_same_job() -> None:
+    class Jobs:
+        now = JobState.SUCCEEDED
+
+        def job(self, job_id: str) -> Any:
+            return type("Job", (), {"id": job_id, "state": self.now})
+
+    left: Any = [type("Job", (), {"id": name, "spec": {"a": name}}) for name in ("x", "y")]
+    client: Any = Jobs()
+    assert same_job(client, left, {"a": "y"}).id == "y"  # type: ignore[union-attr]
+    assert same_job(client, left, {"a": "z"}) is None
+    Jobs.now = JobState.FAILED
+    assert same_job(client, left, {"a": "y"}) is None
+    Jobs.now = JobState.RUNNING
+    assert same_job(client, left, {"a": "y"}).id == "y"  # type: ignore[union-attr]

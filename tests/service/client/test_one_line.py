@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from assay.service.catalog.catalog import load
-from assay.service.client.data_place import DataPlace, data_spec, place_of
+from assay.service.client.data_place import DataPlace, check_root, data_spec, place_of
 from assay.service.client.evaluation import evaluation_of
 from assay.service.client.one_line import (
     Subject,
+    check_form,
     check_subject,
     mean_and_std,
     model_spec,
@@ -195,3 +196,79 @@ def test_a_normalisation_has_numbers() -> None:
     assert mean_and_std("inception") == ([0.5, 0.5, 0.5], [0.5, 0.5, 0.5])
     with pytest.raises(InvalidSpec, match="not known before the data"):
         mean_and_std("data")
+
+
+@pytest.mark.parametrize(
+    ("subject", "words"),
+    [
+        (
+            Subject("m.pt2", "w.safetensors"),
+            r"model.weights: has no effect on m.pt2, which has weights of its",
+        ),
+        (Subject("m.onnx", "w.safetensors"), r"has no effect on m.onnx"),
+        (Subject("timm:resnet50", "w.safetensors"), r"has no effect on timm:resnet50"),
+        (Subject("job:x", "w.safetensors"), r"has no effect on job:x"),
+        (Subject("m.pt2", normalization="imagenet"), r"normalization: has no effect on m.pt2"),
+        (
+            Subject("timm:resnet50", normalization="imagenet"),
+            r"normalization: has no effect on timm:resnet50",
+        ),
+        (Subject("m.pt2", image_size=32), r"image_size: has no effect on m.pt2"),
+        (Subject("vit", "w.safetensors", image_size=32), r"image_size: has no effect on vit"),
+        (Subject("nets:build", "w.pth"), r"model.weights: is a pickle"),
+        (Subject("nets:build", normalization="imagenett"), r"normalization: "),
+    ],
+)
+def test_options_without_effect_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subject: Subject, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("m.pt2", "m.onnx", "w.safetensors", "w.pth"):
+        (tmp_path / name).touch()
+    with pytest.raises(InvalidSpec, match=words):
+        check_subject(subject)
+
+
+def test_options_with_effect_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("m.onnx", "w.safetensors"):
+        (tmp_path / name).touch()
+    check_subject(Subject("nets:build", "w.safetensors", "imagenet", 32))
+    check_subject(Subject("m.onnx", None, "imagenet", 32))
+    check_subject(Subject("w.safetensors", None, "data"))
+    check_subject(Subject("vit", "w.safetensors", "imagenet"))
+    check_subject(Subject("vit", "job:x"))
+
+
+def test_a_folder_needs_no_slash_unless_a_data_set_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("photos", "digits"):
+        (tmp_path / name).mkdir()
+    assert place_of("photos") == DataPlace(None, tmp_path / "photos")
+    assert place_of("digits") == DataPlace("digits")
+    assert place_of("./digits") == DataPlace(None, tmp_path / "digits")
+    assert place_of("cifar10") == DataPlace("cifar10")
+
+
+def test_a_module_without_its_function_is_answered_with_the_form() -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        check_form(Subject("models.nets"), CATALOG["model"])
+    assert caught.value.details[0].nearest == "models.nets:FUNCTION"
+    for text in ("timm:x", "job:x", "m.pt2", "models.nets:build", "symvit", '{"name": "x"}'):
+        check_form(Subject(text), CATALOG["model"])
+
+
+def test_a_data_set_without_a_root_is_answered_with_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ASSAY_DATA_ROOT", raising=False)
+    with pytest.raises(InvalidSpec) as caught:
+        check_root(place_of("cifar10"), CATALOG["data"])
+    detail = caught.value.details[0]
+    assert detail.message == "is read from a folder, and no data root is set"
+    assert str(detail.allowed).startswith("cifar10:PATH, with its path; or --data-root FOLDER")
+    with pytest.raises(InvalidSpec, match="no data root"):
+        check_root(place_of('{"name": "image_folder", "params": {"folder": "photos"}}'), CATALOG["data"])
+    check_root(place_of("digits"), CATALOG["data"])
+    monkeypatch.setenv("ASSAY_DATA_ROOT", "/")
+    check_root(place_of("cifar10"), CATALOG["data"])
