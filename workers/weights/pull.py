@@ -72,6 +72,7 @@ def _serve(root: Path, text: str, request: PullRequest) -> None:
     elif request["local"] is not None:
         take(root, reference, Path(request["local"]).expanduser())
     else:
+        _say(f"looking up {reference}")  # libraries load, and a host is asked
         pull(root, reference)
 
 

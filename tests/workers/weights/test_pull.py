@@ -433,6 +433,7 @@ def test_the_command_in_a_process_of_its_own(hub: Hub, root: Path, tmp_path: Pat
     )
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     lines = done.stderr.splitlines()
+    assert lines[0] == "looking up hf:org/net"
     assert lines[-1].startswith(f"pulled hf:org/net@{COMMIT}  0.8 MB in 3 files  sha256 ")
     assert "\r" not in done.stderr
     done = subprocess.run(
