@@ -163,10 +163,17 @@ def attack(options: Options) -> int:
 
 def _without_choice(error: InvalidSpec) -> InvalidSpec:
     """The error about the suite that is measured without a choice says how to choose."""
-    for detail in error.details:
-        if detail.loc[0] == f"suite {DEFAULT_SUITE!r}":
-            detail.message += f"; it is measured without --suite and --attack: name an attack, {EXAMPLE}"
-    return error
+    more = f"; it is measured without --suite and --attack: name an attack, {EXAMPLE}"
+    details = [
+        one.model_copy(update={"message": one.message + more})
+        if one.loc[0] == f"suite {DEFAULT_SUITE!r}"
+        else one
+        for one in error.details
+    ]
+    message = error.message
+    if details and details[0] != error.details[0]:
+        message = message.replace(error.details[0].message, details[0].message, 1)
+    return InvalidSpec(message, details)
 
 
 @contextmanager

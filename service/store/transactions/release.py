@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, select
+from sqlalchemy import ColumnElement, Connection, Row, exists, select, update
 
 from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
 from assay.service.store.database import Database
-from assay.service.store.tables import RUNNING, shards
+from assay.service.store.tables import RUNNING, jobs, shards
 from assay.service.store.transactions.deadline import pause
 from assay.service.store.transactions.end_job import cancel_when_idle, end_job, problem
 from assay.service.store.transactions.progress import set_done
@@ -42,6 +42,10 @@ def requeue(connection: Connection, job: Row[Any], shard: Row[Any], **values: An
         return
     release(connection, shard, ShardState.QUEUED, **values)
     pause(connection, job)
+    # The time in which no worker has a shard of the job, as in a restart, says nothing of its speed.
+    running = (shards.c.job_id == job.id) & RUNNING
+    idle = (jobs.c.id == job.id) & ~exists().where(running)
+    connection.execute(update(jobs).where(idle).values(paced_at=None))
     if job.state == JobState.STARTING:
         # A starting job has one shard, now without a worker.
         transition_job(connection, job.id, {JobState.STARTING}, JobState.QUEUED)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import assay
+from assay.service.cli import evaluate as cli_evaluate
 from assay.service.cli.main import main
 from assay.service.client import evaluation, one_line
 from assay.service.client.evaluation import write_report
@@ -93,3 +94,22 @@ def test_the_text_of_an_error_has_the_nearest_name() -> None:
         problems.raise_if_any()
     assert str(caught.value) == "a: unknown parameter; did you mean 'epsilon'? (and 1 more)"
     assert caught.value.envelope().error.message == "a: unknown parameter (and 1 more)"
+
+
+def test_the_suite_that_was_not_chosen_says_how_to_choose(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **more: Any) -> Any:
+        problems = Problems()
+        problems.add(("suite 'quick'",), "has nothing for texts", allowed=["rpc_nlu"])
+        problems.raise_if_any()
+
+    monkeypatch.setattr(cli_evaluate, "check_request", refuse)
+    assert main(["evaluate", "checkpoint:x", "--data", "digits"]) == 2
+    said = capsys.readouterr().err
+    assert (
+        said.count("--suite 'quick': has nothing for texts; it is measured without --suite and --attack") == 1
+    )
+    assert len(said.splitlines()) == 1
+    assert main(["evaluate", "checkpoint:x", "--data", "digits", "--suite", "quick"]) == 2
+    assert "without --suite" not in capsys.readouterr().err

@@ -252,3 +252,17 @@ def test_the_message_is_one_line_that_every_database_can_hold(store: Store) -> N
     assert [row.id for row in store.jobs.page(tag="\0")[0]] == [job_id]
     held = claim(store)
     assert store.shards.fail(held, "boom", "\0", retry=False).error == {"type": "boom", "message": "\0"}
+
+
+def test_the_time_without_a_worker_says_nothing_of_the_speed(store: Store) -> None:
+    job_id = planned(store, 2)
+    held = claim(store)
+    store.shards.progress(held, 1, None)
+    assert store.jobs.get(job_id).paced_at is not None
+    other = claim(store)
+    store.shards.release(held)
+    assert store.jobs.get(job_id).paced_at is not None, "another shard runs"
+    store.shards.release(other)
+    assert store.jobs.get(job_id).paced_at is None
+    claim(store)
+    assert store.jobs.get(job_id).paced_at is not None
