@@ -72,7 +72,8 @@ def list_plots(job: JobDep, store: StoreDep, catalog: CatalogDep, settings: Sett
     summary="A plot of a job",
     response_class=Response,
     responses={**ANSWERS, **documented(NotFound, NoResults)},
-    dependencies=[only("format", "scheme")],
+    # `v`: of the dashboard, where a browser that has a picture would not load the one of newer results.
+    dependencies=[only("format", "scheme", "v")],
 )
 def get_plot(
     job: JobDep,

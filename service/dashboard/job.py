@@ -18,7 +18,13 @@ from assay.service.dashboard.choices import refused
 from assay.service.dashboard.frame import render
 from assay.service.dashboard.gallery import preview_of
 from assay.service.dashboard.gallery_files import gallery_files
-from assay.service.dashboard.job_facts import log_lines, missing_evaluations, remedy_of, sources_of
+from assay.service.dashboard.job_facts import (
+    log_lines,
+    missing_evaluations,
+    newest_result,
+    remedy_of,
+    sources_of,
+)
 from assay.service.dashboard.job_plots import plots_of_job
 from assay.service.dashboard.pictures import own_pictures
 from assay.service.dashboard.plot_sizes import picture_size, plot_sizes
@@ -44,6 +50,8 @@ def show_job(
     page: Annotated[int, Query(ge=1, le=10_000)] = 1,
 ) -> Response:
     """Everything about a job on one page; long results in several."""
+    # Before the results: one that comes between the two is then loaded again, and none is missed.
+    newest = newest_result(store, job.id)
     view = job_view(store, up_to_date(store, live, job))
     try:
         results = finished_results(store, job, catalog)
@@ -68,6 +76,7 @@ def show_job(
         "sources": sources_of(store, job),
         "results": results,
         "shown": shown,
+        "newest_result": newest,
         "brackets": [] if results is None else [bracket_line(point) for point in results.bracket],
         "page": page,
         "pages": pages,

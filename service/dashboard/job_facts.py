@@ -19,6 +19,7 @@ from assay.service.submission.dependencies import dependencies_of
 MAX_LINES = 50
 MAX_SOURCES = 20
 LOGGED: tuple[EventType, ...] = ("log", "state", "end")
+MEASURED: tuple[EventType, ...] = ("metric",)
 # What to do about an error, by its type.
 REMEDIES: Mapping[str, str] = {
     "out_of_memory": "Clone the job with a smaller batch size, or run it on a device with more memory.",
@@ -74,6 +75,12 @@ def missing_evaluations(job: JobRow, results: Results | None) -> tuple[int, int]
     expected = len(evaluations_in(job.spec))
     found = 0 if results is None else len(results.evaluations)
     return max(0, expected - found), expected
+
+
+def newest_result(store: TenantStore, job_id: str) -> int:
+    """Number of the event of the job's newest result, which a page compares with its own; 0 without one."""
+    found = store.events.latest(job_id, MEASURED, 1)
+    return found[0].seq if found else 0
 
 
 def log_lines(store: TenantStore, job: JobRow) -> list[tuple[str, str]]:

@@ -22,11 +22,12 @@ from starlette.concurrency import run_in_threadpool
 from assay.service.api.caller import CallerDep
 from assay.service.api.deps import StoreDep, find_job, only
 from assay.service.api.events import EventStream
-from assay.service.api.views import JobViews
+from assay.service.api.views import AT_WORK, JobViews
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NotFound
 from assay.service.contract.results import Job
 from assay.service.contract.states import TERMINAL
 from assay.service.dashboard import formats
+from assay.service.dashboard.job_facts import newest_result
 from assay.service.store.tenants import TenantStore
 
 router = APIRouter()
@@ -96,10 +97,14 @@ def _states(store: TenantStore, job_ids: Sequence[str]) -> dict[str, State]:
     for job_id in job_ids:
         with contextlib.suppress(NotFound):
             rows.append(store.jobs.get(job_id))
-    return {job.id: _state(job) for job in JobViews(store, rows).all()} if rows else {}
+    return {job.id: _state(store, job) for job in JobViews(store, rows).all()} if rows else {}
 
 
-def _state(job: Job) -> State:
+def _state(store: TenantStore, job: Job) -> State:
+    results = 0
+    if job.state in AT_WORK:
+        with contextlib.suppress(NotFound):  # deleted meanwhile
+            results = newest_result(store, job.id)
     return {
         "id": job.id,
         "state": job.state.value,
@@ -109,6 +114,7 @@ def _state(job: Job) -> State:
         "total": job.progress.total,
         "eta": None if job.progress.eta_seconds is None else formats.duration(job.progress.eta_seconds),
         "message": formats.short(job.message, 200),
+        "results": results,
     }
 
 

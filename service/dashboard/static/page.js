@@ -1,14 +1,5 @@
 // What every page does: copy buttons, sortable tables, live states of jobs.
 
-for (const button of document.querySelectorAll("button.copy")) {
-  button.hidden = false;
-  button.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(button.closest("figure").querySelector("code").textContent);
-    button.textContent = "Copied";
-    setTimeout(() => { button.textContent = "Copy"; }, 1500);
-  });
-}
-
 function valueOf(row, column) {
   const cell = row.cells[column];
   const text = cell.dataset.sort ?? cell.textContent.trim();
@@ -30,21 +21,70 @@ function sortBy(table, header, column) {
   table.tBodies[0].append(...rows);
 }
 
-for (const table of document.querySelectorAll("table.sortable")) {
-  [...table.tHead.rows[0].cells].forEach((header, column) => {
-    if (header.dataset.fixed !== undefined || !header.textContent.trim()) return;
-    const button = document.createElement("button");
-    button.type = "button";
-    button.append(...header.childNodes);
-    header.append(button);
-    button.addEventListener("click", () => sortBy(table, header, column));
-  });
+function enhance(part) {
+  for (const button of part.querySelectorAll("button.copy")) {
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(button.closest("figure").querySelector("code").textContent);
+      button.textContent = "Copied";
+      setTimeout(() => { button.textContent = "Copy"; }, 1500);
+    });
+  }
+  for (const table of part.querySelectorAll("table.sortable")) {
+    [...table.tHead.rows[0].cells].forEach((header, column) => {
+      if (header.dataset.fixed !== undefined || !header.textContent.trim()) return;
+      const button = document.createElement("button");
+      button.type = "button";
+      button.append(...header.childNodes);
+      header.append(button);
+      button.addEventListener("click", () => sortBy(table, header, column));
+    });
+  }
+}
+
+enhance(document);
+
+// Results that were measured while the page is open: the part of the page that has them is loaded anew.
+const REFRESH_MILLISECONDS = 3000;
+let newest = 0;
+let refreshing = false;
+
+// What a reader has unfolded, or holds the focus, by its text.
+const nameOf = (one) => `${one.tagName} ${one.textContent.trim()}`;
+
+function replaceResults(old, fresh) {
+  const open = new Set([...old.querySelectorAll("details[open] > summary")].map(nameOf));
+  for (const summary of fresh.querySelectorAll("details > summary")) {
+    if (open.has(nameOf(summary))) summary.parentElement.open = true;
+  }
+  const focused = old.contains(document.activeElement) ? nameOf(document.activeElement) : null;
+  enhance(fresh);
+  old.replaceWith(fresh);
+  if (focused === null) return;
+  for (const one of fresh.querySelectorAll("a[href], button, summary, [tabindex]")) {
+    if (nameOf(one) === focused) { one.focus({preventScroll: true}); break; }
+  }
+}
+
+async function refreshResults() {
+  if (refreshing) return;
+  refreshing = true;
+  for (let old; (old = document.querySelector("[data-results]")) && Number(old.dataset.results) < newest;) {
+    try {
+      const answer = await fetch(location.href);
+      const text = await answer.text();
+      const fresh = new DOMParser().parseFromString(text, "text/html").querySelector("[data-results]");
+      if (!fresh && answer.status < 500) break;
+      if (fresh) replaceResults(old, document.adoptNode(fresh));
+    } catch { /* the service is away: again below */ }
+    await new Promise((done) => { setTimeout(done, REFRESH_MILLISECONDS); });
+  }
+  refreshing = false;
 }
 
 const live = document.querySelector("[data-live]");
 if (live && live.dataset.live) {
   const source = new EventSource(`/live?jobs=${live.dataset.live}`);
-  const first = new Map();
   source.onmessage = (event) => {
     for (const job of JSON.parse(event.data)) {
       const find = (name) => document.querySelectorAll(`[data-${name}="${CSS.escape(job.id)}"]`);
@@ -58,10 +98,11 @@ if (live && live.dataset.live) {
       for (const text of find("done")) text.textContent = job.total ? `${job.done}/${job.total}` : `${job.done}`;
       for (const text of find("eta")) text.textContent = job.eta && !job.ended ? `${job.eta} left` : "";
       for (const text of find("message")) text.textContent = job.message;
-      // The results of a job that ends while its page is open are on the page anew.
-      if (job.ended && first.get(job.id) === false && live.dataset.reload !== undefined) location.reload();
-      if (!first.has(job.id)) first.set(job.id, job.ended);
+      newest = Math.max(newest, job.results);
+      // Only jobs that had not ended are followed: one that ends is on the page anew.
+      if (job.ended && live.dataset.reload !== undefined) location.reload();
     }
+    refreshResults();
   };
   source.addEventListener("end", () => source.close());
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,9 +11,11 @@ import httpx
 
 from assay.service.contract.results import Results
 from assay.service.dashboard.job_facts import OTHERWISE, REMEDIES
+from assay.service.dashboard.live import LiveStates
 from assay.service.dashboard.result_rows import MAX_ROWS, shown_results
 from assay.service.settings import Settings
 from assay.service.store.store import Store
+from assay.service.store.tenants import TenantStore, View
 from tests.service.dashboard.test_pages import NAMES, Tags, page
 
 Make = Callable[..., dict[str, Any]]
@@ -102,6 +106,27 @@ def test_a_running_job_is_live_and_its_results_are_not_complete(
     assert "Not complete." in text
     assert "1 of 2 evaluations have no result yet" in text
     assert f'action="/jobs/{job}/cancel"' in text
+
+
+def test_a_result_of_a_running_job_is_told_to_its_open_page(
+    api: httpx.Client, worker: Any, evaluate_body: Make, app_store: Store
+) -> None:
+    job = submitted(api, evaluate_body())
+    worker.plan(job)
+    store = TenantStore(app_store, View(None, everything=True))
+    told = []
+    for correct in (None, [1, 1, 0, 1], [1, 0, 0, 1]):
+        if correct is not None:
+            worker.evaluate(job, correct)
+        told.append(LiveStates().of(store, [job])[0]["results"])
+        text = page(api, f"/jobs/{job}")
+        assert f'data-results="{told[-1]}"' in text
+    assert told[0] == 0 < told[1] < told[2]
+    # A browser that shows a picture does not ask for it again at the same address.
+    pictures = re.findall(r'<img src="(/api/v1/jobs/[^"]+)"', text)
+    assert pictures
+    assert all(one.endswith(f"&amp;v={told[2]}") for one in pictures)
+    assert all(api.get(html.unescape(one)).status_code == 200 for one in pictures)
 
 
 def test_a_failed_job_says_what_to_do(api: httpx.Client, worker: Any, evaluate_body: Make) -> None:
