@@ -43,6 +43,7 @@ PAGE = Template("""<!doctype html>
 </head>
 <body>
 <noscript>This page needs JavaScript. The same is in <a href="$openapi">$openapi</a>.</noscript>
+<p><a href="/">Dashboard</a></p>
 <div id="swagger-ui"></div>
 <script src="$path/swagger-ui-bundle.js"></script>
 <script src="$path/start.js"></script>

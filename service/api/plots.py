@@ -113,9 +113,10 @@ def plot_jobs(
 ) -> Response:
     """The results of the jobs overlaid, or side by side, under the names of the jobs."""
     check_kind(kind)
-    spec = spec_of(store, catalog, settings, kind, [find_job(store, job_id) for job_id in split_jobs(jobs)])
+    rows = [find_job(store, job_id) for job_id in split_jobs(jobs)]
+    spec = spec_of(store, catalog, settings, kind, rows)
     if spec is None:
-        raise NoResults(f"these jobs have no plot {kind!r}; it needs {KINDS[kind].needs}")
+        raise NoResults(f"these jobs have no plot {kind!r}; it needs {KINDS[kind].lacking(len(rows))}")
     return _answer(request, settings, spec, format, scheme, f"assay-{kind}")
 
 

@@ -12,6 +12,8 @@ from assay.service.contract.problems import nearest
 
 # A filter of a form that is left empty filters nothing.
 Filter = Annotated[str, Query(max_length=200, pattern=r"^[^\x00]*$")]
+# Of the allowed values in a message.
+MAX_NAMES, MAX_NAME = 20, 50
 PageNumber = Annotated[int, Query(ge=1, le=10_000)]
 
 
@@ -22,7 +24,10 @@ def check_choice(field: str, given: str, allowed: Collection[str]) -> None:
         InvalidSpec: names the parameter, the allowed values and the nearest one.
     """
     if given and given not in allowed:
-        raise refused(field, f"the {field} {given[:50]!r} is unknown", given, list(allowed))
+        listed = ", ".join(one[:MAX_NAME] for one in list(allowed)[:MAX_NAMES]) or "none so far"
+        more = f" and {len(allowed) - MAX_NAMES} more" if len(allowed) > MAX_NAMES else ""
+        shown = f"allowed: {listed}{more}"
+        raise refused(field, f"the {field} {given[:50]!r} is unknown; {shown}", given, list(allowed))
 
 
 def refused(field: str, message: str, given: object, allowed: Sequence[str] | str) -> InvalidSpec:

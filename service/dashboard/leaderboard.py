@@ -9,7 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
@@ -18,12 +18,13 @@ from starlette.responses import Response
 
 from assay.service.api.deps import CatalogDep, StoreDep, only
 from assay.service.api.outcome_tables import read_result
-from assay.service.api.results import contradicted
+from assay.service.api.results import contradicted, finished_results
 from assay.service.catalog.catalog import Catalog
-from assay.service.contract.errors import NotFound
+from assay.service.contract.errors import NoResults, NotFound
 from assay.service.contract.records import PlannedEvaluation
 from assay.service.dashboard.choices import Filter, check_choice
 from assay.service.dashboard.frame import render
+from assay.service.lru_cache import LruCache
 from assay.service.metrics.leaderboard import (
     LeaderboardEntry,
     LeaderboardGroup,
@@ -32,7 +33,7 @@ from assay.service.metrics.leaderboard import (
     leaderboard_entries,
     ranked,
 )
-from assay.service.plots.kinds import KINDS
+from assay.service.plots.kinds import KINDS, LabelledResults
 from assay.service.store.leaderboard import MAX_JOBS, FinishedJobRow
 from assay.service.store.tenants import TenantStore
 
@@ -48,7 +49,11 @@ ROWS_OF_GROUPS = 20
 ROWS_OF_ONE = 200
 PLOTS = ("tradeoff", "cost")
 MAX_PLOTTED = 10
+MIN_PLOTTED = 2
+MAX_KNOWN_PLOTS = 1000
 FILTERS = ("data", "protocol", "threat", "model", "seed", "parameters", "examples", "signed", "whole")
+# By the jobs, which have ended and do not change.
+_plots: LruCache[tuple[str, ...], list[tuple[str, str]]] = LruCache(MAX_KNOWN_PLOTS)
 Yes = Literal["", "yes"]
 Digits = Annotated[str, Query(max_length=20, pattern=r"^[0-9]*$")]
 
@@ -141,6 +146,7 @@ class Board:
         shown: the first of them.
         count: of all of them.
         plotted: ids of the jobs in its plots; empty without attack.
+        plots: kind and title of each plot that these jobs allow together.
         examples: what tells the group's examples from others, in an address.
         address: of the page with this group alone.
     """
@@ -149,6 +155,7 @@ class Board:
     shown: list[RankedEntry]
     count: int
     plotted: list[str]
+    plots: list[tuple[str, str]]
     examples: str
     address: str
 
@@ -188,12 +195,11 @@ def leaderboard(
         "section": "/leaderboard",
         "filters": filters,
         "options": options,
-        "boards": boards[:SHOWN_GROUPS],
+        "boards": [_plotted(store, catalog, board) for board in boards[:SHOWN_GROUPS]],
         "others": boards[SHOWN_GROUPS:],
         "signed": store.leaderboards.signed(
             {row.entry.job for board in boards[:SHOWN_GROUPS] for row in board.shown}
         ),
-        "plots": [(kind, KINDS[kind].title) for kind in PLOTS],
         "cut": MAX_JOBS if cut else None,
         "unread": unread,
         "address": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
@@ -253,7 +259,23 @@ def _board(
     rows = ranked(entries, most)
     # The plots take an accuracy without attack from the same job.
     plotted = [row.entry.job for row in rows if group.norm and row.entry.clean is not None][:MAX_PLOTTED]
-    return Board(group, rows, len(entries), plotted, _examples(group), _address(group, filters))
+    return Board(group, rows, len(entries), plotted, [], _examples(group), _address(group, filters))
+
+
+def _plotted(store: TenantStore, catalog: Catalog, board: Board) -> Board:
+    """The board with the plots that its jobs allow: none may show an image that there is not."""
+    if len(board.plotted) < MIN_PLOTTED:
+        return board
+
+    def make() -> list[tuple[str, str]]:
+        rows = [store.jobs.get(job_id) for job_id in board.plotted]
+        jobs = [LabelledResults(row.name or row.id, finished_results(store, row, catalog)) for row in rows]
+        return [(kind, KINDS[kind].title) for kind in PLOTS if KINDS[kind].build(jobs) is not None]
+
+    try:
+        return replace(board, plots=_plots.get_or_make(tuple(board.plotted), make))
+    except (NotFound, NoResults):  # deleted since it was read
+        return board
 
 
 def _address(group: LeaderboardGroup, filters: Mapping[str, str]) -> str:

@@ -14,6 +14,7 @@ from assay.service.api.health import Readiness, readyz
 from assay.service.api.login_page import login_response
 from assay.service.api.outcome_tables import read_result
 from assay.service.api.views import JobViews
+from assay.service.api.workers import worker_view
 from assay.service.contract.states import JobState
 from assay.service.dashboard.forms import FormDep, see
 from assay.service.dashboard.frame import render
@@ -113,10 +114,14 @@ def workers(
 ) -> Response:
     """Workers with a heartbeat in the last minute; hosts and processes for administrators."""
     ready = readyz(system, settings, catalog)
+    listed = {one.worker: worker_view(one) for one in system.cordons.workers() if one.worker}
+    online = system.online_workers()
+    # What `assay workers list` says of each: administrators alone may know it.
+    known = [listed.get(one.worker) for one in online] if caller.view.everything else [None] * len(online)
     values = {
         "title": "Workers",
         "section": "/workers",
-        "workers": system.online_workers(),
+        "workers": list(zip(online, known, strict=True)),
         "digest": catalog.digest,
         "problems": fleet_problems(ready, waiting=0),
         "everything": caller.view.everything,

@@ -52,7 +52,7 @@ def interactive(
     rows = [find_job(store, job_id) for job_id in api.split_jobs(jobs)]
     spec = api.spec_of(store, catalog, settings, kind, rows)
     if spec is None:
-        raise NoResults(f"these jobs have no plot {kind!r}; it needs {KINDS[kind].needs}")
+        raise NoResults(f"these jobs have no plot {kind!r}; it needs {KINDS[kind].lacking(len(rows))}")
     ids = ",".join(row.id for row in rows)
     values = {
         "title": KINDS[kind].title,

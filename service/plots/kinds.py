@@ -32,15 +32,21 @@ class PlotKind:
         title: its heading.
         needs: what results must have for it.
         build: makes its spec, or None where the results lack what it needs.
+        needs_together: what several jobs must have beside that; empty for nothing.
     """
 
     title: str
     needs: str
     build: Builder
+    needs_together: str = ""
 
     def __call__(self, jobs: Sequence[LabelledResults]) -> Spec | None:
         """The spec, or None."""
         return self.build(jobs)
+
+    def lacking(self, jobs: int) -> str:
+        """What so many jobs without this plot may lack, in words."""
+        return f"{self.needs}, and {self.needs_together}" if jobs > 1 and self.needs_together else self.needs
 
 
 KINDS: Mapping[str, PlotKind] = {
@@ -49,7 +55,7 @@ KINDS: Mapping[str, PlotKind] = {
     "bracket": PlotKind(bracket.TITLE, bracket.NEEDS, bracket.bracket),
     "stages": PlotKind(stages.TITLE, stages.NEEDS, stages.stages),
     "heatmap": PlotKind(heatmap.TITLE, heatmap.NEEDS, heatmap.heatmap),
-    "tradeoff": PlotKind(tradeoff.TITLE, tradeoff.NEEDS, tradeoff.tradeoff),
+    "tradeoff": PlotKind(tradeoff.TITLE, tradeoff.NEEDS, tradeoff.tradeoff, tradeoff.NEEDS_TOGETHER),
     "cost": PlotKind(tradeoff.COST_TITLE, tradeoff.COST_NEEDS, tradeoff.cost),
     "strength": PlotKind(strength.TITLE, strength.NEEDS, strength.strength),
     "calibration": PlotKind(examples.CALIBRATION_TITLE, examples.CALIBRATION_NEEDS, examples.calibration),

@@ -10,6 +10,7 @@ from assay.service.plots.theme import Spec, cycled, frame, percent, shortened
 
 TITLE = "Robust against clean accuracy"
 NEEDS = "an attack with an epsilon beside the same data without an attack"
+NEEDS_TOGETHER = "an attack with equal parameters and an epsilon that all of them have"
 COST_TITLE = "Accuracy under attack against its cost"
 COST_NEEDS = "an attack with an epsilon, and its passes"
 MAX_SETTINGS = 6

@@ -57,3 +57,7 @@ def test_the_files_are_those_of_swagger_ui_5(api: httpx.Client) -> None:
 def test_other_files_are_not_found(api: httpx.Client, name: str) -> None:
     answer = api.get(f"/docs/{name}")
     assert (answer.status_code, answer.json()["error"]["type"]) == (404, "not_found")
+
+
+def test_the_page_links_to_the_dashboard(api: httpx.Client) -> None:
+    assert '<a href="/">Dashboard</a>' in api.get("/docs").text

@@ -8,8 +8,11 @@ from typing import Any
 import httpx
 import pytest
 
+from assay.service.catalog.catalog import load
 from assay.service.dashboard import leaderboard
+from assay.service.metrics.leaderboard import LeaderboardGroup
 from assay.service.store.store import Store
+from assay.service.store.tenants import TenantStore, View
 
 Make = Callable[..., dict[str, Any]]
 PAGE = {"Accept": "text/html"}
@@ -149,3 +152,32 @@ def test_a_tenant_sees_its_own(
         text = other.get("/leaderboard", headers=headers).text
     assert "No evaluation has finished" in text
     assert first not in text
+
+
+def test_a_plot_that_jobs_do_not_allow_together_is_not_on_the_page(
+    api: httpx.Client, worker: Any, evaluate_body: Make, app_store: Store
+) -> None:
+    def attacked(steps: int) -> str:
+        attack = {"name": "pgd", "params": {"epsilon": "2/255", "steps": steps}}
+        body = evaluate_body(evaluations=[{"name": "clean"}, attack])
+        job = str(api.post("/api/v1/jobs", json=body).json()["id"])
+        worker.run(job, [1, 1, 0, 1], [1, 0, 0, 1])
+        return job
+
+    first = attacked(5)
+    second = attacked(6)
+    refused = api.get(f"/api/v1/plots/tradeoff?jobs={first},{second}&format=vl.json")
+    assert refused.status_code == 409
+    assert "an attack with equal parameters" in refused.text
+    third = attacked(5)
+    assert api.get(f"/api/v1/plots/tradeoff?jobs={first},{third}&format=vl.json").status_code == 200
+    store, catalog = TenantStore(app_store, View(None, everything=True)), load()
+
+    def kinds(*jobs: str) -> list[str]:
+        group = LeaderboardGroup("digits", "x", 4, 4, "pixel", "Linf", 0.1, "top1")
+        board = leaderboard.Board(group, [], len(jobs), list(jobs), [], "", "")
+        return [kind for kind, _ in leaderboard._plotted(store, catalog, board).plots]
+
+    assert kinds(first, second) == ["cost"]
+    assert kinds(first, third) == ["tradeoff", "cost"]
+    assert kinds(first) == []

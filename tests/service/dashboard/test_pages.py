@@ -230,3 +230,21 @@ def test_recent_results_say_how_many_are_not_shown(
     body = evaluate_body(evaluations=[{"name": "clean"}, *attacks])
     worker.run(str(api.post("/api/v1/jobs", json=body).json()["id"]), *[[1, 0]] * 5)
     assert "and 2 more" in api.get("/", headers={"Accept": "text/html"}).text
+
+
+def test_workers_are_named_as_on_the_command_line(api: httpx.Client, app_store: Store) -> None:
+    for number in range(2):
+        worker = f"vm:18bc1341-0000-4000-8000-000000000000:16578:{number}"
+        app_store.workers.beat(worker, "vm", ["cpu"], 16578, {}, 1, name=f"vm:{number}")
+    text = api.get("/workers", headers=PAGE).text
+    assert '<span class="id">vm:0</span>' in text
+    assert '<span class="id">vm:1</span>' in text
+    assert text.count('<td data-label="State">online</td>') == 2
+    assert text.count('<td data-label="Job">') == 2
+
+
+def test_an_unknown_state_is_refused_with_those_that_there_are(api: httpx.Client) -> None:
+    answer = api.get("/jobs?state=foo", headers=PAGE)
+    assert answer.status_code == 422
+    assert "allowed: queued, waiting" in answer.text or "allowed: waiting, queued" in answer.text
+    assert "succeeded" in answer.text.partition("allowed: ")[2].partition("</p>")[0]
