@@ -20,7 +20,8 @@ GUESS_WEIGHT = 0.02
 
 # Under "evaluations": number of the evaluation to [planned cost, done cost, seconds of its shards]; under
 # "planned": seconds for a unit of cost, as the plan has timed passes; under "at": when it was last measured;
-# under "before": seconds that were spent before the present attempt.
+# under "before": seconds that were spent before the present attempt; under "waited": seconds of an evaluation
+# since it last made progress.
 PaceJson = dict[str, Any]
 
 
@@ -63,10 +64,18 @@ def begun_pace(pace: PaceJson) -> PaceJson:
 
 def paced(pace: PaceJson, evaluation: int, cost: float, seconds: float, at: float) -> PaceJson:
     """The pace after so much more of an evaluation, which took so long; lost work has negative cost."""
-    total, done, spent = pace["evaluations"].get(str(evaluation), [0.0, 0.0, 0.0])
+    key = str(evaluation)
+    waited: dict[str, float] = pace.get("waited", {})
+    if cost == 0:
+        # Counted with the next progress: time alone says nothing of the cost, and the estimate would climb.
+        return {**pace, "waited": {**waited, key: waited.get(key, 0.0) + max(0.0, seconds)}}
+    if cost > 0:
+        seconds = max(0.0, seconds) + waited.get(key, 0.0)
+        pace = {**pace, "waited": {name: value for name, value in waited.items() if name != key}}
+    total, done, spent = pace["evaluations"].get(key, [0.0, 0.0, 0.0])
     after = max(0.0, done + cost)
     spent = spent + max(0.0, seconds) if cost >= 0 else spent * after / done if done else 0.0
-    return {**pace, "evaluations": {**pace["evaluations"], str(evaluation): [total, after, spent]}, "at": at}
+    return {**pace, "evaluations": {**pace["evaluations"], key: [total, after, spent]}, "at": at}
 
 
 def cost_share(row: Pace) -> float | None:

@@ -113,3 +113,16 @@ def test_a_share_is_of_the_planned_cost() -> None:
     _, row = simulated(UNEQUAL, 1)[-1]
     assert cost_share(row) == pytest.approx(1.0)
     assert cost_share(replace(row, cost_total=None)) is None
+
+
+def test_the_estimate_does_not_climb_while_progress_stands_still() -> None:
+    pace = paced(new_pace([(0, 10.0), (1, 10.0)], None), 0, 10.0, 10.0, 10.0)
+    pace = still = paced(pace, 1, 2.0, 4.0, 14.0)
+    for time in range(15, 25):
+        pace = paced(pace, 1, 0.0, 1.0, float(time))
+        assert (pace["evaluations"], pace["at"]) == (still["evaluations"], still["at"])
+    # The time is counted once there is progress.
+    pace = paced(pace, 1, 1.0, 1.0, 25.0)
+    assert pace["evaluations"]["1"] == [10.0, 3.0, 15.0]
+    assert pace["at"] == 25.0
+    assert paced(pace, 1, 1.0, 1.0, 26.0)["evaluations"]["1"] == [10.0, 4.0, 16.0]
