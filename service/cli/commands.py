@@ -19,6 +19,7 @@ from assay.service.cli.profiles import UsageError as UsageError
 from assay.service.cli.profiles import chosen, key_of, saying_whose
 from assay.service.cli.progress_bars import Bars
 from assay.service.cli.spec_files import read_spec
+from assay.service.cli.spec_kinds import check_kind
 from assay.service.client import AssayClient, BadAnswer
 from assay.service.client.evaluation import outcome_text
 from assay.service.contract.errors import NotFound
@@ -97,6 +98,8 @@ def run_module(module: str, arguments: list[str], environment: dict[str, str]) -
 def submit(options: Options) -> int:
     """Posts a spec; the id is alone on standard output."""
     spec = read_spec(options.file)
+    with spec.pointing():
+        check_kind(spec.value, "job", options.file)
     with connected(options) as client:
         with spec.pointing():
             if options.dry_run:

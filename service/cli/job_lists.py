@@ -22,6 +22,7 @@ from assay.service.catalog.parameters import check
 from assay.service.cli import commands, markdown, output
 from assay.service.cli.progress_bars import Bars
 from assay.service.cli.spec_files import read_spec
+from assay.service.cli.spec_kinds import check_kind
 from assay.service.client import AssayClient
 from assay.service.client.evaluation import outcome_text
 from assay.service.contract.errors import (
@@ -77,11 +78,7 @@ def read(raw: bytes, file: str = "FILE") -> list[Entry]:
     except MalformedJson as error:
         raise MalformedJson(error.message.replace("the body", "the list", 1)) from None
     problems = Problems()
-    if isinstance(body, dict) and "kind" in body and "jobs" not in body:
-        what, command = ("study", "study") if body["kind"] == "study" else ("job", "submit")
-        allowed = f'`assay {command} {file}` takes it; a list is {{"jobs": [...]}}'
-        problems.add((), f"is one {what}, not a list of jobs", allowed=allowed)
-        problems.raise_if_any()
+    check_kind(body, "list", file)
     jobs = _jobs(body, problems)
     problems.raise_if_any()
     for index, job in enumerate(jobs):

@@ -9,6 +9,7 @@ from assay.service.cli import commands, output
 from assay.service.cli.commands import Options
 from assay.service.cli.progress_bars import Bars, ProgressLine
 from assay.service.cli.spec_files import read_spec
+from assay.service.cli.spec_kinds import check_kind
 from assay.service.client import AssayClient
 from assay.service.contract.errors import NoResults
 from assay.service.contract.studies import StudyDryRun, StudyStatus, StudySummary
@@ -17,6 +18,8 @@ from assay.service.contract.studies import StudyDryRun, StudyStatus, StudySummar
 def run(options: Options) -> int:
     """Posts a study, waits for its jobs, and prints the table of its arms."""
     spec = read_spec(options.file)
+    with spec.pointing():
+        check_kind(spec.value, "study", options.file)
     body: bytes | dict[str, Any] = spec.body
     if options.seeds is not None and isinstance(spec.value, dict):
         body = {**spec.value, "seeds": options.seeds}

@@ -1,0 +1,52 @@
+"""Which command takes a spec: one job, a list of jobs, or a study."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from assay.service.contract.problems import Problems
+
+# What a file holds, in words, and the command that takes it.
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "job": ("one job", "submit"),
+    "list": ("a list of jobs", "run"),
+    "study": ("a study", "study"),
+}
+FORMS: Mapping[str, str] = {
+    "job": 'a job is {"kind": "train" or "evaluate", ...}',
+    "list": 'a list is {"jobs": [...]}',
+    "study": 'a study is {"kind": "study", "arms": [...], ...}',
+}
+
+
+def kind_of(value: object) -> str | None:
+    """What a parsed spec is, a key of `COMMANDS`; None where it may be anything.
+
+    `jobs` makes a list, else `kind` decides, else a field that one of them alone has.
+    """
+    if not isinstance(value, dict):
+        return None
+    said = {"train": "job", "evaluate": "job", "study": "study"}.get(str(value.get("kind")))
+    own = {"arms": "study", "model": "job"}
+    return "list" if "jobs" in value else said or next((own[name] for name in own if name in value), None)
+
+
+def check_kind(value: object, wanted: str, file: str) -> None:
+    """Refuses a spec that another command takes.
+
+    Args:
+        value: The parsed spec.
+        wanted: What the command takes, a key of `COMMANDS`.
+        file: Its name, for the command that takes it.
+
+    Raises:
+        InvalidSpec: names the other command.
+    """
+    found = kind_of(value)
+    if found is None or found == wanted:
+        return
+    what, command = COMMANDS[found]
+    problems = Problems()
+    allowed = f"`assay {command} {file}` takes it; {FORMS[wanted]}"
+    problems.add((), f"is {what}, not {COMMANDS[wanted][0]}", allowed=allowed)
+    problems.raise_if_any()
