@@ -11,7 +11,6 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
 
 from assay.service.cli import (
     arguments,
@@ -33,10 +32,10 @@ from assay.service.cli import (
 )
 from assay.service.cli.arguments import Command, Subcommands
 from assay.service.cli.spec_files import RefusedSpec
+from assay.service.cli.usage import Parser
 from assay.service.client import KEY_VARIABLE
 from assay.service.contract.errors import AssayError, Unauthorized
 from assay.service.contract.extras import DISTRIBUTION, explained, version_of
-from assay.service.contract.problems import nearest
 
 INTERRUPTED = 130
 
@@ -82,6 +81,9 @@ exit codes: 0 done, 1 the job failed, a signature or a requirement does not hold
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; the exit code."""
     parser = build_parser()
+    given = sys.argv[1:] if argv is None else argv
+    known = [name for actions in parser.topics.values() for action in actions for name in [action.dest]]
+    parser.refuse_early_options(given, known)
     options = parser.parse_args(argv, argparse.Namespace(parser=parser))
     run: Command | None = getattr(options, "run", None)
     if run is None:
@@ -139,9 +141,9 @@ def _reader_is_gone() -> int:
     return commands.OK
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     """The parser with all subcommands."""
-    parser = _Parser(
+    parser = Parser(
         prog="assay",
         description="Robustness evaluation of transformer models.",
         epilog=EPILOG,
@@ -149,7 +151,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=ShowVersion, nargs=0, help="print the versions of what runs here")
     subcommands: Subcommands[argparse.ArgumentParser] = parser.add_subparsers(
-        title="subcommands", metavar="SUBCOMMAND", parser_class=_Parser
+        title="subcommands", metavar="SUBCOMMAND", parser_class=Parser
     )
     for topic, adders in TOPICS.items():
         before = len(subcommands._choices_actions)
@@ -157,41 +159,6 @@ def build_parser() -> argparse.ArgumentParser:
             adder(subcommands)
         parser.topics[topic] = subcommands._choices_actions[before:]
     return parser
-
-
-class _Parser(argparse.ArgumentParser):
-    """Lists its subcommands by topic, where it has topics, and names the nearest of an unknown one."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.topics: dict[str, list[argparse.Action]] = {}
-
-    def format_help(self) -> str:
-        """The usage, a section per topic, and the epilog."""
-        if not self.topics:
-            return super().format_help()
-        formatter = self._get_formatter()
-        formatter.add_text(
-            f"usage: {self.prog} SUBCOMMAND ...   ({self.prog} SUBCOMMAND --help has the rest)"
-        )
-        for topic, actions in self.topics.items():
-            formatter.start_section(topic)
-            formatter.add_arguments(actions)
-            formatter.end_section()
-        formatter.add_text(self.epilog)
-        return formatter.format_help()
-
-    def error(self, message: str) -> NoReturn:
-        """Ends with one line in place of the whole usage."""
-        help_of = "" if "--help`" in message else f"; `{self.prog} --help` shows the usage"
-        self.exit(commands.INVALID, f"{self.prog}: error: {message}{help_of}\n")
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
-            near = nearest(value, action.choices)
-            hint = f"did you mean {near!r}?" if near else f"`{self.prog} --help` lists them"
-            raise argparse.ArgumentError(None, f"there is no {self.prog} {output.printable(value)}; {hint}")
-        super()._check_value(action, value)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,73 @@
+"""The parser of the command line: help by topic, and wrong usage in one line."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Collection, Sequence
+from typing import Any, NoReturn
+
+from assay.service.cli import commands, output
+from assay.service.contract.problems import nearest
+
+
+class Parser(argparse.ArgumentParser):
+    """Lists its subcommands by topic, where it has topics, and names the nearest of what it does not know."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.topics: dict[str, list[argparse.Action]] = {}
+
+    def format_help(self) -> str:
+        """The usage, a section per topic, and the epilog."""
+        if not self.topics:
+            return super().format_help()
+        formatter = self._get_formatter()
+        formatter.add_text(
+            f"usage: {self.prog} SUBCOMMAND ...   ({self.prog} SUBCOMMAND --help has the rest)"
+        )
+        for topic, actions in self.topics.items():
+            formatter.start_section(topic)
+            formatter.add_arguments(actions)
+            formatter.end_section()
+        formatter.add_text(self.epilog)
+        return formatter.format_help()
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """As argparse's; what is not known ends here, in the subcommand that was given it."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            near = nearest(unknown[0].partition("=")[0], self._option_string_actions)
+            hint = f"; did you mean {near!r}?" if near and unknown[0].startswith("-") else ""
+            self.error(f"unrecognized arguments: {output.printable(' '.join(unknown))}{hint}")
+        return found, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Ends with one line in place of the whole usage."""
+        help_of = "" if "--help`" in message else f"; `{self.prog} --help` shows the usage"
+        self.exit(commands.INVALID, f"{self.prog}: error: {message}{help_of}\n")
+
+    def refuse_early_options(self, arguments: Sequence[str], subcommands: Collection[str]) -> None:
+        """Ends with the line as it should be, where options stand before the subcommand."""
+        first = arguments[0] if arguments else ""
+        if not first.startswith("-") or first.partition("=")[0] in self._option_string_actions:
+            return
+        named = [index for index, text in enumerate(arguments) if text in subcommands]
+        # A word after an option may be its value.
+        sure = [index for index in named if not arguments[index - 1].startswith("-")]
+        at = next(iter([*sure, *named]), None)
+        subcommand, rest = "SUBCOMMAND", list(arguments)
+        if at is not None:
+            # What belongs to the subcommand stays before the options: it may be an action of its own.
+            subcommand, rest = arguments[at], [*arguments[at + 1 :], *arguments[:at]]
+        line = output.printable(shlex.join(rest))
+        self.error(f"options go after the subcommand: {self.prog} {subcommand} {line}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
+            near = nearest(value, action.choices)
+            hint = f"did you mean {near!r}?" if near else f"`{self.prog} --help` lists them"
+            raise argparse.ArgumentError(None, f"there is no {self.prog} {output.printable(value)}; {hint}")
+        super()._check_value(action, value)
