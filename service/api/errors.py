@@ -181,7 +181,8 @@ def _request_validation(request: Request, error: Exception) -> Response:
         loc = tuple(part for part in item["loc"] if isinstance(part, str | int))
         allowed = _allowed(item.get("ctx") or {})
         near = nearest(item.get("input"), allowed) if isinstance(allowed, list) else None
-        problems.add(loc, str(item["msg"]), given=item.get("input"), allowed=allowed, nearest=near)
+        message = "unknown value" if isinstance(allowed, list) else str(item["msg"])
+        problems.add(loc, message, given=item.get("input"), allowed=allowed, nearest=near)
     try:
         problems.raise_if_any()
     except InvalidSpec as invalid:

@@ -216,7 +216,7 @@ def add(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.set_defaults(run=run, called=parser.prog)
+    parser.set_defaults(run=run, called=parser)
     return parser
 
 

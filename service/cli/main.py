@@ -32,7 +32,7 @@ from assay.service.cli import (
 )
 from assay.service.cli.arguments import Command, Subcommands
 from assay.service.cli.spec_files import RefusedSpec
-from assay.service.cli.usage import Parser
+from assay.service.cli.usage import Parser, as_typed
 from assay.service.client import KEY_VARIABLE
 from assay.service.contract.errors import AssayError, Unauthorized
 from assay.service.contract.extras import DISTRIBUTION, explained, version_of
@@ -93,12 +93,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = run(options)
         sys.stdout.flush()
     except AssayError as error:
-        sys.stderr.write(output.error_text(error) + "\n")
+        sys.stderr.write(output.error_text(as_typed(error, options.called)) + "\n")
         if isinstance(error, Unauthorized):
             sys.stderr.write(f"{_key_hint()}\n")
         return commands.INVALID if error.status < 500 else commands.UNREACHABLE
     except ImportError as error:
-        said = explained(f"`{options.called}`", error)
+        said = explained(f"`{options.called.prog}`", error)
         if said is None:
             raise
         sys.stderr.write(f"error: {said}\n")

@@ -8,7 +8,11 @@ from collections.abc import Collection, Sequence
 from typing import Any, NoReturn
 
 from assay.service.cli import commands, output
-from assay.service.contract.problems import nearest
+from assay.service.contract.errors import AssayError
+from assay.service.contract.problems import nearest, path_text
+
+# What only the REST interface asks for: here ids are words.
+OF_QUERIES = ", separated by commas"
 
 
 class Parser(argparse.ArgumentParser):
@@ -71,3 +75,29 @@ class Parser(argparse.ArgumentParser):
             hint = f"did you mean {near!r}?" if near else f"`{self.prog} --help` lists them"
             raise argparse.ArgumentError(None, f"there is no {self.prog} {output.printable(value)}; {hint}")
         super()._check_value(action, value)
+
+
+def as_typed(error: AssayError, parser: argparse.ArgumentParser) -> AssayError:
+    """The same error, with options and arguments in place of what the request calls them.
+
+    Args:
+        error: of the service.
+        parser: of the subcommand.
+    """
+    names = {
+        action.dest: max(action.option_strings, key=len, default=str(action.metavar or action.dest.upper()))
+        for action in parser._actions
+    }
+    details, message = [], error.message.replace(OF_QUERIES, "")
+    for detail in error.details:
+        if detail.loc[:1] in (["query"], ["header"]) and len(detail.loc) > 1:
+            field = str(detail.loc[1])
+            loc = [names.get(field.replace("-", "_").lower(), field), *detail.loc[2:]]
+            text = detail.message.replace(OF_QUERIES, "")
+            message = message.replace(
+                f"{path_text(detail.loc)}: {detail.message}", f"{path_text(loc)}: {text}"
+            )
+            detail = detail.model_copy(update={"loc": loc, "message": text})  # noqa: PLW2901
+        details.append(detail)
+    error.message, error.details = message, details
+    return error

@@ -130,7 +130,7 @@ def test_verify_shows_what_was_changed_and_what_was_cut_off(run: Run, app_store:
         (["--action", "job.submitt"], "invalid choice"),
         (["--verify", "--head", "x"], "ID:SHA256"),
         (["--limit", "0"], "--limit"),
-        (["--key", "x"], "query.key"),
+        (["--key", "x"], "--key"),
     ],
 )
 def test_wrong_usage(run: Run, arguments: list[str], message: str) -> None:

@@ -412,3 +412,13 @@ def test_export_prints_a_list_or_writes_files(
     path = "model_info/digits/clean/an_evaluation.json"
     assert (code, out) == (0, f"{path}\n")
     assert json.loads((tmp_path / path).read_text())["assay"]["job"] == job
+
+
+def test_errors_name_what_was_typed(run: Run, submit: Any, evaluate_body: Make, worker: Any) -> None:
+    job = submit(evaluate_body())
+    worker.run(job, [1, 1, 1, 0], [1, 0, 0, 0])
+    assert run("table", job, "--rows", "modle")[2].startswith("error: --rows: no such field; given")
+    assert run("compare", job)[2].startswith("error: JOB: give 2 to 10 different job ids; given")
+    error = run("catalog", "atack")[2]
+    assert error.startswith('error: KIND: unknown value; given "atack"; allowed: model, attention,')
+    assert error.strip().endswith("did you mean 'attack'?")
