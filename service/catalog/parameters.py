@@ -213,7 +213,8 @@ class _Check:
                 continue
             near = nearest(name, properties, also)
             meant.add(near)
-            message, allowed = f"unknown {self.noun}", list(properties)
+            message = f"unknown {self.noun}"
+            allowed = list(properties) or f"none: there are no {self.noun}s here"
             self.problems.add((*loc, str(name)), message, given=value[name], allowed=allowed, nearest=near)
         checked: dict[str, Any] = {}
         for name, part in properties.items():

@@ -21,7 +21,8 @@ from assay.service.cli.profiles import (
     save_config,
 )
 
-SHOWN_OF_KEY = 9
+# Of a key so long the end is shown, of a shorter one nothing.
+LONG_KEY, SHOWN_OF_KEY = 20, 4
 
 
 def add_config(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
@@ -150,8 +151,10 @@ def _saved(profile: str, found: Mapping[str, Profile]) -> int:
 
 
 def _hidden(setting: str, value: str) -> str:
-    """What says of a key where it is; of the key itself the beginning."""
-    return f"{value[:SHOWN_OF_KEY]}..." if setting == "key" else f"{setting} {value}"
+    """What says of a key where it is; of the key itself the end at most."""
+    if setting != "key":
+        return value if setting == "url" else f"{setting} {value}"
+    return f"...{value[-SHOWN_OF_KEY:]}" if len(value) >= LONG_KEY else "..."
 
 
 def _profile(options: Options) -> str:

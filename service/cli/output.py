@@ -23,7 +23,7 @@ from assay.service.contract.results import (
 )
 from assay.service.metrics.bracket import bracket_line
 from assay.service.reports.comparisons import comparison_lines, warning_lines
-from assay.service.reports.numbers import metric_cells, split_params
+from assay.service.reports.numbers import metric_cells, params_text, split_params
 from assay.service.reports.numbers import printable as printable
 
 MAX_LISTED = 12
@@ -179,7 +179,11 @@ def component_text(component: Mapping[str, Any]) -> str:
     properties = component["schema"].get("properties", {})
     required = component["schema"].get("required", [])
     rows = [
-        (name, "required" if name in required else json.dumps(part.get("default")), _allowed_text(part))
+        (
+            name,
+            "required" if name in required else _default_text(name, part.get("default")),
+            _allowed_text(part),
+        )
         for name, part in properties.items()
     ]
     lines = [f"{component['kind']} {component['name']}: {printable(component['summary'])}"]
@@ -187,6 +191,12 @@ def component_text(component: Mapping[str, Any]) -> str:
     lines += [table(("PARAMETER", "DEFAULT", "ALLOWED"), rows)] if rows else ["no parameters"]
     lines += [printable(f"rule: {rule['message']}") for rule in component["rules"]]
     return "\n".join(lines)
+
+
+def _default_text(name: str, value: Any) -> str:
+    """A default as JSON, a radius in steps of 8-bit pixels as their fraction."""
+    text = params_text({name: value}).removeprefix(f"{name}=")
+    return text if isinstance(value, float) else json.dumps(value)
 
 
 def _allowed_text(schema: Mapping[str, Any]) -> str:

