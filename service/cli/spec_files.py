@@ -68,6 +68,13 @@ class SpecFile:
         places = (loc[:length] for length in range(len(loc), -1, -1))
         return next((self.lines[place] for place in places if place in self.lines), 0)
 
+    def rank(self, loc: Loc) -> int:
+        """Rank of a place, or of what holds it, in the order of the file."""
+        loc = self._of_defaults(loc) if self._is_default(loc) else loc
+        ranks = {place: rank for rank, place in enumerate(self.lines)}
+        places = (loc[:length] for length in range(len(loc), -1, -1))
+        return next((ranks[place] for place in places if place in ranks), -1)
+
     def _is_default(self, loc: Loc) -> bool:
         """Whether it is a field of a job of a list that the defaults of its kind give."""
         return loc[:1] == ("jobs",) and loc[:3] not in self.lines and self._of_defaults(loc)[:3] in self.lines
@@ -81,7 +88,7 @@ class SpecFile:
 
     @contextmanager
     def pointing(self) -> Iterator[None]:
-        """Errors of the service inside name the lines of their fields, in the order of the lines.
+        """Errors of the service inside name the lines of their fields, in the order of the file.
 
         Raises:
             RefusedSpec: in place of an error with details.
@@ -91,7 +98,7 @@ class SpecFile:
         except AssayError as error:
             if not error.details or error.status >= 500:
                 raise
-            raise RefusedSpec(output.error_text(error, self.where, self.line)) from None
+            raise RefusedSpec(output.error_text(error, self.where, self.rank)) from None
 
 
 def read_spec(file: str) -> SpecFile:

@@ -208,6 +208,12 @@ model: {name: tiny_vitt}
     assert [field for _, field in places] == ["evaluations", "data", "seed", "model"]
 
 
+def test_they_are_in_the_order_of_the_columns_of_a_line(write: Write) -> None:
+    spec = read_spec(write("model: {name: vit, weights: {job: a}}\ndata: {}\n"))
+    places = [("data",), ("model", "weights", "job"), ("model", "name"), ("model",)]
+    assert sorted(places, key=spec.rank) == places[::-1]
+
+
 def test_a_study_points_into_its_arms(write: Write, assay: Any) -> None:
     code, _, err = assay("study", write("kind: study\nseeds: 1\narms:\n- name: a\n- name: b\n", "s.yml"))
     assert code == 2
