@@ -16,6 +16,7 @@ from assay.service.cli.terminal import coloured
 from assay.service.client import AssayClient
 from assay.service.contract.errors import NoResults
 from assay.service.contract.events import Event
+from assay.service.contract.states import JobState
 from assay.service.reports.comparisons import warning_lines
 
 
@@ -41,30 +42,44 @@ def add_logs(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
 def logs(options: Options) -> int:
     """Prints a line per event, then the warnings of the results; with `--json` the events as JSON lines."""
     with connected(options) as client:
+        said, ended = "", False
         for event in client.events(options.job, follow=options.follow):
+            if event.type == "state":
+                ended = JobState(event.data["state"]).terminal
             if options.json:
                 sys.stdout.write(f"{event.model_dump_json()}\n")
-            elif text := event_text(event):
+            elif ended and event.type == "log":
+                continue  # what a worker said before it learned of the end
+            elif text := event_text(event, said):
+                said = event.data["message"] if event.type == "log" else said
                 sys.stdout.write(f"{to_second(event.at)}  {text}\n")
             sys.stdout.flush()
         if options.json:
             return OK
         job = client.job(options.job)
         if not job.state.terminal:
-            said = f": {job.message}" if job.message else ""
-            sys.stdout.write(output.printable(f"now {job.state.value}, {output.done(job)}{said}") + "\n")
+            now = f": {job.message}" if job.message else ""
+            sys.stdout.write(output.printable(f"now {job.state.value}, {output.done(job)}{now}") + "\n")
         for line in _warnings(client, options.job):
             sys.stdout.write(f"{line}\n")
     return OK
 
 
-def event_text(event: Event) -> str:
-    """An event as a line; empty for progress and for the end, whose state has been said."""
+def event_text(event: Event, said: str = "") -> str:
+    """An event as a line; empty for progress and for the end, whose state has been said.
+
+    Args:
+        event: of a job.
+        said: the last message before it, which is not said again.
+    """
     data = event.data
     if event.type == "state":
         attempt = f", attempt {data['attempt']}" if data["attempt"] > 1 else ""
         error = data.get("error")
-        why = f"{error['type']}: {error['message']}" if error else data.get("message", "")
+        why = str(error["message"] if error else data.get("message", ""))
+        if error and error["type"] != data["state"] and not why.startswith(f"{error['type']}: "):
+            why = f"{error['type']}: {why}"
+        why = "" if why == said and not error else why
         return coloured(data["state"]) + output.printable(attempt + (f": {why}" if why else ""))
     if event.type == "log":
         return output.printable(data["message"])

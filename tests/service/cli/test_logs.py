@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from assay.service.cli import commands, main
+from assay.service.cli.logs import event_text
 from assay.service.client import AssayClient
+from assay.service.contract.events import Event
 
 Make = Callable[..., dict[str, Any]]
 URL = "http://127.0.0.1:8000"
@@ -56,6 +58,17 @@ def test_logs_end_with_the_numbers_and_the_error(
     assert main.main(["logs", failed.id, "--json"]) == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [events[0]["type"], events[-1]["type"]] == ["state", "end"]
+
+
+def test_logs_say_nothing_twice() -> None:
+    at = "2026-11-26T10:00:00Z"
+    error = {"type": "timed_out", "message": "the job took too long"}
+    state = {"state": "timed_out", "attempt": 1, "message": error["message"], "error": error}
+    event = Event(id=1, type="state", at=at, data=state)
+    assert event_text(event) == "timed_out: the job took too long"
+    running = {"state": "running", "attempt": 1, "message": "planning", "error": None}
+    assert event_text(Event(id=2, type="state", at=at, data=running), "planning") == "running"
+    assert event_text(Event(id=3, type="state", at=at, data=running)) == "running: planning"
 
 
 def test_open_prints_the_address_and_opens_it(
