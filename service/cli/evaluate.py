@@ -41,7 +41,7 @@ from assay.service.contract.problems import renamed
 from assay.service.contract.results import Job
 
 # Fields of errors that are options of this name.
-OPTIONS = ("normalization", "image_size", "device", "state")
+OPTIONS = ("normalization", "image_size", "crop_fraction", "device", "state")
 EXAMPLES = (
     "assay evaluate timm:resnet50 --data imagenet:~/data/imagenet --suite standard --limit 1000",
     "assay evaluate model.pt2 --data ./photos --attack 'pgd epsilon=4/255 steps=20' --report report.html",
@@ -94,6 +94,13 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         required=True,
         metavar="DATA",
         help="a data set by name, NAME:PATH for one at a path, or the path of a folder FOLDER/CLASS/IMAGE",
+    )
+    parser.add_argument(
+        "--crop-fraction",
+        type=float,
+        metavar="F",
+        help="of image files: side of the centre crop / short side after resizing (default: the data set's,"
+        " mostly 0.875); 1 for images that have the model's size already",
     )
     parser.add_argument(
         "--weights",
@@ -197,7 +204,7 @@ def _measure(
         os.environ["ASSAY_DATA_ROOT"] = str(options.data_root.absolute())
     asked, state = _asked(options), options.state or DEFAULT_STATE
     own = asked is None
-    place = place_of(options.data)
+    place = place_of(options.data, options.crop_fraction)
     subject = Subject(options.model, options.weights, options.normalization, options.image_size, tell=_tell)
     check_subject(subject)
     if options.report is not None:

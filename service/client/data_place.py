@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ Component = Mapping[str, Any]
 ROOT_VARIABLE = "ASSAY_DATA_ROOT"
 # Folders of a folder that has parts.
 PARTS = ("train", "val", "test")
+# The parameter of data sets of image files that are resized and cropped.
+CROP = "crop_fraction"
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,14 @@ class DataPlace:
         name: of the data set; None for a path alone.
         path: of its folder, resolved; None for the one in the data root.
         params: further parameters.
+        crop_fraction: of the data set's image files: side of the centre crop / short side after resizing;
+            None for that of `params`, else the data set's default.
     """
 
     name: str | None
     path: Path | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
+    crop_fraction: float | None = None
 
     def root(self) -> Path | None:
         """The data root that has the path: the present one, else the folder that the path is in."""
@@ -43,12 +48,18 @@ class DataPlace:
         return self.path.parent
 
 
-def place_of(text: str) -> DataPlace:
+def place_of(text: str, crop_fraction: float | None = None) -> DataPlace:
     """The place that a text names.
 
     Raises:
-        InvalidSpec: it names no folder, or is no data set in JSON.
+        InvalidSpec: it names no folder, or is no data set in JSON; the crop fraction is not in (0, 1].
     """
+    if crop_fraction is not None and not 0 < crop_fraction <= 1:
+        raise wrong((CROP,), "must be above 0 and at most 1", given=crop_fraction)
+    return replace(_place_of(text), crop_fraction=crop_fraction)
+
+
+def _place_of(text: str) -> DataPlace:
     if text.lstrip().startswith("{"):
         given = json_object(text, ("data",))
         return DataPlace(str(given.get("name")), None, given.get("params", {}))
@@ -97,7 +108,7 @@ def data_spec(place: DataPlace, components: Sequence[Component], *, whole: bool 
             evaluated, as after a training on the rest.
 
     Raises:
-        InvalidSpec: there is no data set of the name, or it has no folder.
+        InvalidSpec: there is no data set of the name, or it has no folder, or crops no images.
     """
     known = {str(one["name"]): one for one in components}
     labelled = (one for one, about in known.items() if (about.get("facts") or {}).get("class_folders"))
@@ -105,18 +116,30 @@ def data_spec(place: DataPlace, components: Sequence[Component], *, whole: bool 
     if name not in known:
         message = "there is no such data set"
         raise wrong(("data",), message, given=name, allowed=sorted(known), nearest=nearest(name, known))
+    given = {**place.params, **_crop(place, known[name], components)}
     if place.path is None:
-        return {"name": name, "params": {**place.params}}
+        return {"name": name, "params": given}
     root = place.root()
     assert root is not None
     parameter = next((key for key, schema in properties_of(known[name]).items() if _is_folder(schema)), None)
     if parameter is None:
         raise wrong(("data",), f"the data set {name!r} is at no path", given=str(place.path))
-    params = {**place.params, parameter: place.path.relative_to(root).as_posix()}
+    params = {**given, parameter: place.path.relative_to(root).as_posix()}
     splits = properties_of(known[name]).get("splits", {}).get("enum", ())
     if whole and "all" in splits and not any((place.path / part).is_dir() for part in PARTS):
         params["splits"] = "all"
     return {"name": name, "params": params}
+
+
+def _crop(place: DataPlace, data: Component, components: Sequence[Component]) -> dict[str, float]:
+    """The parameter for the crop fraction, where one is given."""
+    if place.crop_fraction is None:
+        return {}
+    if CROP not in properties_of(data):
+        message = f"the data set {data['name']!r} does not crop its images: they are resized as a whole"
+        able = sorted(str(one["name"]) for one in components if CROP in properties_of(one))
+        raise wrong((CROP,), message, given=place.crop_fraction, allowed=able)
+    return {CROP: place.crop_fraction}
 
 
 def properties_of(component: Component) -> Mapping[str, Any]:

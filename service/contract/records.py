@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NotRequired, TypedDict
 
+from assay.service.contract.data_findings import EmptyClasses, ResampledImages
 from assay.service.contract.results import RowProtocol
 from assay.service.contract.stored_specs import ComponentReference, Spec
 from assay.service.contract.weights_options import ChannelStatistics
@@ -34,14 +35,6 @@ class ForeignModel(TypedDict):
     weights_sha256: str
 
 
-class Doubts(TypedDict, total=False):
-    """Counts of examples `seen` in training and classes `renamed` since; 1 for weights `selected_on_test`."""
-
-    seen: int
-    renamed: int
-    selected_on_test: int
-
-
 class PlannedEvaluation(TypedDict):
     """The plan's findings about the data of one evaluation.
 
@@ -53,6 +46,7 @@ class PlannedEvaluation(TypedDict):
     learning rate, where it was scaled to that batch from the `published_peak`. `cut` counts examples that are
     longer than the model reads, `cut_in_training` those of the `training` examples. `reduced_in_training` are
     the examples of its passes where memory was short, `unsaved_checkpoints` counts those that found no room.
+    `resampled` says how images of the model's size are resized, where all are.
     """
 
     n: int
@@ -71,6 +65,8 @@ class PlannedEvaluation(TypedDict):
     peak: NotRequired[float]
     published_peak: NotRequired[float]
     cut: NotRequired[int]
+    resampled: NotRequired[ResampledImages]
+    empty_classes: NotRequired[EmptyClasses]
     cut_in_training: NotRequired[int]
     training: NotRequired[int]
     reduced_in_training: NotRequired[ReducedBatch]

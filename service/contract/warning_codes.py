@@ -26,6 +26,8 @@ WarningCode = Literal[
     "labels_by_name",
     "own_tokenizer",
     "incomplete_data",
+    "resampled_images",
+    "empty_classes",
     "regenerated_set",
     "subset",
     "random_outputs",

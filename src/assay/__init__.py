@@ -37,6 +37,7 @@ def evaluate(
     attacks: str | Sequence[str] = (),
     weights: str | None = None,
     image_size: int | None = None,
+    crop_fraction: float | None = None,
     normalization: str | None = None,
     limit: int | None = None,
     seed: int = 0,
@@ -61,6 +62,8 @@ def evaluate(
             texts. Without a suite, clean accuracy is measured first.
         weights: a safetensors file, "job:ID" or "checkpoint:NAME", for a function or a model of the catalog.
         image_size: height and width in pixels that a module or function takes; None: that of the data.
+        crop_fraction: of image files: side of the centre crop / short side after resizing; None: the data
+            set's, mostly 0.875. 1 for images that have the model's size already.
         normalization: of pixels in [0, 1] where the module takes normalised images, or of weights from
             elsewhere: "imagenet", "inception" or '{"mean": [...], "std": [...]}'; None: none, or the file's.
         limit: examples; None for all.
@@ -105,7 +108,7 @@ def evaluate(
     if not isinstance(model, str | Path):
         options["name"] = type(model).__name__
     subject = _subject(model, weights, normalization, image_size, tell)
-    place = place_of(str(data))
+    place = place_of(str(data), crop_fraction)
     request = Request(subject, place, suites, attacks, limit, options)
     check_request(request, own=address is None)
     with contextlib.ExitStack() as stack:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,6 @@ def test_a_tutorial_runs(page: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-3000:]
     for text in SHOWN[page.stem]:
         assert text in done.stdout, done.stdout[-3000:]
+    if page.stem == "own-module":
+        plain, measured = re.findall(r"^accuracy on val: (0\.\d{4})", done.stdout, re.MULTILINE)
+        assert plain == measured, "the accuracy of plain PyTorch"

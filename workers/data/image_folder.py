@@ -22,7 +22,7 @@ from torch import Tensor
 from assay.workers.data.formats.dataset import CorruptData, checked_indices, checked_size
 from assay.workers.data.formats.folders import resolve_folder
 from assay.workers.data.formats.image_files import ImageFiles, find_images
-from assay.workers.data.formats.pictures import in_threads, open_picture, resize_and_crop
+from assay.workers.data.formats.pictures import in_threads, open_picture, picture_size, resize_and_crop
 
 __all__ = ["image_folder"]
 
@@ -133,6 +133,15 @@ class ImageFolder:
         """
         (chosen,) = checked_indices([index], len(self))
         return self.opened(self.folder / self.paths[chosen]).convert("RGB")
+
+    def stored_size(self, index: int) -> tuple[int, int]:
+        """Width and height of an image in its file, from the file's header.
+
+        Raises:
+            CorruptData: it cannot be read; names it.
+        """
+        (chosen,) = checked_indices([index], len(self))
+        return picture_size(self.folder / self.paths[chosen])
 
     def opened(self, path: Path) -> Image.Image:
         """The decoded image of a file, in its stored mode; errors as for `open_picture`."""

@@ -133,6 +133,11 @@ class ObjectNet(ImageFolder):
             raise CorruptData(f"{path} has {width} x {height} pixels: nothing is left within the border")
         return image.crop((self.border, self.border, width - self.border, height - self.border))
 
+    def stored_size(self, index: int) -> tuple[int, int]:
+        """Width and height of an image within its border; errors as for `ImageFolder`."""
+        width, height = super().stored_size(index)
+        return width - 2 * self.border, height - 2 * self.border
+
     def content_sha256(self) -> str:
         """Hash of every file's id, label and bytes, and of the logits of every class."""
         content = f"{super().content_sha256()}\n{json.dumps(self.logit_groups)}"

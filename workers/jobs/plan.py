@@ -16,9 +16,8 @@ from assay.service.contract.messages import PlanReport, PlanRequest, ProgressRep
 from assay.service.contract.records import ModelJoin, PlannedEvaluation, PlanWithShards, ShardRange
 from assay.service.contract.stored_specs import EvaluateJobSpec, EvaluationItem
 from assay.workers import catalog
-from assay.workers.data.formats.dataset import CorruptedSet, ExampleSet, model_class_names
+from assay.workers.data.formats.dataset import CorruptedSet, ExampleSet
 from assay.workers.data.formats.sampling import evaluation_order, sampled_as
-from assay.workers.data.formats.text import LanguageSet, is_text
 from assay.workers.evaluation.engine.stages import COMPATIBLE
 from assay.workers.identity import identity
 from assay.workers.jobs.cost import (
@@ -29,15 +28,13 @@ from assay.workers.jobs.cost import (
     measure_cost,
     windows_of,
 )
+from assay.workers.jobs.data_facts import count_cut, facts_of, resampled_images
 from assay.workers.jobs.evaluate import check_folders, check_model
 from assay.workers.jobs.segmentation_attacks import class_pixels
 from assay.workers.jobs.session import Loaded, Session
 from assay.workers.jobs.sources import content_hash, examples_of, planned_sources
-from assay.workers.published.language import known_text
-from assay.workers.published.match import known_as
-from assay.workers.published.sequences import known_sequences
 from assay.workers.weights.fit import check_fit, check_vocabulary, read_by
-from assay.workers.weights.training_record import doubts, trained_on
+from assay.workers.weights.training_record import doubts, trained_on, trained_with
 
 
 def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport], None]) -> PlanReport:
@@ -135,8 +132,11 @@ def _facts_of_input(
     loaded: Loaded,
     order: Sequence[int],
 ) -> dict[str, object]:
-    """Facts of the examples in `order` as the model reads them: how many are `cut`, its `class_pixels`."""
+    """Facts of the examples in `order` as the model reads them: `cut`, `class_pixels` and `resampled`."""
     facts: dict[str, object] = {}
+    resampled = resampled_images(examples, order, loaded.image_size)
+    if resampled is not None and not trained_with(loaded, "crop_fraction", item["data"] or spec["data"]):
+        facts["resampled"] = resampled
     if shortened := count_cut(examples, order, loaded.image_size):
         facts["cut"] = shortened
     pixels = class_pixels(item, examples, spec, session, loaded.image_size)
@@ -153,37 +153,6 @@ def _joined(loaded: Loaded) -> ModelJoin | None:
         return None
     names = [] if labels is None else list(backbone.label_names)
     return {"labels_by": labels, "labels": names, "own_tokenizer": tokenizer is not None}
-
-
-def count_cut(examples: ExampleSet, order: Sequence[int], length: int) -> int:
-    """How many of these examples are sequences of tokens that a model of this length reads in part."""
-    count = getattr(examples, "count_cut", None)
-    return 0 if count is None else int(count(order, length))
-
-
-def facts_of(examples: ExampleSet, n: int) -> PlannedEvaluation:
-    """Facts of the data for the merge.
-
-    Returns:
-        `n` examples of the `available` ones are used (or n repeats of a machine measurement are made), with
-        so many `classes`; `known_as` is the name of a well-known set; `published` is the number of examples
-        of the published set, where it differs.
-    """
-    facts: PlannedEvaluation = {"n": n, "available": len(examples.ids), "classes": examples.classes}
-    if is_text(examples):
-        language = examples.task == "language"
-        count = cast(LanguageSet, examples).starts[-1] if language else len(examples.ids)
-        name = known_text(examples.name, examples.classes, count)
-    else:
-        shown = (examples.class_names, len(examples.ids), model_class_names(examples))
-        name = known_as(*shown, task=examples.task)
-    name = name or known_sequences(examples.name, examples.classes, len(examples.ids))
-    published = getattr(examples, "published", None)
-    if published is not None and published != len(examples.ids):
-        facts["published"] = published
-    if name is not None:
-        facts["known_as"] = name
-    return facts
 
 
 def cut(evaluation: int, n: int, seconds: float, batch_size: int, shard_seconds: float) -> list[ShardRange]:

@@ -18,6 +18,7 @@ from assay.service.contract.stored_specs import Params
 from assay.service.contract.warning_codes import SEVERITY, Severity
 from assay.service.metrics.classification import TOP5_CLASSES
 from assay.service.metrics.sanity_checks import MIN_EXAMPLES, TOLERANCE
+from assay.workers.jobs.data_warnings import of_data
 from assay.workers.jobs.library_backends import describe
 from assay.workers.jobs.training_warnings import of_training
 
@@ -136,7 +137,7 @@ def of_evaluation(plan: Plan, evidence: Sequence[Evidence], row: Row) -> list[Wa
         *_counted(evidence, row),
         *_probed(evidence, row),
         *_inactive(evidence, row.noun),
-        *_doubtful(row.planned, row.noun),
+        *of_data(row.planned, row.noun),
         *of_training(row.planned),
         *_of_classes(row),
         *_of_stages(row),
@@ -195,27 +196,6 @@ def _inactive(evidence: Sequence[Evidence], noun: str) -> Iterator[Warning]:
             " difference to symmetric attention does not come from a robust decomposition"
         )
         yield Warning(code="inactive_pursuit", message=message, evidence=dict(found))
-
-
-def _doubtful(planned: PlannedEvaluation, noun: str) -> Iterator[Warning]:
-    if seen := planned.get("seen", 0):
-        message = f"{seen} of {planned['n']} examples were trained on: accuracy is too high"
-        evidence = {"count": seen, "n": planned["n"]}
-        yield Warning(code="trained_on_examples", message=message, evidence=evidence)
-    if cut := planned.get("cut"):
-        message = f"{cut} of {planned['n']} sequences are longer than the model reads, and were cut"
-        yield Warning(code="cut_sequences", message=message, evidence={"count": cut, "n": planned["n"]})
-    if published := planned.get("published"):
-        evidence = {"available": planned["available"], "published": published}
-        message = "the folder has {available} {noun}, the published set {published}: it is another test set"
-        message = message.format(**evidence, noun=noun)
-        yield Warning(code="incomplete_data", message=message, evidence=evidence)
-    if renamed := planned.get("renamed", 0):
-        message = (
-            f"{renamed} classes have another name than in the data set that the model was trained on;"
-            " labels are compared by their number"
-        )
-        yield Warning(code="class_names_differ", message=message, evidence={"count": renamed})
 
 
 def _of_classes(row: Row) -> Iterator[Warning]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from assay.service.contract.records import Doubts
+from assay.service.contract.data_findings import Doubts
 from assay.service.contract.stored_specs import ComponentReference
 from assay.workers.data.formats.dataset import ExampleSet, MissingData, model_class_names
 from assay.workers.jobs.session import Loaded, Session
@@ -95,6 +95,14 @@ def doubts(
     if source.selected_on_test and _files(source.data) == _files(spec):
         found["selected_on_test"] = 1
     return found
+
+
+def trained_with(loaded: Loaded, parameter: str, data: ComponentReference) -> bool:
+    """Whether the weights' training read its data by the same value of a parameter as these data are read."""
+    source = trained_on(loaded)
+    if source is None or parameter not in source.data["params"]:
+        return False
+    return bool(source.data["params"][parameter] == data["params"].get(parameter))
 
 
 def _seen(session: Session, source: TrainedOn, spec: ComponentReference, ids: Iterable[str]) -> int:

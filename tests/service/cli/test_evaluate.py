@@ -43,6 +43,14 @@ def test_the_ending_of_a_report_is_its_format(tmp_path: Path) -> None:
         assert target.read_bytes() == f"x {ending}\r\n".encode()
 
 
+def test_a_wrong_crop_fraction_is_named_as_the_option(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["evaluate", "checkpoint:x", "--data", "digits", "--crop-fraction", "2", "--dry-run"]
+    assert main(given) == 2
+    assert capsys.readouterr().err.startswith("error: --crop-fraction: must be above 0 and at most 1")
+    with pytest.raises(InvalidSpec, match="crop_fraction: must be above 0"):
+        assay.evaluate("checkpoint:x", "digits", crop_fraction=0)
+
+
 def test_attacks_are_texts() -> None:
     for attacks in ([("pgd", {"epsilon": "4/255"})], [{"name": "pgd"}], {"pgd": {}}, "pgd,epsilon=4/255"):
         with pytest.raises(InvalidSpec, match=r"NAME PARAMETER=VALUE") as caught:

@@ -101,6 +101,25 @@ def test_wrong_data_are_refused_by_name(folder: Path, text: str, words: str) -> 
     assert caught.value.details[0].loc == ["data"]
 
 
+def test_a_crop_fraction_is_a_parameter_of_the_data(folder: Path) -> None:
+    params = data_spec(place_of("./photos", 1), CATALOG["data"])["params"]
+    assert params == {"folder": "photos", "crop_fraction": 1}
+    given = '{"name": "imagenet", "params": {"crop_fraction": 0.9}}'
+    assert data_spec(place_of(given), CATALOG["data"])["params"]["crop_fraction"] == 0.9
+    assert data_spec(place_of(given, 0.95), CATALOG["data"])["params"]["crop_fraction"] == 0.95
+
+
+def test_a_crop_fraction_of_data_that_are_not_cropped_is_refused(folder: Path) -> None:
+    with pytest.raises(InvalidSpec, match="'digits' does not crop its images") as caught:
+        data_spec(place_of("digits", 1), CATALOG["data"])
+    (detail,) = caught.value.details
+    assert (detail.loc, detail.given) == (["crop_fraction"], 1)
+    assert "image_folder" in detail.allowed
+    for wrong in (0.0, 1.5, float("nan")):
+        with pytest.raises(InvalidSpec, match="above 0 and at most 1"):
+            place_of("./photos", wrong)
+
+
 def test_the_nearest_data_set_is_named(folder: Path) -> None:
     with pytest.raises(InvalidSpec) as caught:
         data_spec(place_of("cifar01:photos"), CATALOG["data"])

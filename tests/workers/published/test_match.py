@@ -14,7 +14,7 @@ from assay.service.contract.results import Reference
 from assay.service.store.store import Store
 from assay.workers.data.formats.imagenet_classes import class_list
 from assay.workers.jobs import merge
-from assay.workers.jobs.plan import facts_of
+from assay.workers.jobs.data_facts import facts_of
 from assay.workers.published.corruptions import ALEXNET_ERRORS, CORRUPTION_TABLES, WHOLE
 from assay.workers.published.imagenet import (
     MODELS,
@@ -271,6 +271,7 @@ class Examples:
 
     def __init__(self, class_names: list[str], n: int) -> None:
         self.class_names, self.classes, self.ids = class_names, len(class_names), range(n)
+        self.labels = range(self.classes)
 
 
 def test_a_shift_has_the_numbers_of_its_own_set_only() -> None:
