@@ -67,6 +67,8 @@ class Component(BaseModel):
         offers: Capabilities of a model, or of a component that is a part of it, for evaluations.
         needs: Capabilities required by an evaluation; the model and all its parts must offer them.
         leaves_out: Whether a suite leaves out parts that do not fit the model or the data, with the reason.
+        instead: For evaluations of a suite by name: parameters that replace theirs where these do not fit the
+            model or the data, the preferred ones first.
         repeats: Number of repeats of an evaluation that measures the machine, as an expression over the
             parameters. It has so many outcomes, not one per example.
         pulled: The source of the pulled weights that a model's parameters name: timm, torchvision or hf.
@@ -97,6 +99,7 @@ class Component(BaseModel):
     needs: list[str] = []
     repeats: str | None = None
     leaves_out: bool = False
+    instead: dict[str, list[dict[str, Any]]] = {}
     pulled: PulledSource | None = None
     fixed: dict[str, Any] = {}
     table: str | dict[str, str] | None = None

@@ -2,7 +2,8 @@
 
 Most suites are measured whole: an error in one part is an error of the suite. A suite of all applicable
 evaluations (`leaves_out`) keeps the parts that fit the model and the data, and the spec lists those left out,
-with the reason.
+with the reason. Either may state other parameters for a part that does not fit (`instead`): the part with the
+first of them that fits takes its place, and the spec lists it, too.
 """
 
 from __future__ import annotations
@@ -23,25 +24,60 @@ CheckEvaluation = Callable[[Mapping[str, Any], Problems, Loc], dict[str, Any] | 
 
 
 def expand(
-    suite: Component, check: CheckEvaluation, problems: Problems, loc: Loc
-) -> list[dict[str, Any] | None]:
-    """The evaluations of a suite whose parts must all fit.
+    suite: Component,
+    check: CheckEvaluation,
+    problems: Problems,
+    loc: Loc,
+    *,
+    data: Checked | None = None,
+    data_root: Path | None = None,
+) -> tuple[list[dict[str, Any] | None], list[dict[str, str]]]:
+    """The evaluations of a suite whose parts must all fit, and {"suite", "part", "reason"} of those replaced.
 
     Args:
         suite: The suite.
         check: Checks and completes one evaluation.
         problems: Receives the errors of any of them, as errors of the suite.
         loc: Place of the suite in the body.
+        data: As for `expand_fitting`; not looked at.
+        data_root: As for `expand_fitting`; not looked at.
     """
-    inner = Problems()
-    completed = [
-        check(check_evaluation_shape(item, inner, (index,)), inner, (index,))
-        for index, item in enumerate(suite.evaluations or [])
-    ]
-    for detail in inner.details:
-        message = f"the suite's evaluation {path_text(detail.loc)}: {detail.message}"
-        problems.add(loc, message, given=suite.name)
-    return completed
+    completed: list[dict[str, Any] | None] = []
+    replaced: list[dict[str, str]] = []
+    for index, item in enumerate(suite.evaluations or []):
+        inner = Problems()
+        found = check(check_evaluation_shape(item, inner, (index,)), inner, (index,))
+        other = _instead(suite, item, check) if inner.details else None
+        if other is not None:
+            replaced.append({"suite": suite.name, "part": _part(item), "reason": _replaced(inner, other[0])})
+            completed.append(other[1])
+            continue
+        completed.append(found)
+        for detail in inner.details:
+            message = f"the suite's evaluation {path_text(detail.loc)}: {detail.message}"
+            problems.add(loc, message, given=suite.name)
+    return completed, replaced
+
+
+def _instead(
+    suite: Component, item: Mapping[str, Any], check: CheckEvaluation
+) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """The first replacement of a part that fits: as the suite states it, and completed; None if none fits."""
+    for params in suite.instead.get(item["name"], ()):
+        inner, other = Problems(), {**item, "params": {**item.get("params", {}), **params}}
+        completed = check(check_evaluation_shape(other, inner, ()), inner, ())
+        if completed is not None and not inner.details:
+            return other, completed
+    return None
+
+
+def _replaced(problems: Problems, other: Mapping[str, Any]) -> str:
+    """Why a part does not fit, and what is measured in its place."""
+    return f"{_reason(problems)}; in its place: {_part(other)}"
+
+
+def _reason(problems: Problems) -> str:
+    return "; ".join(dict.fromkeys(detail.message for detail in problems.details))
 
 
 def expand_fitting(
@@ -52,7 +88,7 @@ def expand_fitting(
     *,
     data: Checked | None,
     data_root: Path | None,
-) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+) -> tuple[list[dict[str, Any] | None], list[dict[str, str]]]:
     """The evaluations of a suite that fit, and for the others {"suite", "part", "reason"}.
 
     A part with data of its own is kept only where it certainly fits: the service sees the data root, and the
@@ -66,12 +102,16 @@ def expand_fitting(
         data: The job's data.
         data_root: The data root, None where it is not visible.
     """
-    kept, left_out = [], []
+    kept: list[dict[str, Any] | None] = []
+    left_out: list[dict[str, str]] = []
     for item in suite.evaluations or []:
         inner = Problems()
         shape = check_evaluation_shape(item, inner, ())
         completed = check(shape, inner, ())
-        reason = "; ".join(dict.fromkeys(detail.message for detail in inner.details))
+        reason = _reason(inner)
+        if reason and (other := _instead(suite, item, check)) is not None:
+            reason, completed = _replaced(inner, other[0]), other[1]
+            kept.append(completed)
         if not reason and shape.get("data") is not None:
             reason = _not_sure(data, data_root)
         if reason:
@@ -108,6 +148,9 @@ def _not_sure(data: Checked | None, data_root: Path | None) -> str:
 
 def _part(item: Mapping[str, Any]) -> str:
     """Short label of an evaluation: "fgsm epsilon=1/255", "top1 on imagenet_a"."""
-    params = [f"{name}={value}" for name, value in item.get("params", {}).items()]
+    params = [
+        f"{name}={','.join(value) if isinstance(value, list) else value}"
+        for name, value in item.get("params", {}).items()
+    ]
     data = [f"on {item['data']['name']}"] if item.get("data") else []
     return " ".join([str(item["name"]), *params, *data])

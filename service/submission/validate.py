@@ -265,9 +265,8 @@ class _Validation:
             self.catalog.check_rules(suite, {}, self._namespaces(self.data), self.problems, loc)
         if len(self.problems) > before:
             return []
-        if not suite.leaves_out:
-            return expand(suite, self._check_evaluation, self.problems, loc)
-        kept, left_out = expand_fitting(
+        expanded = expand_fitting if suite.leaves_out else expand
+        kept, left_out = expanded(
             suite, self._check_evaluation, self.problems, loc, data=self.data, data_root=self.data_root
         )
         self.left_out += left_out

@@ -61,11 +61,13 @@ CONSTANTS = (
     "NEEDS",
     "REPEATS",
     "LEAVES_OUT",
+    "INSTEAD",
     "PULLED",
     "TABLE",
 )
 # Left out of the file where empty.
-RARE = ("also", "offers", "needs", "repeats", "package", "leaves_out", "pulled", "table", "fixed", "formula")
+RARE: tuple[str, ...] = ("also", "offers", "needs", "repeats", "package", "leaves_out", "instead")
+RARE += ("pulled", "table", "fixed", "formula")
 WITH_TASKS = ("attack", "data", "evaluation", "model", "recipe")
 
 
@@ -218,6 +220,7 @@ def describe(kind: str, module: ModuleType, export: str, exports: list[str]) -> 
         "offers": list(stated["OFFERS"] or ()),
         "needs": list(stated["NEEDS"] or ()),
         "leaves_out": bool(stated["LEAVES_OUT"]),
+        "instead": dict(stated["INSTEAD"] or {}),
         "pulled": _pulled(kind, where, stated["PULLED"], schema),
         "protocols": _protocols(kind, where, stated["PROTOCOLS"]),
         "facts": _facts(kind, where, stated["FACTS"], schema) if stated["FACTS"] else None,

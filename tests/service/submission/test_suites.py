@@ -11,7 +11,8 @@ from assay.attacks.corruptions.imaging.imagenet_c import FIFTEEN
 from assay.service.catalog.catalog import load
 from assay.service.contract.corruption_cells import SEVERITIES
 from assay.service.contract.errors import InvalidSpec
-from assay.service.submission.suites import left_out_warnings
+from assay.service.contract.problems import Problems
+from assay.service.submission.suites import expand, left_out_warnings
 from assay.service.submission.validate import validate
 
 SMALL = {"name": "symvit", "params": {"image_size": 16, "patch_size": 4, "depth": 1, "width": 8, "heads": 2}}
@@ -100,6 +101,47 @@ def test_full_looks_into_the_pursuit_of_rpc_attention_alone() -> None:
         assert (PURSUIT in {item["name"] for item in spec["evaluations"]}) is has
         assert (PURSUIT in left_out(spec)) is not has
     assert "needs RPC-Attention in some layer" in left_out(validate(load(), job("digits")).spec)[PURSUIT]
+
+
+@pytest.mark.parametrize("suite", ["standard", "full"])
+@pytest.mark.parametrize(
+    ("classes", "stages"),
+    [(2, "apgd_ce,fab_t,square"), (3, "apgd_ce,apgd_dlr,fab_t,square"), (4, None)],
+)
+def test_of_few_classes_autoattack_has_the_stages_that_fit(
+    tmp_path: Path, suite: str, classes: int, stages: str | None
+) -> None:
+    for number in range(classes):
+        (tmp_path / "mine" / f"c{number}").mkdir(parents=True)
+        (tmp_path / "mine" / f"c{number}" / "a.png").touch()
+    valid = validate(load(), job("image_folder", suite), data_root=tmp_path)
+    of_ball = [one for one in valid.spec["evaluations"] if one["params"].get("epsilon") == "8/255"]
+    (found,) = [one["params"] for one in of_ball if one["name"] == "autoattack"]
+    part = "autoattack epsilon=8/255 norm=Linf version=standard"
+    if stages is None:
+        assert (found["version"], found["stages"]) == ("standard", None)
+        assert part not in left_out(valid.spec)
+        return
+    assert (found["version"], found["stages"], found["epsilon"]) == ("custom", stages.split(","), "8/255")
+    reason = left_out(valid.spec)[part]
+    assert reason.startswith("version standard needs at least 4 classes")
+    assert reason.endswith(
+        f"; in its place: autoattack epsilon=8/255 norm=Linf version=custom stages={stages}"
+    )
+    assert "left_out" in [warning["code"] for warning in valid.warnings]
+
+
+def test_where_no_replacement_fits_the_suite_is_refused() -> None:
+    suite = load().find("suite", "standard")
+    problems, tried = Problems(), []
+
+    def refuse(item: Any, found: Problems, loc: Any) -> None:
+        tried.append(item["params"].get("version"))
+        found.add(loc, "does not fit")
+
+    expand(suite, refuse, problems, ("evaluations", 0))
+    assert tried[-3:] == ["standard", "custom", "custom"]
+    assert len(problems.details) == len(suite.evaluations or [])
 
 
 def test_nothing_left_and_wrong_parts_of_other_suites_are_refused() -> None:

@@ -11,6 +11,13 @@ TASKS = ("classification",)
 BUDGET = "8/255"
 # Smaller ones for the curve, which must fall, and one at which nothing may be left.
 CURVE = ("1/255", "2/255", "4/255", BUDGET, "64/255")
+# AutoAttack of 3 and of 2 classes: its targeted DLR loss needs 4, the DLR loss 3.
+INSTEAD = {
+    "autoattack": [
+        {"version": "custom", "stages": ["apgd_ce", "apgd_dlr", "fab_t", "square"]},
+        {"version": "custom", "stages": ["apgd_ce", "fab_t", "square"]},
+    ]
+}
 
 
 def standard() -> list[dict[str, Any]]:
@@ -18,7 +25,8 @@ def standard() -> list[dict[str, Any]]:
 
     The result is AutoAttack's row. The others are there to contradict it: noise and one step must not beat
     gradients, more steps of PGD must not help the model, accuracy must fall with epsilon and be gone at
-    64/255, and attacks without gradients (Square, SPSA) must not beat those with them.
+    64/255, and attacks without gradients (Square, SPSA) must not beat those with them. With fewer than four
+    classes AutoAttack is its version custom, of the stages whose losses are defined.
     """
     attacks = [
         ("uniform_noise", {"epsilon": BUDGET, "draws": 10}),
