@@ -149,15 +149,24 @@ def label_names(config: Any) -> tuple[str, ...]:
     return tuple(names[number] for number in sorted(names))
 
 
+class OtherClasses(ValueError):
+    """The data set has another number of classes than the model, by `excess` more."""
+
+    def __init__(self, message: str, excess: int) -> None:
+        super().__init__(message)
+        self.excess = excess
+
+
 def check_classes(names: tuple[str, ...], classes: int) -> None:
     """Refuse data with another number of classes.
 
     Raises:
-        ValueError: has both numbers.
+        OtherClasses: has both numbers.
     """
     if len(names) != classes:
         shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-        raise ValueError(f"the model has {len(names)} classes ({shown}), the data set has {classes}")
+        message = f"the model has {len(names)} classes ({shown}), the data set has {classes}"
+        raise OtherClasses(message, classes - len(names))
 
 
 def _first(error: Exception) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -85,7 +85,7 @@ def image_table(
     found = labels_of(parts, label, class_names)
     ids = parts.chosen.ids(len(found.labels))
     rows = rows_of(parts, ids, found.labels)
-    return ImageTable(
+    data = ImageTable(
         _Cells(parts.chosen, image),
         found.class_names,
         [ids[row] for row in rows],
@@ -94,6 +94,8 @@ def image_table(
         fit=None if fit == "squash" else crop_fraction,
         interpolation=RESAMPLING[interpolation],
     )
+    data.rarest_classes = found.rarest
+    return data
 
 
 class ImageTable:
@@ -107,8 +109,12 @@ class ImageTable:
         rows: row of each in the part, (n,).
         fit: crop fraction; None squashes.
         interpolation: Pillow's.
+
+    Attributes:
+        rarest_classes: As in `LabelledRows`.
     """
 
+    rarest_classes: Callable[[int], list[str]] | None = None
     name = "image_table"
     task = "classification"
     channels = 3
@@ -260,10 +266,10 @@ def _group_sizes(path: Path, column: str) -> list[int]:
             f"{path}: images are read from Parquet files, or from folders that datasets has saved"
         )
     if path.suffix == ".arrow":
-        table = read_columns(path, [column])
+        table = read_columns(path, [column], "image")
         kind, sizes = table.schema.field(column).type, [table.num_rows]
     else:
-        check_columns(path, schema_of(path).names, [column])
+        check_columns(path, schema_of(path).names, [column], "image")
         kind = schema_of(path).field(column).type
         metadata = arrow.parquet.read_metadata(path)
         sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]

@@ -76,7 +76,7 @@ def text_table(
     learned = parts.training
     train = texts if learned is parts.chosen else texts_of(learned, text) if vocabulary is None else ()
     words = (" ".join(one.split()) for one in train)
-    return Sentences(
+    data = Sentences(
         name="text_table",
         class_names=found.class_names,
         ids=[ids[row] for row in rows],
@@ -84,3 +84,5 @@ def text_table(
         labels=[found.labels[row] for row in rows],
         vocabulary=vocabulary_for(vocabulary, root, words, least_count),
     )
+    data.rarest_classes = found.rarest
+    return data

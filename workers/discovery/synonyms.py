@@ -14,10 +14,13 @@ from typing import Any
 PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "batch_size": ("bs",),
     "confidence": ("kappa",),
+    "crop_fraction": ("crop", "crop_pct", "resize_fraction"),
     "draws": ("n_samples", "num_samples"),
     "eot": ("eot_iter", "n_eot", "eot_samples"),
     "epochs": ("num_epochs", "n_epochs"),
     "epsilon": ("eps", "epsilons", "eps_max", "max_norm", "radius", "perturbation_size"),
+    "image": ("image_column",),
+    "label": ("label_column",),
     "learning_rate": ("lr", "eta", "step_size"),
     "loss": ("loss_fn", "loss_type", "criterion"),
     "momentum": ("decay", "decay_factor", "mu"),
@@ -33,6 +36,7 @@ PARAMETERS: Mapping[str, tuple[str, ...]] = {
     ),
     "target_class": ("target_label", "y_target"),
     "targeted": ("is_targeted",),
+    "text": ("text_column",),
     "weight_decay": ("wd",),
 }
 

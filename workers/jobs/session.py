@@ -29,7 +29,7 @@ from assay.service.contract.weights_options import ChannelStatistics
 from assay.service.submission.weights import EXPORTED
 from assay.workers import accelerator, catalog
 from assay.workers.data.formats.dataset import ExampleSet, ImageSet, check_length, model_classes
-from assay.workers.data.formats.own_tokens import suit
+from assay.workers.data.formats.own_tokens import built_for
 from assay.workers.data.formats.text import TextSet, is_text
 from assay.workers.data.formats.trajectories import ControlSet, policy_for
 from assay.workers.jobs.failures import BadWeights
@@ -350,9 +350,7 @@ def _backbone(spec: UserSpec, data: ExampleSet, **system: object) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed the GPUs for good
         own = {"pretrained": pulled.folder} if (pulled := pulled_weights(model)) is not None else {}
-        backbone: nn.Module = build(model_classes(data), data.channels, **own, **system)
-    suit(backbone, data)
-    return backbone
+        return built_for(data, build, **own, **system)
 
 
 def _check_pretrained(

@@ -56,6 +56,20 @@ def test_parameters_of_other_libraries(given: str, value: Any, ours: str) -> Non
 
 
 @pytest.mark.parametrize(
+    ("data", "given", "ours"),
+    [
+        ("text_table", "text_column", "text"), ("text_table", "label_column", "label"),
+        ("image_table", "image_column", "image"), ("image_folder", "crop", "crop_fraction"),
+        ("image_folder", "crop_pct", "crop_fraction"), ("imagenet", "resize_fraction", "crop_fraction"),
+    ],
+)  # fmt: skip
+def test_parameters_of_data_of_other_libraries(data: str, given: str, ours: str) -> None:
+    properties = load().find("data", data).parameters["properties"]
+    also = {name: part["also"].split() for name, part in properties.items() if "also" in part}
+    assert nearest(given, properties, also) == ours
+
+
+@pytest.mark.parametrize(
     ("given", "ours"), [("linf", "Linf"), ("l2", "L2"), ("inf", "Linf"), ("l_inf", "Linf"), (2, "L2")]
 )
 def test_spellings_of_norms(given: Any, ours: str) -> None:

@@ -124,6 +124,21 @@ def test_names_of_classes_come_from_all_parts_or_are_stated(tmp_path: Path) -> N
         text_table(tmp_path, "test", folder="d", class_names=["ape", "cat"])
 
 
+def test_the_rarest_classes_are_known_by_their_rows(tmp_path: Path) -> None:
+    for part, names in (("train", ["sad", "happy", "happy"]), ("test", ["happy", "hapy", "sad", "7"])):
+        write_table(tmp_path / "d" / f"{part}.csv", [{"text": "a", "label": name} for name in names])
+    data = text_table(tmp_path, "test", folder="d")
+    assert data.rarest_classes is not None
+    where = tmp_path / "d" / "test.csv"
+    assert data.rarest_classes(3) == [
+        f"'7' has 1 row: {where} row 3 (the first is 0)",
+        f"'hapy' has 1 row: {where} row 1 (the first is 0)",
+        f"'sad' has 2 rows, the first: {where} row 2 (the first is 0)",
+    ]
+    stated = text_table(tmp_path, "test", folder="d", class_names=["sad", "happy", "hapy", "7"])
+    assert stated.rarest_classes is None
+
+
 def test_what_is_wrong_is_named(tmp_path: Path) -> None:
     rows = [{"txt": "a", "label": 0}, {"txt": "b", "label": -1}]
     write_table(tmp_path / "d" / "test.jsonl", rows)
@@ -131,6 +146,10 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
         CorruptData, match=r"test\.jsonl has no column 'text', only 'txt', 'label'.*mean 'txt'"
     ):
         text_table(tmp_path, "test", folder="d")
+    with pytest.raises(CorruptData, match=r"parameter text names another: \"text\": \"txt\"$"):
+        text_table(tmp_path, "test", folder="d")
+    with pytest.raises(CorruptData, match=r"parameter label names another: \"label\": \"label\"$"):
+        text_table(tmp_path, "test", folder="d", text="txt", label="mood")
     stated = {"text": "txt", "class_names": ["n", "y"]}
     with pytest.raises(
         CorruptData,

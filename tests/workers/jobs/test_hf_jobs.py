@@ -317,6 +317,17 @@ def test_data_with_other_classes_name_both_numbers(root: Path, tmp_path: Path) -
         run(body("bert", REVIEWS, {"name": "clean"}), tmp_path / "job")
 
 
+@pytest.mark.parametrize("label", ["possitive", ""])
+def test_a_misspelt_label_is_found(root: Path, tmp_path: Path, label: str) -> None:
+    names = ["negative", "positive", "positive", label, "negative"]
+    write_table(root / "reviews" / "test.csv", [{"text": "a", "label": name} for name in names])
+    with pytest.raises(
+        ValueError,
+        match=rf"the data set has 3: .*; '{label}' has 1 row: .*test\.csv row 3 \(the first is 0\)$",
+    ):
+        run(body("bert", REVIEWS, {"name": "clean"}), tmp_path / "job")
+
+
 def test_perplexity_per_word_needs_the_words() -> None:
     rows = {"id": ["a"], "nll": [2.0], "tokens": [4], "unknown": [0], "forward": [1], "backward": [0]}
     assert set(Perplexity().summarise(rows, Context()).metrics) == {"perplexity"}

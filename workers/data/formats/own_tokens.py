@@ -20,12 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from assay.workers.data.formats.dataset import ExampleSet, checked_indices, model_class_names
+from assay.models.layers.hf_folder import OtherClasses
+from assay.workers.data.formats.dataset import ExampleSet, checked_indices, model_class_names, model_classes
 from assay.workers.data.formats.text import LanguageSet, SentenceSet, is_text, padded
 from assay.workers.data.formats.vocabulary import END_OF_LINE, Vocabulary
 
 WORD = re.compile(r"\S+")
 SAMPLED = 100  # texts whose mean length stands for all
+LISTED, RAREST = 10, 3  # classes in a message, and those whose rows it names
 
 
 class Stream(Protocol):
@@ -199,12 +201,37 @@ def document_text(data: LanguageSet, index: int) -> str:
     return "\n".join(map(" ".join, lines)) + ("" if lines[-1] == [] else "\n")
 
 
-def suit(model: nn.Module, data: ExampleSet) -> None:
-    """Tell a model with names of its own for its logits the data's classes, and the size of their images.
+def built_for(data: ExampleSet, build: Callable[..., nn.Module], **own: object) -> nn.Module:
+    """A model for a data set, told the data's classes and the size of their images.
+
+    Args:
+        data: has the classes and channels.
+        build: makes the model from them.
+        own: further arguments for it.
 
     Raises:
-        ValueError: these are other classes.
+        ValueError: the model has other classes; names the data's, and the rows of its rarest ones.
     """
+    try:
+        model = build(model_classes(data), data.channels, **own)
+    except OtherClasses as error:
+        raise ValueError(f"{error}: {_classes_in(data, error.excess)}") from error
+    _suit(model, data)
+    return model
+
+
+def _classes_in(data: ExampleSet, excess: int) -> str:
+    """The names of a set's classes, and where its rarest ones come from, where they are too many."""
+    names = model_class_names(data)
+    shown = ", ".join(map(repr, names[:LISTED])) + (", ..." if len(names) > LISTED else "")
+    rarest: Callable[[int], list[str]] | None = getattr(data, "rarest_classes", None)
+    if rarest is None or excess < 1:
+        return shown
+    return "; ".join([shown, *rarest(min(excess, RAREST))])
+
+
+def _suit(model: nn.Module, data: ExampleSet) -> None:
+    """Tell a model with names of its own for its logits the data's classes, and the size of their images."""
     own: Callable[[Sequence[str], tuple[int, int] | None], None] | None = getattr(model, "suit", None)
     if own is not None:
         own(model_class_names(data), getattr(data, "size", None))

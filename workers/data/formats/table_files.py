@@ -55,7 +55,7 @@ def count_rows(path: Path) -> int:
         return int(read_columns(path, None).num_rows)
 
 
-def read_columns(path: Path, columns: Sequence[str] | None) -> Any:
+def read_columns(path: Path, columns: Sequence[str] | None, parameter: str | None = None) -> Any:
     """Some columns of a file, or all, as a table of pyarrow.
 
     Raises:
@@ -65,7 +65,7 @@ def read_columns(path: Path, columns: Sequence[str] | None) -> Any:
     with _FileNamed(path, arrow):
         suffix = path.suffix.lower()
         if columns is not None and suffix in (".arrow", ".parquet"):
-            check_columns(path, schema_of(path).names, columns)
+            check_columns(path, schema_of(path).names, columns, parameter)
         if suffix == ".parquet":
             table = arrow.parquet.read_table(path, columns=columns, memory_map=True)
         elif suffix == ".arrow":
@@ -83,7 +83,7 @@ def read_columns(path: Path, columns: Sequence[str] | None) -> Any:
             table = arrow.Table.from_pylist(list(_lines(path)))
         if columns is None:
             return table
-        check_columns(path, table.schema.names, columns)
+        check_columns(path, table.schema.names, columns, parameter)
         return table.select(list(columns))
 
 
@@ -125,8 +125,10 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
             raise CorruptData(f"{path} is not UTF-8: {error}") from error
 
 
-def check_columns(path: Path, present: Sequence[str], wanted: Sequence[str]) -> None:
-    """Refuse a file that lacks a column.
+def check_columns(
+    path: Path, present: Sequence[str], wanted: Sequence[str], parameter: str | None = None
+) -> None:
+    """Refuse a file that lacks a column, which a parameter of the data set names.
 
     Raises:
         CorruptData: names file and column, and the columns that there are.
@@ -134,8 +136,18 @@ def check_columns(path: Path, present: Sequence[str], wanted: Sequence[str]) -> 
     for name in wanted:
         if name not in present:
             near = nearest(name, list(present))
-            guess = f"; did you mean {near!r}?" if near else ""
-            raise CorruptData(f"{path} has no column {name!r}, only {', '.join(map(repr, present))}{guess}")
+            remedy = f"; did you mean {near!r}?" if near else ""
+            if parameter is not None and present:
+                example = near or present[-1 if parameter == "label" else 0]
+                remedy += (
+                    f"; the data set's parameter {parameter} names another: {_member(parameter, example)}"
+                )
+            raise CorruptData(f"{path} has no column {name!r}, only {', '.join(map(repr, present))}{remedy}")
+
+
+def _member(name: str, value: str) -> str:
+    """A parameter in a spec: "text": "sentence"."""
+    return f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}"
 
 
 def feature_names(path: Path, column: str) -> tuple[str, ...] | None:

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -56,11 +58,12 @@ class Table:
     name: str
     paths: tuple[Path, ...]
 
-    def column(self, name: str, types: Callable[[Any], bool], wanted: str) -> list[Any]:
+    def column(self, name: str, types: Callable[[Any], bool], wanted: str, parameter: str) -> list[Any]:
         """The values of a column, row by row.
 
         Args:
             name: of the column.
+            parameter: which names it.
             types: whether a type of pyarrow will do.
             wanted: which ones will, in words.
 
@@ -69,7 +72,7 @@ class Table:
         """
         values: list[Any] = []
         for path in self.paths:
-            table = read_columns(path, [name])
+            table = read_columns(path, [name], parameter)
             kind = table.schema.field(name).type
             if not types(kind):
                 raise CorruptData(f"{path}: column {name!r} is {kind}, {wanted} is wanted")
@@ -271,7 +274,7 @@ def texts_of(table: Table, column: str) -> list[str]:
     """
     arrow = pyarrow()
     values = table.column(
-        column, lambda kind: arrow.types.is_string(kind) or arrow.types.is_large_string(kind), "text"
+        column, lambda kind: arrow.types.is_string(kind) or arrow.types.is_large_string(kind), "text", "text"
     )
     for row, value in enumerate(values):
         if value is None:
@@ -281,10 +284,15 @@ def texts_of(table: Table, column: str) -> list[str]:
 
 @dataclass(frozen=True)
 class LabelledRows:
-    """Labels of one part; `labels` index `class_names`."""
+    """Labels of one part; `labels` index `class_names`.
+
+    `rarest` says of so many of the rarest classes how many rows have them, and where the first one is; None
+    where the classes are stated.
+    """
 
     class_names: tuple[str, ...]
     labels: list[int]
+    rarest: Callable[[int], list[str]] | None = None
 
 
 def labels_of(parts: Parts, column: str, class_names: Sequence[str] | None) -> LabelledRows:
@@ -305,13 +313,14 @@ def labels_of(parts: Parts, column: str, class_names: Sequence[str] | None) -> L
         return bool(texts or types.is_integer(kind) or types.is_boolean(kind))
 
     wanted = "whole numbers or texts"
-    values = chosen.column(column, usable, wanted)
+    values, rarest = chosen.column(column, usable, wanted, "label"), None
     names = tuple(class_names) if class_names else _written_names(parts, column)
     if names is None:
-        others = [one.column(column, usable, wanted) for one in parts.tables.values() if one is not chosen]
-        known = {
-            value for one in (values, *others) for value in one if value is not None and value != UNLABELLED
-        }
+        others = [one for one in parts.tables.values() if one is not chosen]
+        tables = [(chosen, values), *((one, one.column(column, usable, wanted, "label")) for one in others)]
+        rows = Counter(value for _, found in tables for value in found)
+        known = {value for value in rows if value is not None and value != UNLABELLED}
+        rarest = partial(_rarest, rows, sorted(known, key=lambda value: (rows[value], str(value))), tables)
         try:
             ordered = sorted(known)
         except TypeError as error:
@@ -333,7 +342,19 @@ def labels_of(parts: Parts, column: str, class_names: Sequence[str] | None) -> L
         raise CorruptData(
             f"{chosen.paths[0]}: column {column!r} has {len(names)} class, at least 2 are needed"
         )
-    return LabelledRows(names, labels)
+    return LabelledRows(names, labels, rarest)
+
+
+def _rarest(
+    rows: Mapping[Any, int], known: Sequence[Any], tables: Sequence[tuple[Table, list[Any]]], count: int
+) -> list[str]:
+    """The rows of the first of these classes, in words; `known` begins with the rarest."""
+    found = []
+    for value in known[:count]:
+        first = next(table.where(labels.index(value)) for table, labels in tables if value in labels)
+        number = "1 row" if rows[value] == 1 else f"{rows[value]} rows, the first"
+        found.append(f"{str(value)!r} has {number}: {first}")
+    return found
 
 
 def _written_names(parts: Parts, column: str) -> tuple[str, ...] | None:

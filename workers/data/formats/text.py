@@ -160,10 +160,11 @@ class Documents:
 
 
 class Sentences:
-    """Labelled texts in memory."""
+    """Labelled texts in memory; `rarest_classes` are as in `LabelledRows`, where they come from a table."""
 
     task = "sequence"
     size = None
+    rarest_classes: Callable[[int], list[str]] | None = None
 
     def __init__(
         self,
