@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from assay.models.weights.layouts import LAYOUTS, Layout
+from assay.service.files.pickled_model import pickled_model
 from assay.workers.training.files import save_tensors
 
 # Keys under which training scripts store a state dict; the first one found is used.
@@ -74,6 +75,8 @@ def read_pickle(file: Path) -> Mapping[Any, Any]:
         ValueError: it is not a PyTorch pickle, or has other content.
         OSError: it cannot be read.
     """
+    if (found := pickled_model(file)) is not None:
+        raise ValueError(f"{file} {found.what}; allowed: {found.remedy}")
     try:
         with torch.serialization.safe_globals([argparse.Namespace]):
             content = torch.load(file, map_location="cpu", weights_only=True)

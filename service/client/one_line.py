@@ -31,6 +31,7 @@ from assay.service.contract.problems import nearest, renamed
 from assay.service.contract.pulled_weights import FORMS as PULLED
 from assay.service.contract.pulled_weights import parse_reference
 from assay.service.contract.weights_options import normalization_in
+from assay.service.files.pickled_model import pickled_model
 
 EXPORT = "assay.workers.weights.export"
 IMPORT_ONNX = "assay.workers.import_onnx"
@@ -96,6 +97,8 @@ def check_subject(subject: Subject) -> None:
 
 def _refuse_pickle(text: str, loc: tuple[str, ...], then: str) -> None:
     if text.endswith(PICKLES):
+        if (found := pickled_model(Path(text).expanduser())) is not None:
+            raise wrong(loc, found.what, given=text, allowed=found.remedy)
         allowed = f"`assay import-pickle {text} {Path(text).stem}{WEIGHTS}`, {then}"
         raise wrong(loc, "is a pickle, which could run code", given=text, allowed=allowed)
 

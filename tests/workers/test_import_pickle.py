@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 import safetensors.torch
 import torch
 
+from assay.service.files.pickled_model import pickled_model
 from assay.workers.import_pickle import main
 
 TENSORS = {"head.weight": torch.ones(2, 3), "head.bias": torch.zeros(2)}
@@ -51,6 +54,58 @@ def test_state_dicts_are_found_and_their_names_are_bare(tmp_path: Path, content:
     found = converted(tmp_path)
     assert found.keys() == TENSORS.keys()
     assert all(torch.equal(found[name], tensor) for name, tensor in TENSORS.items())
+
+
+class Network(torch.nn.Module):
+    """A module of somebody's own code."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = torch.nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits."""
+        return self.head(x)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_torchscript_program_is_told_with_the_way_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "scripted.pt"
+    with warnings.catch_warnings(action="ignore"):
+        torch.jit.script(Network()).save(str(file))
+    assert main([str(file), str(tmp_path / "new.safetensors")]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {file} is a TorchScript program (torch.jit.save)")
+    assert "load_state_dict(torch.jit.load('scripted.pt').state_dict())" in said
+    assert "assay evaluate PACKAGE.MODULE:FUNCTION" in said
+    network = Network()
+    with warnings.catch_warnings(action="ignore"):
+        network.load_state_dict(torch.jit.load(file).state_dict())  # as the message says
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_whole_module_is_told_with_the_way_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], inside: bool
+) -> None:
+    assert convert(tmp_path, {"model": Network(), "epoch": 3} if inside else Network()) == 2
+    said = capsys.readouterr().err
+    assert "holds a whole module (torch.save(model)), with tests.workers.test_import_pickle.Network" in said
+    assert (
+        "returns torch.load('old.pth', weights_only=False): `assay evaluate PACKAGE.MODULE:FUNCTION`" in said
+    )
+
+
+def test_other_files_are_no_models_in_a_pickle(tmp_path: Path) -> None:
+    torch.save(TENSORS, tmp_path / "tensors.pt")
+    torch.save(torch.optim.SGD([torch.nn.Parameter(torch.ones(1))]), tmp_path / "optimiser.pt")
+    torch.save(Network(), tmp_path / "legacy.pt", _use_new_zipfile_serialization=False)
+    (tmp_path / "text.pt").write_text("no archive")
+    with zipfile.ZipFile(tmp_path / "broken.pt", "w") as archive:
+        archive.writestr("x/data.pkl", b"\x80\x02no pickle")
+    for name in ("tensors", "optimiser", "legacy", "text", "broken", "absent"):
+        assert pickled_model(tmp_path / f"{name}.pt") is None, name
 
 
 def test_the_report_says_what_was_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

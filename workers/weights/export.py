@@ -47,6 +47,7 @@ from assay.workers.weights.export_failure import SizeLog, own_path, place, reaso
 from assay.workers.weights.export_inputs import (
     MASKS,
     CannotExport,
+    changed_to_float32,
     evaluated,
     on_cpu,
     refuse_given,
@@ -137,7 +138,7 @@ def export_program(
         refuse_given(stated, f"is for images, and the task is {task}")
         inputs = texts(network, length, words, mask, vocabulary)
         notes = {} if vocabulary is None else {"vocabulary": vocabulary}
-        with evaluated(on_cpu(network)) as ready:
+        with changed_to_float32(network), evaluated(on_cpu(network)) as ready:
             return _export(_Logits(ready, None, None, 0), inputs, output, task, words, notes)
     refuse_given(text, f"is for texts, and the task is {task}")
     size = image_size if image_size is not None else stated_image_size(network)
@@ -153,7 +154,7 @@ def export_program(
         )
     generator = torch.Generator().manual_seed(0)
     images = torch.rand((max(BATCHES), channels, size, size), generator=generator)
-    with evaluated(on_cpu(network)) as ready:
+    with changed_to_float32(network), evaluated(on_cpu(network)) as ready:
         return _export(_Logits(ready, mean, std, channels), (images,), output, task)
 
 

@@ -57,7 +57,8 @@ def unwrapped(module: nn.Module) -> nn.Module:
         raise CannotExport(f"it is of the type {type(module).__name__}, allowed: a torch.nn.Module")
     if isinstance(module, torch.jit.ScriptModule):
         raise CannotExport(
-            "it is a TorchScript module, which has no Python code to export: build the module itself"
+            "it is a TorchScript module, which has no Python code to export: build the module itself, and"
+            " load its weights, module.load_state_dict(scripted.state_dict())"
         )
     inner = getattr(module, "_orig_mod", None)  # of torch.compile
     if inner is None and isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
@@ -82,6 +83,25 @@ def on_cpu(module: nn.Module) -> nn.Module:
     except Exception as error:
         raise CannotExport(
             f"it cannot be copied to the CPU in float32 ({short(error)}): call module.cpu().float() before"
+        ) from error
+
+
+@contextmanager
+def changed_to_float32(module: nn.Module) -> Iterator[None]:
+    """Adds to a refusal that the export has changed a module of other floating-point types to float32."""
+    types = {
+        tensor.dtype for tensor in (*module.parameters(), *module.buffers()) if tensor.is_floating_point()
+    }
+    others = sorted(str(dtype).removeprefix("torch.") for dtype in types - {torch.float32})
+    try:
+        yield
+    except CannotExport as error:
+        if not others:
+            raise
+        raise CannotExport(
+            f"{error}; the module has numbers of {' and '.join(others)}, and was changed to float32 for the"
+            " export, as programs are: let its forward take the type of its parameters, not a fixed one as"
+            " x.double() does"
         ) from error
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pickle
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +155,19 @@ def test_jobs_and_uploads_bring_their_model() -> None:
 def test_a_model_with_random_weights_is_refused() -> None:
     with pytest.raises(InvalidSpec, match="random weights"):
         model_of("symvit")
+
+
+def test_a_whole_module_in_a_pickle_is_told_as_one(folder: Path) -> None:
+    with zipfile.ZipFile("net.pt", "w") as archive:
+        archive.writestr("net/constants.pkl", b"")
+    with pytest.raises(InvalidSpec, match="is a TorchScript program") as caught:
+        check_subject(Subject("net.pt"))
+    assert "assay evaluate PACKAGE.MODULE:FUNCTION" in str(caught.value.details[0].allowed)
+    pickled = pickle.dumps({name: {} for name in ("_parameters", "_buffers", "_modules")} | {"of": Path}, 2)
+    with zipfile.ZipFile("net.pt", "w") as archive:
+        archive.writestr("net/data.pkl", pickled)
+    with pytest.raises(InvalidSpec, match=r"holds a whole module .*, with pathlib.Path"):
+        check_subject(Subject("net.pt"))
 
 
 @pytest.mark.parametrize("text", ["net.pt2", "net.onnx", "w.safetensors"])
