@@ -153,13 +153,20 @@ def _references(part: EvaluationResult, name: str) -> str:
 
 def provenance_lines(job: ReportedJob) -> list[tuple[str, str]]:
     """What is needed to repeat a job's numbers: name and text of each fact."""
-    lines = [("job", job.id), ("model", params_text({"": job.spec["model"]["name"]})[1:])]
+    lines = [("job", job.id), ("model", _model(job))]
     if not job.results.complete:
         lines.append(("state", "not complete: evaluations are missing"))
     if (found := job.results.provenance) is None:
         return [*lines, ("seed", str(job.spec["seed"]))]
     facts = found.model_dump(mode="json")
     return lines + [(name, _fact(facts[name])) for name in PROVENANCE if facts.get(name) is not None]
+
+
+def _model(job: ReportedJob) -> str:
+    """Catalog name of the model, and the name of an upload."""
+    named = [job.model, job.model_label] if job.model_label != job.model else [job.model]
+    first, *more = (params_text({"": name})[1:] for name in named)
+    return f"{first} ({more[0]})" if more else first
 
 
 def _fact(value: Any) -> str:

@@ -16,7 +16,7 @@ Label = Callable[[TidyRow], str]
 MISSING = "-"
 FIELDS: Mapping[str, Label] = {
     "attack": lambda row: row.attack,
-    "model": lambda row: row.model,
+    "model": lambda row: row.model_label or row.model,
     "data": lambda row: row.data,
     "protocol": lambda row: row.protocol,
     "metric": lambda row: row.metric_name,

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from assay.service.contract.fractions import canonical
 from assay.service.contract.results import EvaluationResult, Metric, Results, data_label
+
+# How names end of uploads that are made of a file in one line.
+MADE = re.compile(r"-[0-9a-f]{12}$")
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,22 @@ class ReportedJob:
         """The name, or the id of a job without one."""
         return self.name.strip() or self.id
 
+    @property
+    def model(self) -> str:
+        """Catalog name of the model."""
+        return str(self.spec["model"]["name"])
+
+    @property
+    def model_label(self) -> str:
+        """What tables call the model: of an upload the name that its author gave, else the catalog name.
+
+        The name of an upload that `assay evaluate` has made ends with a hash; the job's name stands for it.
+        """
+        upload = (self.spec["model"].get("weights") or {}).get("checkpoint")
+        if upload is None:
+            return self.model
+        return (MADE.search(upload) and self.name.strip()) or str(upload)
+
 
 @dataclass(frozen=True)
 class TidyRow:
@@ -52,6 +72,7 @@ class TidyRow:
         metric: value, interval, unit and number of examples.
         key: identity of the number but for its job: rows of two jobs with the same key are comparable.
         first: whether it is the first metric of its evaluation, which tables show.
+        model_label: what tables call the model; empty for its catalog name.
     """
 
     job: str
@@ -68,6 +89,7 @@ class TidyRow:
     metric: Metric
     key: str
     first: bool
+    model_label: str = ""
 
 
 def tidy_rows(jobs: Sequence[ReportedJob]) -> list[TidyRow]:
@@ -87,7 +109,7 @@ def _rows(job: ReportedJob, found: EvaluationResult) -> Iterator[TidyRow]:
         yield TidyRow(
             job=job.id,
             name=job.name,
-            model=str(job.spec["model"]["name"]),
+            model=job.model,
             weights_sha256=None if provenance is None else provenance.weights_sha256,
             seed=job.spec["seed"],
             data=data_label({"params": {}, **found.data}),
@@ -99,6 +121,7 @@ def _rows(job: ReportedJob, found: EvaluationResult) -> Iterator[TidyRow]:
             metric=metric,
             key=f"{part} {key}",
             first=place == 0,
+            model_label=job.model_label,
         )
 
 

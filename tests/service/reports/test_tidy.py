@@ -1,0 +1,58 @@
+"""What a report calls a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from assay.service.contract.results import Results
+from assay.service.reports.page import provenance_lines
+from assay.service.reports.tables import pivot
+from assay.service.reports.tidy import ReportedJob, tidy_rows
+from tests.support.result_rows import row
+
+METRIC = {
+    "value": 0.5,
+    "n": 9,
+    "ci_low": 0.4,
+    "ci_high": 0.6,
+    "ci_method": "wilson",
+    "higher_is_better": True,
+}
+
+
+def job(name: str, upload: str | None, model: str = "exported", job_id: str = "j1") -> ReportedJob:
+    spec: dict[str, Any] = {"model": {"name": model, "weights": None}, "seed": 0, "name": name}
+    if upload is not None:
+        spec["model"]["weights"] = {"checkpoint": upload}
+    measured = row("pgd", {"top1": METRIC}, params={"epsilon": "8/255"})
+    given = {"job": job_id, "complete": True, "evaluations": [measured], "provenance": None}
+    return ReportedJob(job_id, name, spec, Results.model_validate(given))
+
+
+@pytest.mark.parametrize(
+    ("name", "upload", "model", "label"),
+    [
+        ("my_models:build", "my_models.build-0123456789ab", "exported", "my_models:build"),
+        ("nightly", "resnet", "exported", "resnet"),
+        ("", "net-0123456789ab", "exported", "net-0123456789ab"),
+        ("tuned", "w-0123456789ab", "vit", "tuned"),
+        ("tuned", None, "vit", "vit"),
+    ],
+)
+def test_an_upload_is_called_as_its_author_named_it(
+    name: str, upload: str | None, model: str, label: str
+) -> None:
+    found = job(name, upload, model)
+    assert pivot(tidy_rows([found])).header == ["attack", label]
+    assert [one.model for one in tidy_rows([found])] == [model], (
+        "as the columns of a data frame always had it"
+    )
+    said = dict(provenance_lines(found))["model"]
+    assert said == (model if label == model else f"{model} ({label})")
+
+
+def test_two_programs_have_their_own_columns() -> None:
+    jobs = [job(name, f"{name}-0123456789ab", job_id=name) for name in ("first", "second")]
+    assert pivot(tidy_rows(jobs)).header == ["attack", "first", "second"]
