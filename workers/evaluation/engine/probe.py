@@ -13,6 +13,7 @@ B = batch.
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -89,7 +90,9 @@ def _question(shard: Shard) -> tuple[Callable[[nn.Module, Tensor], Tensor], Tens
     rows = range(min(IMAGES, len(shard.ids)))
     given = (opening(shard, rows) if shard.task == "control" else shard.images(rows)).to(shard.device)
     if given.is_floating_point():
-        given = given.to(next(shard.classifier.parameters()).dtype)
+        # A program may have no parameters: then the normalisation's buffers have the type.
+        tensors = itertools.chain(shard.classifier.parameters(), shard.classifier.buffers())
+        given = given.to(next((one.dtype for one in tensors if one.is_floating_point()), given.dtype))
     return _logits, given
 
 

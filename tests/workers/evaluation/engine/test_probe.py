@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from assay.models.layers.layers import Classifier
 from assay.models.layers.token_model import TokenModel
 from assay.workers.data.formats.text import Documents
 from assay.workers.data.formats.vocabulary import Vocabulary
@@ -154,3 +155,20 @@ def test_probing_leaves_the_weights_and_their_type_as_they_were() -> None:
     found_in(model)
     assert model.scale.dtype == torch.float32
     assert torch.equal(model.scale, torch.ones(1))
+
+
+class Constant(nn.Module):
+    """Has no parameters, as a program whose weights are constants."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return plain(images)
+
+
+def test_a_model_may_have_no_parameters() -> None:
+    data = Given(
+        "abc", images=lambda indices: IMAGES[list(indices)], labels=torch.zeros(9, dtype=torch.int64)
+    )
+    for model in (Constant(), Classifier(Constant(), [0.5], [0.5])):
+        assert probe_shard(shard(model, data, [0, 1, 2])) == {}
+    double = Classifier(Constant(), [0.5], [0.5]).double()
+    assert probe_shard(shard(double, data, [0, 1, 2])) == {}
