@@ -43,7 +43,9 @@ def markdown(results: Mapping[str, Results], metrics: Sequence[str] = ()) -> str
             groups.setdefault(tuple(cells), {})[name] = cells
     if not groups:
         return ""
-    notes = "\n".join(f"- {_escaped(line)}" for line in [*shared, *_notes(results)])
+    cells_of = [cells for rows in groups.values() for cells in rows.values()]
+    methods = [metric.ci_method for cells in cells_of for metric in cells.values()]
+    notes = "\n".join(f"- {_escaped(line)}" for line in [*shared, *_notes(results, methods)])
     return "\n\n".join([*(_table(columns, rows) for columns, rows in groups.items()), notes])
 
 
@@ -88,12 +90,10 @@ def _escaped(cell: str) -> str:
     return escape_markdown(printable(cell))
 
 
-def _notes(results: Mapping[str, Results]) -> list[str]:
-    """Kinds of interval, warnings, and the measuring code and device."""
-    parts = [part for found in results.values() for part in found.evaluations]
-    methods = [metric.ci_method for part in parts for metric in part.metrics.values()]
+def _notes(results: Mapping[str, Results], methods: Sequence[str]) -> list[str]:
+    """Kinds of interval of what is shown, warnings, and the measuring code and device."""
     kinds = dict.fromkeys(method for method in methods if method not in WITHOUT)
-    lines = [f"95 % intervals: {', '.join(kinds)}"]
+    lines = [f"95 % intervals: {', '.join(kinds)}"] if kinds else []
     warned: dict[WarningCode, dict[str, None]] = {}
     for name, found in results.items():
         for warning in (*found.warnings, *(one for part in found.evaluations for one in part.warnings)):
