@@ -43,6 +43,7 @@ from assay.service.contract.errors import (
     NotFound,
     TooLarge,
     TooManyRequests,
+    UnsupportedMediaType,
 )
 from assay.service.contract.results import Page
 from assay.service.contract.states import JobState
@@ -82,7 +83,7 @@ Format = Annotated[Literal["json", "csv", "markdown"], Query()]
             "description": "The same study (`Idempotency-Key`), or a dry run",
         },
         201: {"headers": {"Location": {"description": "path of the study", "schema": {"type": "string"}}}},
-        **documented(MalformedJson, TooLarge, IdempotencyMismatch, TooManyRequests),
+        **documented(MalformedJson, TooLarge, UnsupportedMediaType, IdempotencyMismatch, TooManyRequests),
     },
     dependencies=[only("dry_run")],
 )

@@ -200,6 +200,8 @@ def _check_address(settings: Settings, url: str) -> None:
     try:
         Reach(settings.webhook_allow).check(url)
     except BadAddress as error:
-        allowed = "https, a public host, port 443 or 8443"
+        allowed = (
+            "https, a public host, port 443 or 8443; the operator allows others with ASSAY_WEBHOOK_ALLOW"
+        )
         detail = ErrorDetail(loc=["url"], message=str(error), given=url[:200], allowed=allowed)
         raise InvalidSpec(f"url: {error}", [detail]) from None
