@@ -89,7 +89,7 @@ def add_keys(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     example = "assay keys create --name ci --scope submit --expires-days 90"
     first = "assay keys create --state assay-state --name me --scope admin"
     command = add(subcommands, "keys", keys.list_all, "make, list and revoke API keys", "assay keys list")
-    actions = command.add_subparsers(title="actions", metavar="ACTION", required=True)
+    actions = command.add_subparsers(title="actions (default: list)", metavar="ACTION", required=False)
 
     create = add(actions, "create", keys.create, "make a key; prints it this once", example, first)
     create.add_argument("--name", required=True, help="what people call it")
@@ -107,7 +107,7 @@ def add_keys(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
 
     revoke = add(actions, "revoke", keys.revoke, "end a key and its sessions", "assay keys revoke 3k9x7m2q")
     revoke.add_argument("key_id", metavar="ID", help="the key's id")
-    for parser in (create, listing, revoke):
+    for parser in (command, create, listing, revoke):
         url_arguments(parser, ", which is asked with the admin key in ASSAY_KEY or the profile")
         parser.add_argument(
             "--state",
@@ -157,8 +157,8 @@ def add_tenants(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         subcommands, "quota", tenants.quota, "show the limits of your tenant and their use", "assay quota"
     )
     example = "assay tenants set alice --weight 3 --running-shards 8 --queued-jobs default"
-    command = add(subcommands, "tenants", tenants.list_all, "weights and limits of tenants", example)
-    actions = command.add_subparsers(title="actions", metavar="ACTION", required=True)
+    command = add_remote(subcommands, "tenants", tenants.list_all, "weights and limits of tenants", example)
+    actions = command.add_subparsers(title="actions (default: list)", metavar="ACTION", required=False)
     listing = add_remote(actions, "list", tenants.list_all, "list all tenants", "assay tenants list")
     change = add_remote(actions, "set", tenants.set_one, "set weight and limits of a tenant", example)
     change.add_argument("name", metavar="NAME", help="the tenant, as `assay keys list` shows it")
@@ -166,7 +166,7 @@ def add_tenants(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     for name in LIMITS:
         text = f"limit of {name.replace('_', ' ')}: an integer, 0 for none, or 'default'"
         change.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="N", help=text)
-    for parser in (quota, listing, change):
+    for parser in (quota, command, listing, change):
         json_argument(parser)
 
 
@@ -259,8 +259,8 @@ def count(text: str) -> int:
 def add_checkpoints(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     """Adds `checkpoints upload`, `list`, `show` and `delete`."""
     summary, example = "upload, list and delete weights", "assay checkpoints list"
-    command = add(subcommands, "checkpoints", checkpoints.list_all, summary, example)
-    actions = command.add_subparsers(title="actions", metavar="ACTION", required=True)
+    command = add_remote(subcommands, "checkpoints", checkpoints.list_all, summary, example)
+    actions = command.add_subparsers(title="actions (default: list)", metavar="ACTION", required=False)
     upload = add_remote(
         actions,
         "upload",
@@ -296,5 +296,5 @@ def add_checkpoints(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         help="resize position embeddings of another grid: bilinear, bicubic or bicubic_antialias",
     )
     upload.add_argument("--no-wait", action="store_true", help="do not wait for the check")
-    for parser in (upload, listing, show):
+    for parser in (command, upload, listing, show):
         json_argument(parser)

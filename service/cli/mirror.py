@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from pathlib import Path
 
 from assay.service.cli import commands, output
 from assay.service.cli.arguments import JOB, Subcommands, add_remote, json_argument
@@ -42,6 +43,7 @@ def mirror(options: Options) -> int:
     """Writes the runs; a line for each."""
     for name, value in RETRIES.items():
         os.environ.setdefault(name, value)
+    sys.stderr.write(f"{opening(options.to, options.tracking_uri)}\n")
     try:
         with commands.connected(options) as client:
             found = client.mirror(
@@ -64,6 +66,16 @@ def mirror(options: Options) -> int:
     for where in sorted({one.where for one in found}):
         sys.stderr.write(output.printable(f"written to {options.to}: {where}") + "\n")
     return commands.OK
+
+
+def opening(tracker: str, tracking_uri: str | None) -> str:
+    """What is said before the first run: to load MLflow and make its database takes some seconds."""
+    place = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI", "")
+    path = Path(place.removeprefix("sqlite:///"))
+    new = tracker == "mlflow" and place.startswith("sqlite:///") and not path.exists()
+    return f"opening {tracker}" + (
+        f"; it makes the database {output.printable(str(path))} first" if new else ""
+    )
 
 
 def _say(one: Mirrored) -> None:

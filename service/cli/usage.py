@@ -15,11 +15,32 @@ from assay.service.contract.problems import nearest, path_text
 OF_QUERIES = ", separated by commas"
 
 
+class Actions(argparse._SubParsersAction):  # type: ignore[type-arg]
+    """Subcommands; options before the action hold, where the action's own defaults would replace them."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Parses the rest of the line."""
+        before = {name: given for name, given in vars(namespace).items() if given != parser.get_default(name)}
+        super().__call__(parser, namespace, values, option_string)
+        action = self.choices[values[0]]
+        for name, given in before.items():
+            known = any(one.dest == name for one in action._actions)
+            if known and getattr(namespace, name) == action.get_default(name):
+                setattr(namespace, name, given)
+
+
 class Parser(argparse.ArgumentParser):
     """Lists its subcommands by topic, where it has topics, and names the nearest of what it does not know."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
+        self.register("action", "parsers", Actions)
         self.topics: dict[str, list[argparse.Action]] = {}
 
     def format_help(self) -> str:

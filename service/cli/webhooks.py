@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from assay.service.cli import commands, output
-from assay.service.cli.arguments import Subcommands, add, add_remote, count, json_argument
+from assay.service.cli.arguments import Subcommands, add_remote, count, json_argument
 from assay.service.cli.commands import Options
 from assay.service.contract.webhooks import JOB_ENDED, WEBHOOK_EVENTS, Webhook, WebhookDelivery
 
@@ -19,8 +19,8 @@ def add_webhooks(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     """Adds `webhooks add`, `list`, `remove`, `rotate`, `enable`, `test`, `deliveries` and `redeliver`."""
     example = "assay webhooks add https://ci.example.com/assay --tag paper"
     summary, shortest = "post events to an address of yours", "assay webhooks list"
-    command = add(subcommands, "webhooks", list_all, summary, shortest)
-    actions = command.add_subparsers(title="actions", metavar="ACTION", required=True)
+    command = add_remote(subcommands, "webhooks", list_all, summary, shortest)
+    actions = command.add_subparsers(title="actions (default: list)", metavar="ACTION", required=False)
 
     create = add_remote(actions, "add", add_one, "register an address; prints its secret this once", example)
     create.add_argument("address", metavar="ADDRESS", help="an https address of a public host")
@@ -60,7 +60,7 @@ def add_webhooks(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         parser.add_argument("webhook", metavar="WEBHOOK", help="its id")
     log.add_argument("--limit", type=count, default=20, help="how many (default: %(default)s)")
     again.add_argument("delivery", metavar="DELIVERY", help="id of the delivery")
-    for parser in (create, listing, log, again, *changing[1:]):
+    for parser in (command, create, listing, log, again, *changing[1:]):
         json_argument(parser)
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from assay.service.cli import output
-from assay.service.cli.arguments import Subcommands, add, add_remote, json_argument
+from assay.service.cli.arguments import Subcommands, add_remote, json_argument
 from assay.service.cli.commands import OK, connected
 from assay.service.contract.workers import WorkerDevice, WorkerStatus
 
@@ -51,8 +51,8 @@ def uncordon(options: argparse.Namespace) -> int:
 def add_workers(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     """Adds `workers list`, `cordon`, `uncordon` and `drain`."""
     summary, example = "list workers, and take them out of service; needs an admin key", "assay workers list"
-    command = add(subcommands, "workers", list_all, summary, example)
-    actions = command.add_subparsers(title="actions", metavar="ACTION", required=True)
+    command = add_remote(subcommands, "workers", list_all, summary, example)
+    actions = command.add_subparsers(title="actions (default: list)", metavar="ACTION", required=False)
     parsers = [
         add_remote(actions, "list", list_all, "list all workers", example, "assay workers list --json"),
         add_remote(
@@ -77,7 +77,7 @@ def add_workers(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
             "assay workers drain box2:gpu0",
         ),
     ]
-    for parser in parsers:
+    for parser in (command, *parsers):
         json_argument(parser)
     for parser in parsers[1:]:
         parser.add_argument("name", metavar="NAME", help="its name in `assay workers list`, or its id")

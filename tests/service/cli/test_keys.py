@@ -244,7 +244,7 @@ def test_a_database_without_tables_is_not_given_any(
         (["create", "--name", "n", "--scope", "read", "--tenant", "a b"], "--tenant: "),
         (["create", "--name", "n", "--scope", "read", "--expires-days", "0"], "--expires-days"),
         (["create", "--name", "n", "--scope", "read", "--expires-days", "99999"], "--expires-days: "),
-        ([], "ACTION"),
+        (["list"], "which service?"),
     ],
 )
 def test_wrong_usage(run: Run, arguments: list[str], message: str) -> None:

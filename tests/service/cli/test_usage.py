@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from assay.service.cli import main
+from assay.service.cli.mirror import opening
 
 
 def refused(line: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -49,3 +52,19 @@ def test_an_unknown_option_names_the_help_of_its_subcommand(
     line: str, rest: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert refused(line, capsys).startswith(rest)
+
+
+@pytest.mark.parametrize("group", ["webhooks", "workers", "keys", "tenants", "checkpoints", "studies"])
+def test_a_group_with_a_list_lists(group: str) -> None:
+    parser = main.build_parser()
+    short, whole = (parser.parse_args(line.split()) for line in (f"{group} --json", f"{group} list --json"))
+    assert short.run is whole.run
+    assert (short.json, short.url) == (True, None)
+    assert parser.parse_args([group, "--url", "http://a", "list"]).url == "http://a", "it is kept"
+
+
+def test_the_mirror_says_why_it_waits(tmp_path: Path) -> None:
+    new = f"sqlite:///{tmp_path}/new.db"
+    assert opening("mlflow", new) == f"opening mlflow; it makes the database {tmp_path}/new.db first"
+    (tmp_path / "new.db").touch()
+    assert opening("mlflow", new) == "opening mlflow"
