@@ -44,6 +44,7 @@ def add_submission(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         default=[],
         help="which metric to show, may be repeated (default: the first one of each evaluation)",
     )
+    parser.add_argument("--dry-run", action="store_true", help="validate and estimate, store nothing")
     parser.add_argument("--idempotency-key", help="repeating the call with this key gives the same jobs")
     json_argument(parser)
 

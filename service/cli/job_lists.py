@@ -179,7 +179,9 @@ def run(options: commands.Options) -> int:
         listed = read(spec.body, options.file)
     with commands.connected(options) as client:
         with spec.pointing():
-            _check_all(client, listed)
+            estimates = _check_all(client, listed)
+            if options.dry_run:
+                return _planned(options, listed, estimates)
             jobs = _submitted(client, listed, options.idempotency_key)
         ended = _followed(client, jobs)
         results = {name: found for name, job in ended.items() if (found := _results(client, job))}
@@ -215,16 +217,51 @@ def _name_unknown(asked: Sequence[str], results: Mapping[str, Results]) -> None:
             sys.stderr.write(f"{output.printable(text)}\n")
 
 
-def _check_all(client: AssayClient, listed: list[Entry]) -> None:
+def _planned(options: commands.Options, listed: list[Entry], estimates: Mapping[str, Entry]) -> int:
+    """Prints the estimate of each job and their sum; a job that needs an earlier one has none yet."""
+    names = [str(spec["name"]) for spec in listed]
+    seconds = {name: estimates.get(name, {}).get("seconds") for name in names}
+    known = [each for each in seconds.values() if each is not None]
+    later = [name for name in names if name not in estimates]
+    if options.json:
+        answer = {"jobs": {name: estimates.get(name) for name in names}, "seconds": sum(known)}
+        sys.stdout.write(f"{output.json_text(answer)}\n")
+        return commands.OK
+    rows = [
+        (name, str(spec["kind"]), "not yet known" if name in later else _seconds(seconds[name]))
+        for name, spec in zip(names, listed, strict=True)
+    ]
+    sys.stdout.write(output.table(("JOB", "KIND", "ESTIMATE"), rows) + "\n")
+    without = len(names) - len(known)
+    more = f", without {without} whose time is not known" if without else ""
+    sys.stdout.write(f"{len(names)} jobs: {sum(known):.3g} s of computing{more}\n")
+    if later:
+        text = (
+            f"weights and cost not checked, as earlier jobs of the list make the weights: {', '.join(later)}"
+        )
+        sys.stdout.write(f"{output.printable(text)}\n")
+    return commands.OK
+
+
+def _seconds(seconds: float | None) -> str:
+    return "unknown" if seconds is None else f"{seconds:.3g} s"
+
+
+def _check_all(client: AssayClient, listed: list[Entry]) -> dict[str, Entry]:
     """Validates every job by a dry run, which stores nothing.
+
+    Returns:
+        Name to estimate, of the jobs that could be validated as a whole.
 
     Raises:
         InvalidSpec: one or more are refused; the details have the places in the list.
     """
     refused: list[AssayError] = []
+    estimates: dict[str, Entry] = {}
     for index, spec in enumerate(listed):
         try:
-            client.dry_run(stand_in(spec, listed[:index]))
+            found = client.dry_run(stand_in(spec, listed[:index]))
+            estimates[spec["name"]] = dict(found["estimate"])
         except InvalidSpec as error:
             places = [(*loc,) for loc, _ in _references(spec, ())]
             # A backbone's parameters come from the job that trains it.
@@ -239,6 +276,7 @@ def _check_all(client: AssayClient, listed: list[Entry]) -> None:
     if refused:
         details = [detail for error in refused for detail in error.details]
         raise InvalidSpec("; ".join(error.message for error in refused), details)
+    return estimates
 
 
 def stand_in(spec: Entry, earlier: list[Entry]) -> Entry:

@@ -82,6 +82,19 @@ def test_json_has_every_job(run: Any, pair: Any) -> None:
     assert answer["attacked"]["results"]["complete"] is True
 
 
+def test_a_dry_run_stores_nothing_and_names_what_it_cannot_check(run: Any, pair: Any, app_store: Any) -> None:
+    code, out, _ = run(pair, "--dry-run")
+    assert code == 0
+    assert [line.split()[:2] for line in out.splitlines()[1:3]] == [
+        ["trained", "train"],
+        ["attacked", "evaluate"],
+    ]
+    assert "2 jobs: " in out
+    assert "as earlier jobs of the list make the weights: attacked" in out
+    assert app_store.jobs.page()[0] == []
+    assert list(json.loads(run(pair, "--dry-run", "--json")[1])["jobs"]) == ["trained", "attacked"]
+
+
 def test_a_list_with_refused_jobs_stores_none_and_names_all(run: Any, pair: Any, app_store: Any) -> None:
     pair[1]["evaluations"] = [{"name": "pdg"}]
     third = {**pair[0], "name": "third", "seed": "x"}
