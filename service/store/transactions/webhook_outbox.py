@@ -43,7 +43,7 @@ def announce_evaluation(connection: Connection, job_id: str, evaluation: int, re
     job = _job(connection, job_id)
     if job is not None:
         parts = {"evaluation": evaluation, **_headline(result, every=True)}
-        _write(connection, job, "evaluation.finished", lambda: {**_about(job), **parts})
+        _write(connection, job, "evaluation.finished", lambda: {**_about(job), "job_name": job.name, **parts})
 
 
 def message(event: WebhookEvent, data: Mapping[str, Any]) -> dict[str, Any]:

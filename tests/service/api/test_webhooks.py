@@ -118,7 +118,8 @@ def test_the_end_of_a_job_arrives_signed(
     messages = [verified(secret, *got) for got in receiver.got]
     messages.sort(key=lambda one: one["type"])
     assert [one["type"] for one in messages] == ["evaluation.finished"] * 2 + ["job.succeeded"]
-    last = messages[-1]["data"]
+    first, last = messages[0]["data"], messages[-1]["data"]
+    assert (first["name"], first["job_name"]) in {("clean", "an evaluation"), ("pgd", "an evaluation")}
     assert (last["job"], last["state"]) == (job, "succeeded")
     assert [one["metrics"]["top1"]["value"] for one in last["metrics"]] == [1.0, 0.75]
     wait_for(lambda: api.get(f"{HOOKS}/{hook}").json()["pending"] == 0)
