@@ -282,12 +282,23 @@ def follow(client: AssayClient, job: Job, draw: Draw) -> Job:
     try:
         now = begun(job)
         for event in client.events(job.id):
-            now = applied(now, event)
+            now = kept(now, applied(now, event))
             draw(now, event)
     except (NotFound, BadAnswer):
         # An older service, or a proxy that cannot stream. A deleted job is missing below too.
-        pass
-    return client.wait(job.id, callback=draw)
+        now = job
+    return client.wait(job.id, callback=lambda last: draw(kept(now, last)))
+
+
+def kept(before: Job, job: Job) -> Job:
+    """The job with the progress before it, where its end has taken back what running shards had done."""
+    ending = (JobState.CANCELING, JobState.CANCELED, JobState.FAILED, JobState.TIMED_OUT)
+    last, progress = before.progress, job.progress
+    if job.state not in ending or job.attempt != before.attempt or last.done <= progress.done:
+        return job
+    return job.model_copy(
+        update={"progress": progress.model_copy(update={"done": last.done, "share": last.share})}
+    )
 
 
 def begun(job: Job) -> Job:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -34,6 +35,15 @@ def fraction_value(given: float | str) -> float:
         ValueError: a text that is not a fraction.
     """
     return parse_fraction(given) if isinstance(given, str) else float(given)
+
+
+def radius_text(value: Any, pixel_steps: int = 255) -> str:
+    """A radius as people write it: 1/255 for 0.00392156862745098, other numbers and texts as they are."""
+    if isinstance(value, float) and 0 < value < 1:
+        steps = value * pixel_steps
+        if math.isclose(steps, round(steps), rel_tol=1e-9):
+            return f"{round(steps)}/{pixel_steps}"
+    return str(value)
 
 
 def canonical(value: Any) -> Any:

@@ -7,10 +7,10 @@ numbers.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from assay.service.contract.fractions import radius_text
 from assay.service.contract.results import Metric, Unit
 
 # Units shown in percent.
@@ -18,7 +18,7 @@ IN_PERCENT: frozenset[Unit | None] = frozenset({"proportion", "ratio"})
 # Units of whole numbers; a mean of them below `SHOWN_WHOLE` has four digits.
 WHOLE: frozenset[Unit | None] = frozenset({"count", "bytes"})
 SHOWN_WHOLE = 1000
-RADIUS, PIXEL_STEPS = "epsilon", 255
+RADIUS = "epsilon"
 # Shown in place of an interval, by its method.
 WITHOUT = {"too_few": "too few examples", "no_spread": "no spread"}
 
@@ -89,8 +89,6 @@ def params_text(params: Mapping[str, Any]) -> str:
 def _param_text(name: str, value: Any) -> str:
     if isinstance(value, str):
         return value
-    if name == RADIUS and isinstance(value, float) and 0 < value < 1:
-        steps = value * PIXEL_STEPS
-        if math.isclose(steps, round(steps), rel_tol=1e-9):
-            return f"{round(steps)}/{PIXEL_STEPS}"
+    if name == RADIUS and isinstance(value, float):
+        return radius_text(value)
     return json.dumps(value)
