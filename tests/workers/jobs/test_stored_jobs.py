@@ -12,7 +12,7 @@ from assay.service.contract.corruption_cells import SEVERITIES
 from assay.service.contract.results import Breakdown
 from assay.workers.data import cifar10_c
 from assay.workers.data.formats.dataset import MissingData
-from assay.workers.jobs import plan
+from assay.workers.jobs import data_facts
 from tests.support.stored_arrays import IMAGES, write_arrays
 from tests.support.stored_trees import write_cells
 from tests.workers.jobs.test_whole_jobs import Bench, Plain, bench
@@ -116,7 +116,7 @@ def test_of_imagenet_there_is_mce_and_generated_images_are_said_to_be_others(
     for name, severity in ((name, severity) for name in FIFTEEN for severity in SEVERITIES):
         if not (root / name / str(severity)).is_dir():
             write_cells(root, [(name, severity)], [f"{digit}" for digit in range(10)], side=8, images=6)
-    monkeypatch.setattr(plan, "known_as", lambda *arguments, **options: known)
+    monkeypatch.setattr(data_facts, "known_as", lambda *arguments, **options: known)
     data = DATA if source == "stored" else {"name": "digits", "params": {}}
     item = {"name": "corruptions", "params": {"source": source}}
     model = Grey() if source == "stored" else Plain()
