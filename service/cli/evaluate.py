@@ -204,6 +204,8 @@ def _measure(
         os.environ["ASSAY_DATA_ROOT"] = str(options.data_root.absolute())
     asked, state = _asked(options), options.state or DEFAULT_STATE
     own = asked is None
+    if own:
+        require("a service on this machine", "service", "worker")
     place = place_of(options.data, options.crop_fraction)
     subject = Subject(options.model, options.weights, options.normalization, options.image_size, tell=_tell)
     check_subject(subject)
@@ -213,7 +215,6 @@ def _measure(
     check_request(request, own=own)
     signal.signal(signal.SIGTERM, _interrupt)  # so that the service that was started is stopped
     if own:
-        require("a service on this machine", "service", "worker")
         _tell(f"starting a service, its state in {state}")
     with _service(options, asked, place, state) as client:
         left = unfinished(client) if own else []

@@ -321,7 +321,7 @@ def test_the_address_that_has_the_runs_is_said(
     found = Mirrored("x", "succeeded", "y", 1, where)
     monkeypatch.setattr(AssayClient, "mirror", lambda *_, **more: [found])
     assert main.main(["mirror", "x", "--to", "mlflow"]) == 0
-    assert capsys.readouterr().err == f"written to mlflow: {where}\n"
+    assert capsys.readouterr().err == f"opening mlflow\nwritten to mlflow: {where}\n"
 
 
 def test_what_is_wrong_is_one_sentence(

@@ -70,7 +70,7 @@ NEEDS = [
 ]
 REMOTE = [
     ["jobs"], ["status", "x"], ["watch", "x"], ["results", "x"], ["cancel", "x"], ["compare", "x", "y"],
-    ["submit", "docs/models.jobs.json"], ["catalog"], ["artifacts", "x"], ["plot", "x"], ["report", "x"],
+    ["run", "docs/models.jobs.json"], ["catalog"], ["artifacts", "x"], ["plot", "x"], ["report", "x"],
     ["workers", "list"], ["quota"], ["tenants", "list"], ["checkpoints", "list"], ["keys", "list"],
     ["studies", "list"], ["audit"],
 ]  # fmt: skip
