@@ -21,7 +21,7 @@ from assay.service.client import DEFAULT_URL, AssayClient
 Assay = Callable[..., tuple[int, str, str]]
 LAB, HOME = "https://lab.example", "http://home.example:8000"
 DEAD = "http://127.0.0.1:9"
-KEY = "assay_0123456789_secret"
+KEY = "assay_secret_0123456789"
 
 
 @pytest.fixture
@@ -125,12 +125,12 @@ def test_list_says_where_each_comes_from_and_hides_the_key(
     monkeypatch.setenv("ASSAY_URL", LAB)
     code, out, _ = assay("config")
     assert code == 0
-    assert "_secret" not in out
+    assert "secret" not in out
     rows = [line.split() for line in out.splitlines()[1:4]]
     assert rows == [
         ["profile", "lab", "file"],
         ["url", LAB, "ASSAY_URL"],
-        ["key", "...cret", "profile", "lab"],
+        ["key", "...6789", "profile", "lab"],
     ]
     answer = json.loads(assay("config", "list", "--json", "--profile", "default")[1])
     assert answer["used"]["url"] == {"value": HOME, "from": "profile default"}
