@@ -132,7 +132,10 @@ def _check_name(jobs: list[Entry], index: int, problems: Problems) -> None:
     name = jobs[index].get("name")
     loc: Loc = ("jobs", index, "name")
     if not isinstance(name, str) or not name:
-        problems.add(loc, "every job of a list needs a name", given=name, allowed="a text, not empty")
+        near = nearest("name", jobs[index])
+        hint = f"; {near!r} is no field" if near and near != "name" else ""
+        message = f"every job of a list needs a name{hint}"
+        problems.add(loc, message, given=name, allowed="a text, not empty")
     elif name in (other.get("name") for other in jobs[:index]):
         problems.add(loc, "an earlier job of the list has this name", given=name, allowed="a name of its own")
 

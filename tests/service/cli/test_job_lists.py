@@ -108,3 +108,9 @@ def test_one_job_is_no_list_and_is_submitted() -> None:
     (detail,) = caught.value.details
     assert detail.message == "is one job, not a list of jobs"
     assert "`assay submit a.yaml` takes it" in detail.allowed
+
+
+def test_a_misspelt_name_is_found() -> None:
+    job = {"kind": "train", "model": {"name": "vit"}, "data": {"name": "digits"}, "nam": "a"}
+    with pytest.raises(InvalidSpec, match="every job of a list needs a name; 'nam' is no field"):
+        job_lists.read(json.dumps({"jobs": [job]}).encode())
