@@ -156,7 +156,7 @@ def _all_metrics(evaluation: EvaluationResult) -> list[tuple[str, Metric]]:
 def comparison_table(comparison: Mapping[str, Any]) -> str:
     """A line per metric and pair of jobs, then the shared parameters and the warnings."""
     legend, header, rows, notes = comparison_lines(comparison)
-    return "\n".join([*legend, table(header, rows), *notes])
+    return "\n".join([*legend, table([head.upper() for head in header], rows), *notes])
 
 
 def artifacts_table(artifacts: Sequence[Artifact]) -> str:

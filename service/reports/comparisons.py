@@ -16,7 +16,7 @@ TESTS = {
     "jackknife_t": "jackknife t",
     "price_bonett": "Price-Bonett",
 }
-ADJUSTMENTS = {"holm": "HOLM", "benjamini_hochberg": "BENJAMINI-HOCHBERG"}
+ADJUSTMENTS = {"holm": "Holm", "benjamini_hochberg": "Benjamini-Hochberg"}
 
 
 def warning_lines(found: Sequence[tuple[str, Warning]]) -> list[str]:
@@ -44,8 +44,8 @@ def comparison_lines(
     ]
     shown, shared = split_params(conditions)
     rows = [_comparison_cells(row, params, letters) for row, params in zip(found, shown, strict=True)]
-    names = "EVALUATION PARAMS METRIC PAIR FIRST SECOND DIFFERENCE"
-    header = (*names.split(), "95 % INTERVAL", *_p_headers(comparison), "TEST")
+    names = "Evaluation Parameters Metric Pair First Second Difference"
+    header = (*names.split(), "95 % interval", *_p_headers(comparison), "Test")
     warnings = warning_lines([("", Warning.model_validate(item)) for item in comparison["warnings"]])
     note = [printable(f"note: {comparison['note']}")] if comparison.get("note") else []
     own = [
@@ -58,10 +58,10 @@ def comparison_lines(
 def _p_headers(comparison: Mapping[str, Any]) -> tuple[str, str]:
     """Those of the raw and the adjusted p, with the names of the tests and of the adjustment."""
     tests = [row["test"]["name"] for row in comparison["rows"] if row["test"]]
-    names = ", ".join(dict.fromkeys(TESTS.get(name, name).upper() for name in tests))
+    names = ", ".join(dict.fromkeys(TESTS.get(name, name) for name in tests))
     adjust = comparison.get("adjust", "")
-    how = f" ({ADJUSTMENTS.get(adjust, adjust)}, {len(tests)} TESTS)" if adjust else ""
-    return (f"P ({names})" if names else "P"), f"ADJUSTED P{how}"
+    how = f" ({ADJUSTMENTS.get(adjust, adjust)}, {len(tests)} tests)" if adjust else ""
+    return (f"p ({names})" if names else "p"), f"Adjusted p{how}"
 
 
 def _comparison_cells(row: Mapping[str, Any], params: str, letters: Mapping[str, str]) -> tuple[str, ...]:

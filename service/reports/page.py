@@ -17,7 +17,7 @@ from assay.service.metrics.comparison import Comparison
 from assay.service.reports.comparisons import comparison_lines, warning_lines
 from assay.service.reports.figures import Figure
 from assay.service.reports.formats.csv_text import table_csv
-from assay.service.reports.formats.latex import escape_latex, latex_table, latex_texts
+from assay.service.reports.formats.latex import escape_latex, latex_differences, latex_table
 from assay.service.reports.formats.markdown import markdown_list, markdown_table, markdown_texts
 from assay.service.reports.numbers import metric_cells, number, params_text, printable, split_params
 from assay.service.reports.tables import Table
@@ -111,7 +111,7 @@ def latex(report: Report) -> str:
     r"""Tables for `\input`: the results, and the comparison."""
     parts = [
         f"% {printable(report.title)}, written {report.written}. Needs \\usepackage{{booktabs}}.",
-        r"\begin{table}[htbp]\centering",
+        r"\begin{table}[htbp]\centering\footnotesize\setlength{\tabcolsep}{4pt}",
         rf"\caption{{{escape_latex(report.title)}}}",
         latex_table(report.table) + r"\end{table}",
     ]
@@ -120,7 +120,7 @@ def latex(report: Report) -> str:
         parts += [
             r"\begin{table}[htbp]\centering\scriptsize\setlength{\tabcolsep}{2pt}",
             r"\caption{Paired differences of the jobs}",
-            latex_texts(header, rows, [*legend, *notes]) + r"\end{table}",
+            latex_differences(header, rows, [*legend, *notes]) + r"\end{table}",
         ]
     return "\n".join(parts) + "\n"
 

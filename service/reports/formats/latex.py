@@ -41,29 +41,66 @@ SPECIAL = {
 _PLAIN = re.compile("[ -~\N{LATIN CAPITAL LETTER A WITH GRAVE}-\N{LATIN SMALL LETTER Z WITH CARON}]")
 
 
+# Heads of more characters break into lines, in columns as wide as the text together; the share of the labels.
+MAX_HEAD = 60
+SHARE_OF_LABELS = 0.22
+
+
 def escape_latex(text: str) -> str:
     """The text as LaTeX shows it; characters that pdfLaTeX cannot set are named, as `U+1F600`."""
     return "".join(map(_escaped, printable(text)))
 
 
 def latex_table(table: Table) -> str:
-    """A `tabular` and its notes below."""
-    return tabular(
-        table.header, [[escape_latex(label), *map(_cell, cells)] for label, cells in table.rows], table.notes
+    """A `tabular` and its notes below; columns with long heads share the text's width, and break lines."""
+    rows = [[escape_latex(label), *map(_cell, cells)] for label, cells in table.rows]
+    heads = table.header[1:]
+    if max(map(len, heads), default=0) <= MAX_HEAD:
+        return tabular(table.header, rows, table.notes)
+    rows = [[_breakable(label), *cells[1:]] for (label, _), cells in zip(table.rows, rows, strict=True)]
+    first, others = (
+        rf"p{{\dimexpr{share:.3f}\linewidth-2\tabcolsep\relax}}"
+        for share in (SHARE_OF_LABELS, (1 - SHARE_OF_LABELS) / len(heads))
     )
+    return tabular(table.header, rows, table.notes, first=first, others=others)
 
 
-def latex_texts(header: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
-    """A `tabular` of texts and its notes below."""
-    return tabular(header, [list(map(escape_latex, row)) for row in rows], notes)
+def latex_differences(header: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
+    """The lines of a comparison as wide as the text of an article, with notes below.
+
+    Evaluation, parameters and metric share a column whose lines break; the names of the tests, which are in
+    the heads of the last columns, are among the notes.
+
+    Args:
+        header: of `comparison_lines`, eleven columns.
+        rows: of the same.
+        notes: below the table.
+    """
+    shown = ["Evaluation", *header[3:8], "p", "Adjusted p"]
+    lines = [[_breakable(" ".join(filter(None, row[:3]))), *map(escape_latex, row[3:10])] for row in rows]
+    tests = [f"Columns p and adjusted p: {header[8]}; {header[9]}"]
+    return tabular(shown, lines, [*notes, *tests], first=r"p{0.19\linewidth}")
 
 
-def tabular(header: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
+def _breakable(text: str) -> str:
+    """LaTeX of a text whose lines also break within long words, such as names and ids."""
+    pieces = re.split(r"(?<=[_=,(])|(?<=\w{6})(?=\w{3})", text)
+    return rf"{{\raggedright {(chr(92) + 'allowbreak{}').join(map(escape_latex, pieces))}\par}}"
+
+
+def tabular(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    notes: Sequence[str],
+    *,
+    first: str = "l",
+    others: str = "r",
+) -> str:
     """A `tabular` of cells that are LaTeX, under a header and above notes that are texts."""
     lines = [
-        r"\begin{tabular}{l" + "r" * (len(header) - 1) + "}",
+        r"\begin{tabular}{" + first + others * (len(header) - 1) + "}",
         r"\toprule",
-        " & ".join(map(escape_latex, header)) + r" \\",
+        " & ".join(map(escape_latex if others == "r" else _breakable, header)) + r" \\",
         r"\midrule",
         *(" & ".join(row) + r" \\" for row in rows),
         r"\bottomrule",

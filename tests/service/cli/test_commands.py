@@ -327,7 +327,7 @@ def test_compare(run: Run, submit: Any, evaluate_body: Make, worker: Any) -> Non
         "ADJUSTED P (BENJAMINI-HOCHBERG, 2 TESTS)" in run("compare", *ids, "--adjust=benjamini_hochberg")[1]
     )
     assert run("compare", *ids, "--format=csv")[1].splitlines()[0].startswith("evaluation,params,data,")
-    assert run("compare", *ids, "--format=markdown")[1].startswith("| EVALUATION |")
+    assert run("compare", *ids, "--format=markdown")[1].startswith("| Evaluation |")
     assert run("compare", ids[0])[0] == 2
 
 

@@ -157,7 +157,7 @@ def test_comparisons_have_p_values() -> None:
     older = {key: value for key, value in comparison.items() if key != "adjust"}
     assert "ADJUSTED P  TEST" in output.comparison_table(older)
     written = comparison_markdown(comparison).splitlines()
-    assert written[0].startswith("| EVALUATION | PARAMS | METRIC |")
+    assert written[0].startswith("| Evaluation | Parameters | Metric |")
     assert [line.count("|") for line in written[:5]] == [12] * 5
     assert written[2].endswith("| 0.0312 | 0.0625 | McNemar |")
     assert written[6:8] == ["- A = job x", "- B = job y"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.service.reports.formats.latex import escape_latex, latex_table
+from assay.service.reports.formats.latex import escape_latex, latex_differences, latex_table
 from assay.service.reports.tables import Table, TableCell
 
 HOSTILE = '\\ { } $ & # ^ _ ~ % < > | " ` [x] é ß \u03b5 \u2013 \U0001f600 \u0645 \x1b'
@@ -47,3 +47,49 @@ def test_latex_compiles(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:]
     assert (tmp_path / "paper.pdf").stat().st_size > 10_000
+
+
+def overfull(tmp_path: Path, begin: str, table: str) -> list[str]:
+    """What pdfLaTeX says is too wide in a table of an article."""
+    program = shutil.which("pdflatex")
+    if program is None:
+        pytest.skip("this needs pdflatex")
+    text = (
+        rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{begin}{table}"
+        r"\end{table}\end{document}"
+    )
+    (tmp_path / "page.tex").write_text(text)
+    command = [program, "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=100)
+    return [
+        line
+        for line in (tmp_path / "page.log").read_text(errors="replace").splitlines()
+        if "Overfull" in line
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("models", [2, 3, 5])
+def test_long_heads_fit_into_the_text_of_an_article(tmp_path: Path, models: int) -> None:
+    head = "rgb:build, image_folder(crop_fraction=1.0, folder=photos), 01m8bxr69dsjjc6xx4pd5z06b6"
+    cells: list[TableCell | None] = [
+        TableCell("100.0 %", "83.9, 100.0"),
+        None,
+        TableCell("5.0 %", "1.0, 9.0"),
+    ]
+    rows = [("uniform_noise epsilon=8/255", (cells * 2)[:models]), ("clean", (cells * 2)[:models])]
+    table = latex_table(Table(["attack", *[head] * models], rows, ["a note"]))
+    begin = r"\begin{table}[htbp]\centering\footnotesize\setlength{\tabcolsep}{4pt}"
+    assert not overfull(tmp_path, begin, table)
+
+
+@pytest.mark.slow
+def test_a_comparison_fits_into_the_text_of_an_article(tmp_path: Path) -> None:
+    values = ("50.0 %", "75.0 %", "+25.0 %", "[-10.0 %, +60.0 %]", "0.0312", "0.0625", "McNemar")
+    row = ("pgd", "epsilon=2/255 steps=10", "attack_success_rate", "B - A", *values)
+    head = "Evaluation Parameters Metric Pair First Second Difference"
+    header = (*head.split(), "95 % interval", "p (McNemar)", "Adjusted p (Holm, 9 tests)", "Test")
+    table = latex_differences(header, [row, row], ["A = job x"])
+    begin = r"\begin{table}[htbp]\centering\scriptsize\setlength{\tabcolsep}{2pt}"
+    assert not overfull(tmp_path, begin, table)
+    assert "p (McNemar); Adjusted p (Holm, 9 tests)" in table
