@@ -22,6 +22,8 @@ FONT = "Liberation Sans, Arimo, Helvetica, Arial, sans-serif"
 # In pixels, of which a PDF has 72 to the inch: with axes and legend a column of 3.3 inches or little more.
 WIDTH, HEIGHT = 250, 170
 MAX_LABEL = 60
+# Free pixels at the right: without these fonts a browser takes a wider one than legends were measured in.
+ROOM = 40
 LINE = "line"
 MAX_TITLE = 90
 
@@ -91,7 +93,7 @@ def config(scheme: Scheme) -> Spec:
     return {
         "font": FONT,
         "background": BACKGROUND[scheme],
-        "padding": 8,
+        "padding": {"left": 8, "top": 8, "bottom": 8, "right": ROOM},
         "view": {"stroke": None, "continuousWidth": WIDTH, "continuousHeight": HEIGHT},
         "axis": axis,
         "legend": legend,
