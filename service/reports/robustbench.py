@@ -9,6 +9,7 @@ attacks, and provenance.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -60,10 +61,10 @@ def robustbench_paths(entries: Sequence[dict[str, Any]]) -> list[str]:
     for entry in entries:
         name = _safe(str(entry["name"] or entry["assay"]["job"]))
         folder = f"{_safe(str(entry['dataset']))}/{_safe(str(entry['assay']['threat_model'] or 'clean'))}"
-        path = f"{folder}/{name}.json"
-        if path in paths:
-            path = f"{folder}/{name}_{_safe(str(entry['eps']).replace('/', '-'))}_{len(paths)}.json"
-        paths.append(path)
+        with_radius = f"{name}_{_safe(str(entry['eps']).replace('/', '-'))}"
+        numbered = (f"{with_radius}_{number}" for number in itertools.count(2))
+        stems = itertools.chain((name, with_radius), numbered)
+        paths.append(next(path for stem in stems if (path := f"{folder}/{stem}.json") not in paths))
     return paths
 
 

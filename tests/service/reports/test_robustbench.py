@@ -160,7 +160,7 @@ def test_each_ball_is_an_entry_and_a_file() -> None:
     ]
     assert robustbench_paths(found) == [
         "cifar10/Linf/Ours_the_best.json",
-        "cifar10/Linf/Ours_the_best_4-255_1.json",
+        "cifar10/Linf/Ours_the_best_4-255.json",
         "cifar10/L2/Ours_the_best.json",
     ]
 
