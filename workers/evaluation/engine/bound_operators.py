@@ -59,6 +59,8 @@ RELAXED = LINEAR | {"Relu", "LeakyRelu", "Tanh", "Sigmoid"}
 INTERVAL = RELAXED | {"Softmax", "Exp", "Erf", "Quotient", "Reciprocal", "Square", "Sqrt", "Clip", "Abs"}
 # Whose second input may be perturbed too, over intervals only.
 PRODUCTS = frozenset({"MatMul", "Mul", "Div"})
+# Enough for its walks through deep networks, and little enough for the stack of C.
+MAX_RECURSION = 10_000
 # That the library lacks.
 LACKING = ("onnx::Erf", "onnx::Clip")
 
@@ -103,6 +105,8 @@ def library() -> Any:
     if not hasattr(node, "__getitem__"):
         node.__getitem__ = lambda self, name: getattr(self, self.kindOf(name))(name)
     found = importlib.import_module("auto_LiRPA")
+    # It allows a million: with so many, a hostile file of nested JSON ends the process in place of an error.
+    sys.setrecursionlimit(min(sys.getrecursionlimit(), MAX_RECURSION))
     logging.getLogger("auto_LiRPA.utils").propagate = False
     members = found.BoundedModule._named_members
 

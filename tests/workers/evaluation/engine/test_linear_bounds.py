@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from assay.workers.evaluation.engine.bound_operators import MAX_RECURSION, library
 from assay.workers.evaluation.engine.linear_bounds import MarginBounds, Method, UnsupportedModel
 
 EPSILON = 0.08
@@ -133,3 +136,10 @@ def test_operators_without_a_test_are_refused(function: Callable[..., Tensor]) -
     model = Middle(lambda x: function(x, 1) if function is torch.cumsum else function(x)).eval()
     with pytest.raises(UnsupportedModel):
         bound(model)
+
+
+def test_the_library_leaves_nested_json_an_error() -> None:
+    library()
+    assert sys.getrecursionlimit() <= MAX_RECURSION
+    with pytest.raises(RecursionError):
+        json.loads("[" * 10**6)
