@@ -48,7 +48,8 @@ SHOWN_GROUPS = 8
 ROWS_OF_GROUPS = 20
 ROWS_OF_ONE = 200
 PLOTS = ("tradeoff", "cost")
-MAX_PLOTTED = 10
+# As many as there are colours.
+MAX_PLOTTED = 8
 MIN_PLOTTED = 2
 MAX_KNOWN_PLOTS = 1000
 FILTERS = ("data", "protocol", "threat", "model", "seed", "parameters", "examples", "signed", "whole")

@@ -181,7 +181,8 @@ def cycled(field: str, order: Sequence[str], *, title: str | None, legend: bool 
     """
     shown: Spec = {"title": title} if legend else {"legend": None}
     common: Spec = {"field": field, "type": "nominal", "sort": list(order), **shown}
-    shapes = [SHAPES[place % len(SHAPES)] for place in range(len(order))]
+    # Where colours begin again, shapes are one further.
+    shapes = [SHAPES[(place + place // len(SHAPES)) % len(SHAPES)] for place in range(len(order))]
     return {
         "color": {**common, "scale": {"domain": list(order)}},
         "shape": {**common, "scale": {"domain": list(order), "range": shapes}},

@@ -13,7 +13,7 @@ import pytest
 from assay.service.contract.results import EvaluationResult, Results
 from assay.service.plots.kinds import KINDS, LabelledResults, plots_of
 from assay.service.plots.series import norm_of
-from assay.service.plots.theme import INK, MAX_LABEL, PALETTES, SHAPES, themed, unique_labels
+from assay.service.plots.theme import INK, MAX_LABEL, PALETTES, SHAPES, cycled, themed, unique_labels
 
 OF_SEVERAL = ("cost", "curve", "heatmap", "security_curve", "stages", "tradeoff", "training")
 ODD_NAMES = (
@@ -224,3 +224,10 @@ def test_the_norm_is_that_of_the_threat_where_no_parameter_says_it(
         backend="native", seconds=1.0, forward_passes=1, backward_passes=1,
     )  # fmt: skip
     assert norm_of(row) == norm
+
+
+def test_two_values_of_many_never_have_colour_and_shape_in_common() -> None:
+    order = [f"value {place}" for place in range(40)]
+    shapes = cycled("field", order, title="Field")["shape"]["scale"]["range"]
+    looks = [(place % len(PALETTES["light"]), shape) for place, shape in enumerate(shapes)]
+    assert len(set(looks)) == len(order)
