@@ -73,6 +73,13 @@ def read(raw: bytes, file: str = "FILE") -> list[Entry]:
         InvalidSpec: it is no list of jobs, or a name is missing, taken, unknown or that of a later job; the
             details name every place. The service reports errors within a spec.
     """
+    jobs, problems = _read(raw, file)
+    problems.raise_if_any()
+    return jobs
+
+
+def _read(raw: bytes, file: str) -> tuple[list[Entry], Problems]:
+    """As `read`; what is wrong with names is returned, so that it is reported with what the service finds."""
     try:
         body = parse_json(raw, MAX_DEPTH)
     except MalformedJson as error:
@@ -85,8 +92,7 @@ def read(raw: bytes, file: str = "FILE") -> list[Entry]:
         _check_name(jobs, index, problems)
         for loc, name in _references(job, ("jobs", index)):
             _check_reference(jobs, index, name, loc, problems)
-    problems.raise_if_any()
-    return jobs
+    return jobs, problems
 
 
 def resolved(value: Any, ids: Mapping[str, str]) -> Any:
@@ -179,10 +185,10 @@ def run(options: commands.Options) -> int:
     """Posts the jobs of a list, waits for all of them, and prints their results."""
     spec = read_spec(options.file)
     with spec.pointing():
-        listed = read(spec.body, options.file)
+        listed, named = _read(spec.body, options.file)
     with commands.connected(options) as client:
         with spec.pointing():
-            estimates = _check_all(client, listed)
+            estimates = _check_all(client, listed, named)
             if options.dry_run:
                 return _planned(options, listed, estimates)
             jobs = _submitted(client, listed, options.idempotency_key)
@@ -250,8 +256,13 @@ def _seconds(seconds: float | None) -> str:
     return "unknown" if seconds is None else f"{seconds:.3g} s"
 
 
-def _check_all(client: AssayClient, listed: list[Entry]) -> dict[str, Entry]:
+def _check_all(client: AssayClient, listed: list[Entry], named: Problems) -> dict[str, Entry]:
     """Validates every job by a dry run, which stores nothing.
+
+    Args:
+        client: of the service.
+        listed: the jobs.
+        named: what is wrong with their names.
 
     Returns:
         Name to estimate, of the jobs that could be validated as a whole.
@@ -260,11 +271,15 @@ def _check_all(client: AssayClient, listed: list[Entry]) -> dict[str, Entry]:
         InvalidSpec: one or more are refused; the details have the places in the list.
     """
     refused: list[AssayError] = []
+    try:
+        named.raise_if_any()
+    except InvalidSpec as error:
+        refused.append(error)
     estimates: dict[str, Entry] = {}
     for index, spec in enumerate(listed):
         try:
             found = client.dry_run(stand_in(spec, listed[:index]))
-            estimates[spec["name"]] = dict(found["estimate"])
+            estimates[str(spec.get("name"))] = dict(found["estimate"])
         except InvalidSpec as error:
             places = [(*loc,) for loc, _ in _references(spec, ())]
             # A backbone's parameters come from the job that trains it.
@@ -275,7 +290,9 @@ def _check_all(client: AssayClient, listed: list[Entry]) -> dict[str, Entry]:
                 if (*detail.loc,) not in places and not (unknown and detail.loc[:1] == ["model"])
             ]
             if details:
-                refused.append(_placed(InvalidSpec(details[0].message, details), index, spec["name"]))
+                refused.append(
+                    _placed(InvalidSpec(details[0].message, details), index, str(spec.get("name") or ""))
+                )
     if refused:
         details = [detail for error in refused for detail in error.details]
         raise InvalidSpec("; ".join(error.message for error in refused), details)

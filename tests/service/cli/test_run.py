@@ -203,3 +203,13 @@ def test_the_lists_train_every_model_and_attention() -> None:
     del built["torchvision"]  # reads three channels, which no data set of every installation has
     built = {name: target for name, target in built.items() if not facts_of_model(name).get("pulled_only")}
     assert {built[model["name"]] for model in trained} == set(built.values())
+
+
+def test_names_and_specs_are_refused_together(run: Any) -> None:
+    job = {"kind": "train", "model": {"name": "vit"}, "data": {"name": "digits"}, "nam": "a"}
+    other = {"kind": "train", "name": "b", "model": {"name": "vitt"}, "data": {"name": "digits"}}
+    code, _, err = run([job, other])
+    assert code == 2
+    assert "jobs[0].name: every job of a list needs a name; 'nam' is no field" in err
+    assert "jobs[0].nam: unknown field" in err
+    assert "jobs[1].model.name: " in err
