@@ -21,7 +21,7 @@ from assay.service.cli.profiles import (
     save_config,
 )
 
-# Of a key so long the end is shown, of a shorter one nothing.
+# A key of this length shows its end, a shorter one nothing.
 LONG_KEY, SHOWN_OF_KEY = 20, 4
 
 

@@ -12,7 +12,7 @@ from assay.service.contract.problems import nearest
 
 # A filter of a form that is left empty filters nothing.
 Filter = Annotated[str, Query(max_length=200, pattern=r"^[^\x00]*$")]
-# Of the allowed values in a message.
+# Allowed values that a message lists, and the characters of each.
 MAX_NAMES, MAX_NAME = 20, 50
 PageNumber = Annotated[int, Query(ge=1, le=10_000)]
 
