@@ -167,6 +167,8 @@ $(STAMP): $(LOCK) pyproject.toml
 	fi; \
 	$$uv pip install --quiet --no-deps --no-build-isolation --python $(BIN)/python --editable . \
 		|| die "could not install this checkout into $(VENV); uv's message is above"; \
+	: "cleverhans lists its own files when it is imported, and fails over bytecode that another process writes"; \
+	$(BIN)/python -m compileall -qq $(VENV)/lib/python*/site-packages/cleverhans || true; \
 	rm -f $(VENV)/.installed*; \
 	echo $$device >$(VENV)/.device; \
 	if [ $$device = cuda ]; then touch $(VENV)/.installed; else touch $(STAMP); fi
