@@ -59,21 +59,18 @@ class SpecFile:
 
     def where(self, loc: Loc) -> str:
         """`train.yaml:7: ` for a place or what holds it; the file's name alone where no line is known."""
-        line = self.line(loc)
+        line = self.lines.get(self._known(loc), 0)
         return f"{self.name}:{line}: " if line else f"{self.name}: "
 
-    def line(self, loc: Loc) -> int:
-        """Line of a place or of what holds it; 0 where none is known."""
-        loc = self._of_defaults(loc) if self._is_default(loc) else loc
-        places = (loc[:length] for length in range(len(loc), -1, -1))
-        return next((self.lines[place] for place in places if place in self.lines), 0)
-
     def rank(self, loc: Loc) -> int:
-        """Rank of a place, or of what holds it, in the order of the file."""
+        """Rank of a place, or of what holds it, in the order of the file; 0 where none is known."""
+        known = self._known(loc)
+        return next((rank for rank, place in enumerate(self.lines, 1) if place == known), 0)
+
+    def _known(self, loc: Loc) -> Loc:
+        """The place itself, or the innermost around it, that has a line; () without one."""
         loc = self._of_defaults(loc) if self._is_default(loc) else loc
-        ranks = {place: rank for rank, place in enumerate(self.lines)}
-        places = (loc[:length] for length in range(len(loc), -1, -1))
-        return next((ranks[place] for place in places if place in ranks), -1)
+        return next((loc[:length] for length in range(len(loc), 0, -1) if loc[:length] in self.lines), ())
 
     def _is_default(self, loc: Loc) -> bool:
         """Whether it is a field of a job of a list that the defaults of its kind give."""

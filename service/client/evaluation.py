@@ -204,7 +204,7 @@ def complete_spec(client: AssayClient, request: Request) -> tuple[dict[str, Any]
 
 
 def check_device(spec: Mapping[str, Any], warnings: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse a device that a service of one's own does not have: its job would wait for ever.
+    """Refuse a device that a service of one's own does not have: its job would never start.
 
     Raises:
         InvalidSpec: a warning of the dry run says so.

@@ -57,7 +57,7 @@ def test_state_dicts_are_found_and_their_names_are_bare(tmp_path: Path, content:
 
 
 class Network(torch.nn.Module):
-    """A module of somebody's own code."""
+    """A module of a user's own code."""
 
     def __init__(self) -> None:
         super().__init__()

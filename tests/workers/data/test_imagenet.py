@@ -11,7 +11,7 @@ import pytest
 import torch
 from scipy.io import savemat
 
-from assay.workers.data.formats.dataset import CorruptData, DataSet, MissingData, chosen_logits
+from assay.workers.data.formats.dataset import CorruptData, DataSet, MissingData, logit_groups
 from assay.workers.data.formats.imagenet_classes import TITLES, class_list
 from assay.workers.data.imagenet import imagenet
 from tests.support.imagenet_trees import change, write_classes, write_flat, write_set
@@ -44,7 +44,7 @@ def test_description(tmp_path: Path) -> None:
     data = imagenet(tmp_path, "test")
     assert (data.name, data.classes, len(data), data.published) == ("imagenet", 1000, 1001, 50_000)
     assert (data.class_names, data.labels.tolist()) == (WNIDS, [0, *range(1000)])
-    assert chosen_logits(data) is None
+    assert logit_groups(data) is None
     train = imagenet(tmp_path, "train")
     assert (train.ids[0], train.published) == (f"train/{WNIDS[0]}/{WNIDS[0]}_0.png", None)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.workers.data.formats.dataset import CorruptData, DataSet, MissingData, chosen_logits
+from assay.workers.data.formats.dataset import CorruptData, DataSet, MissingData, logit_groups
 from assay.workers.data.formats.imagenet_classes import class_list
 from assay.workers.data.imagenet_o import imagenet_o
 from tests.support.imagenet_trees import change, write_set
@@ -35,7 +35,7 @@ def test_anomalies_and_the_validation_images_of_their_classes(tmp_path: Path) ->
         12_000,
     )
     assert int(data.labels.sum()) == 201
-    assert chosen_logits(data)[:4] == LOGITS  # type: ignore[index]
+    assert logit_groups(data)[:4] == [[place] for place in LOGITS]  # type: ignore[index]
     wnids = class_list("imagenet_o")
     normal = [identifier for identifier in data.ids if identifier.startswith("normal/")]
     assert [identifier.split("/")[1] for identifier in normal] == list(wnids)

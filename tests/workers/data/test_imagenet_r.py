@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.workers.data.formats.dataset import DataSet, MissingData, chosen_logits
+from assay.workers.data.formats.dataset import DataSet, MissingData, logit_groups
 from assay.workers.data.formats.imagenet_classes import class_list
 from assay.workers.data.imagenet_r import imagenet_r
 from tests.support.imagenet_trees import change, write_set
@@ -29,8 +29,9 @@ def test_labels_are_places_among_the_200_and_logits_among_the_1000(tmp_path: Pat
     data = imagenet_r(tmp_path, "test")
     assert (data.name, data.classes, len(data), data.published) == ("imagenet_r", 200, 201, PUBLISHED)
     assert data.labels.tolist() == [0, *range(200)]
-    logits = chosen_logits(data)
-    assert logits is not None
+    groups = logit_groups(data)
+    assert groups is not None
+    logits = [place for (place,) in groups]
     assert [class_list("imagenet")[logit] for logit in logits] == list(data.class_names)
     assert logits[:4] == LOGITS
     for label, identifier in zip(data.labels.tolist(), data.ids, strict=True):

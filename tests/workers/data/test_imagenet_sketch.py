@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from assay.workers.data import imagenet_sketch as module
-from assay.workers.data.formats.dataset import DataSet, MissingData, chosen_logits
+from assay.workers.data.formats.dataset import DataSet, MissingData, logit_groups
 from assay.workers.data.formats.imagenet_classes import class_list
 from assay.workers.data.formats.sampling import sampled_as
 from assay.workers.data.imagenet_sketch import imagenet_sketch
@@ -30,7 +30,7 @@ def test_description(tmp_path: Path) -> None:
     data = imagenet_sketch(tmp_path, "test")
     assert (data.name, data.classes, len(data), data.published) == ("imagenet_sketch", 1000, 1001, 50_889)
     assert (data.class_names, data.labels.tolist()) == (WNIDS, [0, *range(1000)])
-    assert (chosen_logits(data), sampled_as(data)) == (None, "imagenet_sketch")
+    assert (logit_groups(data), sampled_as(data)) == (None, "imagenet_sketch")
     assert module.FACTS["test"] == data.published
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from assay.workers.data import imagenet_v2 as module
-from assay.workers.data.formats.dataset import CorruptData, DataSet, MissingData, chosen_logits
+from assay.workers.data.formats.dataset import CorruptData, DataSet, MissingData, logit_groups
 from assay.workers.data.formats.imagenet_classes import class_list
 from assay.workers.data.imagenet_v2 import FOLDERS, imagenet_v2
 from tests.support.imagenet_trees import change, write_classes
@@ -27,7 +27,7 @@ def test_a_label_is_the_number_of_the_folder(tmp_path: Path) -> None:
     data = imagenet_v2(tmp_path, "test")
     assert (data.name, data.classes, len(data), data.published) == ("imagenet_v2", 1000, 1001, 10_000)
     assert data.class_names == class_list("imagenet")
-    assert chosen_logits(data) is None
+    assert logit_groups(data) is None
     labels = dict(zip(data.ids, data.labels.tolist(), strict=True))
     assert [labels[f"{number}/{number}_0.png"] for number in (2, 10, 100, 999)] == [2, 10, 100, 999]
     assert {int(identifier.split("/")[0]) == label for identifier, label in labels.items()} == {True}

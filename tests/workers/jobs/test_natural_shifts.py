@@ -11,7 +11,7 @@ from PIL import Image
 
 from assay.service.catalog.catalog import load
 from assay.service.submission.validate import validate
-from assay.workers.data.formats.dataset import chosen_logits
+from assay.workers.data.formats.dataset import logit_groups
 from assay.workers.data.imagenet_a import imagenet_a
 from assay.workers.data.objectnet import objectnet
 from assay.workers.jobs import evaluate, plan
@@ -77,7 +77,7 @@ def test_the_200_logits_are_compared_and_the_softmax_is_over_them(root: Path) ->
     with torch.no_grad():
         logits = loaded.classifier(data.images(range(len(data)), 8))
     assert logits.shape == (201, 1000)
-    masked = logits[:, chosen_logits(data)].double()
+    masked = logits[:, [place for (place,) in logit_groups(data) or ()]].double()
     assert columns["prediction"] == masked.argmax(1).tolist()
     assert columns["label"] == data.labels.tolist()
     assert columns["correct"] == (masked.argmax(1) == data.labels).tolist()

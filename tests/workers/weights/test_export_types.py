@@ -13,7 +13,7 @@ from assay.workers.weights.export_inputs import CannotExport
 
 
 class Fixed(nn.Module):
-    """Takes a fixed type in its forward, whatever its parameters have."""
+    """Takes a fixed type in its forward that its parameters may not have."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()

@@ -138,25 +138,20 @@ def model_classes(data: ExampleSet) -> int:
     return data.classes if names is None else len(names)
 
 
-def chosen_logits(data: ExampleSet) -> list[int] | None:
-    """Indices of the model's logits for the set's classes, in order; None for all logits."""
-    names = model_class_names(data)
-    if names == data.class_names:
-        return None
-    places = {name: place for place, name in enumerate(names)}
-    return [places[name] for name in data.class_names]
-
-
 def logit_groups(data: ExampleSet) -> list[list[int]] | None:
     """Indices of the model's logits for each of the set's classes, in order; None for all logits, one each.
 
-    A set whose classes are several of the model's, the best of which counts, has an attribute of this name.
+    A set whose classes are several of the model's, the best of which counts, has an attribute of this name;
+    else a class has the logit of its name.
     """
     groups: Sequence[Sequence[int]] | None = getattr(data, "logit_groups", None)
     if groups is not None:
         return [[*group] for group in groups]
-    chosen = chosen_logits(data)
-    return None if chosen is None else [[place] for place in chosen]
+    names = model_class_names(data)
+    if names == data.class_names:
+        return None
+    places = {name: place for place, name in enumerate(names)}
+    return [[places[name]] for name in data.class_names]
 
 
 def original(data: ImageSet, index: int) -> Image | None:
