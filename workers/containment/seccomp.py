@@ -86,6 +86,8 @@ DENIED_BITS = (
     ("creat", 1, SET_ID_BITS),
     ("open", 2, SET_ID_BITS),
     ("openat", 3, SET_ID_BITS),
+    ("mknod", 1, SET_ID_BITS),
+    ("mknodat", 2, SET_ID_BITS),
 )
 # Their arguments are in memory, which a filter cannot read: libraries fall back to clone and openat.
 ABSENT = ("clone3", "openat2")

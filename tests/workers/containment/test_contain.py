@@ -60,6 +60,22 @@ def test_nothing_is_missing_here(tmp_path: Path) -> None:
 
 
 @contained
+def test_a_training_uses_shared_memory_and_does_not_see_that_of_others(tmp_path: Path) -> None:
+    def work() -> list[str]:
+        from multiprocessing import synchronize
+        from multiprocessing.context import ForkContext
+
+        contain(trial(tmp_path, processes=True))
+        with synchronize.Semaphore(1, ctx=ForkContext()):
+            try:
+                return os.listdir("/dev/shm")
+            except PermissionError:
+                return ["refused"]
+
+    assert in_a_child(work) == ["refused"]
+
+
+@contained
 def test_without_landlock_the_rest_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(landlock, "abi", lambda: 0)
     secret = tmp_path / "secret"
@@ -413,6 +429,7 @@ HOSTILE = (
     *("assay-state", "assay-state/", "./assay-state", "photos/../assay-state", "assay-state/jobs/mine"),
     *("link-to-state", "link-to-state/jobs", "link-out", "link-to-root/assay-state", "link-to-root", "loop"),
     *("link-to-hidden", ".ssh", "photos/../.ssh", "photos/.hidden", "keys", "holds", "holds/assay.db"),
+    *("link-into-hidden", "photos/.hidden/deeper"),
     *(".", "..", "", "/", "//", "~", "../root", "/etc", "{root}", "{root}/assay-state", "{root}/../other"),
     *("secret.txt", "photos/a.png", "none", "photos\0", "photos\\..", "x" * 5000, "a/" * 3000, "\ud800"),
     *("ASSAY-STATE", "{root}/photos", "photos/../photos", "./photos"),
@@ -427,15 +444,16 @@ def test_no_name_of_a_tenant_opens_what_is_not_data(tmp_path: Path, text: str) -
         state / "jobs" / "mine",
         keys,
         database.parent,
-        root / ".ssh",
-        root / "photos" / ".hidden",
+        root / ".ssh" / "deeper",
+        root / "photos" / ".hidden" / "deeper",
     ):
         folder.mkdir(parents=True)
     (tmp_path / "other").mkdir()
     for file in (database, root / "secret.txt", root / "photos" / "a.png"):
         file.touch()
     links = {"link-to-state": state, "link-out": Path("/usr"), "link-to-root": root, "loop": root / "loop"}
-    for name, target in {**links, "link-to-hidden": root / ".ssh"}.items():
+    hidden = {"link-to-hidden": root / ".ssh", "link-into-hidden": root / ".ssh" / "deeper"}
+    for name, target in {**links, **hidden}.items():
         (root / name).symlink_to(target)
     request: Any = spec_with(folder=text.replace("{root}", str(root)))
     environment = {"ASSAY_DATA_ROOT": str(root)}
