@@ -14,11 +14,14 @@ from assay.service.catalog.catalog import load
 from assay.service.client import evaluation, one_line
 from assay.service.client.data_place import place_of
 from assay.service.client.evaluation import (
+    PROBED,
     Request,
     check_device,
     check_request,
     complete_spec,
+    ended,
     evaluation_of,
+    measured_cost,
     outcome_text,
     same_job,
 )
@@ -206,6 +209,47 @@ def test_a_list_needs_no_quotes() -> None:
     assert evaluation_of('a x=["b","c"]')["params"]["x"] == ["b", "c"]
     assert evaluation_of("a 'x=[1, 2]'")["params"]["x"] == [1, 2]
     assert evaluation_of("a x=[4/255,8/255]")["params"]["x"] == ["4/255", "8/255"]
+
+
+class Waiting(Service):
+    """A service where every job succeeds at once; one of the asked spec is left unfinished."""
+
+    def __init__(self, left: dict[str, Any]) -> None:
+        super().__init__()
+        self.submitted: list[dict[str, Any]] = []
+        self._left = type("Job", (), {"id": "left", "spec": left, "state": JobState.QUEUED})
+
+    def jobs(self, **_: Any) -> list[Any]:
+        return [self._left]
+
+    def job(self, job_id: str) -> Any:
+        return self._left
+
+    def submit(self, spec: dict[str, Any]) -> Any:
+        self.submitted.append(spec)
+        return type("Job", (), {"id": "new"})
+
+    def wait(self, job_id: str, **_: Any) -> Any:
+        return type("Job", (), {"id": job_id, "state": JobState.SUCCEEDED})
+
+
+def test_an_unfinished_job_goes_on_at_a_service_of_ones_own_only() -> None:
+    """Elsewhere it is another user's, who may cancel it."""
+    request = Request(Subject("checkpoint:ours"), place_of("digits"), (), ["pgd"])
+    spec, _ = complete_spec(Service(), request)  # type: ignore[arg-type]
+    for own, job in ((True, "left"), (False, "new")):
+        service = Waiting(spec)
+        assert ended(service, request, own=own).id == job  # type: ignore[arg-type]
+        assert bool(service.submitted) is not own
+
+
+@pytest.mark.parametrize(("limit", "probed"), [(8, 8), (PROBED, PROBED), (1000, PROBED), (None, PROBED)])
+def test_a_probe_for_the_cost_takes_no_more_examples_than_the_job(limit: int | None, probed: int) -> None:
+    service = Waiting({})
+    service.dry_run = lambda spec: {"estimate": {"seconds": 1.0, "seconds_measured": False}}  # type: ignore[method-assign]
+    spec = {"kind": "evaluate", "name": "x", "seed": 0, "model": {}, "data": {"name": "digits"}}
+    measured_cost(service, spec | {"execution": {}, "priority": 5, "limit": limit})  # type: ignore[arg-type]
+    assert [one["limit"] for one in service.submitted] == [probed]
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:

@@ -6,6 +6,7 @@ import heapq
 import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -207,3 +208,19 @@ def test_the_shards_before_a_tenant_are_counted_by_their_weights() -> None:
     assert before(0, [ahead, *others], "a", 100) == 11 + 21
     assert before(0, [ahead, *others], "b", 100) == 0
     assert before(500, others, "new", 100) == 0
+
+
+@pytest.mark.parametrize(
+    ("standing", "clock", "lifted"),
+    [
+        (Standing("a", virtual=0, running=4, weight=2), 10.0, 8.0),
+        (Standing("a", virtual=3), 10.0, 10.0),
+        (Standing("a", virtual=9, running=4, weight=2), 10.0, None),
+    ],
+)
+def test_who_returns_from_idleness_starts_at_the_clock_with_what_runs_counted_once(
+    standing: Standing, clock: float, lifted: float | None
+) -> None:
+    assert standing.lifted(clock) == lifted
+    if lifted is not None:
+        assert replace(standing, virtual=lifted).reached == clock

@@ -112,6 +112,16 @@ def test_of_several_device_classes_the_one_with_most_room_counts() -> None:
     assert bounded(body, devices=("cpu", "cuda"))["device"] == "cuda"
 
 
+def test_a_job_that_fits_one_device_class_is_accepted_though_another_is_faster() -> None:
+    body = evaluations(PGD, limit=10)  # 320 passes: 3.2 s on the CPU, 0.032 s on a GPU
+    scarce = JobLimits({"cpu": 1000.0, "cuda": 0.01}, None)
+    assert bounded(body, scarce, ("cuda", "cpu"))["device"] == "cpu"
+    free = JobLimits({"cpu": None, "cuda": 0.01}, None)
+    assert bounded(body, free, ("cuda", "cpu"))["device"] == "cpu"
+    with pytest.raises(InvalidSpec, match="on cuda"):
+        bounded(body, scarce, ("cuda",))
+
+
 def test_an_unknown_number_of_examples_gives_no_seconds() -> None:
     model = {"name": "vit"}
     found = bounded(evaluations({"name": "clean"}, model=model, data={"name": "imagenet"}))

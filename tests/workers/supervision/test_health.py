@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from assay.service.store.store import Store
+from assay.service.submission.requirements import PlanningDevice
 from assay.workers.devices import device_classes
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision import health as health_module
@@ -282,6 +283,30 @@ def test_the_devices_that_a_worker_uses_decide(
         with pytest.raises(UnfitWorker, match=r"^cpu: wrong$"):
             found.test(process, lambda: False)
     assert found.classes == classes
+
+
+@pytest.mark.parametrize(
+    ("gpus", "count", "memory", "capability"),
+    [
+        ([(80, "9.0"), (16, "7.5")], 2, 16, "7.5"),
+        ([(16, "7.5"), (80, "9.0")], 2, 16, "7.5"),
+        ([(80, "9.0"), (16, "7.5")], 1, 80, "9.0"),
+        ([(80, "9.0"), (96, "10.0")], 2, 80, "9.0"),
+        ([(None, None), (96, "10.0")], 2, 96, "10.0"),
+    ],
+)
+def test_shards_are_planned_for_the_least_gpu_that_a_worker_uses(
+    gpus: list[tuple[int | None, str | None]], count: int, memory: int, capability: str
+) -> None:
+    devices = [
+        device(f"cuda:{number}") | {"total": total, "capability": able}
+        for number, (total, able) in enumerate(gpus)
+    ]
+    found = Health(("cuda", "cpu"), count)
+    assert found.gpu == PlanningDevice(None, None)
+    report: Any = Answers({"type": "self_tested", **VERSIONS, "devices": [device("cpu"), *devices]})
+    found.test(report, lambda: False)
+    assert found.gpu == PlanningDevice(memory, capability)
 
 
 def test_auto_is_the_cpu_where_the_gpu_is_broken() -> None:
