@@ -1,8 +1,8 @@
 """`assay import-pickle`: converts a legacy PyTorch checkpoint to safetensors, which can then be uploaded.
 
 An operator's command on a local file, not reachable over HTTP. The pickle is read with `weights_only=True`,
-so that it can only make tensors and plain values; its record of the training run (`argparse.Namespace`, as
-DeiT's script stores its arguments) is allowed too, and dropped.
+so that it can only make tensors and plain values. What training scripts store beside them (arguments, NumPy's
+numbers and arrays, paths, dates) is replaced by a stand-in, and dropped: none of its own code runs.
 """
 
 from __future__ import annotations
@@ -24,6 +24,33 @@ from assay.workers.training.files import save_tensors
 
 # Keys under which training scripts store a state dict; the first one found is used.
 WRAPPERS = ("model", "state_dict", "model_ema", "module")
+# Written before every name by torch.compile.
+COMPILED = "_orig_mod."
+# Values that are no tensors, by what makes them in a pickle.
+DROPPED = (
+    *("argparse.Namespace", "types.SimpleNamespace", "_codecs.encode", "uuid.UUID", "decimal.Decimal"),
+    *(f"numpy.{core}.multiarray.{name}" for core in ("core", "_core") for name in ("scalar", "_reconstruct")),
+    *("numpy._core.numeric._frombuffer", "numpy.core.numeric._frombuffer", "numpy.dtype", "numpy.ndarray"),
+    *(f"datetime.{name}" for name in ("datetime", "date", "time", "timedelta", "timezone")),
+    *(
+        f"{module}.{kind}Path"
+        for module in ("pathlib", "pathlib._local")
+        for kind in ("Posix", "Windows", "PurePosix", "PureWindows")
+    ),
+)
+
+
+class _Dropped:
+    """In place of a value that is not needed."""
+
+    def __new__(cls, *_: Any, **__: Any) -> _Dropped:
+        return super().__new__(cls)
+
+    def __setstate__(self, state: Any) -> None:
+        """Take no state."""
+
+
+STAND_INS: list[Any] = [(_Dropped, name) for name in DROPPED]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -62,8 +89,9 @@ def convert(file: Path, output: Path, key: str | None = None) -> str:
     content = read_pickle(file)
     tensors, where = state_dict(content, key)
     left = [str(name) for name in content if name not in (where, *tensors)] if where else []
+    tensors = _without(COMPILED, tensors)
     layout = wrapper_of(tensors)
-    tensors = {name.removeprefix(layout.theirs): tensor for name, tensor in tensors.items()}
+    tensors = _without(COMPILED, _without(layout.theirs, tensors))
     save_tensors(tensors, output, {"imported_from": file.name})
     return report(tensors, where, layout, left)
 
@@ -78,12 +106,17 @@ def read_pickle(file: Path) -> Mapping[Any, Any]:
     if (found := pickled_model(file)) is not None:
         raise ValueError(f"{file} {found.what}; allowed: {found.remedy}")
     try:
-        with torch.serialization.safe_globals([argparse.Namespace]):
+        with torch.serialization.safe_globals(STAND_INS):
             content = torch.load(file, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError) as error:
         # torch's own message goes on to say how to run the code that is in the file.
-        named = re.search(r"Unsupported (?:global|class|operand)[: ]+(?:GLOBAL )?([\w.]+)", str(error))
-        reason = f"it has {named[1]}" if named else "it is no PyTorch checkpoint, or is damaged"
+        named = re.search(r"(?i:unsupported (?:global|class|operand)[: ]+)(?:GLOBAL )?([\w.]+)", str(error))
+        reason = "it is no PyTorch checkpoint, or is damaged"
+        if named:
+            reason = (
+                f"it has {named[1]}. Where it was made, load it and save the state dict alone:"
+                " torch.save(model.state_dict(), ...)"
+            )
         raise ValueError(f"{file} cannot be read as tensors and plain values alone: {reason}") from error
     if not isinstance(content, Mapping):
         raise ValueError(f"{file} holds a {type(content).__name__}, allowed: a dict")
@@ -112,6 +145,13 @@ def state_dict(content: Mapping[Any, Any], key: str | None) -> tuple[dict[str, T
             f"{where or 'the file'} is no state dict, what is no tensor: {listed}; --key names another"
         )
     return dict(found), where
+
+
+def _without(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors without a prefix that all names have."""
+    if not all(name.startswith(prefix) for name in tensors):
+        return dict(tensors)
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
 
 
 def wrapper_of(tensors: Mapping[str, Tensor]) -> Layout:

@@ -6,9 +6,11 @@ import argparse
 import os
 import warnings
 import zipfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -46,8 +48,13 @@ def converted(folder: Path) -> dict[str, torch.Tensor]:
         {"model": TENSORS, "optimizer": {"lr": 1}, "epoch": 3, "args": argparse.Namespace(lr=1.0)},
         {"state_dict": {f"module.{name}": tensor for name, tensor in TENSORS.items()}},
         {"model": {f"module.{name}": tensor for name, tensor in TENSORS.items()}, "model_ema": {}},
+        {"state_dict": TENSORS, "best_acc1": np.float64(91.2), "seen": np.int64(3), "ok": np.bool_(True)},
+        {"state_dict": TENSORS, "curve": np.arange(4.0), "names": np.array(["a", "b"])},
+        {"state_dict": TENSORS, "output": Path("runs"), "at": datetime(2026, 1, 1, tzinfo=UTC)},
+        {f"_orig_mod.{name}": tensor for name, tensor in TENSORS.items()},
+        {"model": {f"module._orig_mod.{name}": tensor for name, tensor in TENSORS.items()}},
     ],
-    ids=["plain", "deit", "parallel", "authors"],
+    ids=["plain", "deit", "parallel", "authors", "scalars", "arrays", "paths", "compiled", "both"],
 )
 def test_state_dicts_are_found_and_their_names_are_bare(tmp_path: Path, content: Any, legacy: bool) -> None:
     assert convert(tmp_path, content, legacy=legacy) == 0
@@ -133,7 +140,25 @@ def test_a_pickle_that_would_run_code_is_refused(
     assert convert(tmp_path, {"model": TENSORS, "extra": Bomb(tmp_path / "boom")}, legacy=legacy) == 2
     assert not (tmp_path / "boom").exists()
     assert not (tmp_path / "new.safetensors").exists()
-    assert "cannot be read as tensors and plain values alone" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "cannot be read as tensors and plain values alone" in said
+    assert f"it has {os.mkdir.__module__}.mkdir" in said
+    assert "torch.save(model.state_dict(), ...)" in said
+    assert said.count("\n") == 1
+
+
+def test_what_is_dropped_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy's own functions are not called: their arguments are a stranger's."""
+
+    def called(*_: Any) -> Any:
+        raise AssertionError("numpy was called")
+
+    torch.save({"state_dict": TENSORS, "best": np.float64(1.0), "all": np.ones(2)}, tmp_path / "old.pth")
+    for module in ("numpy._core.multiarray", "numpy._core.numeric"):
+        for name in ("scalar", "_reconstruct", "_frombuffer"):
+            monkeypatch.setattr(f"{module}.{name}", called, raising=False)
+    assert main([str(tmp_path / "old.pth"), str(tmp_path / "new.safetensors")]) == 0
+    assert converted(tmp_path).keys() == TENSORS.keys()
 
 
 @pytest.mark.parametrize(
