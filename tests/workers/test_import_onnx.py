@@ -12,7 +12,9 @@ import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
+from onnx2torch.node_converters.global_average_pool import OnnxGlobalAveragePoolWithKnownInputShape
 from torch import Tensor, nn
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torchvision.models import VisionTransformer
 from torchvision.models.resnet import BasicBlock, ResNet
 
@@ -159,6 +161,89 @@ def test_a_conversion_that_answers_differently_is_refused(
     assert [path.name for path in tmp_path.iterdir()] == ["a.onnx"]
 
 
+def test_sizes_of_a_reshape_may_be_kept_by_a_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = helper.make_node("Reshape", ["pooled", "sizes"], ["flat"])
+    model = model_of([POOL, kept, HEAD], tmp_path / "a.onnx", weight=WEIGHT, sizes=np.array([0, -1]))
+    code, said = imported(capsys, model, tmp_path / "a.pt2")
+    assert code == 0, said
+    images = torch.rand(3, 3, 8, 8)
+    expected = images.mean((2, 3)) @ torch.from_numpy(WEIGHT)
+    torch.testing.assert_close(read_program(tmp_path / "a.pt2")(images), expected)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_images_of_whole_numbers_become_pixels(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], last: bool
+) -> None:
+    """A model that takes 0 to 255, as tools for cameras write it, channels last or first."""
+    start = [helper.make_node("Cast", ["images"], ["numbers"], to=TensorProto.FLOAT)]
+    turn = helper.make_node("Transpose", ["numbers"], ["first"], perm=[0, 3, 1, 2] if last else [0, 1, 2, 3])
+    pool = helper.make_node("GlobalAveragePool", ["first"], ["pooled"])
+    model = onnx.load(model_of([*start, turn, pool, FLAT, HEAD], tmp_path / "a.onnx", weight=WEIGHT))
+    shape = ["batch", 8, 8, 3] if last else ["batch", 3, 8, 8]
+    model.graph.input[0].CopyFrom(helper.make_tensor_value_info("images", TensorProto.UINT8, shape))
+    (tmp_path / "a.onnx").write_bytes(model.SerializeToString())
+    code, said = imported(capsys, tmp_path / "a.onnx", tmp_path / "a.pt2")
+    assert code == 0, said
+    images = torch.rand(2, 3, 8, 8)
+    expected = (images * 255).mean((2, 3)) @ torch.from_numpy(WEIGHT)
+    torch.testing.assert_close(read_program(tmp_path / "a.pt2")(images), expected)
+    code, said = imported(capsys, tmp_path / "a.onnx", tmp_path / "b.pt2", *["--mean", 0, "--std", 1])
+    assert code == 2
+    assert "it takes pixels of 0 to 255 (uint8) and normalises them itself: leave out mean and std" in said
+
+
+@pytest.mark.parametrize("opset", [9, 11, 13, 15])
+def test_batch_norm_of_older_opsets_is_compared_by_its_stored_statistics(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], opset: int
+) -> None:
+    norm = helper.make_node("BatchNormalization", ["images", "scale", "bias", "mean", "var"], ["normed"])
+    pool = helper.make_node("GlobalAveragePool", ["normed"], ["pooled"])
+    statistics = {
+        name: np.linspace(0.2, 0.9, 3, dtype=np.float32) for name in ("scale", "bias", "mean", "var")
+    }
+    path = model_of([norm, pool, FLAT, HEAD], tmp_path / "a.onnx", weight=WEIGHT, **statistics)
+    model = onnx.load(path)
+    model.opset_import[0].version = opset
+    onnx.save(model, path)
+    code, said = imported(capsys, path, tmp_path / "a.pt2")
+    assert code == 0, said
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (GuardOnDataDependentSymNode(None), "a size, or is chosen, by the values of the images"),
+        (ValueError("too deep"), "cannot be exported: too deep"),
+    ],
+)
+def test_a_node_that_stops_the_export_is_named(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    said: str,
+) -> None:
+    """As in detectors, which keep the boxes above a threshold. The file has no forward of the user's."""
+    calls = []
+
+    def fails(part: Any, data: Any) -> Any:
+        calls.append(part)
+        if len(calls) > 1:  # the first call is not the export's
+            raise error
+        return data.mean((2, 3), keepdim=True)
+
+    monkeypatch.setattr(OnnxGlobalAveragePoolWithKnownInputShape, "forward", fails)
+    model = model_of([POOL, FLAT, HEAD], tmp_path / "a.onnx", weight=WEIGHT)
+    code, text = imported(capsys, model, tmp_path / "a.pt2")
+    assert code == 2
+    assert said in text
+    assert "its node" in text
+    assert "(GlobalAveragePool" in text
+    assert "forward" not in text
+    assert text.count("\n") == 1
+
+
 def external(path: Path, location: str) -> Path:
     """A model whose weight is said to be in the file at `location`."""
     model_of([POOL, FLAT, HEAD], path, weight=WEIGHT)
@@ -198,7 +283,11 @@ def test_weights_outside_the_folder_are_not_read(
 @pytest.mark.parametrize(
     ("shape", "given", "reason"),
     [
-        (["batch", "c", 8, 8], [], "allowed: float32 images (batch, channels, S, S)"),
+        (
+            ["batch", "c", 8, 8],
+            [],
+            "type float, allowed: images (batch, channels, S, S) or (batch, S, S, chan",
+        ),
         (["batch", 3, "h", "w"], [], "it does not say for which images it is made: give --image-size"),
         (["batch", 3, 8, 4], [], "images of 8 x 4 pixels, allowed: square ones"),
         (["batch", 3, 8, 8], ["--image-size", 9], "images of 8 x 8 pixels"),

@@ -11,6 +11,7 @@ This module needs the extra `onnx`.
 from __future__ import annotations
 
 import operator
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,15 +20,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from onnx2torch import convert  # type: ignore[import-untyped]
-from onnx2torch.node_converters import get_converter  # type: ignore[import-untyped]
 from torch import Tensor, fx, nn
+
+from assay.workers.weights.onnx_graph import UnknownOperator
 
 # A tensor with more elements is data, not sizes.
 MAX_SIZES = 64
-
-
-class UnknownOperator(ValueError):
-    """Operators of the graph that have no counterpart; the message names them with their nodes."""
 
 
 @dataclass(frozen=True)
@@ -73,15 +71,14 @@ class OnnxModule(nn.Module):
     """A model of ONNX: its input to its result.
 
     Args:
-        model: an `onnx.ModelProto` with one input and one result.
+        model: an `onnx.ModelProto` with one input and one result, as `onnx_graph.rewritten` leaves it.
 
     Raises:
-        UnknownOperator: nodes that have no counterpart.
+        UnknownOperator: a node that has no counterpart with these attributes.
     """
 
     def __init__(self, model: Any) -> None:
         super().__init__()
-        refuse_unknown(model)
         try:
             self.graph: fx.GraphModule = convert(model).eval()
         except (KeyError, ValueError, RuntimeError, IndexError) as error:
@@ -104,25 +101,15 @@ class OnnxModule(nn.Module):
         return _Interpreter(self.graph, self._known).run(images)
 
 
-def refuse_unknown(model: Any) -> None:
-    """Name every node whose operator has no counterpart.
-
-    Raises:
-        UnknownOperator: there are some.
-    """
-    versions = {entry.domain: entry.version for entry in model.opset_import}
-    unknown: dict[str, str] = {}
-    for number, node in enumerate(model.graph.node):
-        try:
-            get_converter(
-                domain=node.domain, operation_type=node.op_type, version=versions.get(node.domain, 0)
-            )
-        except RuntimeError:  # there is no such converter
-            kind = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-            unknown.setdefault(kind, node.name or f"number {number}")
-    if unknown:
-        named = ", ".join(f"{kind} (node {name})" for kind, name in unknown.items())
-        raise UnknownOperator(f"operators without a counterpart in onnx2torch: {named}")
+def failed_node(error: BaseException | None) -> str:
+    """The node of the graph that an error came from, with its operator; else empty."""
+    found = ""
+    for frame, _ in traceback.walk_tb(error.__traceback__ if error is not None else None):
+        runner, node = frame.f_locals.get("self"), frame.f_locals.get("n")
+        if isinstance(runner, _Interpreter) and isinstance(node, fx.Node) and node.op == "call_module":
+            kind = type(runner.fetch_attr(str(node.target))).__name__.removeprefix("Onnx")
+            found = f"{node.target} ({kind})"
+    return found
 
 
 class _Interpreter(fx.Interpreter):
