@@ -28,8 +28,11 @@ from assay.service.metrics.corruption import corruption_metrics
 from assay.service.metrics.intervals import mean_bounds, median_bounds, wilson
 from assay.service.metrics.paired import Pair
 from assay.service.metrics.paired_tests import mcnemar, sign_flip
-from assay.service.metrics.score_intervals import effective_wilson, paired_score, tango
+from assay.service.metrics.score_intervals import effective_wilson, paired_score
 from assay.service.metrics.tables import TABLES
+from assay.service.metrics.tango import tango
+from benchmarks.coverage_rare import METRICS as RARE
+from benchmarks.coverage_rare import THRICE, differences, means
 from benchmarks.coverage_replays import resampled, studentised
 from benchmarks.coverage_together import CHECKED, METRICS, null_differences, same, simulated, truth
 
@@ -37,6 +40,8 @@ SIZES = (50, 355, 1000)
 Z = stats.norm.ppf(0.975)
 # Bootstraps shown beside the chosen interval take long: they have fewer draws.
 SLOW_DRAWS = 400
+RARE_DRAWS = 500
+RARE_SHARES = (0.001, 0.003, 0.01, 0.02)
 Row = tuple[Any, ...]
 Ends = tuple[float | None, float | None]
 
@@ -296,6 +301,46 @@ def paired_medians() -> Iterator[Cell]:
                 yield Cell((n, share, correlation), partial(paired_median, n, share, correlation))
 
 
+# Rare events ------------------------------------------------------------------------------------------------
+
+
+def widths(ends: Sequence[Ends]) -> tuple[float, float]:
+    """The median width of the intervals that there are, and the width that 5 % exceed."""
+    known = [high - low for low, high in ends if low is not None and high is not None]
+    return (float(np.median(known)), float(np.quantile(known, 0.95))) if known else (math.nan, math.nan)
+
+
+def rare_difference(metric: str, n: int, share: float, draws: int) -> Row:
+    """Coverage, widths, and the share of p at most 0.05 of paired differences."""
+    found = differences(metric, n, share, min(draws, RARE_DRAWS))
+    ends = [(one.low, one.high) for one in found]
+    held, none = covered(ends, 2 * share if metric == THRICE else 0.0)
+    alarms = sum(one.test is not None and one.test.p_value <= 0.05 for one in found) / len(found)
+    return percent(held), *(f"{width:.3g}" for width in widths(ends)), percent(none), percent(alarms)
+
+
+def rare_differences() -> Iterator[Cell]:
+    """Paired differences of metrics of which rare examples alone differ."""
+    for metric in RARE:
+        for n in (100, 355, 1000) if metric.startswith("attack") else (355,):
+            for share in RARE_SHARES:
+                yield Cell((metric, n, f"{100 * share:g}"), partial(rare_difference, metric, n, share))
+
+
+def rare_mean(sides: str, n: int, share: float, draws: int) -> Row:
+    """Coverage of the mean, and widths."""
+    ends, mean = means(sides, n, share, min(draws, RARE_DRAWS))
+    return percent(covered(ends, mean)[0]), *(f"{width:.3g}" for width in widths(ends))
+
+
+def rare_means() -> Iterator[Cell]:
+    """Means of which rare values alone are away from the others."""
+    for sides in ("both", "one"):
+        for n in (50, 355):
+            for share in RARE_SHARES:
+                yield Cell((sides, n, f"{100 * share:g}"), partial(rare_mean, sides, n, share))
+
+
 # Tests ------------------------------------------------------------------------------------------------------
 
 
@@ -401,6 +446,11 @@ SECTIONS: dict[str, tuple[Callable[[], Iterator[Cell]], str]] = {
     "together": (metrics_together, "metric, samples, n, method, coverage, on other draws, without one"),
     "paired_together": (paired_together, "metric, n, coverage of 0, without one, p at most 0.05"),
     "paired_medians": (paired_medians, "n, broken, correlation, coverage of 0, without one, p at most 0.05"),
+    "rare": (
+        rare_differences,
+        "metric, n, rare %, coverage, width, 95 % of widths, without, p at most 0.05",
+    ),
+    "rare_means": (rare_means, "sides, n, rare %, coverage, width, 95 % of widths"),
     "tests": (tests, "n, p, McNemar, sign flip, linearised"),
     "speed": (speed, "task, n, seconds to merge, seconds to compare"),
 }

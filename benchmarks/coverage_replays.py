@@ -22,6 +22,7 @@ import numpy as np
 from assay.service.contract.results import Metric
 from assay.service.metrics import calibration, estimates, intervals, pixel_counts
 from assay.service.metrics.perplexity import perplexity_metrics
+from assay.service.metrics.tango import carried_score, few_carry
 
 Floats = Any
 Columns = Mapping[str, Any]
@@ -177,8 +178,12 @@ def perplexities(columns: Columns) -> dict[str, Metric]:
     scores = np.sort(sums[:, 0] / np.sqrt(sums[:, 2] - 2 * shift * sums[:, 3] + shift**2 * sums[:, 4]))
     outside = math.floor(0.025 * (len(scores) - 1))
     error = math.sqrt(float((rest * rest).sum())) / whole
-    ends = [math.exp(ratio - scores[place] * error) for place in (len(scores) - 1 - outside, outside)]
-    bounds = intervals.Bounds(ends[0], ends[1], "studentised")
+    ends = tuple(ratio - scores[place] * error for place in (len(scores) - 1 - outside, outside))
+    terms = (ratio + rest * n / whole).tolist()
+    if few_carry(terms):
+        ends = carried_score(terms)
+    low, high = (math.exp(max(0.0, end)) for end in ends)
+    bounds = intervals.Bounds(low, high, "studentised")
     return {"perplexity": estimates.measured(math.exp(ratio), bounds, n, higher_is_better=False)}
 
 
@@ -248,4 +253,8 @@ def studentised(key: str, values: Floats, count: int) -> tuple[Floats, Floats]:
     outside = math.floor(0.025 * (count - 1))
     low, high = scores[:, outside], scores[:, count - 1 - outside]
     spread = np.sqrt((around**2).mean(1))
-    return mean[:, 0] - high * spread, mean[:, 0] - low * spread
+    low, high = mean[:, 0] - high * spread, mean[:, 0] - low * spread
+    for place, row in enumerate(values.tolist()):
+        if few_carry(row):
+            low[place], high[place] = carried_score(row)
+    return low, high

@@ -62,7 +62,7 @@ IntervalMethod = Literal[
 - bca: the accelerated bootstrap (BCa), of earlier versions.
 - order_statistics: of a median, between two of the values.
 - price_bonett: of the difference of two medians.
-- tango, tango_effective: score intervals of paired differences; in comparisons only.
+- tango, tango_effective: score intervals of paired differences; the latter of means with rare values too.
 - exact: a count, without error.
 - too_few, no_spread: no interval; the examples are too few for one, or do not differ.
 - none: no interval, without a value.

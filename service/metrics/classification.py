@@ -106,8 +106,10 @@ class Attack(Classification):
         everything = pair.protocol == "paper"
         medians = {metric: Median(_norms(name)) for metric, name in MEDIANS.items()}
         estimators: dict[str, AnyEstimator] = {
-            "attack_success_rate": Estimator(_broken, ratio_of),
-            "target_hit_rate": Estimator(lambda rows: _hits(rows, everything=everything), ratio_of),
+            "attack_success_rate": Estimator(_broken, ratio_of, largest=1.0),
+            "target_hit_rate": Estimator(
+                lambda rows: _hits(rows, everything=everything), ratio_of, largest=1.0
+            ),
             "queries": Estimator(lambda rows: _queries(rows, everything=everything), ratio_of),
             **{metric: Estimator(column_of(name), largest=1.0) for metric, name in EXPECTED.items()},
             **medians,

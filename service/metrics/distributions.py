@@ -15,6 +15,11 @@ def normal_p(z: float) -> float:
     return math.erfc(abs(z) / math.sqrt(2))
 
 
+def normal_tail(z: float) -> float:
+    """P[X >= z] of a normal score X."""
+    return math.erfc(z / math.sqrt(2)) / 2
+
+
 def normal_quantile(confidence: float) -> float:
     """z of a central interval.
 

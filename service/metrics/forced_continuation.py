@@ -79,7 +79,7 @@ def forced_continuation_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[st
             for metric, name in PERPLEXITIES.items()
         },
         "words_changed": bounded_mean(changed(columns)),
-        "queries": mean(columns["queries"], "queries"),
+        "queries": mean(columns["queries"], "queries", lowest=0.0),
     }
 
 

@@ -29,6 +29,7 @@ from assay.service.metrics.distributions import (
     normal_quantile,
 )
 from assay.service.metrics.student_t import quantile
+from assay.service.metrics.tango import carried_score, few_carry
 
 # Up to this many distinct values, a resample is drawn as counts (multinomial), not value by value:
 # 0/1 outcomes and their differences then cost O(sqrt(n)) per resample instead of O(n).
@@ -195,7 +196,9 @@ def mean_bounds(values: Sequence[float], *, seed: int | str, confidence: float =
     """Interval of the mean of values without known limits, one per example.
 
     From `MIN_EXAMPLES` to `MAX_STUDENTISED` values the studentised bootstrap (DiCiccio and Efron 1996), R =
-    1000; from more, and from 2 to 9, Student's t. The values in any order and the seed give the same bits.
+    1000; from more, and from 2 to 9, Student's t. Where few of `MIN_EXAMPLES` or more values carry the
+    spread, resamples that miss them have next to none, and t is too narrow: the score interval of `tango.py`.
+    The values in any order and the seed give the same bits.
 
     Returns:
         `TOO_FEW` from one value, `NO_SPREAD` where all are the same.
@@ -212,6 +215,8 @@ def mean_bounds(values: Sequence[float], *, seed: int | str, confidence: float =
     spread = math.sqrt(math.fsum(map(operator.mul, around, around)) / n)
     if spread <= SAME * max(map(abs, ordered)):
         return NO_SPREAD
+    if n >= MIN_EXAMPLES and few_carry(ordered):
+        return Bounds(*carried_score(ordered, confidence), "tango_effective")
     if MIN_EXAMPLES <= n <= MAX_STUDENTISED:
         low, high = _ends(_mean_scores(around, random.Random(f"assay/bootstrap/{seed}")), confidence)
         if math.isfinite(low) and math.isfinite(high):
@@ -226,8 +231,9 @@ def ratio_bounds(
     """Interval of a ratio of sums, sum a / sum b, without known limits.
 
     From `MIN_EXAMPLES` to `MAX_STUDENTISED` pairs the studentised bootstrap, R = 1000: every resample has a
-    ratio and a standard error of its own, by the squares of a - ratio b. Of other numbers, as `mean_bounds`
-    of the linearised ratio. The pairs in any order and the seed give the same bits.
+    ratio and a standard error of its own, by the squares of a - ratio b. Of other numbers, and where few
+    pairs carry the spread, as `mean_bounds` of the linearised ratio. The pairs in any order and the seed give
+    the same bits.
 
     Args:
         pairs: (a, b) of each example; b at least 0, and above 0 for some.
@@ -244,7 +250,8 @@ def ratio_bounds(
     rows = sorted((a - ratio * b, b) for a, b in pairs)
     terms = _finite([ratio + rest * n / whole for rest, _ in rows])
     error = math.sqrt(math.fsum(rest * rest for rest, _ in rows)) / whole
-    if MIN_EXAMPLES <= n <= MAX_STUDENTISED and math.sqrt(n) * error > SAME * max(map(abs, terms)):
+    spread = math.sqrt(n) * error > SAME * max(map(abs, terms))
+    if MIN_EXAMPLES <= n <= MAX_STUDENTISED and spread and not few_carry(terms):
         low, high = _ends(_ratio_scores(rows, random.Random(f"assay/bootstrap/{seed}")), confidence)
         if math.isfinite(low) and math.isfinite(high):
             return Bounds(ratio - high * error, ratio - low * error, "studentised")

@@ -16,7 +16,7 @@ from assay.service.contract.results import Answer, EvaluationResult, IntervalMet
 from assay.service.metrics.intervals import MedianDifference
 from assay.service.metrics.jackknife import TestedDifference
 from assay.service.metrics.paired_tests import mcnemar
-from assay.service.metrics.score_intervals import tango
+from assay.service.metrics.tango import tango
 
 Rows = Mapping[str, Sequence[Any]]
 """Outcome columns by name, each (n, ...): a row is an example."""
@@ -56,8 +56,8 @@ class PairedTest(_Test):
 class SignFlipTest(_Test):
     """The randomisation test of a mean of paired differences: the sign of each is flipped.
 
-    `moved` counts the examples with a difference. Up to 12 of these the p is exact, then by the normal
-    distribution of sum d / sqrt(sum d^2).
+    `moved` counts the examples with a difference. Up to 12 of these the p is exact; of more, the signs of the
+    12 largest are counted, and the others are normal.
     """
 
     name: Literal["sign_flip"] = "sign_flip"
@@ -65,10 +65,10 @@ class SignFlipTest(_Test):
 
 
 class LinearisedTest(_Test):
-    """The test of a mean of influences, for metrics that are smooth functions of sums over examples.
+    """The sign flip of influences, for metrics that are smooth functions of sums over examples.
 
-    The p is that of the normal distribution of sum d / sqrt(sum d^2), d_i the difference of the metric and
-    example i's influence on it. `moved` counts the examples whose d is not 0.
+    The influence of an example in the second job less its influence in the first, as if the jobs were alike.
+    `moved` counts the examples whose outcomes differ.
     """
 
     name: Literal["linearised"] = "linearised"

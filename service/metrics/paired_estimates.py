@@ -3,7 +3,9 @@
 A metric t is linear where t = (1/n) sum x_i; smooth metrics are so but for terms of order 1/n: t_i = t + L_i,
 L_i the influence of example i (the infinitesimal jackknife: Efron 1982, "The Jackknife, the Bootstrap and
 Other Resampling Plans", section 6.3). The paired difference of two models then has one number per example,
-d_i = t_i of the second less t_i of the first, whose mean is the difference itself. Other shares have the
+d_i = t_i of the second less t_i of the first, whose mean is the difference itself. The test of a linearised
+metric is of influences on models that are alike: on the metric of both models' examples together, where an
+example that is the same in both has none, or on a ratio half-way between both. Other shares have the
 jackknife's variance (`jackknife.py`): the difference without each example, or each group of examples. Medians
 have the standard errors of their order statistics (`intervals.median_difference`).
 
@@ -16,9 +18,9 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import sub
 from typing import Any, NamedTuple
 
-from assay.service.metrics.distributions import normal_p
 from assay.service.metrics.estimates import groups
 from assay.service.metrics.intervals import Bounds, mean_bounds, median_difference
 from assay.service.metrics.jackknife import Variance, jackknife_variance, student_difference
@@ -36,6 +38,9 @@ from assay.service.metrics.paired import (
 from assay.service.metrics.paired_tests import sign_flip
 from assay.service.metrics.score_intervals import paired_score
 
+# One outcome counts a little more in the model that has fewer of them: by less than this share, it is a tie.
+TIE = 0.05
+
 Examples = Sequence[Any] | None
 """What a metric is computed from, one entry per example; None where it does not follow from the rows."""
 
@@ -44,10 +49,15 @@ Groups = Sequence[frozenset[int]]
 
 
 class Linear(NamedTuple):
-    """A metric, and the number of each example; their mean is the metric."""
+    """A metric, and the number of each example; their mean is the metric.
+
+    Attributes:
+        weights: Of a ratio of sums, how often each example counts; 1 on average.
+    """
 
     value: float
     terms: Sequence[float]
+    weights: Sequence[float] | None = None
 
 
 @dataclass(frozen=True)
@@ -58,12 +68,14 @@ class Estimator:
         examples: From the rows, their numbers, in the order of the rows.
         linear: From these numbers the metric and its terms; None where it has no value. Without it the
             numbers are the terms.
-        largest: The largest possible difference of a term between two models, where there is one.
+        largest: The largest possible difference of a number between two models, where there is one.
+        limit: The largest possible difference of the metric; `largest` where that is given.
     """
 
     examples: Callable[[Rows], Examples]
     linear: Callable[[Sequence[Any]], Linear | None] | None = None
     largest: float | None = None
+    limit: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -160,7 +172,8 @@ def ratio_of(pairs: Sequence[tuple[float, float]]) -> Linear | None:
     if not whole:
         return None
     value, n = math.fsum(a for a, _ in pairs) / whole, len(pairs)
-    return Linear(value, [value + (a - value * b) * n / whole for a, b in pairs])
+    terms = [value + (a - value * b) * n / whole for a, b in pairs]
+    return Linear(value, terms, [b * n / whole for _, b in pairs])
 
 
 def root_of(squares: Sequence[float]) -> Linear:
@@ -178,24 +191,47 @@ def _value(estimator: AnyEstimator, examples: Sequence[Any]) -> float | None:
 
 
 def _linear(pair: Pair, metric: str, estimator: Estimator, common: Sequence[list[Any]]) -> Difference | None:
-    first, second = ((estimator.linear or mean_of)(side) for side in common)
+    linear = estimator.linear or mean_of
+    first, second = map(linear, common)
     if first is None or second is None:
         return None
     terms = [b - a for a, b in zip(first.terms, second.terms, strict=True)]
-    n, moved = len(terms), sum(bool(one) for one in terms)
-    bounds: Bounds | None = None
+    n, moved = len(terms), sum(a != b for a, b in zip(*common, strict=True))
     if estimator.largest is None:
-        bounds = mean_bounds(terms, seed=f"{pair.seed}/{metric}")
+        bounds = _within(mean_bounds(terms, seed=f"{pair.seed}/{metric}"), estimator.limit)
     else:
-        bounds = Bounds(*paired_score(terms, largest=estimator.largest), "tango_effective")
+        heaviest = max(*(first.weights or [1]), *(second.weights or [1]))
+        shares = [one / heaviest for one in _alike(first, second)]
+        low, high = paired_score(shares, largest=estimator.largest, size=n / heaviest)
+        bounds = _within(Bounds(low, high, "tango_effective"), estimator.largest)
     test: AnyPairedTest
     if estimator.linear is None:
         test = SignFlipTest(p_value=sign_flip(terms), n=n, moved=moved)
     else:
-        squares = math.fsum(one * one for one in terms)
-        p_value = normal_p(math.fsum(terms) / math.sqrt(squares)) if squares else 1.0
-        test = LinearisedTest(p_value=p_value, n=n, moved=moved)
+        flipped, tie = _alike(first, second), TIE if estimator.largest else 0.0
+        if first.weights is None and (together := linear([*common[0], *common[1]])) is not None:
+            flipped = list(map(sub, together.terms[n:], together.terms[:n]))
+        test = LinearisedTest(p_value=sign_flip(flipped, tie=tie), n=n, moved=moved)
     return Difference(second.value - first.value, bounds.low, bounds.high, test, bounds.method)
+
+
+def _alike(first: Linear, second: Linear) -> list[float]:
+    """The differences of the terms; of ratios as if both were the same, and half-way between them.
+
+    What an example that counts more often adds is then no part of the difference, and the sum is as before.
+    """
+    differences = list(map(sub, second.terms, first.terms))
+    if first.weights is None or second.weights is None:
+        return differences
+    apart, pairs = second.value - first.value, zip(first.weights, second.weights, strict=True)
+    return [one + apart * ((a + b) / 2 - 1) for one, (a, b) in zip(differences, pairs, strict=True)]
+
+
+def _within(bounds: Bounds, limit: float) -> Bounds:
+    """The ends, at most the limit away from 0."""
+    if bounds.low is None or bounds.high is None:
+        return bounds
+    return bounds._replace(low=max(-limit, bounds.low), high=min(limit, bounds.high))
 
 
 def _jackknifed(pair: Pair, statistic: Statistic, common: Sequence[list[Any]]) -> Difference | None:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from assay.service.metrics.distributions import normal_p
+from assay.service.metrics.distributions import normal_tail
 
-# Patterns of signs are counted up to so many differences that are not 0.
+# Patterns of signs are counted of so many differences, the largest.
 MAX_FLIPPED = 12
 # Sums that differ by less than this share of their terms are the same but for rounding.
 SAME = 1e-12
@@ -48,15 +48,16 @@ def mcnemar(b: int, c: int) -> float:
     return min(1.0, 2 * largest * total)
 
 
-def sign_flip(differences: Sequence[float]) -> float:
+def sign_flip(differences: Sequence[float], *, tie: float = 0.0) -> float:
     """Two-sided p of "no difference" for the mean of paired differences.
 
     With models that are alike, the sign of each difference is a fair coin. p is the share of the patterns of
-    signs with |sum| at least that found: counted for up to `MAX_FLIPPED` differences that are not 0, else by
-    the normal distribution of sum d / sqrt(sum d^2). For differences of -1, 0 and 1 the count is McNemar's.
+    signs with |sum| at least that found. The patterns of the `MAX_FLIPPED` largest differences are counted;
+    the sum of further ones is normal. For differences of -1, 0 and 1 the count is McNemar's.
 
     Args:
         differences: second less first of each example, (n,), in any order.
+        tie: sums that differ by less than this share of the largest difference are the same.
 
     Returns:
         p in [0, 1]; 1 without any difference.
@@ -66,15 +67,16 @@ def sign_flip(differences: Sequence[float]) -> float:
     """
     if not all(map(math.isfinite, differences)):
         raise ValueError("a paired test needs finite differences")
-    moved = [one for one in sorted(differences) if one]
-    if not moved:
+    sizes = sorted((abs(one) for one in differences if one), reverse=True)
+    if not sizes:
         return 1.0
-    total = abs(math.fsum(moved))
-    if len(moved) > MAX_FLIPPED:
-        return normal_p(total / math.sqrt(math.fsum(one * one for one in moved)))
+    total = abs(math.fsum(differences)) - SAME * math.fsum(sizes) - tie * sizes[0]
     # Half of the patterns: the others are their negatives.
-    sums = [abs(moved[0])]
-    for one in moved[1:]:
+    sums = [sizes[0]]
+    for one in sizes[1:MAX_FLIPPED]:
         sums = [part + sign * one for part in sums for sign in (1, -1)]
-    margin = SAME * math.fsum(map(abs, moved))
-    return sum(abs(part) >= total - margin for part in sums) / len(sums)
+    rest = math.sqrt(math.fsum(one * one for one in sizes[MAX_FLIPPED:]))
+    if not rest:
+        return sum(abs(part) >= total for part in sums) / len(sums)
+    tails = math.fsum(normal_tail((total - sign * part) / rest) for part in sums for sign in (1, -1))
+    return min(1.0, tails / len(sums))

@@ -144,4 +144,4 @@ def _bounds(documents: Sequence[Document]) -> Bounds:
     # The upper end may be too large where the perplexity is not.
     if bounds.high >= MAX_MEAN:
         return NO_BOUNDS
-    return Bounds(math.exp(bounds.low), math.exp(bounds.high), bounds.method)
+    return Bounds(math.exp(max(0.0, bounds.low)), math.exp(bounds.high), bounds.method)

@@ -74,4 +74,4 @@ def _absolute(squares: Sequence[float | None]) -> Metric:
     known = [math.sqrt(square) for square in squares if square is not None]
     if not known or len(known) < len(squares):
         return undefined(len(squares), higher_is_better=False)
-    return mean(known, "mae", higher_is_better=False)
+    return mean(known, "mae", lowest=0.0, higher_is_better=False)

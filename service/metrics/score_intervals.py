@@ -3,26 +3,22 @@
 Sources:
     Korn and Graubard 1998, "Confidence intervals for proportions with small expected number of positive
         counts estimated from survey data": an effective sample size n p (1 - p) / s^2 in place of n.
-    Tango 1998, "Equivalence test and confidence interval for the difference in proportions for the
-        paired-sample design": the score interval of a paired difference, by the root of its equation.
+    Tango 1998: `tango.py`.
 
 Both effective forms are ours where they add one observation of the largest possible spread: without it, a
 hundred equal values would have an interval of zero width. For values of 0 and 1 they are Wilson's and Tango's
 intervals exactly; `benchmarks/coverage.py` measures the coverage of both.
 
-Legend: n examples; z the quantile of the normal distribution.
+Legend: n examples.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from assay.service.metrics.distributions import normal_quantile
 from assay.service.metrics.intervals import wilson
-
-# Of the bisection; the interval [-1, 1] shrinks below the spacing of floats.
-STEPS = 60
+from assay.service.metrics.tango import tango
 
 
 def effective_wilson(
@@ -58,32 +54,12 @@ def effective_wilson(
     return highest * low, highest * high
 
 
-def tango(more: float, fewer: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Tango's score interval of the difference of two proportions on the same n examples.
-
-    Args:
-        more: examples that count for the difference: only the second of two models gets them right.
-        fewer: examples that count against it: only the first one does. Both may be effective numbers.
-        n: all examples, at least `more + fewer`.
-        confidence: coverage, in (0, 1).
-
-    Returns:
-        (low, high) around (more - fewer) / n, in [-1, 1], never of zero width.
-
-    Raises:
-        ValueError: a count is negative, n < 1, they exceed n, or the confidence is out of range.
-    """
-    if n < 1 or more < 0 or fewer < 0 or more + fewer > n * (1 + 1e-9):
-        raise ValueError(f"more + fewer must be in [0, n], n >= 1; got {more}, {fewer} and n={n}")
-    z = normal_quantile(confidence)
-    estimate = (more - fewer) / n
-    high = _root(estimate, 1.0, lambda end: _tango_score(more, fewer, n, end) > -z)
-    low = -_root(-estimate, 1.0, lambda end: _tango_score(fewer, more, n, end) > -z)
-    return low, high
-
-
 def paired_score(
-    differences: Sequence[float], *, largest: float = 1.0, confidence: float = 0.95
+    differences: Sequence[float],
+    *,
+    largest: float = 1.0,
+    size: float | None = None,
+    confidence: float = 0.95,
 ) -> tuple[float, float]:
     """Score interval of the mean of paired differences of bounded values.
 
@@ -94,6 +70,8 @@ def paired_score(
     Args:
         differences: second less first, in [-largest, largest], (n,), in any order, at least one.
         largest: the largest possible difference of an example.
+        size: examples that the interval is of, where it is the mean of fewer than n: sum d / size is between
+            its ends.
         confidence: coverage, in (0, 1).
 
     Raises:
@@ -104,32 +82,9 @@ def paired_score(
     if wrong := [one for one in differences if not abs(one) <= largest * (1 + 1e-9)]:
         raise ValueError(f"differences must be in [-{largest}, {largest}]; got {wrong[0]}")
     moved = math.fsum(map(abs, differences))
-    scale = (math.fsum(one * one for one in differences) + largest**2) / (moved + largest)
-    n, balance = len(differences), math.fsum(differences)
+    n, balance = len(differences) if size is None else size, math.fsum(differences)
+    # At least moved / n, since of fewer examples than differences no more than n can move.
+    scale = max((math.fsum(one * one for one in differences) + largest**2) / (moved + largest), moved / n)
     more, fewer = (max(0.0, moved + sign * balance) / (2 * scale) for sign in (1, -1))
     low, high = tango(more, fewer, n, confidence)
     return scale * low, scale * high
-
-
-def _tango_score(more: float, fewer: float, n: int, difference: float) -> float:
-    """The score of a difference; -infinity or infinity where it leaves no variance."""
-    half = 2 * n
-    linear = -more - fewer + (half - more + fewer) * difference
-    constant = -fewer * difference * (1 - difference)
-    share = (math.sqrt(max(0.0, linear**2 - 4 * half * constant)) - linear) / (2 * half)
-    variance = n * (2 * share + difference * (1 - difference))
-    distance = more - fewer - n * difference
-    return distance / math.sqrt(variance) if variance > 1e-12 else math.copysign(math.inf, distance)
-
-
-def _root(low: float, high: float, below: Callable[[float], bool]) -> float:
-    """The place in [low, high] where `below` turns false."""
-    if below(high):
-        return high
-    for _ in range(STEPS):
-        middle = (low + high) / 2
-        if below(middle):
-            low = middle
-        else:
-            high = middle
-    return high

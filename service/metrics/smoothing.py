@@ -64,7 +64,7 @@ class Smoothed(OutcomeTable):
     def paired(self, pair: Pair) -> PairedMetrics:
         """McNemar's test of the accuracies at the first noise level; its other metrics are linearised."""
         others: dict[str, AnyEstimator] = {
-            "smoothed_abstained": Estimator(_abstentions, ratio_of),
+            "smoothed_abstained": Estimator(_abstentions, ratio_of, largest=1.0),
             "smoothed_mean_radius": Estimator(_radii, ratio_of),
         }
         return FirstOf(

@@ -284,9 +284,7 @@ def _compared(
     spread = least(spread, n) if floored else spread
     if spread.error == 0:
         return _without_spread(found, components.mean)
-    low, high = interval(pair.of_examples, components.mean, spread)
-    if metric.unit == "proportion":
-        low, high = max(-1.0, low), min(1.0, high)
+    low, high = _possible(*interval(pair.of_examples, components.mean, spread), metric)
     update: dict[str, Any] = {
         "difference": components.mean,
         "ci_low": low,
@@ -309,12 +307,18 @@ def _over_seeds(found: StudyComparison, pair: _Pair, metric: Metric, *, tested: 
     if spread.error == 0:
         return _without_spread(found, mean)
     half = spread.critical(LEVEL) * spread.error
-    update: dict[str, Any] = {"ci_low": mean - half, "ci_high": mean + half, "ci_method": "t_over_seeds"}
+    low, high = _possible(mean - half, mean + half, metric)
+    update: dict[str, Any] = {"ci_low": low, "ci_high": high, "ci_method": "t_over_seeds"}
     if tested:
         update["test"] = _test("paired_t", mean, spread, len(pair.seeds))
         components = Components(mean, spread.of_seeds * len(pair.seeds), 0.0, 0.0)
         update["power"] = power_of(components, len(pair.seeds), None)
     return found.model_copy(update=update)
+
+
+def _possible(low: float, high: float, metric: Metric) -> tuple[float, float]:
+    """The ends; of a difference of proportions within [-1, 1]."""
+    return (max(-1.0, low), min(1.0, high)) if metric.unit == "proportion" else (low, high)
 
 
 def _without_spread(found: StudyComparison, mean: float) -> StudyComparison:

@@ -6,7 +6,7 @@ as wrong in the accuracy under attack, and not at all in the success rate and th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import compress
 from typing import Any, ClassVar
 
@@ -47,12 +47,11 @@ class TextAttack(OutcomeTable):
 
     def paired(self, pair: Pair) -> PairedMetrics:
         """McNemar's test of the accuracies, linearised tests of means over some of the examples."""
-        ratios: Mapping[str, Callable[[Rows], Sequence[Any]]] = {
-            "attack_success_rate": _successes,
-            "queries": _queries,
-            "words_changed": _changed,
+        estimators = {
+            "attack_success_rate": Estimator(_successes, ratio_of, largest=1.0),
+            "queries": Estimator(_queries, ratio_of),
+            "words_changed": Estimator(_changed, ratio_of, largest=1.0),
         }
-        estimators = {metric: Estimator(examples, ratio_of) for metric, examples in ratios.items()}
         for metric, name in EXPECTED.items():
             estimators[metric] = Estimator(column_of(name), largest=1.0)
         return FirstOf(PairedShares(pair, SHARES), PairedEstimates(pair, estimators))
@@ -81,7 +80,7 @@ def text_attack_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metri
         "accuracy_under_attack": proportion(status.count("failed"), n, higher_is_better=True),
         "accuracy": proportion(sum(attacked), n, higher_is_better=True),
         "attack_success_rate": proportion(sum(broken), sum(attacked), higher_is_better=False),
-        "queries": mean(list(compress(columns["queries"], attacked)), "queries"),
+        "queries": mean(list(compress(columns["queries"], attacked)), "queries", lowest=0.0),
         "words_changed": bounded_mean(list(compress(shares, broken))),
     }
 
@@ -101,7 +100,7 @@ def expected_metrics(columns: Rows) -> dict[str, Metric]:
     broken = [one == "succeeded" for one in columns["status"]]
     return {
         **{metric: bounded_mean(columns[name]) for metric, name in EXPECTED.items()},
-        "queries": mean(columns["queries"], "queries"),
+        "queries": mean(columns["queries"], "queries", lowest=0.0),
         "words_changed": bounded_mean(list(compress(shares, broken))),
     }
 

@@ -51,7 +51,7 @@ class WordSwap(Perplexity):
             "perplexity_unswapped_before": "kept_nll_before",
         }
         perplexities = {metric: Estimator(_kept(name), paired_perplexity) for metric, name in kept.items()}
-        shares = {metric: Estimator(_words(name), ratio_of) for metric, name in SHARES.items()}
+        shares = {metric: Estimator(_words(name), ratio_of, limit=1.0) for metric, name in SHARES.items()}
         return FirstOf(super().paired(pair), PairedEstimates(pair, perplexities | shares))
 
 

@@ -88,11 +88,11 @@ def _spread(distances: Values, squares: Values, part: str) -> Metric:
     known = [one for one in moments if one is not None]
     if len(known) < len(moments):
         return undefined(len(moments))
-    value, terms = _linear_spread(known)
-    bounds = mean_bounds(terms, seed=f"metric/head_distance_std/{part}")
+    spread = _linear_spread(known)
+    bounds = mean_bounds(spread.terms, seed=f"metric/head_distance_std/{part}")
     if bounds.low is not None:
         bounds = bounds._replace(low=max(bounds.low, 0.0))
-    return measured(value, bounds, len(known), higher_is_better=False)
+    return measured(spread.value, bounds, len(known), higher_is_better=False)
 
 
 def _moments(rows: Rows) -> list[tuple[tuple[float, float], ...] | None]:

@@ -158,8 +158,9 @@ def _average_of_logs(layers: Sequence[_Layer], each: Sequence[Metric]) -> Metric
     n = layers[0].n
     if any(metric.value is None for metric in each):
         return undefined(n)
-    value, terms = _linear_logs(layers)
-    return measured(value, mean_bounds(terms, seed="metric/log_projection_loss"), n, higher_is_better=False)
+    logs = _linear_logs(layers)
+    bounds = mean_bounds(logs.terms, seed="metric/log_projection_loss")
+    return measured(logs.value, bounds, n, higher_is_better=False)
 
 
 def _linear_logs(layers: Sequence[_Layer]) -> Linear:

@@ -12,8 +12,8 @@ from assay.service.contract.results import EvaluationResult, Metric, Warning, da
 from assay.service.metrics.comparison import Comparison, JobResults, compare
 from assay.service.metrics.paired import PairedTest
 from assay.service.metrics.paired_tests import mcnemar
-from assay.service.metrics.score_intervals import tango
 from assay.service.metrics.tables import TABLES
+from assay.service.metrics.tango import tango
 
 
 def metric(value: float | None, n: int) -> Metric:

@@ -118,9 +118,10 @@ def test_a_ratio_to_ones_is_a_mean(n: int) -> None:
 
 
 def test_a_ratio_resamples_its_denominator_too() -> None:
-    """Few large denominators: wider than the interval of the linearised ratio, for any scale and order."""
+    """Some large denominators: wider than the interval of the linearised ratio, for any scale and order."""
     pairs = [
-        (4.0 * size + (number * 7919 % 7 - 3) * size, size) for number, size in enumerate([1] * 45 + [40] * 5)
+        (4.0 * size + (number * 7919 % 7 - 3) * size, size)
+        for number, size in enumerate([1] * 30 + [40] * 30)
     ]
     low, high, method = ratio_bounds(pairs, seed=1)
     assert ratio_bounds(pairs[::-1], seed=1) == (low, high, method) == (low, high, "studentised")
@@ -317,3 +318,26 @@ def test_same_seed_same_bits_in_any_order_and_process() -> None:
 def test_refuses_impossible_input(values: list[float], confidence: float) -> None:
     with pytest.raises(ValueError, match=r"interval needs|confidence"):
         mean_bounds(values, seed=0, confidence=confidence)
+
+
+@pytest.mark.parametrize(
+    ("n", "rank"),
+    # c of Price and Bonett 2001: (n + 1) / 2 - sqrt(n) to the nearest whole number.
+    [(2, 1), (4, 1), (5, 1), (6, 1), (7, 1), (8, 2), (9, 2), (10, 2), (11, 3), (12, 3), (13, 3), (14, 4),
+     (15, 4), (16, 5), (17, 5), (18, 5), (19, 6), (20, 6), (21, 6), (22, 7), (23, 7), (24, 8), (25, 8),
+     (26, 8), (27, 9), (28, 9), (29, 10), (30, 10), (100, 41)],
+)  # fmt: skip
+def test_the_error_of_a_median_takes_the_nearest_order_statistic(n: int, rank: int) -> None:
+    values = [float(place) for place in range(1, n + 1)]
+    z = stats.norm.isf(stats.binom.cdf(rank - 1, n, 0.5))
+    assert median_error(values) == pytest.approx((n + 1 - 2 * rank) / (2 * z))
+
+
+@pytest.mark.parametrize("n", [9, 10, 500, 501])
+def test_the_bootstrap_is_of_10_to_500_values(n: int) -> None:
+    method = "studentised" if 10 <= n <= 500 else "t"
+    values = [float(place) for place in range(n)]
+    assert mean_bounds(values, seed=0).method == method
+    assert ratio_bounds([(value, 1 + value % 2) for value in values], seed=0).method == method
+    sides = [{str(place): value + shift for place, value in enumerate(values)} for shift in (0.0, 1.5)]
+    assert (median_difference(*sides).bounds.method == "too_few") is (n < 10)

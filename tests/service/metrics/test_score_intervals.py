@@ -11,7 +11,8 @@ from scipy.optimize import minimize_scalar
 
 from assay.service.metrics.estimates import clustered_share
 from assay.service.metrics.intervals import wilson
-from assay.service.metrics.score_intervals import effective_wilson, paired_score, tango
+from assay.service.metrics.score_intervals import effective_wilson, paired_score
+from assay.service.metrics.tango import tango
 
 Z = 1.959963984540054
 
