@@ -84,6 +84,15 @@ def test_proofs_hold_for_smaller_balls_and_attacks_for_larger_ones() -> None:
     assert values(points) == [(0.1, 0.5, None), (0.2, 0.25, 0.75), (0.3, 0.25, 0.75), (0.4, None, 0.5)]
 
 
+def test_an_example_at_exactly_the_radius_is_broken() -> None:
+    points, warnings = made(proof(0.25, "a"), nearest(0.25, 0.5, 0.125, float("inf")))
+    assert [(point.epsilon, point.contradictions) for point in points] == [(0.25, ["a"])]
+    assert points[0].attacked is not None
+    assert points[0].attacked.value == 0.5
+    assert [warning.evidence["examples"] for warning in warnings] == [["a"]]
+    assert made(proof(0.25, "a"), nearest(0.2500001, 0.5, 0.125, float("inf")))[1] == []
+
+
 def test_a_contradiction_is_found_across_radii_and_is_invalid() -> None:
     points, warnings = made(proof(0.3, "ab"), attack(0.1, "b"))
     assert [point.contradictions for point in points] == [["b"], ["b"]]

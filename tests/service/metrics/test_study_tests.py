@@ -13,10 +13,13 @@ from assay.service.metrics.study_tests import (
     Spread,
     interval,
     least,
+    least_error_of_shares,
+    over_examples,
     over_seeds,
     resolved,
     two_way,
 )
+from assay.service.metrics.tango import tango
 
 
 def table(
@@ -101,3 +104,50 @@ def test_size_under_the_null() -> None:
         measured, spread = two_way(table(4, 30, key))
         rejected += abs(measured.mean) / spread.error > spread.critical(0.05)
     assert rejected / 300 < 0.08
+
+
+def test_the_spread_of_seeds_is_at_least_the_rest() -> None:
+    """Equal means of the seeds by chance do not say that other seeds would have the same."""
+    rest = [[1.0, -1.0, 2.0, -2.0], [-1.0, 1.0, -2.0, 2.0], [0.0, 0.0, 0.0, 0.0]]
+    d = [[value + column for value, column in zip(row, (0.1, 0.2, 0.3, 0.4), strict=True)] for row in rest]
+    components, spread = two_way(d)
+    ms_rest = 2 * (1 + 1 + 4 + 4) / (2 * 3)
+    assert components.rest == pytest.approx(ms_rest)
+    assert components.seeds == 0
+    assert spread.of_seeds == pytest.approx(ms_rest / 12)
+    # The means of the examples differ by less than the rest lets them.
+    assert components.examples == spread.of_examples == 0
+
+
+@pytest.mark.parametrize("seeds", [2, 4])
+def test_size_under_the_null_without_a_spread_of_seeds(seeds: int) -> None:
+    rejected = 0
+    for key in range(400):
+        measured, spread = two_way(table(seeds, 30, key, seeds=0.0, examples=0.0))
+        rejected += abs(measured.mean) / spread.error > spread.critical(0.05)
+    assert rejected / 400 < 0.05
+
+
+def test_a_mean_of_seeds_or_examples_alone_has_the_unbiased_variance() -> None:
+    d = [0.1, 0.4, 0.2, 0.9]
+    expected = np.var(d, ddof=1) / 4
+    assert over_seeds(d) == (pytest.approx(0.4), pytest.approx((expected, 0.0, 3.0, 1.0)))
+    assert over_examples(d) == (pytest.approx(0.4), pytest.approx((0.0, expected, 1.0, 3.0)))
+
+
+def test_the_least_error_is_that_of_tangos_interval() -> None:
+    z = stats.norm.isf(0.025)
+    for n in (20, 355):
+        assert 2 * z * least_error_of_shares(n) == pytest.approx(tango(0, 0, n)[1] - tango(0, 0, n)[0])
+        floor = least(Spread(1e-9, 2e-9, 2.0, n - 1.0), n)
+        assert floor.error == pytest.approx(least_error_of_shares(n))
+        assert floor.of_seeds == 1e-9
+
+
+def test_the_resolved_difference_is_the_sum_of_both_quantiles() -> None:
+    """With one source of variance: (t at 5 % + t at 80 % power) standard errors."""
+    df, error = 5, 0.1 / np.sqrt(6)
+    expected = (stats.t.isf(0.025, df) + stats.t.isf(0.2, df)) * error
+    assert resolved(Components(0.0, 0.1**2, 0.0, 0.0), 6, 300, 0.05) == pytest.approx(expected)
+    floored = resolved(Components(0.0, 0.0, 0.0, 0.0), 6, 300, 0.05, least_error=0.02)
+    assert floored == pytest.approx((stats.t.isf(0.025, 299) + stats.t.isf(0.2, 299)) * 0.02)
