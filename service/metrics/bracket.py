@@ -71,15 +71,7 @@ class _Told(NamedTuple):
 
 @dataclass(frozen=True)
 class _Side:
-    """An evaluation that has a part in a bracket.
-
-    Attributes:
-        place: in the job.
-        name: of the evaluation.
-        ball: data, norm and radius.
-        told: about its examples.
-        verifies: or attacks.
-    """
+    """An evaluation that has a part in a bracket."""
 
     place: int
     name: str
@@ -147,14 +139,7 @@ def with_contradictions(
     threat_of: ThreatOf,
     keep: Keep = _make,
 ) -> dict[int, EvaluationResult]:
-    """The evaluations; those of a ball with a contradiction, verified or attacked, have its warning too.
-
-    Args:
-        evaluations: by place in the job.
-        outcomes_of: their outcomes.
-        threat_of: threat model of an attack by its name.
-        keep: of this job.
-    """
+    """The evaluations; those of a ball with a contradiction, verified or attacked, have its warning too."""
     warnings = brackets(evaluations, outcomes_of, threat_of, keep)[1]
     found = dict(evaluations)
     for place, one in evaluations.items() if warnings else ():

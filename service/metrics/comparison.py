@@ -107,12 +107,7 @@ class JobResults:
 
 
 def compare(jobs: Sequence[JobResults], adjust: Adjustment = "holm") -> Comparison:
-    """Compares every job with the first, evaluation by evaluation in the first one's order.
-
-    Args:
-        jobs: At least two.
-        adjust: How p-values are adjusted for the number of tests.
-    """
+    """Compares every job with the first, evaluation by evaluation in the first one's order."""
     assert len(jobs) >= 2, "the caller asks for at least two jobs"
     warnings = [
         _warning("incomplete", f"job {job.job} has not finished all its evaluations", job=job.job)

@@ -84,11 +84,7 @@ class CellCounts:
         self._size = 4 if most <= FOUR_BYTES else 8
 
     def ratios(self, groups: Sequence[Collection[int]] = ()) -> Iterator[Cell]:
-        """The metrics of each cell, in order. One cell is held at a time, as integers of 2 K digits.
-
-        Args:
-            groups: Positions of images to leave out, a group at a time.
-        """
+        """The metrics of each cell, in order. One cell is held at a time, as integers of 2 K digits."""
         there = [
             unpack(part, self.classes, self._size)
             for part in _sums([pack(row, self._size) for row in self._targets], groups)

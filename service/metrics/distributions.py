@@ -21,11 +21,7 @@ def normal_tail(z: float) -> float:
 
 
 def normal_quantile(confidence: float) -> float:
-    """z of a central interval.
-
-    Raises:
-        ValueError: the confidence is not in (0, 1).
-    """
+    """z of a central interval."""
     return NormalDist().inv_cdf(0.5 + checked_confidence(confidence) / 2)
 
 
@@ -61,11 +57,7 @@ def binomial_draw(rng: random.Random, n: int, p: float) -> int:
 
 
 def checked_confidence(confidence: float) -> float:
-    """The confidence, if it is in (0, 1).
-
-    Raises:
-        ValueError: it is not.
-    """
+    """The confidence; a `ValueError` where it is not in (0, 1)."""
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must be in (0, 1); got {confidence}")
     return confidence

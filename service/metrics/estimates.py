@@ -36,12 +36,7 @@ Interval = tuple[float, float]
 
 
 def resamples(cost: int, budget: int) -> int:
-    """R for resamples of this cost: 2000, or fewer, but at least 200, where they would exceed the budget.
-
-    Args:
-        cost: Of one resample, in the unit of the budget.
-        budget: Of all of them; R shrinks so that they keep within it.
-    """
+    """R for resamples of this cost: 2000, or fewer, but at least 200, where they would exceed the budget."""
     return min(MAX_RESAMPLES, max(MIN_RESAMPLES, budget // cost))
 
 
@@ -120,13 +115,7 @@ def proportion(successes: int, n: int, *, higher_is_better: bool) -> Metric:
 
 
 def bounded_mean(values: Sequence[float], *, highest: float = 1.0, higher_is_better: bool = True) -> Metric:
-    """A mean over examples of values in [0, highest] with its score interval; without values, None.
-
-    Args:
-        values: One per example.
-        highest: The largest value that an example can have.
-        higher_is_better: Whether more is better.
-    """
+    """A mean over examples of values in [0, highest] with its score interval; without values, None."""
     if not values:
         return undefined(0, higher_is_better=higher_is_better)
     low, high = effective_wilson(values, highest=highest)
@@ -145,11 +134,6 @@ def clustered_share(parts: Sequence[int], wholes: Sequence[int], *, higher_is_be
 
     The effective number of units follows from the variance between clusters (Korn and Graubard 1998), and is
     at most their number: units of a cluster are not taken for less alike than independent ones.
-
-    Args:
-        parts: Counted units of each cluster.
-        wholes: All units of each cluster.
-        higher_is_better: Whether more is better.
 
     Returns:
         `n` counts units. Without units, None.

@@ -57,9 +57,6 @@ class ForcedContinuation(OutcomeTable):
 def forced_continuation_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
     """Metrics of one evaluation.
 
-    Args:
-        columns: of `ForcedContinuation.columns`, each (n,), n >= 1.
-
     Returns:
         `target_hit_rate`: share of the documents after whose prompt greedy decoding says the target exactly;
         `target_hit_rate_before` the same with the prompt as it was. `target_perplexity`: exp of the mean over

@@ -43,11 +43,6 @@ def jackknife_variance(left_out: Sequence[float]) -> Variance:
 def logit_bounds(value: float, variances: Sequence[Variance], confidence: float = 0.95) -> Bounds:
     """Student's interval of a share on the logit scale.
 
-    Args:
-        value: in [0, 1].
-        variances: of each sample, at least one.
-        confidence: coverage, in (0, 1).
-
     Returns:
         Ends in [0, 1], or `NO_SPREAD` where the value is 0 or 1, or no example changes it.
     """
@@ -76,12 +71,6 @@ def student_difference(
     value: float, variances: Sequence[Variance], n: int, confidence: float = 0.95
 ) -> TestedDifference:
     """Student's interval and test of a paired difference of two shares.
-
-    Args:
-        value: the difference, in [-1, 1].
-        variances: of the difference, due to each sample; none where a sample is too small to have one.
-        n: examples.
-        confidence: coverage, in (0, 1).
 
     Returns:
         Ends in [-1, 1]; `TOO_FEW` of fewer than `MIN_EXAMPLES`, `NO_SPREAD` where no example changes the

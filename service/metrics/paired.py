@@ -29,13 +29,7 @@ TOLERANCE = 1e-9
 
 
 class _Test(Answer):
-    """What all tests have.
-
-    Attributes:
-        p_value: Two-sided p of "no difference".
-        n: Common examples.
-        adjusted_p_value: p adjusted for all tests of the comparison.
-    """
+    """What all tests have."""
 
     p_value: float
     adjusted_p_value: float | None = None
@@ -187,10 +181,6 @@ class PairedMetrics(Protocol):
     def difference(self, metric: str, reported: Reported) -> Difference | None:
         """The difference of a metric, second job minus first.
 
-        Args:
-            metric: Its name.
-            reported: Its values in the jobs' results.
-
         Returns:
             None where the rows do not give this metric, or give another value than reported.
         """
@@ -198,12 +188,7 @@ class PairedMetrics(Protocol):
 
 
 class PairedShares:
-    """Metrics that are shares of true entries of a column.
-
-    Args:
-        pair: The rows of both.
-        columns: Metric to column.
-    """
+    """Metrics that are shares of true entries of a column."""
 
     def __init__(self, pair: Pair, columns: Mapping[str, str]) -> None:
         self._pair = pair

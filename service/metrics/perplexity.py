@@ -57,11 +57,6 @@ def causal(metrics: dict[str, Metric], context: Context, others: Sequence[str] =
     """The metrics of a language model, without the perplexities where its shards found that it sees ahead.
 
     What was measured in their place is evidence of the warning `leaks_future`.
-
-    Args:
-        metrics: those named after `perplexity` are invalid for such a model.
-        context: its evidence says whether it is one.
-        others: further metrics that are invalid.
     """
     found = next((shard["leaks_future"] for shard in context.evidence if "leaks_future" in shard), None)
     if found is None:

@@ -120,10 +120,6 @@ def paired_differences(first: Sequence[Counts], second: Sequence[Counts]) -> dic
 
     The same images in any order give the same bits.
 
-    Args:
-        first: One model's counts of each image.
-        second: The other's, of the same images in the same order.
-
     Returns:
         Metrics that are defined for both; differences are of fractions.
 

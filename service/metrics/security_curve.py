@@ -24,12 +24,7 @@ MAX_POINTS = 64
 
 
 def distances(rows: Rows, norm: str) -> list[float] | None:
-    """The distance of each example, in [0, inf], (n,); None where the rows do not have it.
-
-    Args:
-        rows: Outcome columns of an attack that minimises the norm.
-        norm: The norm.
-    """
+    """The distance of each example, in [0, inf], (n,); None where the rows do not have it."""
     names = ("correct", "clean_correct", COLUMNS.get(norm, ""))
     if any(name not in rows or None in rows[name] for name in names):
         return None

@@ -94,12 +94,7 @@ class StudyPlan:
 
 
 def study_results(plan: StudyPlan, arms: Sequence[MeasuredArm]) -> StudyResults:
-    """The results of a study from what its runs have measured.
-
-    Args:
-        plan: what was asked for.
-        arms: every arm with every seed, in the order of the study.
-    """
+    """The results of a study from what its runs have measured."""
     found = _Cells(plan, arms)
     cells = list(found.cells())
     cells, tests = _adjusted(cells, plan)

@@ -59,11 +59,6 @@ TOLERANCE = 1e-9
 def per_example(metric: str, result: EvaluationResult, rows: Rows) -> dict[str, float] | None:
     """The values of a metric by example id.
 
-    Args:
-        metric: its name.
-        result: of the evaluation.
-        rows: its outcome columns, in any order of the examples.
-
     Returns:
         None where the columns do not give this metric, or another value than reported: it then has a value
         for all examples together alone.

@@ -15,14 +15,7 @@ FEW_SEEDS = 6
 def power_of(
     components: Components, seeds: int, n: int | None, *, least_error: float | None = None
 ) -> StudyPower:
-    """The power of a comparison, before its level is known: see `at_level`.
-
-    Args:
-        components: of variance.
-        seeds: their number.
-        n: examples; None for metrics without values of examples.
-        least_error: the standard error that the test takes at least, if any.
-    """
+    """The power of a comparison, before its level is known: see `at_level`."""
     sds = [math.sqrt(part) for part in components[1:]]
     return StudyPower(
         seeds=seeds,
@@ -40,13 +33,7 @@ def power_of(
 
 
 def at_level(power: StudyPower, level: float, unit: Unit | None) -> StudyPower:
-    """The power at the level of the study's tests, as numbers and in words.
-
-    Args:
-        power: of a comparison, from `power_of`.
-        level: two-sided, in (0, 1).
-        unit: of the metric.
-    """
+    """The power at the level of the study's tests, as numbers and in words."""
     n = power.n or 2
     sds = (power.sd_seeds or 0.0, power.sd_examples or 0.0, power.sd_rest or 0.0)
     components = Components(0.0, *(sd * sd for sd in sds))

@@ -189,13 +189,6 @@ def resolved(components: Components, seeds: int, n: int, level: float, *, least_
     """The difference that is found with 80 % power by so many seeds and examples, tested at a level.
 
     (t at the level + t at 80 %) standard errors, with the components as if they were known.
-
-    Args:
-        components: as measured, or assumed.
-        seeds: at least 2.
-        n: examples, at least 2.
-        level: of the two-sided test, in (0, 1).
-        least_error: the standard error that the test takes at least.
     """
     spread = Spread(
         components.seeds / seeds + components.rest / (seeds * n),

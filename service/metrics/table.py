@@ -115,10 +115,6 @@ class OutcomeTable(Protocol):
     def summarise(self, rows: Rows, context: Context) -> Summary:
         """One row of the results.
 
-        Args:
-            rows: The columns of all shards, sorted by example id.
-            context: Further input.
-
         Raises:
             ValueError: the rows do not fit the table.
         """

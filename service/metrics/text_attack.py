@@ -60,9 +60,6 @@ class TextAttack(OutcomeTable):
 def text_attack_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
     """Metrics of one attack.
 
-    Args:
-        columns: of `TextAttack.columns`, each (n,); n >= 1.
-
     Returns:
         `accuracy_under_attack`: share of the n examples that are right under the attack; it comes first, as
         the number shown in tables. `accuracy`: share of them that were right before it.

@@ -58,9 +58,6 @@ class WordSwap(Perplexity):
 def word_swap_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
     """Metrics of one evaluation.
 
-    Args:
-        columns: of `WordSwap.columns`, each (n,), sorted by document.
-
     Returns:
         `perplexity`: over all words, the swapped ones as they are now; interval over documents, as for
         the next two. `perplexity_unswapped`: over the words that were not swapped, which have swapped ones

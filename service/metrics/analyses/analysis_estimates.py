@@ -24,14 +24,7 @@ def undefined(n: int, *, higher_is_better: bool = False) -> Metric:
 def mean(
     values: Sequence[float | None], name: str, *, higher_is_better: bool = False, bounded: bool = False
 ) -> Metric:
-    """The mean over examples with its interval; without a value where one example has none.
-
-    Args:
-        values: One per example.
-        name: Key of the draws.
-        higher_is_better: Whether more is better.
-        bounded: Whether values are in [0, 1], so that the interval is a score interval.
-    """
+    """The mean over examples; without a value where one has none. `bounded` values are in [0, 1]."""
     known = known_of(values)
     if known is None:
         return undefined(len(values), higher_is_better=higher_is_better)
@@ -55,13 +48,7 @@ def mean_over_parts(row: Sequence[float | None]) -> float | None:
 def paired_means(
     pair: Pair, values: Mapping[str, Callable[[Rows], Sequence[float | None]]], bounded: Sequence[str] = ()
 ) -> PairedMetrics:
-    """The paired differences of means over examples.
-
-    Args:
-        pair: The rows of both jobs.
-        values: Metric to its values by example.
-        bounded: Metrics whose values are in [0, 1].
-    """
+    """The paired differences of means over examples."""
     return PairedEstimates(
         pair,
         {name: Estimator(of, largest=1.0 if name in bounded else None) for name, of in values.items()},
