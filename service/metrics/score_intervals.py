@@ -83,8 +83,9 @@ def paired_score(
         raise ValueError(f"differences must be in [-{largest}, {largest}]; got {wrong[0]}")
     moved = math.fsum(map(abs, differences))
     n, balance = len(differences) if size is None else size, math.fsum(differences)
-    # At least moved / n, since of fewer examples than differences no more than n can move.
-    scale = max((math.fsum(one * one for one in differences) + largest**2) / (moved + largest), moved / n)
+    scale = (math.fsum(one * one for one in differences) + largest**2) / (moved + largest)
+    # Of more differences than examples: no more than n can move, with one of the largest beside them.
+    scale = max(scale, moved / n, (moved + largest) / (n + 1))
     more, fewer = (max(0.0, moved + sign * balance) / (2 * scale) for sign in (1, -1))
     low, high = tango(more, fewer, n, confidence)
     return scale * low, scale * high
