@@ -115,7 +115,7 @@ def _read(store: TenantStore, job: JobRow, catalog: Catalog) -> Results:
         reason = f": {job.error['message']}" if job.error else ""
         yet = "" if job.state in TERMINAL else " yet"
         raise NoResults(f"job {job.id} is {job.state.value} and has no results{yet}{reason}")
-    found = results_view(job, rows, catalog.threat_of)
+    found = results_view(job, rows, catalog.threat_of, catalog.radius_unit)
     places = dict(zip(sorted(rows), found.evaluations, strict=True))
     bracket, contradictions = brackets(places, *_outcomes(store, job.id, catalog))
     warnings = [*contradictions, *found.warnings, *spec_warnings(catalog, job.spec)]

@@ -21,6 +21,7 @@ from assay.service.contract.results import (
     Results,
     Warning,
 )
+from assay.service.contract.row_protocols import RadiusUnitOf, protocol_unit
 from assay.service.contract.states import TERMINAL, JobState
 from assay.service.contract.stored_specs import evaluations_in
 from assay.service.contract.threat import ThreatOf
@@ -219,8 +220,13 @@ def links(job_id: str) -> Links:
     return Links(self=path, results=f"{path}/results", events=f"{path}/events", artifacts=f"{path}/artifacts")
 
 
-def results_view(row: JobRow, results: dict[int, dict[str, object]], threat_of: ThreatOf) -> Results:
-    """The results so far, in the order of the spec; the threats of attacks are for checks across them."""
+def results_view(
+    row: JobRow,
+    results: dict[int, dict[str, object]],
+    threat_of: ThreatOf,
+    unit_of: RadiusUnitOf = protocol_unit,
+) -> Results:
+    """The results so far, in the order of the spec; threats and units of radii are for checks across them."""
     evaluations, repeated = _once([read_result(results[index]) for index in sorted(results)])
     expected = len(evaluations_in(row.spec))
     complete = row.state == JobState.SUCCEEDED and len(evaluations) >= expected
@@ -228,7 +234,7 @@ def results_view(row: JobRow, results: dict[int, dict[str, object]], threat_of: 
         job=row.id,
         complete=complete,
         evaluations=evaluations,
-        warnings=[*left_out_warnings(row.spec), *cross_checks(evaluations, threat_of), *repeated],
+        warnings=[*left_out_warnings(row.spec), *cross_checks(evaluations, threat_of, unit_of), *repeated],
         error=job_error(row),
         provenance=None if row.provenance is None else Provenance.model_validate(row.provenance),
         signature=f"{JOBS_PATH}/{row.id}/signature" if complete else None,

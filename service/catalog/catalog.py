@@ -27,6 +27,7 @@ from assay.service.catalog.rules import Namespaces, UnknownName, check_syntax, e
 from assay.service.contract.errors import NotFound
 from assay.service.contract.fractions import parse_fraction
 from assay.service.contract.problems import Loc, Problems, nearest, path_text, readable
+from assay.service.contract.row_protocols import RadiusUnit, protocol_unit, row_protocol
 from assay.service.contract.threat import Threat
 
 CATALOG_FILE = Path(__file__).with_name("catalog.json")
@@ -156,6 +157,17 @@ class Catalog:
         """Threat model of an attack by name; None for an unknown one, as in old results."""
         attack = self._components.get(("attack", name))
         return None if attack is None else attack.threat
+
+    def radius_unit(self, data: Mapping[str, Any], protocol: str) -> RadiusUnit:
+        """The unit of radii on a data set; rows of earlier versions state `pixel` for series too."""
+        known = self._components.get(("data", str(data.get("name"))))
+        word = row_protocol("pixel", known.tasks[0]) if known and known.tasks else protocol
+        return protocol_unit(data, word)
+
+    def norm_of(self, name: str, params: Mapping[str, Any]) -> str:
+        """The norm of an attack's ball: its parameter, else its threat's; Linf where none is known."""
+        threat = self.threat_of(name)
+        return str(params.get("norm") or (threat.norm if threat is not None else "Linf"))
 
     def look_up(self, kinds: Sequence[str], name: str, problems: Problems, loc: Loc) -> Component | None:
         """The component of a name in the first kind that has it; without one, None and an error."""

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assay.service.contract.markdown_text import escape_markdown
-from assay.service.contract.results import EvaluationResult, Metric, Results
+from assay.service.contract.results import Metric, Results
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY, WarningCode
 from assay.service.reports.comparisons import comparison_lines
-from assay.service.reports.numbers import IN_PERCENT, WITHOUT, number, printable, split_params
+from assay.service.reports.numbers import IN_PERCENT, WITHOUT, conditions, number, printable, split_params
 
 # An evaluation with its distinguishing parameters, and one of its metrics.
 Column = tuple[str, str]
@@ -29,7 +29,7 @@ def markdown(results: Mapping[str, Results], metrics: Sequence[str] = ()) -> str
     Returns:
         The text, empty where no evaluation has such a metric.
     """
-    evaluations = [(part.name, _conditions(part)) for found in results.values() for part in found.evaluations]
+    evaluations = [(part.name, conditions(part)) for found in results.values() for part in found.evaluations]
     shown, shared = split_params(evaluations)
     texts = iter(shown)
     groups: dict[tuple[Column, ...], dict[str, Cells]] = {}
@@ -55,10 +55,6 @@ def comparison_markdown(comparison: Mapping[str, Any]) -> str:
     lines = [f"| {' | '.join(map(_escaped, line))} |" for line in (header, *rows)]
     below = "\n".join(f"- {_escaped(line)}" for line in [*legend, *notes])
     return "\n".join([lines[0], "|" + " --- |" * len(header), *lines[1:], "", below])
-
-
-def _conditions(part: EvaluationResult) -> dict[str, object]:
-    return {**part.params, "protocol": part.protocol, "data": part.data.get("name")}
 
 
 def _table(columns: Sequence[Column], rows: Mapping[str, Cells]) -> str:

@@ -23,7 +23,7 @@ from assay.service.contract.results import (
 )
 from assay.service.metrics.bracket import bracket_line
 from assay.service.reports.comparisons import comparison_lines, warning_lines
-from assay.service.reports.numbers import metric_cells, params_text, split_params
+from assay.service.reports.numbers import conditions, metric_cells, params_text, split_params
 from assay.service.reports.numbers import printable as printable
 
 MAX_LISTED = 12
@@ -114,7 +114,7 @@ def results_table(results: Results, *, every: bool = True) -> str:
         results: of a job.
         every: show all metrics; else the main one of each evaluation, its first, and how many more there are.
     """
-    shown, shared = split_params([(part.name, _conditions(part)) for part in results.evaluations])
+    shown, shared = split_params([(part.name, conditions(part)) for part in results.evaluations])
     rows, left_out = [], 0
     for part, params in zip(results.evaluations, shown, strict=True):
         found = _all_metrics(part)
@@ -134,11 +134,6 @@ def results_table(results: Results, *, every: bool = True) -> str:
     warned = [("", warning) for warning in results.warnings]
     warned += [(part.name, warning) for part in results.evaluations for warning in part.warnings]
     return "\n".join([*parts, *warning_lines(warned)])
-
-
-def _conditions(evaluation: EvaluationResult) -> dict[str, Any]:
-    data = evaluation.data.get("name")
-    return {**evaluation.params, "protocol": evaluation.protocol, "data": data}
 
 
 def _codes(warnings: Sequence[Warning]) -> str:

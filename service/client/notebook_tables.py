@@ -7,7 +7,7 @@ from html import escape
 
 from assay.service.contract.results import Job
 from assay.service.contract.study_results import ArmValue, StudyCell, StudyComparison, StudyResults
-from assay.service.reports.numbers import number, params_text, printable
+from assay.service.reports.numbers import RADIUS, number, params_text, printable, shown_params
 
 
 class JobView(Job):
@@ -59,8 +59,9 @@ class StudyResultsView(StudyResults):
     def _row(self, cell: StudyCell, others: Sequence[str]) -> list[str]:
         values = {value.arm: value for value in cell.arms}
         differences = {found.arm: found for found in cell.comparisons}
-        epsilon = {"epsilon": cell.params["epsilon"]} if cell.params.get("epsilon") else cell.params
-        texts = [f"{cell.evaluation} {params_text(epsilon)}".strip(), cell.metric]
+        params = shown_params(cell.evaluation, cell.params, cell.data, cell.protocol)
+        named = {RADIUS: params[RADIUS]} if params.get(RADIUS) else params
+        texts = [f"{cell.evaluation} {params_text(named)}".strip(), cell.metric]
         texts += [_mean(values.get(arm), cell) for arm in self.arms]
         for arm in others:
             texts += _difference(differences.get(arm), cell)

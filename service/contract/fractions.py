@@ -6,6 +6,9 @@ import math
 import re
 from typing import Any
 
+from assay.service.contract.row_protocols import RadiusUnit
+
+PIXEL_STEPS = 255
 # The lengths are capped so that the quotient is always finite.
 PATTERN = r"^\s*-?[0-9]{1,15}(\.[0-9]{1,15})?\s*/\s*[0-9]{1,15}(\.[0-9]{1,15})?\s*$"
 _FRACTION = re.compile(PATTERN)
@@ -37,12 +40,14 @@ def fraction_value(given: float | str) -> float:
     return parse_fraction(given) if isinstance(given, str) else float(given)
 
 
-def radius_text(value: Any, pixel_steps: int = 255) -> str:
-    """A radius as people write it: 1/255 for 0.00392156862745098, other numbers and texts as they are."""
-    if isinstance(value, float) and 0 < value < 1:
-        steps = value * pixel_steps
+def radius_text(value: Any, unit: RadiusUnit = "pixel") -> str:
+    """A radius as people write it: 1/255 for 0.00392156862745098, 0.2 sd, other values as they are."""
+    if unit == "sd":
+        return f"{value} sd"
+    if unit == "pixel" and isinstance(value, float) and 0 < value < 1:
+        steps = value * PIXEL_STEPS
         if math.isclose(steps, round(steps), rel_tol=1e-9):
-            return f"{round(steps)}/{pixel_steps}"
+            return f"{round(steps)}/{PIXEL_STEPS}"
     return str(value)
 
 

@@ -37,7 +37,7 @@ from assay.service.dashboard.frame import render
 from assay.service.dashboard.pending import Pending
 from assay.service.metrics.comparison import Comparison
 from assay.service.plots.kinds import KINDS, LabelledResults
-from assay.service.reports.numbers import split_params
+from assay.service.reports.numbers import shown_params, split_params
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
 
@@ -100,7 +100,9 @@ def _compare(store: TenantStore, catalog: Catalog, rows: Sequence[JobRow], adjus
     comparison = api.compare_jobs(",".join(row.id for row in rows), store, catalog, adjust, "json")
     assert isinstance(comparison, Comparison)
     first = _results(store, rows[0].id)
-    texts, _ = split_params([(one.name, one.params) for one in first.values()])
+    texts, _ = split_params(
+        [(one.name, shown_params(one.name, one.params, one.data, one.protocol)) for one in first.values()]
+    )
     evaluations = [
         (position, f"{one.name} {text}".strip())
         for (position, one), text in zip(first.items(), texts, strict=True)

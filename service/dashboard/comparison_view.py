@@ -10,7 +10,7 @@ from assay.service.contract.results import Unit, Warning
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY, Severity
 from assay.service.metrics.comparison import ComparedValue, Comparison, ComparisonRow
 from assay.service.reports.comparisons import TESTS
-from assay.service.reports.numbers import WITHOUT, number, split_params
+from assay.service.reports.numbers import WITHOUT, number, shown_params, split_params
 
 # Adjusted p below which a difference counts as one.
 LEVEL = 0.05
@@ -99,7 +99,7 @@ def compared_metrics(comparison: Comparison, *, every: bool) -> tuple[list[Compa
 
 def _conditions(row: Mapping[str, ComparisonRow]) -> tuple[str, Mapping[str, object]]:
     one = next(iter(row.values()))
-    return one.evaluation, one.params
+    return one.evaluation, shown_params(one.evaluation, one.params, one.data, one.protocol)
 
 
 def _metric(row: Mapping[str, ComparisonRow], params: str, letters: Mapping[str, str]) -> ComparedMetric:

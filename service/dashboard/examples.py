@@ -11,6 +11,7 @@ from starlette.responses import Response
 from assay.service.api.deps import JobDep, StoreDep, only
 from assay.service.api.outcome_tables import read_result
 from assay.service.api.views import job_view
+from assay.service.catalog.catalog import load
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NotFound
 from assay.service.contract.fractions import fraction_value
 from assay.service.contract.results import EvaluationResult
@@ -29,6 +30,7 @@ from assay.service.dashboard.example_rows import (
 )
 from assay.service.dashboard.frame import render
 from assay.service.dashboard.gallery_files import gallery_files
+from assay.service.reports.numbers import shown_params
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
 
@@ -83,12 +85,14 @@ def show_examples(
     given = {"sort": sort, "order": order, "only": only, "label": label}
     base = {name: value for name, value in given.items() if value}
     path = f"/jobs/{job.id}/examples/{evaluation}"
+    unit = "sd" if load().radius_unit(result.data, result.protocol) == "sd" else ""
     values = {
         "title": f"Examples of {result.name}",
         "section": "/jobs",
         "job": job_view(store, job),
         "index": evaluation,
         "result": result,
+        "params": shown_params(result.name, result.params, result.data, result.protocol),
         "columns": names,
         "rows": [
             (outcome_of(columns, row), [columns[name][row] for name in names])
@@ -101,7 +105,7 @@ def show_examples(
         "labels": _labels(columns),
         "judged": "correct" in columns,
         "smallest": SMALLEST,
-        "titles": TITLES,
+        "titles": TITLES | {SMALLEST: f"{TITLES[SMALLEST]}{unit and f' ({unit})'}"},
         "numeric": {name for name in names if _numeric(columns[name])},
         "csv": f"outcomes-{evaluation:03d}-{result.name}.csv",
         "page": page,

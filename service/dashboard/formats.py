@@ -10,7 +10,7 @@ from typing import Any
 from assay.service.contract.results import Job, Metric, Warning
 from assay.service.contract.warning_codes import SEVERITIES
 from assay.service.dashboard.form_fields import parted
-from assay.service.reports.numbers import metric_cells, number, params_text
+from assay.service.reports.numbers import metric_cells, number, params_text, set_params
 
 MAX_SHORT = 60
 # Shades of words by their loss, and the width of each in nats.
@@ -90,7 +90,7 @@ def pretty(value: object) -> str:
 
 def parameters(params: Mapping[str, Any]) -> str:
     """Parameters that are set, as `epsilon=2/255 steps=20`."""
-    return params_text({name: value for name, value in params.items() if value is not None})
+    return params_text(set_params(params))
 
 
 def loss_band(loss: float) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -14,6 +15,7 @@ from assay.service.api.deps import JobDep, SettingsDep, StoreDep, only, unchange
 from assay.service.api.views import job_view
 from assay.service.contract.errors import NotFound
 from assay.service.contract.gallery import Gallery, GalleryImage, GalleryItem, GalleryMaps, GallerySeries
+from assay.service.contract.stored_specs import evaluations_in, user_spec
 from assay.service.dashboard.frame import render
 from assay.service.dashboard.gallery_files import (
     Drawing,
@@ -26,7 +28,7 @@ from assay.service.dashboard.gallery_files import (
     read_gallery,
 )
 from assay.service.dashboard.pictures import PICTURE_HEADERS
-from assay.service.reports.numbers import split_params
+from assay.service.reports.numbers import set_params, shown_params, split_params
 from assay.service.settings import Settings
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
@@ -95,6 +97,7 @@ def show_gallery(
         "file": file,
         "files": files,
         "gallery": gallery,
+        "params": shown_params(gallery.evaluation, gallery.params, _data(job, evaluation), gallery.protocol),
         "items": shown_items(gallery),
         "legend": [one for one in gallery.classes if one.colour is not None],
         "labels": _labels(store, job),
@@ -143,12 +146,19 @@ def preview_of(settings: Settings, files: Sequence[GalleryFile]) -> Preview | No
     return None
 
 
+def _data(job: JobRow, evaluation: int) -> Mapping[str, Any]:
+    """The data set of an evaluation."""
+    own = evaluations_in(job.spec)[evaluation : evaluation + 1]
+    return (own and own[0]["data"]) or user_spec(job.spec)["data"]
+
+
 def _labels(store: TenantStore, job: JobRow) -> dict[int, str]:
     """Name and differing parameters of each evaluation by its index."""
     stored = store.results.of(job.id)
     given = [
-        (str(one["name"]), {key: value for key, value in one["params"].items() if value is not None})
+        (name, set_params(shown_params(name, one["params"], one["data"], one["protocol"])))
         for one in stored.values()
+        for name in [str(one["name"])]
     ]
     texts, _ = split_params(given)
     return {index: f"{name} {text}" for index, (name, _), text in zip(stored, given, texts, strict=True)}

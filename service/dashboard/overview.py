@@ -18,6 +18,7 @@ from assay.service.api.workers import worker_view
 from assay.service.contract.states import JobState
 from assay.service.dashboard.forms import FormDep, see
 from assay.service.dashboard.frame import render
+from assay.service.reports.numbers import RADIUS, conditions
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
 
@@ -67,7 +68,7 @@ def _headline(store: TenantStore, row: JobRow) -> tuple[list[tuple[str, Any]], i
     stored = store.results.of(row.id)
     found = [read_result(stored[index]) for index in sorted(stored)[:SHOWN_EVALUATIONS]]
     shown = [
-        (part.name, part.params.get("epsilon"), next(iter(part.metrics.items()), None)) for part in found
+        (part.name, conditions(part).get(RADIUS), next(iter(part.metrics.items()), None)) for part in found
     ]
     metrics = [
         (f"{name} {epsilon}" if epsilon is not None else name, first[1])

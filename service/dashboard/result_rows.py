@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from assay.service.contract.results import (
     AnyBreakdown,
@@ -18,7 +17,7 @@ from assay.service.contract.results import (
     Warning,
 )
 from assay.service.dashboard.formats import by_severity
-from assay.service.reports.numbers import number, split_params
+from assay.service.reports.numbers import RADIUS, conditions, number, set_params, split_params
 
 # Of metrics and of parts together: what a page of results shows at most, unless one evaluation has more.
 MAX_ROWS = 300
@@ -73,6 +72,11 @@ class ShownEvaluation:
     params: str
     references: dict[str, list[tuple[str, Reference]]]
     warnings: tuple[NumberedWarning, ...]
+
+    @property
+    def radius(self) -> str | None:
+        """The radius as people read it; None without a radius."""
+        return conditions(self.result).get(RADIUS)
 
     # Of the evaluations of a page alone: those of all take longer than the rest of the page.
     @cached_property
@@ -142,7 +146,7 @@ class ShownResults:
 def shown_results(results: Results) -> ShownResults:
     """What a page shows of the results."""
     given = results.evaluations
-    texts, shared = split_params([(part.name, _conditions(part)) for part in given])
+    texts, shared = split_params([(part.name, set_params(conditions(part))) for part in given])
     warnings = numbered_warnings(results)
     of_place: dict[int, list[NumberedWarning]] = {}
     for warning in warnings:
@@ -181,11 +185,6 @@ def _note(
 ) -> None:
     key = (warning.severity, warning.code, warning.message)
     places.setdefault(key, (warning, {}))[1].update(dict.fromkeys(at))
-
-
-def _conditions(evaluation: EvaluationResult) -> dict[str, Any]:
-    every = {**evaluation.params, "data": evaluation.data.get("name"), "protocol": evaluation.protocol}
-    return {name: value for name, value in every.items() if value is not None}
 
 
 def _shown(

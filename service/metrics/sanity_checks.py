@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from assay.service.contract.fractions import fraction_value
 from assay.service.contract.results import EvaluationResult, Metric, Warning
+from assay.service.contract.row_protocols import RadiusUnitOf, protocol_unit
 from assay.service.contract.threat import Knowledge, Threat, ThreatOf
 from assay.service.contract.warning_codes import WarningCode
 
@@ -102,13 +103,16 @@ ORDERS = (
 )
 
 
-def cross_checks(evaluations: Sequence[EvaluationResult], threat_of: ThreatOf) -> list[Warning]:
+def cross_checks(
+    evaluations: Sequence[EvaluationResult], threat_of: ThreatOf, unit_of: RadiusUnitOf = protocol_unit
+) -> list[Warning]:
     """All warnings from comparisons between the evaluations of a job.
 
     Args:
         evaluations: of one job.
         threat_of: threat model of an attack by its name. An unknown one (old results may have attacks that
             this version lacks) is compared with itself only.
+        unit_of: unit of the radii; no radius in another unit than pixels is large.
     """
     attacks = [e for e in evaluations if e.protocol != "paper" and _is_attack(e)]
     bounded = [attack for attack in attacks if attack.params.get("epsilon") is not None]
@@ -116,7 +120,7 @@ def cross_checks(evaluations: Sequence[EvaluationResult], threat_of: ThreatOf) -
     return [
         *_not_monotone(bounded),
         *(warning for order in ORDERS for warning in _out_of_order(known, order)),
-        *_high_at_large_epsilon(known),
+        *_high_at_large_epsilon([one for one in known if unit_of(one[0].data, one[0].protocol) == "pixel"]),
         *_more_effort_less_success(attacks),
     ]
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from assay.service.contract.markdown_text import escape_markdown
 from assay.service.contract.results import Unit
+from assay.service.contract.row_protocols import protocol_unit
 from assay.service.contract.study_results import ArmValue, StudyCell, StudyComparison, StudyResults
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY
 
@@ -91,7 +92,9 @@ def rows(results: StudyResults) -> Iterator[list[str]]:
 def label(cell: StudyCell) -> str:
     """Name of the evaluation, with its epsilon where it has one."""
     epsilon = cell.params.get("epsilon")
-    return cell.evaluation if epsilon is None else f"{cell.evaluation} {epsilon}"
+    if epsilon is None:
+        return cell.evaluation
+    return f"{cell.evaluation} {epsilon}{' sd' if protocol_unit(cell.data, cell.protocol) == 'sd' else ''}"
 
 
 def lines(results: StudyResults) -> list[str]:

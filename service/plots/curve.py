@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from assay.service.contract.fractions import PIXEL_STEPS
 from assay.service.contract.results import Metric
 from assay.service.plots.series import (
+    IN_STEPS,
     TITLES,
     LabelledResults,
     Measured,
@@ -43,10 +45,9 @@ def curve(jobs: Sequence[LabelledResults]) -> Spec | None:
     rows = attacked(jobs)
     if not rows:
         return None
-    units = list(dict.fromkeys((row.norm, row.in_pixels) for row in rows))
+    units = list(dict.fromkeys((row.norm, row.unit) for row in rows))
     panels = [
-        _panel([row for row in rows if (row.norm, row.in_pixels) == unit], several=len(jobs) > 1)
-        for unit in units
+        _panel([row for row in rows if (row.norm, row.unit) == unit], several=len(jobs) > 1) for unit in units
     ]
     body: Spec = panels[0] if len(panels) == 1 else {"vconcat": panels}
     subtitle = "" if len(jobs) > 1 else jobs[0].label
@@ -98,7 +99,7 @@ def _axes(row: Measured) -> tuple[Spec, Spec]:
     x: Spec = {
         "field": "x",
         "type": "quantitative",
-        "title": f"ε in 1/255 ({norm})" if row.in_pixels else f"ε ({norm})",
+        "title": f"ε in {row.unit} ({norm})" if row.unit else f"ε ({norm})",
         "axis": {"tickCount": 6, "grid": False},
     }
     y: Spec = share_axis("value", TITLES.get(accuracy_name(row.row) or "", "Accuracy"))
@@ -118,7 +119,7 @@ def _points(rows: Sequence[Measured]) -> Values:
 
 
 def _x(row: Measured) -> float:
-    return round(255 * row.epsilon if row.in_pixels else row.epsilon, 9)
+    return round(PIXEL_STEPS * row.epsilon if row.unit == IN_STEPS else row.epsilon, 9)
 
 
 def _point(row: Measured, x: float, epsilon: str, metric: Metric) -> dict[str, Any]:

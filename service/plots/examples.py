@@ -10,7 +10,7 @@ from assay.service.metrics.intervals import wilson
 from assay.service.plots.heatmap import cell_marks
 from assay.service.plots.series import LabelledResults, accuracy, attack_labels, setting_label
 from assay.service.plots.tallies import MAX_CLASSES
-from assay.service.plots.theme import Spec, Values, cycled, frame, percent
+from assay.service.plots.theme import Spec, Values, cycled, frame, percent, share_axis
 
 CALIBRATION_TITLE = "Calibration: accuracy against confidence"
 CALIBRATION_NEEDS = "one job whose outcomes have confidences, and that ended after plots were introduced"
@@ -30,8 +30,8 @@ def calibration(jobs: Sequence[LabelledResults]) -> Spec | None:
         return None
     heading, tallied, _ = found
     points = [_bin(one) for one in tallied["bins"]]
-    x = _share("confidence", "Mean confidence")
-    y = _share("accuracy", "Accuracy")
+    x = share_axis("confidence", "Mean confidence", grid=False)
+    y = share_axis("accuracy", "Accuracy", grid=False)
     n = sum(point["n"] for point in points)
     gap = sum(point["n"] * abs(point["accuracy"] - point["confidence"]) for point in points) / n
     size = {"field": "n", "type": "quantitative", "title": "Examples", "scale": {"range": [20, 220]}}
@@ -105,7 +105,7 @@ def classes(jobs: Sequence[LabelledResults]) -> Spec | None:
     order = sorted(shares, key=lambda name: shares[name][-1] - (shares[name][0] if len(chosen) > 1 else 0))
     shown = order[:MAX_ROWS]
     told = cycled("series", [heading for heading, _, _ in chosen], title=None)
-    x = {**_share("accuracy", "Accuracy"), "axis": {"format": ".0%", "tickCount": 6}}
+    x = share_axis("accuracy", "Accuracy")
     y: Spec = {"field": "class", "type": "nominal", "sort": shown, "title": "Class", "axis": {"grid": True}}
     ends = {"x": {**x, "field": "low"}, "x2": {"field": "high"}}
     tooltip = [
@@ -243,14 +243,4 @@ def _matrix(heading: str, tallied: Mapping[str, Any], every: Sequence[int]) -> S
         "height": {"step": step},
         "data": {"values": cells},
         "layer": layers if len(every) <= MAX_NUMBERED else layers[:1],
-    }
-
-
-def _share(field: str, title: str) -> Spec:
-    return {
-        "field": field,
-        "type": "quantitative",
-        "title": title,
-        "scale": {"domain": [0, 1]},
-        "axis": {"format": ".0%", "tickCount": 6, "grid": False},
     }

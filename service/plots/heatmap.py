@@ -7,7 +7,7 @@ from typing import Any
 
 from assay.service.contract.results import Breakdown, EvaluationResult, Metric
 from assay.service.plots.series import ACCURACIES, LabelledResults, interval_text, labels_of
-from assay.service.plots.theme import Spec, Values, frame, percent, shortened
+from assay.service.plots.theme import PERCENT, Spec, Values, frame, percent, shortened
 
 TITLE = "Accuracy by corruption and severity"
 NEEDS = "an evaluation with corruptions at stated severities"
@@ -53,7 +53,7 @@ def cell_marks(x: Spec, y: Spec, value: str, text: Spec, tooltip: list[Spec], *,
         "type": "quantitative",
         "title": title,
         "scale": {"scheme": "cividis", "domain": [0, 1]},
-        "legend": {"format": ".0%", "gradientLength": 90, "tickCount": 3},
+        "legend": {"format": PERCENT, "gradientLength": 90, "tickCount": 3},
     }
     ink = {"condition": {"test": f"datum.{value} > {LIGHT}", "value": "#000000"}, "value": "#ffffff"}
     return [

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from assay.service.catalog.catalog import load
-from assay.service.contract.fractions import fraction_value
+from assay.service.contract.fractions import PIXEL_STEPS, fraction_value
 from assay.service.contract.results import EvaluationResult, Metric, Results
 from assay.service.plots.theme import percent, unique_labels
 
@@ -27,7 +27,8 @@ UNATTACKED = {
     "expected_top1": "clean_expected_top1",
     "expected_accuracy_under_attack": "expected_accuracy",
 }
-EPSILON, NORM = "epsilon", "norm"
+EPSILON = "epsilon"
+IN_STEPS = f"1/{PIXEL_STEPS}"
 TITLES = {"miou": "mIoU"}
 
 
@@ -73,14 +74,14 @@ class Measured:
     unattacked: Metric | None
 
     @property
-    def in_pixels(self) -> bool:
-        """Whether epsilon is written in 1/255."""
-        return self.norm == "Linf" and self.row.protocol in ("pixel", "paper")
+    def unit(self) -> str:
+        """The unit in which epsilon is written: "1/255", "sd", or empty."""
+        return radius_unit(self.row)
 
     @property
     def epsilon_text(self) -> str:
         """Epsilon as people write it."""
-        return f"{255 * self.epsilon:.3g}/255" if self.in_pixels else f"{self.epsilon:.3g}"
+        return radius_text(self.row, self.epsilon)
 
 
 def accuracy_name(row: EvaluationResult) -> str | None:
@@ -152,9 +153,24 @@ def attacked(jobs: Sequence[LabelledResults]) -> list[Measured]:
 
 
 def norm_of(row: EvaluationResult) -> str:
-    """The norm of an attack's ball: its parameter, else its threat model's; Linf where none is known."""
-    threat = load().threat_of(row.name)
-    return str(row.params.get(NORM) or (threat.norm if threat is not None else "Linf"))
+    """The norm of an attack's ball."""
+    return load().norm_of(row.name, row.params)
+
+
+def radius_unit(row: EvaluationResult) -> str:
+    """The unit in which the row's radii are written: "1/255" in Linf of pixels, "sd", or empty."""
+    unit = load().radius_unit(row.data, row.protocol)
+    if unit == "pixel":
+        return IN_STEPS if norm_of(row) == "Linf" else ""
+    return unit
+
+
+def radius_text(row: EvaluationResult, radius: float) -> str:
+    """A radius of the row's attack as people write it."""
+    unit = radius_unit(row)
+    if unit == IN_STEPS:
+        return f"{PIXEL_STEPS * radius:.3g}/{PIXEL_STEPS}"
+    return f"{radius:.3g} {unit}".strip()
 
 
 def attack_labels(rows: Sequence[EvaluationResult]) -> dict[str, str]:
@@ -208,11 +224,7 @@ def attack_name(row: EvaluationResult, names: Mapping[str, str]) -> str:
 def ball_text(row: EvaluationResult) -> str | None:
     """The norm and the epsilon of an attack: "Linf, ε = 4/255"; None for a row without an epsilon."""
     epsilon = epsilon_of(row)
-    if epsilon is None:
-        return None
-    norm = norm_of(row)
-    pixels = norm == "Linf" and row.protocol in ("pixel", "paper")
-    return f"{norm}, ε = {f'{255 * epsilon:.3g}/255' if pixels else f'{epsilon:.3g}'}"
+    return None if epsilon is None else f"{norm_of(row)}, ε = {radius_text(row, epsilon)}"
 
 
 def setting_label(row: EvaluationResult, names: Mapping[str, str]) -> str:

@@ -25,6 +25,8 @@ MAX_LABEL = 60
 # Free pixels at the right: without these fonts a browser takes a wider one than legends were measured in.
 ROOM = 40
 LINE = "line"
+# Without a precision: its decimals follow from the step, so that no two ticks read alike.
+PERCENT = "%"
 MAX_TITLE = 90
 
 # Yellow is missing on white, and dark blue on black: they are hard to see there.
@@ -51,14 +53,14 @@ GRID: Mapping[Scheme, str] = {"light": "#e0e0e0", "dark": "#3d4248"}
 BACKGROUND: Mapping[Scheme, str] = {"light": "#ffffff", "dark": "#16191d"}
 
 
-def share_axis(field: str, title: str) -> Spec:
-    """The encoding of a share in [0, 1], shown in percent."""
+def share_axis(field: str, title: str, *, whole: bool = True, **axis: Any) -> Spec:
+    """The encoding of a share in percent, from 0 to 1 or, where not `whole`, around the values."""
     return {
         "field": field,
         "type": "quantitative",
         "title": title,
-        "scale": {"domain": [0, 1]},
-        "axis": {"format": ".0%", "tickCount": 6},
+        "scale": {"domain": [0, 1]} if whole else {"zero": False, "nice": True},
+        "axis": {"format": PERCENT, "tickCount": 6, **axis},
     }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from assay.service.plots.series import LabelledResults, Measured, attacked, interval_text
-from assay.service.plots.theme import Spec, cycled, frame, percent, shortened
+from assay.service.plots.theme import Spec, cycled, frame, percent, share_axis, shortened
 
 TITLE = "Robust against clean accuracy"
 NEEDS = "an attack with an epsilon beside the same data without an attack"
@@ -33,8 +33,8 @@ def tradeoff(jobs: Sequence[LabelledResults]) -> Spec | None:
     by_job = cycled("job", names, title="Job")
     by_setting = cycled("setting", settings, title="Attack")
     told = {**by_setting, **({"color": by_job["color"]} if several else {})}
-    x = {**_share("clean", "Clean accuracy"), "scale": {"zero": False, "nice": True}}
-    y = _share("robust", "Accuracy under attack")
+    x = share_axis("clean", "Clean accuracy", whole=False)
+    y = share_axis("robust", "Accuracy under attack")
     ends = [
         {
             "mark": {"type": "rule", "opacity": 0.7},
@@ -94,7 +94,7 @@ def cost(jobs: Sequence[LabelledResults]) -> Spec | None:
         "title": "Passes per example (forward and backward)",
         "axis": {"grid": False, "format": "~s", "tickCount": 4},
     }
-    y = _share("robust", "Accuracy under attack")
+    y = share_axis("robust", "Accuracy under attack")
     tooltip = [
         *({"field": field, "type": "nominal"} for field in ("job", "attack", "epsilon")),
         {"field": "robust", "type": "quantitative", "title": "accuracy", "format": ".1%"},
@@ -126,16 +126,6 @@ def cost(jobs: Sequence[LabelledResults]) -> Spec | None:
     )
     subtitle = "" if len(jobs) > 1 else jobs[0].label
     return frame("cost", COST_TITLE, body, description=description, subtitle=subtitle)
-
-
-def _share(field: str, title: str) -> Spec:
-    return {
-        "field": field,
-        "type": "quantitative",
-        "title": title,
-        "scale": {"domain": [0, 1]},
-        "axis": {"format": ".0%", "tickCount": 6},
-    }
 
 
 def _setting(row: Measured) -> str:

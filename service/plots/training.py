@@ -7,7 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assay.service.plots.series import LabelledResults, labels_of
-from assay.service.plots.theme import Spec, Values, cycled, dashed_lines, frame, percent, with_lines
+from assay.service.plots.theme import (
+    Spec,
+    Values,
+    cycled,
+    dashed_lines,
+    frame,
+    percent,
+    share_axis,
+    with_lines,
+)
 
 TITLE = "Training"
 NEEDS = "a training job that ended after plots were introduced"
@@ -36,10 +45,10 @@ def training(jobs: Sequence[LabelledResults]) -> Spec | None:
         return None
     panels = []
     if losses:
-        panels.append(_panel(losses, {"title": "Loss", "scale": {"zero": False}}))
+        loss = {"field": "value", "type": "quantitative", "title": "Loss", "scale": {"zero": False}}
+        panels.append(_panel(losses, loss))
     if shares:
-        axis = {"format": ".0%", "tickCount": 6}
-        panels.append(_panel(shares, {"title": "Accuracy", "scale": {"domain": [0, 1]}, "axis": axis}))
+        panels.append(_panel(shares, share_axis("value", "Accuracy")))
     last = [f"loss {losses[-1]['value']:.3g}"] if losses else []
     last += [f"{shares[-1]['series']} accuracy {percent(shares[-1]['value'])}"] if shares else []
     epochs = max(point["epoch"] for point in [*losses, *shares])
@@ -83,7 +92,7 @@ def _panel(points: Values, y: Spec) -> Spec:
             "title": "Epoch",
             "axis": {"grid": False, "tickMinStep": 1, "format": "d"},
         },
-        "y": {"field": "value", "type": "quantitative", **y},
+        "y": y,
         "color": told["color"],
     }
     few = len({point["epoch"] for point in points}) <= 30

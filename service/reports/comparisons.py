@@ -7,7 +7,7 @@ from typing import Any
 
 from assay.service.contract.results import Warning
 from assay.service.contract.warning_codes import SEVERITIES
-from assay.service.reports.numbers import WITHOUT, number, printable, split_params
+from assay.service.reports.numbers import WITHOUT, number, printable, shown_params, split_params
 
 TESTS = {
     "mcnemar": "McNemar",
@@ -38,11 +38,18 @@ def comparison_lines(
     letters = {job: chr(ord("A") + index) for index, job in enumerate(comparison["jobs"])}
     legend = [f"{letter} = job {job}" for job, letter in letters.items()]
     found = comparison["rows"]
-    conditions = [
-        (row["evaluation"], {**row["params"], "protocol": row["protocol"], "data": row["data"].get("name")})
+    named = [
+        (
+            row["evaluation"],
+            {
+                **shown_params(row["evaluation"], row["params"], row["data"], row["protocol"]),
+                "protocol": row["protocol"],
+                "data": row["data"].get("name"),
+            },
+        )
         for row in found
     ]
-    shown, shared = split_params(conditions)
+    shown, shared = split_params(named)
     rows = [_comparison_cells(row, params, letters) for row, params in zip(found, shown, strict=True)]
     names = "Evaluation Parameters Metric Pair First Second Difference"
     header = (*names.split(), "95 % interval", *_p_headers(comparison), "Test")

@@ -26,7 +26,7 @@ from typing import Any, Literal
 from assay.service.contract.fractions import parse_fraction
 from assay.service.contract.problems import nearest
 from assay.service.contract.results import Answer, EvaluationResult, Metric, Results, Unit, data_label
-from assay.service.reports.numbers import IN_PERCENT, RADIUS, WITHOUT, number, params_text
+from assay.service.reports.numbers import IN_PERCENT, RADIUS, WITHOUT, number, params_text, shown_params
 
 Operator = Literal[">=", ">", "<=", "<"]
 _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
@@ -282,8 +282,10 @@ def _told_apart(requirement: Requirement, rows: Sequence[EvaluationResult]) -> s
     """Each row as a requirement that names it, by its conditions and what differs among the rows."""
     every = []
     for row in rows:
-        about = {"data": _data(row), "protocol": row.protocol, "backend": row.backend} | row.params
-        every.append({name: params_text({name: about[name]}) for name in [*row.params, *about]})
+        params = shown_params(row.name, row.params, row.data, row.protocol)
+        about = {"data": _data(row), "protocol": row.protocol, "backend": row.backend} | params
+        # A requirement states the number without its unit.
+        every.append({name: params_text({name: about[name]}).removesuffix(" sd") for name in about})
     names = list(dict.fromkeys(name for words in every for name in words))
     differ = [name for name in names if any(words.get(name) != every[0].get(name) for words in every)]
     if len(rows) == 1:

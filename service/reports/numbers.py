@@ -10,15 +10,17 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from assay.service.catalog.catalog import load
 from assay.service.contract.fractions import radius_text
-from assay.service.contract.results import Metric, Unit
+from assay.service.contract.results import EvaluationResult, Metric, Unit
 
+Params = Mapping[str, Any]
 # Units shown in percent.
 IN_PERCENT: frozenset[Unit | None] = frozenset({"proportion", "ratio"})
 # Units of whole numbers; a mean of them below `SHOWN_WHOLE` has four digits.
 WHOLE: frozenset[Unit | None] = frozenset({"count", "bytes"})
 SHOWN_WHOLE = 1000
-RADIUS = "epsilon"
+RADIUS, NORM = "epsilon", "norm"
 # Shown in place of an interval, by its method.
 WITHOUT = {"too_few": "too few examples", "no_spread": "no spread"}
 
@@ -82,8 +84,29 @@ def number(value: float | None, unit: Unit | None, *, sign: bool = False) -> str
 
 
 def params_text(params: Mapping[str, Any]) -> str:
-    """Parameters as `epsilon=2/255 steps=20`; a radius of whole steps of 8-bit pixels as their fraction."""
+    """Parameters as `epsilon=2/255 steps=20`; a radius that is a number as whole steps of 8-bit pixels."""
     return " ".join(f"{name}={_param_text(name, value)}" for name, value in params.items())
+
+
+def shown_params(name: str, params: Params, data: Params, protocol: str) -> dict[str, Any]:
+    """The parameters of an evaluation's row; its radius as text, in the unit of its data: `0.2 sd`."""
+    value = params.get(RADIUS)
+    if value is None:
+        return dict(params)
+    unit = load().radius_unit(data, protocol)
+    in_steps = unit != "pixel" or load().norm_of(name, params) == "Linf"
+    return {**params, RADIUS: radius_text(value, unit if in_steps else "")}
+
+
+def set_params(params: Params) -> dict[str, Any]:
+    """The parameters that are not null."""
+    return {name: value for name, value in params.items() if value is not None}
+
+
+def conditions(row: EvaluationResult) -> dict[str, Any]:
+    """What tells a row from others of its name: its parameters as shown, its protocol and its data."""
+    params = shown_params(row.name, row.params, row.data, row.protocol)
+    return {**params, "protocol": row.protocol, "data": row.data.get("name")}
 
 
 def _param_text(name: str, value: Any) -> str:

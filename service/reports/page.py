@@ -19,7 +19,15 @@ from assay.service.reports.figures import Figure
 from assay.service.reports.formats.csv_text import table_csv
 from assay.service.reports.formats.latex import escape_latex, latex_differences, latex_table
 from assay.service.reports.formats.markdown import markdown_list, markdown_table, markdown_texts
-from assay.service.reports.numbers import metric_cells, number, params_text, printable, split_params
+from assay.service.reports.numbers import (
+    metric_cells,
+    number,
+    params_text,
+    printable,
+    set_params,
+    shown_params,
+    split_params,
+)
 from assay.service.reports.tables import Table
 from assay.service.reports.tidy import ReportedJob
 
@@ -128,17 +136,18 @@ def latex(report: Report) -> str:
 def results_rows(job: ReportedJob) -> tuple[list[Cells], list[str]]:
     """Each metric with its interval and published numbers; the parameters that rows share, and brackets."""
     parts = job.results.evaluations
-    shown, shared = split_params([(part.name, _set(part.params)) for part in parts])
+    shown, shared = split_params(
+        [
+            (part.name, set_params(shown_params(part.name, part.params, part.data, part.protocol)))
+            for part in parts
+        ]
+    )
     rows: list[Cells] = [
         (part.name, params, name, *metric_cells(metric), _references(part, name))
         for part, params in zip(parts, shown, strict=True)
         for name, metric in part.metrics.items()
     ]
     return rows, [*shared, *(bracket_line(point) for point in job.results.bracket)]
-
-
-def _set(params: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in params.items() if value is not None}
 
 
 def _references(part: EvaluationResult, name: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from assay.service.contract.fractions import fraction_value
 from assay.service.contract.results import Breakdown, EvaluationResult, Job, Metric, Results, data_label
 from assay.service.contract.threat import Knowledge, ThreatOf
-from assay.service.reports.numbers import RADIUS, params_text
+from assay.service.reports.numbers import RADIUS, shown_params
 
 STANDARD_QUERIES = 5000
 # A warning of every ensemble.
@@ -77,7 +77,8 @@ def _ball(row: EvaluationResult, threat_of: ThreatOf) -> _Ball | None:
     threat, epsilon = threat_of(row.name), row.params.get(RADIUS)
     if threat is None or threat.knowledge is Knowledge.NOISE or epsilon is None:
         return None
-    shown = params_text({RADIUS: fraction_value(epsilon)}).partition("=")[2]
+    numbered = {**row.params, RADIUS: fraction_value(epsilon)}
+    shown = str(shown_params(row.name, numbered, row.data, row.protocol)[RADIUS])
     return _Ball(data_label(row.data), str(row.params.get("norm") or threat.norm), shown)
 
 

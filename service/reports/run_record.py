@@ -18,7 +18,7 @@ from typing import Any
 from assay.service.contract.fractions import canonical
 from assay.service.contract.results import CurveBreakdown, EvaluationResult, Job, Metric, Results
 from assay.service.contract.states import JobState
-from assay.service.reports.numbers import RADIUS, params_text, split_params
+from assay.service.reports.numbers import RADIUS, params_text, shown_params, split_params
 
 # The longest value of a parameter that MLflow stores.
 MAX_VALUE = 6000
@@ -129,14 +129,21 @@ def _named(spec: Mapping[str, Any], results: Results) -> Iterator[tuple[str, Eva
     stated = [
         (item["name"], _conditions(item.get("params"), item.get("data") or spec["data"])) for item in planned
     ]
-    shown, _ = split_params(stated)
+    # The protocol of a data set that the catalog lacks is not known here.
+    shown, _ = split_params(
+        [
+            (name, shown_params(name, one, {"name": one["data"]}, spec.get("protocol", "pixel")))
+            for name, one in stated
+        ]
+    )
     names: dict[str, list[str]] = {}
     for (name, conditions), text in zip(stated, shown, strict=True):
         names.setdefault(_identity(name, conditions), []).append(_word(f"{name} {text}"))
     used: dict[str, int] = {}
     for row in results.evaluations:
         known = names.get(_identity(row.name, _conditions(row.params, row.data)))
-        radius = params_text({RADIUS: row.params[RADIUS]}) if row.params.get(RADIUS) is not None else ""
+        params = shown_params(row.name, row.params, row.data, row.protocol)
+        radius = params_text({RADIUS: params[RADIUS]}) if params.get(RADIUS) is not None else ""
         name = known[0] if known else _word(f"{row.name} {radius}")
         used[name] = used.get(name, 0) + 1
         yield name if used[name] == 1 else f"{name}_{used[name]}", row

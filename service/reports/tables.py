@@ -127,7 +127,9 @@ def _check(rows: Sequence[TidyRow], by: tuple[str, str], metric: str | None) -> 
 
 def _attack_labels(rows: Sequence[TidyRow], by: tuple[str, str]) -> tuple[dict[int, str], list[str]]:
     """The attack of each row with the parameters that tell it apart, but those with their own field."""
-    params = [{name: value for name, value in row.params.items() if name not in by} for row in rows]
+    params = [
+        {name: value for name, value in row.shown(row.params).items() if name not in by} for row in rows
+    ]
     shown, shared = split_params([(row.attack, one) for row, one in zip(rows, params, strict=True)])
     texts = {id(row): f"{row.attack} {text}".strip() for row, text in zip(rows, shown, strict=True)}
     return texts, shared
@@ -143,7 +145,7 @@ def _label(labels: Mapping[str, Label], name: str) -> Label:
         value = row.params[name]
         # 8/255, 16/510 and 0.03137254901960784 are one label.
         exact = canonical(value) if isinstance(value, str) or name == RADIUS else value
-        return printable(params_text({name: exact}).removeprefix(f"{name}="))
+        return printable(params_text(row.shown({name: exact})).removeprefix(f"{name}="))
 
     return text
 

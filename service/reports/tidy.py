@@ -10,6 +10,7 @@ from typing import Any
 
 from assay.service.contract.fractions import canonical
 from assay.service.contract.results import EvaluationResult, Metric, Results, data_label
+from assay.service.reports.numbers import NORM, shown_params
 
 # How names end of uploads that are made of a file in one line.
 MADE = re.compile(r"-[0-9a-f]{12}$")
@@ -90,6 +91,14 @@ class TidyRow:
     key: str
     first: bool
     model_label: str = ""
+
+    def shown(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Parameters of the attack, a radius as text."""
+        norm = {NORM: self.params.get(NORM)}
+        found = shown_params(
+            self.attack, {**norm, **params}, {"name": self.data.partition("(")[0]}, self.protocol
+        )
+        return {name: found[name] for name in params}
 
 
 def tidy_rows(jobs: Sequence[ReportedJob]) -> list[TidyRow]:
