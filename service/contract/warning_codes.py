@@ -78,6 +78,8 @@ WarningCode = Literal[
     "accuracy_rises_with_effort",
     "robust_at_large_epsilon",
     "certified_and_broken",
+    # of a row of the leaderboard
+    "single_attack",
     # across jobs
     "incomplete",
     "not_common",
@@ -92,7 +94,7 @@ _NOTE = (
     " top5_upper_bound cut_texts cut_sequences swapped_to_unknown recipe_left_out reduced_batch"
     " checkpoints_not_saved scaled_learning_rate screened undefined_metric no_worker_with_devices"
     " package_not_checked repeated_evaluation left_out quotients_left_out measures_the_machine incomplete"
-    " labels_by_name own_tokenizer"
+    " labels_by_name own_tokenizer adaptive_attack_needed"
 )
 # A warning may state a graver one: `zero_gradient` of every example.
 SEVERITY: Mapping[WarningCode, Severity] = {

@@ -22,6 +22,7 @@ from assay.service.api.results import contradicted, finished_results
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import NoResults, NotFound
 from assay.service.contract.records import PlannedEvaluation
+from assay.service.contract.stored_specs import Spec, user_spec
 from assay.service.dashboard.choices import Filter, check_choice
 from assay.service.dashboard.frame import render
 from assay.service.lru_cache import LruCache
@@ -29,11 +30,11 @@ from assay.service.metrics.leaderboard import (
     LeaderboardEntry,
     LeaderboardGroup,
     MeasuredJob,
-    RankedEntry,
     leaderboard_entries,
-    ranked,
 )
+from assay.service.metrics.leaderboard_methods import RankedMethod, method_of, ranked_methods
 from assay.service.plots.kinds import KINDS, LabelledResults
+from assay.service.reports.numbers import split_params
 from assay.service.store.leaderboard import MAX_JOBS, FinishedJobRow
 from assay.service.store.tenants import TenantStore
 
@@ -47,6 +48,8 @@ MAX_KEPT_JOBS = 3 * MAX_JOBS
 SHOWN_GROUPS = 8
 ROWS_OF_GROUPS = 20
 ROWS_OF_ONE = 200
+# Trainings that go on from the weights of another training.
+MAX_CHAIN = 5
 PLOTS = ("tradeoff", "cost")
 # As many as there are colours.
 MAX_PLOTTED = 8
@@ -109,14 +112,31 @@ class LeaderboardCache:
 
     def _read(self, store: TenantStore, catalog: Catalog, job_ids: Sequence[str]) -> None:
         rows = {row.id: row for row in store.leaderboards.read(job_ids)} if job_ids else {}
-        found = {job_id: _entries(rows.get(job_id), store, catalog) for job_id in job_ids}
+        trainings = _trainings(store, [row.spec for row in rows.values()])
+        found = {job_id: _entries(rows.get(job_id), store, catalog, trainings) for job_id in job_ids}
         with self._lock:
             self._known |= found
             while len(self._known) > MAX_KEPT_JOBS:
                 self._known.popitem(last=False)
 
 
-def _entries(row: FinishedJobRow | None, store: TenantStore, catalog: Catalog) -> list[LeaderboardEntry]:
+def _trainings(store: TenantStore, specs: Iterable[Spec]) -> dict[str, Spec]:
+    """The specs of the trainings whose weights the jobs use, and of the trainings that these go on from."""
+    found: dict[str, Spec] = {}
+    for _ in range(MAX_CHAIN):
+        sources = {(user_spec(spec)["model"]["weights"] or {}).get("job", "") for spec in specs}
+        missing = sources - found.keys() - {""}
+        if not missing:
+            break
+        read = store.leaderboards.specs(missing)
+        found |= read
+        specs = read.values()
+    return found
+
+
+def _entries(
+    row: FinishedJobRow | None, store: TenantStore, catalog: Catalog, trainings: Mapping[str, Spec]
+) -> list[LeaderboardEntry]:
     if row is None:
         return []
     planned = row.plan or row.provenance
@@ -135,30 +155,33 @@ def _entries(row: FinishedJobRow | None, store: TenantStore, catalog: Catalog) -
         available={position: one.get("available", 0) for position, one in enumerate(evaluations)},
         evaluations=measured,
         parameters=row.plan.get("parameters") if row.plan else None,
+        method=method_of(row.id, user_spec(row.spec), provenance.get("weights_sha256"), trainings),
     )
-    return leaderboard_entries(job, catalog.threat_of)
+    return leaderboard_entries(job, catalog.threat_of, catalog.radius_unit)
 
 
 @dataclass(frozen=True)
 class Board:
-    """A group with its ranked entries.
+    """A group with its ranked methods.
 
     Attributes:
-        shown: the first of them.
-        count: of all of them.
-        plotted: ids of the jobs in its plots; empty without attack.
+        shown: the first of them, each with the parameters that tell it from others of its model.
+        count: of the jobs of all of them.
+        plotted: ids of the jobs in its plots, one for each method; empty without attack.
         plots: kind and title of each plot that these jobs allow together.
         examples: what tells the group's examples from others, in an address.
         address: of the page with this group alone.
+        methods: the number of all methods.
     """
 
     group: LeaderboardGroup
-    shown: list[RankedEntry]
+    shown: list[tuple[RankedMethod, str]]
     count: int
     plotted: list[str]
     plots: list[tuple[str, str]]
     examples: str
     address: str
+    methods: int = 0
 
 
 @router.get("/leaderboard", dependencies=[only(*FILTERS)])
@@ -199,7 +222,13 @@ def leaderboard(
         "boards": [_plotted(store, catalog, board) for board in boards[:SHOWN_GROUPS]],
         "others": boards[SHOWN_GROUPS:],
         "signed": store.leaderboards.signed(
-            {row.entry.job for board in boards[:SHOWN_GROUPS] for row in board.shown}
+            {
+                job
+                for board in boards[:SHOWN_GROUPS]
+                for method, _ in board.shown
+                for entry in method.weights
+                for job in entry.jobs
+            }
         ),
         "cut": MAX_JOBS if cut else None,
         "unread": unread,
@@ -257,10 +286,19 @@ def _boards(entries: Iterable[LeaderboardEntry], filters: Mapping[str, str]) -> 
 def _board(
     group: LeaderboardGroup, entries: Sequence[LeaderboardEntry], most: int, filters: Mapping[str, str]
 ) -> Board:
-    rows = ranked(entries, most)
+    methods = ranked_methods(entries)
+    rows = methods[:most]
     # The plots take an accuracy without attack from the same job.
-    plotted = [row.entry.job for row in rows if group.norm and row.entry.clean is not None][:MAX_PLOTTED]
-    return Board(group, rows, len(entries), plotted, [], _examples(group), _address(group, filters))
+    clean = {entry.job for entry in entries if group.norm and entry.clean is not None}
+    jobs = [next((one.job for one in row.weights if one.job in clean), None) for row in rows]
+    plotted = [job for job in jobs if job is not None][:MAX_PLOTTED]
+    firsts = [row.weights[0] for row in rows]
+    texts, _ = split_params(
+        [(one.model, {**one.method.params, "weights": one.method.recipe}) for one in firsts]
+    )
+    shown = list(zip(rows, texts, strict=True))
+    address = _address(group, filters)
+    return Board(group, shown, len(entries), plotted, [], _examples(group), address, len(methods))
 
 
 def _plotted(store: TenantStore, catalog: Catalog, board: Board) -> Board:

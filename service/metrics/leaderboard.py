@@ -1,9 +1,9 @@
-"""Leaderboards: jobs ranked by accuracy, among those measured on the same examples under the same threat.
+"""Leaderboards: a job's accuracies, each in the group of those on the same examples under the same threat.
 
 The accuracy under a threat (norm and epsilon) is the lowest that any one attack of the job leaves; noise is
-no attack. It is an upper bound of the robust accuracy, and a job that was attacked by an ensemble has been
-tried harder than one with a single attack. Jobs on other examples, or under another protocol, are in another
-group, and are never ranked together. A number whose warnings say that it is invalid has no rank.
+no attack. It is an upper bound of the robust accuracy: without an ensemble of attacks it has a caution, with
+one the note of the ensemble. Jobs on other examples, or under another protocol, are in another group, and are
+never ranked together. `leaderboard_methods` joins the jobs of the same weights and ranks methods.
 """
 
 from __future__ import annotations
@@ -11,25 +11,37 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from assay.service.contract.corruption_cells import content_label
-from assay.service.contract.fractions import fraction_value
-from assay.service.contract.results import EvaluationResult, Metric, Reference, Warning, data_label
+from assay.service.contract.fractions import PIXEL_STEPS, fraction_value, radius_text
+from assay.service.contract.results import (
+    EvaluationResult,
+    Metric,
+    Reference,
+    StageBreakdown,
+    Warning,
+    data_label,
+)
+from assay.service.contract.row_protocols import RadiusUnit, RadiusUnitOf, protocol_unit
 from assay.service.contract.threat import Knowledge, ThreatOf
-from assay.service.contract.warning_codes import SEVERITIES
+from assay.service.contract.warning_codes import SEVERITIES, WarningCode
 from assay.service.metrics.sanity_checks import ACCURACIES, cross_checks
 
 UNATTACKED = "no attack"
 # The metric that is the model's size.
 PARAMETERS = "parameters"
+# Of every ensemble: on the leaderboard it is the note of the row, in place of each job's.
+ENSEMBLE_CODE: WarningCode = "adaptive_attack_needed"
 
 
 class LeaderboardGroup(NamedTuple):
     """What jobs have in common that are ranked together.
 
     `data` names the data set with its parameters, `sha256` is the hash of its content, empty where it is not
-    known; `n` of its `available` examples were used (0: not known). `norm` is empty without attack.
+    known; `n` of its `available` examples were used (0: not known). `norm` is empty without attack, `unit` is
+    the unit of `epsilon`.
     """
 
     data: str
@@ -40,15 +52,18 @@ class LeaderboardGroup(NamedTuple):
     norm: str
     epsilon: float
     metric: str
+    unit: RadiusUnit = "pixel"
 
     @property
     def threat(self) -> str:
-        """Norm and epsilon as `Linf 8/255` or `L2 0.5`, or `UNATTACKED`."""
-        steps = 255 * self.epsilon
-        in_steps = self.norm == "Linf" and self.epsilon <= 1 and round(steps) > 0
+        """Norm and epsilon as `Linf 8/255`, `L2 0.5` or `Linf 0.2 sd`, or `UNATTACKED`."""
+        if not self.norm:
+            return UNATTACKED
+        steps = PIXEL_STEPS * self.epsilon
+        in_steps = (self.norm, self.unit) == ("Linf", "pixel") and self.epsilon <= 1 and round(steps) > 0
         if in_steps and abs(steps - round(steps)) < 1e-6:
-            return f"{self.norm} {round(steps)}/255"
-        return f"{self.norm} {self.epsilon:.4g}" if self.norm else UNATTACKED
+            return f"{self.norm} {round(steps)}/{PIXEL_STEPS}"
+        return f"{self.norm} {radius_text(f'{self.epsilon:.4g}', self.unit)}"
 
     @property
     def whole(self) -> bool:
@@ -56,20 +71,33 @@ class LeaderboardGroup(NamedTuple):
         return self.available == self.n
 
 
+class Method(NamedTuple):
+    """What made a set of weights: a model with its parameters, and its training.
+
+    `key` is equal for equal methods, `weights` for equal weights of a method: both are the job's id where its
+    weights are not known. `recipe` names the training, `seed` is its seed; `params` are the parameters of
+    model and training.
+    """
+
+    key: str
+    weights: str
+    recipe: str = ""
+    seed: int | None = None
+    params: Mapping[str, Any] = MappingProxyType({})
+
+
 @dataclass(frozen=True)
 class MeasuredJob:
     """A job with its results.
 
     Attributes:
-        job: its id.
         name: given by its user; may be empty.
-        model: catalog name.
-        seed: of the job.
         weights_sha256: hash of the weights' content; None where it is not known.
         data_sha256: content hash of each data set by `content_label`.
         available: examples of the data of the evaluation at a position.
         evaluations: results by position.
         parameters: of the model; None where the plan of an earlier version did not count them.
+        method: that made its weights; None where it is not known.
     """
 
     job: str
@@ -81,23 +109,26 @@ class MeasuredJob:
     available: Mapping[int, int]
     evaluations: Mapping[int, EvaluationResult]
     parameters: int | None = None
+    method: Method | None = None
 
 
 @dataclass(frozen=True)
 class LeaderboardEntry:
-    """A job in a group.
+    """A job in a group, or all jobs of the same weights in it (`jobs`).
 
     Attributes:
+        job: that measured the ranked accuracy.
         metric: the ranked accuracy.
         attack: that left it; empty without attack.
-        attacks: all attacks of the job under the threat.
-        ensemble: whether one of them is an ensemble of attacks.
+        attacks: all attacks under the threat.
+        ensemble: whether an ensemble of attacks is among them.
         clean: accuracy without attack on the same data; None where it was not measured.
         parameters: of the model, where they were counted.
         passes: forward and backward, of all attacks under the threat.
         seconds: of the same.
         references: published numbers for the ranked metric, and those for `clean`.
         warnings: of the ranked evaluation and of the checks across the job, the gravest first.
+        strength: what the attacks say of the accuracy: the note of an ensemble, or a caution.
     """
 
     group: LeaderboardGroup
@@ -117,6 +148,9 @@ class LeaderboardEntry:
     references: tuple[Reference, ...]
     clean_references: tuple[Reference, ...]
     warnings: tuple[Warning, ...]
+    strength: Warning | None
+    method: Method
+    jobs: tuple[str, ...]
 
     @cached_property
     def invalid(self) -> bool:
@@ -124,35 +158,20 @@ class LeaderboardEntry:
         return any(warning.severity == SEVERITIES[0] for warning in self.warnings)
 
 
-@dataclass(frozen=True)
-class RankedEntry:
-    """An entry with its place.
-
-    `rank` is None for an invalid one. `distinct` is False where its interval overlaps that of the first: they
-    are not told apart.
-    """
-
-    rank: int | None
-    distinct: bool
-    entry: LeaderboardEntry
-
-
-def leaderboard_entries(job: MeasuredJob, threat_of: ThreatOf) -> list[LeaderboardEntry]:
-    """A job's entries: one for each data set, protocol and threat that it was measured with.
-
-    Args:
-        job: with its results.
-        threat_of: threat model of an attack by its name.
-    """
+def leaderboard_entries(
+    job: MeasuredJob, threat_of: ThreatOf, unit_of: RadiusUnitOf = protocol_unit
+) -> list[LeaderboardEntry]:
+    """A job's entries: one for each data set, protocol and threat that it was measured with."""
     found: dict[LeaderboardGroup, list[EvaluationResult]] = {}
     for position, one in job.evaluations.items():
         metric = _accuracy_name(one)
         threat = None if metric is None else _threat(one, threat_of)
         if metric is not None and threat is not None:
-            found.setdefault(_group(job, position, one, threat, metric), []).append(one)
+            unit = unit_of(one.data, one.protocol)
+            found.setdefault(_group(job, position, one, threat, metric, unit), []).append(one)
     if not found:
         return []
-    across = cross_checks(list(job.evaluations.values()), threat_of)
+    across = cross_checks(list(job.evaluations.values()), threat_of, unit_of)
     sizes: list[float | None] = [job.parameters]
     sizes += [one.metrics[PARAMETERS].value for one in job.evaluations.values() if PARAMETERS in one.metrics]
     clean = {
@@ -167,23 +186,6 @@ def leaderboard_entries(job: MeasuredJob, threat_of: ThreatOf) -> list[Leaderboa
         assert lowest is not None
         entries.append(_entry(job, group, same, lowest, unattacked, across, sizes, threat_of))
     return entries
-
-
-def ranked(entries: Iterable[LeaderboardEntry], most: int | None = None) -> list[RankedEntry]:
-    """The entries of one group, the highest accuracy first; equal ones share a rank, invalid ones last.
-
-    Args:
-        entries: of one group.
-        most: so many of the first; None for all.
-    """
-    ordered = sorted(entries, key=lambda one: (one.invalid, -_value(one.metric), one.model, one.job))[:most]
-    first = ordered[0].metric if ordered else None
-    found: list[RankedEntry] = []
-    for place, one in enumerate(ordered, start=1):
-        equal = found[-1] if found and found[-1].entry.metric.value == one.metric.value else None
-        rank = None if one.invalid else equal.rank if equal is not None else place
-        found.append(RankedEntry(rank, first is None or not _overlap(first, one.metric), one))
-    return found
 
 
 def _accuracy_name(one: EvaluationResult) -> str | None:
@@ -204,7 +206,12 @@ def _threat(one: EvaluationResult, threat_of: ThreatOf) -> tuple[str, float] | N
 
 
 def _group(
-    job: MeasuredJob, position: int, one: EvaluationResult, threat: tuple[str, float], metric: str
+    job: MeasuredJob,
+    position: int,
+    one: EvaluationResult,
+    threat: tuple[str, float],
+    metric: str,
+    unit: RadiusUnit,
 ) -> LeaderboardGroup:
     label = data_label(one.data)
     return LeaderboardGroup(
@@ -216,6 +223,7 @@ def _group(
         norm=threat[0],
         epsilon=threat[1],
         metric=metric,
+        unit=unit,
     )
 
 
@@ -226,12 +234,34 @@ def _unattacked(same: Sequence[EvaluationResult]) -> EvaluationResult:
 
 def _lowest(same: Sequence[EvaluationResult], metric: str, threat_of: ThreatOf) -> EvaluationResult:
     """Of equal ones, an ensemble."""
-    return min(same, key=lambda one: (_value(one.metrics[metric]), not _is_ensemble(one, threat_of)))
+    return min(same, key=lambda one: (value_of(one.metrics[metric]), not _is_ensemble(one, threat_of)))
 
 
 def _is_ensemble(one: EvaluationResult, threat_of: ThreatOf) -> bool:
+    """Whether several attacks ran: a custom ensemble may have one stage alone."""
     threat = threat_of(one.name)
-    return threat is not None and threat.search == "ensemble"
+    stages = {stage.stage for stage in one.breakdown if isinstance(stage, StageBreakdown)}
+    return threat is not None and threat.search == "ensemble" and len(stages) != 1
+
+
+def _strength(
+    run: Sequence[EvaluationResult], lowest: Metric, attack: str, threat_of: ThreatOf
+) -> Warning | None:
+    """What the attacks say of the lowest accuracy: the note of an ensemble, else a caution unless it is 0."""
+    for one in run:
+        threat = threat_of(one.name)
+        if threat is not None and threat.upper_bound is not None and _is_ensemble(one, threat_of):
+            return Warning(code=ENSEMBLE_CODE, message=threat.upper_bound)
+    threat = threat_of(attack)
+    if threat is None or lowest.value == 0 or any(_is_ensemble(one, threat_of) for one in run):
+        return None
+    search = "a single step" if threat.search == "single_step" else "one search with one loss"
+    return Warning(
+        code="single_attack",
+        message=f"{attack} left this accuracy by {search}, and no ensemble of attacks ran under this threat:"
+        " an ensemble may leave much less, so that the row may stand above models that are more robust",
+        evidence={"attack": attack, "search": threat.search},
+    )
 
 
 def _entry(
@@ -246,8 +276,8 @@ def _entry(
 ) -> LeaderboardEntry:
     attacked = bool(group.norm)
     run = same if attacked else [lowest]
-    own = [warning for one in run for warning in one.warnings] + (list(across) if attacked else [])
-    distinct = {(warning.code, warning.message): warning for warning in own}
+    own = [warning for one in run for warning in one.warnings if warning.code != ENSEMBLE_CODE]
+    metric = lowest.metrics[group.metric]
     clean = None if unattacked is None else unattacked.metrics.get(group.metric)
     clean_references = () if unattacked is None else _references(unattacked, group.metric)
     return LeaderboardEntry(
@@ -257,7 +287,7 @@ def _entry(
         model=job.model,
         seed=job.seed,
         weights_sha256=job.weights_sha256,
-        metric=lowest.metrics[group.metric],
+        metric=metric,
         attack=lowest.name if attacked else "",
         attacks=tuple(dict.fromkeys(one.name for one in run)) if attacked else (),
         ensemble=any(_is_ensemble(one, threat_of) for one in run),
@@ -267,22 +297,24 @@ def _entry(
         seconds=sum(one.seconds for one in run),
         references=_references(lowest, group.metric),
         clean_references=clean_references,
-        warnings=tuple(sorted(distinct.values(), key=lambda one: SEVERITIES.index(one.severity))),
+        warnings=gravest_first([*own, *(across if attacked else ())]),
+        strength=_strength(run, metric, lowest.name, threat_of) if attacked else None,
+        method=job.method or Method(job.job, job.job),
+        jobs=(job.job,),
     )
+
+
+def gravest_first(warnings: Iterable[Warning]) -> tuple[Warning, ...]:
+    """Each warning once."""
+    distinct = {(warning.code, warning.message): warning for warning in warnings}
+    return tuple(sorted(distinct.values(), key=lambda one: SEVERITIES.index(one.severity)))
 
 
 def _references(one: EvaluationResult, metric: str) -> tuple[Reference, ...]:
     return tuple(reference for reference in one.reference if reference.metric == metric)
 
 
-def _value(metric: Metric) -> float:
+def value_of(metric: Metric) -> float:
+    """The value of a ranked accuracy, which has one."""
     assert metric.value is not None, "only accuracies with a value are ranked"
     return metric.value
-
-
-def _overlap(first: Metric, other: Metric) -> bool:
-    if None in (first.ci_low, first.ci_high, other.ci_low, other.ci_high):
-        return first.value == other.value
-    assert first.ci_low is not None
-    assert other.ci_high is not None
-    return other.ci_high >= first.ci_low

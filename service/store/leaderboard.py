@@ -76,6 +76,16 @@ class Leaderboards:
             for row in described
         ]
 
+    def specs(self, job_ids: Collection[str], tenant: str | None) -> dict[str, Spec]:
+        """The specs of the jobs that exist, by id; with a tenant, of that tenant's."""
+        chosen = select(jobs.c.id, jobs.c.spec).where(
+            jobs.c.id.in_(job_ids), func.length(jobs.c.spec) <= MAX_CHARACTERS
+        )
+        if tenant is not None:
+            chosen = chosen.where(jobs.c.tenant == tenant)
+        with self._database.reading() as connection:
+            return {row.id: row.spec for row in connection.execute(chosen)}
+
     def signed(self, job_ids: Collection[str], tenant: str | None) -> set[str]:
         """Those of the jobs whose results are signed; with a tenant, of that tenant."""
         theirs = artifacts.c.job_id.in_(job_ids) & (artifacts.c.name == SIGNATURE_FILE)
@@ -105,6 +115,10 @@ class TenantLeaderboards:
     def read(self, job_ids: Sequence[str]) -> list[FinishedJobRow]:
         """Those with results that are not too long."""
         return self._rows.read(job_ids, self._tenant)
+
+    def specs(self, job_ids: Collection[str]) -> dict[str, Spec]:
+        """Specs by id."""
+        return self._rows.specs(job_ids, self._tenant)
 
     def signed(self, job_ids: Collection[str]) -> set[str]:
         """Those whose results are signed."""

@@ -11,14 +11,19 @@ function sortBy(table, header, column) {
   const down = header.getAttribute("aria-sort") === "ascending";
   for (const other of header.parentElement.cells) other.removeAttribute("aria-sort");
   header.setAttribute("aria-sort", down ? "descending" : "ascending");
-  const rows = [...table.tBodies[0].rows];
-  rows.sort((a, b) => {
+  // Lines below a row stay below it.
+  const rows = [];
+  for (const row of table.tBodies[0].rows) {
+    if (row.classList.contains("line") && rows.length) rows[rows.length - 1].push(row);
+    else rows.push([row]);
+  }
+  rows.sort(([a], [b]) => {
     const [x, y] = [valueOf(a, column), valueOf(b, column)];
     // Texts come after numbers, so that missing values are last.
     const order = typeof x === typeof y ? (x < y ? -1 : x > y ? 1 : 0) : typeof x === "number" ? -1 : 1;
     return down ? -order : order;
   });
-  table.tBodies[0].append(...rows);
+  table.tBodies[0].append(...rows.flat());
 }
 
 function enhance(part) {

@@ -8,11 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
-from assay.service.catalog.catalog import load
+from assay.service.catalog.catalog import Catalog, load
+from assay.service.contract.threat import Threat
 from assay.service.dashboard import leaderboard
 from assay.service.metrics.leaderboard import LeaderboardGroup
 from assay.service.store.store import Store
 from assay.service.store.tenants import TenantStore, View
+from tests.service.conftest import provenance
 
 Make = Callable[..., dict[str, Any]]
 PAGE = {"Accept": "text/html"}
@@ -181,3 +183,77 @@ def test_a_plot_that_jobs_do_not_allow_together_is_not_on_the_page(
     assert kinds(first, second) == ["cost"]
     assert kinds(first, third) == ["tradeoff", "cost"]
     assert kinds(first) == []
+
+
+@pytest.fixture
+def measured(
+    api: httpx.Client, worker: Any, evaluate_body: Make, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., str]:
+    """A finished evaluation without an attack and under attacks, of weights with this hash."""
+    threats = {"pgd": Threat(knowledge="white_box", search="iterative")}
+    monkeypatch.setattr(Catalog, "threat_of", lambda _, name: threats.get(name))
+
+    def measured(sha256: str, weights: Any, *attacks: tuple[str, list[int]]) -> str:
+        named = [{"name": name, "params": {"epsilon": "2/255"}} for name, _ in attacks]
+        model = {"name": "tiny_vit", "params": {"width": 16}, "weights": weights}
+        body = evaluate_body(evaluations=[{"name": "clean"}, *named], model=model)
+        job = str(api.post("/api/v1/jobs", json=body).json()["id"])
+        worker.plan(job, 4)
+        for correct in ([1, 1, 1, 1], *(correct for _, correct in attacks)):
+            worker.evaluate(job, correct)
+        assert worker.store.jobs.succeed(job, {**provenance(), "weights_sha256": sha256})
+        return job
+
+    return measured
+
+
+def board_of(text: str) -> str:
+    """The table of the attacked accuracies."""
+    start = text.index("Linf 2/255, protocol")
+    return text[start : text.index("</table>", start)]
+
+
+def test_jobs_of_the_same_weights_are_one_row_with_the_lowest_accuracy(
+    api: httpx.Client, measured: Callable[..., str]
+) -> None:
+    weak = measured("a" * 64, None, ("pgd", [1, 1, 1, 0]))
+    other = measured("b" * 64, None, ("pgd", [1, 1, 0, 0]))
+    strong = measured("a" * 64, None, ("pgd", [1, 0, 0, 0]))
+    text = board_of(page(api, "/leaderboard"))
+    assert "1 method in 3 jobs" in text
+    assert text.count('class="line"') == 2
+    lines = text.split('class="line"')[1:]
+    assert other in lines[0]
+    assert weak in lines[1]
+    assert strong in lines[1]
+    assert "25.0 %" in lines[1]
+    assert "75.0 %" not in text
+    assert text.count("<code>single_attack</code>") == 3, "of both sets of weights and of their method"
+
+
+def test_a_method_has_its_seeds_inside(
+    api: httpx.Client, worker: Any, measured: Callable[..., str], train_body: Make
+) -> None:
+    trained = []
+    for seed in (0, 1):
+        trained.append(str(api.post("/api/v1/jobs", json=train_body(seed=seed)).json()["id"]))
+        worker.train(trained[-1])
+    first = measured("a" * 64, {"job": trained[0]}, ("pgd", [1, 1, 1, 0]))
+    second = measured("b" * 64, {"job": trained[1]}, ("pgd", [1, 0, 0, 0]))
+    alone = measured("c" * 64, None, ("pgd", [1, 1, 0, 0]))
+    text = board_of(page(api, "/leaderboard"))
+    assert "2 methods in 3 jobs" in text
+    assert "2 seeds" in text
+    assert "50.0 % ± 35.4 %" in text
+    assert "0 of 2 by ensembles" in text
+    assert text.index(first) < text.index(second)
+    assert alone in text
+    assert "recipe" in text, "what tells the methods of one model apart"
+
+
+def test_a_training_of_another_tenant_is_not_read(
+    app_store: Store, api: httpx.Client, train_body: Make
+) -> None:
+    job = str(api.post("/api/v1/jobs", json=train_body()).json()["id"])
+    assert set(TenantStore(app_store, View(None, everything=True)).leaderboards.specs({job})) == {job}
+    assert TenantStore(app_store, View("other", everything=False)).leaderboards.specs({job}) == {}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from assay.service.catalog.catalog import load
 from assay.service.contract.results import EvaluationResult, Metric, Reference, Warning
 from assay.service.contract.threat import Threat
 from assay.service.metrics.intervals import wilson
@@ -14,7 +15,6 @@ from assay.service.metrics.leaderboard import (
     LeaderboardEntry,
     MeasuredJob,
     leaderboard_entries,
-    ranked,
 )
 
 THREATS = {
@@ -22,7 +22,8 @@ THREATS = {
     "step": Threat(knowledge="white_box", search="single_step"),
     "ascent": Threat(knowledge="white_box", search="iterative"),
     "round": Threat(knowledge="white_box", search="iterative", norm="L2"),
-    "many": Threat(knowledge="white_box", search="ensemble"),
+    "queries": Threat(knowledge="black_box", search="iterative"),
+    "many": Threat(knowledge="white_box", search="ensemble", upper_bound="an upper bound"),
 }
 DIGITS = {"name": "digits", "params": {}}
 
@@ -103,6 +104,7 @@ def test_noise_and_rows_without_accuracy_or_epsilon_have_no_entry() -> None:
         ("ascent", 0.0, "Linf 0"),
         ("ascent", 0.5 / 255, "Linf 0.001961"),
         ("round", 0.5, "L2 0.5"),
+        ("round", 0.2, "L2 0.2"),
     ],
 )
 def test_threats_are_named_by_norm_and_epsilon(name: str, epsilon: Any, label: str) -> None:
@@ -142,33 +144,56 @@ def test_parameters_and_published_numbers() -> None:
     assert found["Linf 8/255"].references == ()
 
 
-def board(*correct: int, **changes: Any) -> list[LeaderboardEntry]:
-    return [
-        leaderboard_entries(job(row("ascent", one, "8/255", **changes), job=f"j{index}"), THREATS.get)[0]
-        for index, one in enumerate(correct)
-    ]
-
-
-def test_ranks_are_shared_by_equals_and_overlap_is_marked() -> None:
-    found = ranked(board(10, 50, 52, 50))
-    assert [(one.entry.job, one.rank, one.distinct) for one in found] == [
-        ("j2", 1, False),
-        ("j1", 2, False),
-        ("j3", 2, False),
-        ("j0", 4, True),
-    ]
-
-
-def test_an_invalid_number_has_no_rank() -> None:
-    wrong = Warning(code="leaks_future", message="m", severity="invalid")
-    fine, invalid = board(10)[0], board(90, warnings=[wrong])[0]
-    found = ranked([invalid, fine])
-    assert [(one.rank, one.entry.invalid) for one in found] == [(1, False), (None, True)]
-    assert ranked([invalid])[0].rank is None
-    assert ranked([]) == []
-
-
 def test_warnings_across_the_job_are_told_of_attacked_rows_alone() -> None:
     found = entries(row("clean", 95), row("step", 10, "8/255"), row("ascent", 60, "8/255"))
     codes = {threat: [str(one.code) for one in entry.warnings] for threat, entry in found.items()}
     assert codes == {UNATTACKED: [], "Linf 8/255": ["single_step_stronger_than_iterative"]}
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "label"), [(0.2, "Linf 0.2 sd"), (0.4, "Linf 0.4 sd"), (1.5, "Linf 1.5 sd")]
+)
+def test_radii_on_series_are_in_standard_deviations(epsilon: float, label: str) -> None:
+    assert set(entries(row("ascent", 10, epsilon, protocol="series"))) == {label}
+    # Rows of earlier versions state `pixel`; the catalog knows the data set.
+    old = row("ascent", 10, epsilon, data={"name": "motions", "params": {}})
+    found = leaderboard_entries(job(old), THREATS.get, load().radius_unit)
+    assert [one.group.threat for one in found] == [label]
+
+
+def strength(*rows: EvaluationResult) -> tuple[str, str, Any] | None:
+    found = entries(*rows)["Linf 8/255"].strength
+    return None if found is None else (found.code, found.severity, found.evidence.get("search"))
+
+
+def stages(*names: str) -> list[dict[str, Any]]:
+    facts = {"metrics": {}, "n": 1, "broken": 0, "forward_passes": 1, "backward_passes": 1, "seconds": 1.0}
+    return [{"stage": name, **facts} for name in names]
+
+
+@pytest.mark.parametrize(
+    ("name", "search"), [("step", "single_step"), ("ascent", "iterative"), ("queries", "iterative")]
+)
+def test_an_accuracy_without_an_ensemble_has_a_caution(name: str, search: str) -> None:
+    assert strength(row(name, 30, "8/255")) == ("single_attack", "caution", search)
+    # A noise beside it is no attack, and a weaker attack changes nothing.
+    assert strength(row("noise", 10, "8/255"), row(name, 30, "8/255"), row("step", 40, "8/255")) == (
+        ("single_attack", "caution", search)
+    )
+    assert strength(row(name, 0, "8/255")) is None, "nothing is below 0"
+
+
+def test_an_ensemble_has_a_note_and_no_caution() -> None:
+    stored = Warning(
+        code="adaptive_attack_needed", severity="caution", message="as stored by an earlier version"
+    )
+    several = row("many", 30, "8/255", breakdown=stages("a", "b"), warnings=[stored])
+    note = ("adaptive_attack_needed", "note", None)
+    assert strength(several) == note
+    assert strength(row("step", 20, "8/255"), several) == note
+    assert strength(row("many", 30, "8/255")) == note, "results without stages"
+    assert entries(several)["Linf 8/255"].warnings == (), "said once, by the note"
+    # A list of one attack is one attack.
+    alone = row("many", 30, "8/255", breakdown=stages("a"))
+    assert strength(alone) == ("single_attack", "caution", "ensemble")
+    assert entries(row("clean", 30))[UNATTACKED].strength is None
