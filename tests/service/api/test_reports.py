@@ -88,6 +88,21 @@ def test_bold_only_where_all_differences_are_significant(api: httpx.Client, pair
     assert few.count(r"\textbf{100.0\,\%}") == 2
 
 
+def test_of_three_jobs_one_cell_of_a_row_is_bold(api: httpx.Client, finished: Callable[..., str]) -> None:
+    """The second best differs from the third significantly too."""
+    best, middle, worst = ([1] * n + [0] * (60 - n) for n in (60, 40, 10))
+
+    def bold(*given: list[int]) -> list[list[str]]:
+        jobs = ",".join(finished(correct, correct) for correct in given)
+        page = api.get(TABLE, params={"jobs": jobs, "columns": "job"}).text
+        lines = [line for line in page.splitlines() if line.startswith(("| clean", "| pgd"))]
+        return [re.findall(r"[*]{2}(.+?)[*]{2}", line) for line in lines]
+
+    assert bold(best, middle, worst) == [["100.0 %"], ["100.0 %"]]
+    assert bold(worst, best, middle) == [["100.0 %"], ["100.0 %"]]
+    assert bold(best, best, worst) == [[], []]
+
+
 def test_equal_jobs_have_no_bold_number(api: httpx.Client, finished: Callable[..., str]) -> None:
     jobs = ",".join(finished([1, 1, 0, 1], [0, 1, 0, 1]) for _ in range(3))
     assert "**" not in api.get(TABLE, params={"jobs": jobs, "columns": "job"}).text

@@ -14,9 +14,13 @@ from xml.etree import ElementTree
 import jsonschema_rs
 import pytest
 import yaml
+from sqlalchemy import update
 
 from assay.service.cli import commands, main
 from assay.service.client import AssayClient
+from assay.service.contract.states import JobState
+from assay.service.store.store import Store
+from assay.service.store.tables import jobs
 
 Make = Callable[..., dict[str, Any]]
 ROOT = Path(__file__).resolve().parents[3]
@@ -117,6 +121,34 @@ def test_a_job_that_has_not_succeeded_does_not_pass(
     worker.fail(job)
     code, out, _ = run(job, "--require", "clean top1 >= 0.1", "--wait")
     assert (code, "the job is failed: 8 GB were not enough" in out) == (1, True)
+
+
+def test_requirements_of_options_and_of_every_file_count(run: Any, job: str, tmp_path: Path) -> None:
+    (tmp_path / "holds.txt").write_text(f"{HOLDS}\n")
+    (tmp_path / "fails.txt").write_text(f"{FAILS}\n")
+
+    def verdicts(*arguments: str) -> tuple[int, list[str]]:
+        code, out, _ = run(job, *arguments)
+        return code, [line.split()[0] for line in out.splitlines()[1:]]
+
+    assert verdicts("--require", HOLDS, "--require-file", "fails.txt") == (1, ["pass", "FAIL"])
+    assert verdicts("--require", FAILS, "--require-file", "holds.txt") == (1, ["FAIL", "pass"])
+    files = ("--require-file", "holds.txt", "--require-file", "fails.txt")
+    assert verdicts(*files) == (1, ["pass", "FAIL"])
+    assert verdicts("--require", HOLDS, "--require-file", "holds.txt") == (0, ["pass", "pass"])
+
+
+@pytest.mark.parametrize("state", sorted(set(JobState) - {JobState.SUCCEEDED}))
+def test_a_job_in_another_state_does_not_pass_with_whole_rows(
+    run: Any, job: str, app_store: Store, state: JobState
+) -> None:
+    """All its evaluations are measured and hold the bound: only its state says that it is none to rely on."""
+    with app_store.jobs._database.writing() as connection:
+        connection.execute(update(jobs).where(jobs.c.id == job).values(state=str(state)))
+    code, out, _ = run(job, "--require", HOLDS, "--json")
+    (verdict,) = json.loads(out)["requirements"]
+    assert (code, verdict["passed"], verdict["value"]) == (1, False, 0.75)
+    assert verdict["reason"].startswith(f"the job is {state.value}")
 
 
 def test_the_workflow_of_the_documentation_is_valid() -> None:

@@ -51,8 +51,11 @@ ROWS = [
 ]
 
 
-def judge(text: str, rows: list[dict[str, Any]] = ROWS, *, complete: bool = True) -> GateVerdict:
+def judge(
+    text: str, rows: list[dict[str, Any]] = ROWS, *, complete: bool = True, warnings: Any = ()
+) -> GateVerdict:
     given = {"job": "x", "complete": complete, "evaluations": rows, "provenance": None}
+    given["warnings"] = list(warnings)
     return judged(read_requirement(text), Results.model_validate(given))
 
 
@@ -108,6 +111,18 @@ def test_what_cannot_be_judged_does_not_pass(text: str, reason: str) -> None:
     verdict = judge(text)
     assert not verdict.passed
     assert verdict.reason == reason
+
+
+@pytest.mark.parametrize(
+    "text", ["clean data=digits top1 >= 0.5", "pgd 2/255 top1 >= 0.5", "corruptions mce <= 1"]
+)
+def test_an_invalid_warning_of_the_whole_results_fails_every_row(text: str) -> None:
+    assert judge(text).passed
+    broken = {"code": "certified_and_broken", "message": "3 examples are both"}
+    verdict = judge(text, warnings=[broken])
+    assert (verdict.passed, verdict.reason) == (False, "warning certified_and_broken: 3 examples are both")
+    for severity in ("caution", "note"):
+        assert judge(text, warnings=[broken | {"severity": severity}]).passed
 
 
 def test_incomplete_results_do_not_pass() -> None:

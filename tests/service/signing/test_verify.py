@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from assay.service.contract.problems import path_text
+from assay.service.contract.results import Results
 from assay.service.signing.keys import key_id
-from assay.service.signing.statement import canonical, statement
+from assay.service.signing.statement import canonical, content_of, statement
 from assay.service.signing.verify import BadSignature, file_problem, opened, parsed, result_problems
 from tests.support.signed import (
     CSV,
@@ -259,6 +261,45 @@ def test_a_changed_file_is_named(tmp_path: Path) -> None:
     path.write_bytes(CSV + b"\n")
     assert file_problem(signed, path) == f"has {len(CSV) + 1} bytes, signed {len(CSV)}"
     assert file_problem(signed, tmp_path / "other.csv") == "not among the signed files"
+
+
+@pytest.mark.parametrize("place", [0, 7, 8, 31, 32, 63])
+def test_every_digit_of_a_files_hash_counts(tmp_path: Path, place: int) -> None:
+    path = tmp_path / "outcomes-000-pgd.csv"
+    path.write_bytes(CSV)
+    digest = file().sha256
+    changed = digest[:place] + ("0" if digest[place] != "0" else "1") + digest[place + 1 :]
+    signed = opened(signature(files=(replace(file(), sha256=changed),)), KEYS)
+    assert file_problem(signed, path) == f"has sha256 {digest}, signed {changed}"
+
+
+def test_results_with_a_bracket_verify_and_its_numbers_count() -> None:
+    ends = {"n": 60, "ci_low": 0.1, "ci_high": 0.4, "ci_method": "wilson", "higher_is_better": True}
+    point = {
+        "data": "digits",
+        "norm": "Linf",
+        "epsilon": 0.125,
+        "n": 60,
+        "verified": {"value": 0.25, **ends},
+        "attacked": {"value": 0.375, **ends},
+        "verified_by": ["verified"],
+        "attacked_by": ["pgd"],
+    }
+    known = {"job": "j", "complete": True, "evaluations": [], "provenance": None, "signature": "/x"}
+    results = Results.model_validate(known | {"bracket": [point]})
+    signed = opened(signature(content_of(results)), KEYS)
+    saved = results.model_dump(mode="json")
+    assert result_problems(signed, json.dumps(saved).encode()) == []
+    paths = [path for path, _ in leaves(saved) if path[0] == "bracket"]
+    assert len(paths) > 10
+    for path in paths:
+        (problem,) = result_problems(signed, json.dumps(with_leaf(saved, path, other)).encode())
+        assert problem.startswith(path_text(path))
+    (problem,) = result_problems(signed, json.dumps(saved | {"bracket": []}).encode())
+    assert problem.startswith("bracket is missing, signed")
+    # Results of earlier versions were signed without a bracket.
+    old = Results.model_validate(known)
+    assert result_problems(opened(signature(content_of(old)), KEYS), old.model_dump_json().encode()) == []
 
 
 def test_files_cannot_take_the_names_of_results_and_signature() -> None:
