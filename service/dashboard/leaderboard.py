@@ -290,8 +290,9 @@ def _board(
     rows = methods[:most]
     # The plots take an accuracy without attack from the same job.
     clean = {entry.job for entry in entries if group.norm and entry.clean is not None}
-    jobs = [next((one.job for one in row.weights if one.job in clean), None) for row in rows]
-    plotted = [job for job in jobs if job is not None][:MAX_PLOTTED]
+    jobs = [[one.job for one in row.weights[: row.seeds] if one.job in clean] for row in rows]
+    # Of several seeds the median, the lower of two.
+    plotted = [found[len(found) // 2] for found in jobs if found][:MAX_PLOTTED]
     firsts = [row.weights[0] for row in rows]
     texts, _ = split_params(
         [(one.model, {**one.method.params, "weights": one.method.recipe}) for one in firsts]

@@ -47,9 +47,7 @@ def method_of(job: str, spec: UserSpec, sha256: str | None, trainings: Mapping[s
         recipe, seed = f"{training['recipe']['name']} on {data_label(training['data'])}", training["seed"]
         params |= {f"recipe {name}": value for name, value in training["recipe"]["params"].items()}
     elif source is not None:
-        recipe = (
-            "pulled weights" if source.get("pulled") or source.get("timm") else "weights of unknown training"
-        )
+        recipe = "weights of unknown training" if {"job", "checkpoint"} & source.keys() else "pulled weights"
     origin = _origin(source, sha256, trainings)
     return Method(_key([made, origin]), _key([made, sha256]), recipe, seed, params)
 

@@ -14,7 +14,6 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.fractions import radius_text
 from assay.service.contract.results import EvaluationResult, Metric, Unit
 
-Params = Mapping[str, Any]
 # Units shown in percent.
 IN_PERCENT: frozenset[Unit | None] = frozenset({"proportion", "ratio"})
 # Units of whole numbers; a mean of them below `SHOWN_WHOLE` has four digits.
@@ -88,7 +87,9 @@ def params_text(params: Mapping[str, Any]) -> str:
     return " ".join(f"{name}={_param_text(name, value)}" for name, value in params.items())
 
 
-def shown_params(name: str, params: Params, data: Params, protocol: str) -> dict[str, Any]:
+def shown_params(
+    name: str, params: Mapping[str, Any], data: Mapping[str, Any], protocol: str
+) -> dict[str, Any]:
     """The parameters of an evaluation's row; its radius as text, in the unit of its data: `0.2 sd`."""
     value = params.get(RADIUS)
     if value is None:
@@ -98,7 +99,7 @@ def shown_params(name: str, params: Params, data: Params, protocol: str) -> dict
     return {**params, RADIUS: radius_text(value, unit if in_steps else "")}
 
 
-def set_params(params: Params) -> dict[str, Any]:
+def set_params(params: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters that are not null."""
     return {name: value for name, value in params.items() if value is not None}
 

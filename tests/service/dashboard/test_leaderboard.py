@@ -193,9 +193,9 @@ def measured(
     threats = {"pgd": Threat(knowledge="white_box", search="iterative")}
     monkeypatch.setattr(Catalog, "threat_of", lambda _, name: threats.get(name))
 
-    def measured(sha256: str, weights: Any, *attacks: tuple[str, list[int]]) -> str:
+    def measured(sha256: str, weights: Any, *attacks: tuple[str, list[int]], width: int = 16) -> str:
         named = [{"name": name, "params": {"epsilon": "2/255"}} for name, _ in attacks]
-        model = {"name": "tiny_vit", "params": {"width": 16}, "weights": weights}
+        model = {"name": "tiny_vit", "params": {"width": width}, "weights": weights}
         body = evaluate_body(evaluations=[{"name": "clean"}, *named], model=model)
         job = str(api.post("/api/v1/jobs", json=body).json()["id"])
         worker.plan(job, 4)
@@ -257,3 +257,13 @@ def test_a_training_of_another_tenant_is_not_read(
     job = str(api.post("/api/v1/jobs", json=train_body()).json()["id"])
     assert set(TenantStore(app_store, View(None, everything=True)).leaderboards.specs({job})) == {job}
     assert TenantStore(app_store, View("other", everything=False)).leaderboards.specs({job}) == {}
+
+
+def test_plots_draw_the_median_seed_of_each_method(api: httpx.Client, measured: Callable[..., str]) -> None:
+    low, high, median = (measured(str(n) * 64, None, ("pgd", [1] * n + [0] * (4 - n))) for n in (1, 3, 2))
+    other = measured("c" * 64, None, ("pgd", [1, 0, 0, 0]), width=32)
+    text = page(api, "/leaderboard")
+    assert f"/compare?jobs={median},{other}" in text
+    assert "3 seeds" in text
+    assert all(job in text for job in (low, high))
+    assert "width=32" in text, "the parameter by which the methods differ"

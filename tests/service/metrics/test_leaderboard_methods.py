@@ -93,6 +93,20 @@ def test_jobs_of_the_same_weights_are_one_line_with_the_lowest_accuracy() -> Non
     assert line.passes == 3 * 1100
 
 
+def test_an_ensemble_of_any_job_takes_the_caution_from_the_weights() -> None:
+    """Also where a single step of another job has left less than the ensemble."""
+    made = [method(f"j{number}", "a" * 64, {"job": "t0"}) for number in range(2)]
+    step = entry("j0", row("step", 20, "8/255"), made=made[0])
+    assert step.strength is not None
+    assert step.strength.code == "single_attack"
+    many = entry("j1", row("many", 30, "8/255", breakdown=stages("a", "b")), made=made[1])
+    for jobs in ([step, many], [many, step]):
+        (line,) = same_weights(jobs)
+        assert (line.attack, line.metric.value, line.ensemble) == ("step", 0.2, True)
+        assert line.strength is not None
+        assert (line.strength.code, line.strength.severity) == ("adaptive_attack_needed", "note")
+
+
 def test_other_weights_parameters_and_readings_are_other_lines() -> None:
     first = method("j", "a" * 64, {"checkpoint": "up"})
     assert method("k", "a" * 64, {"checkpoint": "copy of up"}).weights == first.weights
