@@ -22,10 +22,6 @@ def markdown(results: Mapping[str, Results], metrics: Sequence[str] = ()) -> str
     Proportions and ratios are in percent. Each value is followed by its 95 % interval; the number of examples
     has a column of its own.
 
-    Args:
-        results: Name of the job to its results, in the order of the rows.
-        metrics: Which metrics to show; the first one of each evaluation if none is named.
-
     Returns:
         The text, empty where no evaluation has such a metric.
     """

@@ -108,12 +108,7 @@ def estimate_text(estimate: Mapping[str, Any]) -> str:
 
 
 def results_table(results: Results, *, every: bool = True) -> str:
-    """A line per metric of each evaluation, then the shared parameters and the warnings.
-
-    Args:
-        results: of a job.
-        every: show all metrics; else the main one of each evaluation, its first, and how many more there are.
-    """
+    """A line per metric, or the first of each evaluation and a count; then shared parameters and warnings."""
     shown, shared = split_params([(part.name, conditions(part)) for part in results.evaluations])
     rows, left_out = [], 0
     for part, params in zip(results.evaluations, shown, strict=True):
@@ -142,7 +137,7 @@ def _codes(warnings: Sequence[Warning]) -> str:
 
 def _all_metrics(evaluation: EvaluationResult) -> list[tuple[str, Metric]]:
     metrics = list(evaluation.metrics.items())
-    # A curve of up to 64 steps is for the plot, CSV and JSON.
+    # a curve of up to 64 steps is for the plot, CSV and JSON.
     for part in (part for part in evaluation.breakdown if not isinstance(part, CurveBreakdown)):
         metrics += [(f"{part.label}/{name}", m) for name, m in part.metrics.items()]
     return metrics
@@ -237,7 +232,7 @@ def detail_text(detail: ErrorDetail) -> str:
         more = ", ..." if len(detail.allowed) > MAX_LISTED else ""
         parts.append(f"allowed: {', '.join(map(str, detail.allowed[:MAX_LISTED]))}{more}")
     elif detail.allowed is not None and not isinstance(detail.given, dict):
-        # A rule across parameters is given their values, and its expression is for programs.
+        # a rule across parameters is given their values, and its expression is for programs.
         allowed = detail.allowed if isinstance(detail.allowed, str) else json.dumps(detail.allowed)
         parts.append(f"allowed: {allowed}")
     if detail.nearest is not None:

@@ -7,7 +7,7 @@ from html import escape
 
 from assay.service.contract.results import Job
 from assay.service.contract.study_results import ArmValue, StudyCell, StudyComparison, StudyResults
-from assay.service.reports.numbers import RADIUS, number, params_text, printable, shown_params
+from assay.service.reports.numbers import RADIUS, number, params_text, printable, row_params
 
 
 class JobView(Job):
@@ -59,7 +59,7 @@ class StudyResultsView(StudyResults):
     def _row(self, cell: StudyCell, others: Sequence[str]) -> list[str]:
         values = {value.arm: value for value in cell.arms}
         differences = {found.arm: found for found in cell.comparisons}
-        params = shown_params(cell.evaluation, cell.params, cell.data, cell.protocol)
+        params = row_params(cell)
         named = {RADIUS: params[RADIUS]} if params.get(RADIUS) else params
         texts = [f"{cell.evaluation} {params_text(named)}".strip(), cell.metric]
         texts += [_mean(values.get(arm), cell) for arm in self.arms]

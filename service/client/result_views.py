@@ -11,7 +11,7 @@ from typing import Any
 from assay.service.contract.problems import nearest
 from assay.service.contract.results import EvaluationResult, Metric, Results
 from assay.service.contract.warning_codes import SEVERITIES
-from assay.service.reports.numbers import metric_cells, params_text, shown_params
+from assay.service.reports.numbers import metric_cells, params_text, row_params
 
 # A row's parameter that `results["pgd", "8/255"]` names.
 RADIUS = "epsilon"
@@ -63,7 +63,7 @@ class ResultsView(Results):
         if len(found) == 1:
             return found[0]
         said = params_text(params)
-        shown = "; ".join(params_text(_params(row)) or "no parameters" for row in named)
+        shown = "; ".join(params_text(row_params(row)) or "no parameters" for row in named)
         count = f"{len(found)} rows of {name!r} fit" if found else f"no row of {name!r} fits"
         raise KeyError(f"{count}{f' {said}' if said else ''}; there are: {shown}")
 
@@ -76,7 +76,7 @@ class ResultsView(Results):
         rows = [
             (
                 row.name,
-                params_text({RADIUS: _params(row)[RADIUS]}) if row.params.get(RADIUS) else "",
+                params_text({RADIUS: row_params(row)[RADIUS]}) if row.params.get(RADIUS) else "",
                 name,
                 metric,
             )
@@ -98,10 +98,6 @@ class ResultsView(Results):
         state = "" if self.complete else "<p><b>Not complete.</b></p>"
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         return f"{state}{table}<ul>{''.join(lines)}</ul>"
-
-
-def _params(row: EvaluationResult) -> dict[str, Any]:
-    return shown_params(row.name, row.params, row.data, row.protocol)
 
 
 def _same(given: Any, wanted: Any) -> bool:

@@ -31,14 +31,7 @@ def check_choice(field: str, given: str, allowed: Collection[str]) -> None:
 
 
 def refused(field: str, message: str, given: object, allowed: Sequence[str] | str) -> InvalidSpec:
-    """The error for a query parameter.
-
-    Args:
-        field: its name.
-        message: what is wrong.
-        given: its value.
-        allowed: the allowed values, or what they are in words.
-    """
+    """The error for a query parameter."""
     near = None if isinstance(allowed, str) else nearest(given, allowed)
     detail = ErrorDetail(loc=["query", field], message=message, given=given, allowed=allowed, nearest=near)
     return InvalidSpec(message, [detail])

@@ -37,7 +37,7 @@ from assay.service.dashboard.frame import render
 from assay.service.dashboard.pending import Pending
 from assay.service.metrics.comparison import Comparison
 from assay.service.plots.kinds import KINDS, LabelledResults
-from assay.service.reports.numbers import shown_params, split_params
+from assay.service.reports.numbers import row_params, split_params
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
 
@@ -55,17 +55,11 @@ JobList = Annotated[str, Query(max_length=2000)]
 
 @dataclass(frozen=True)
 class Compared:
-    """What a page shows of jobs.
+    """What a page shows of jobs."""
 
-    Attributes:
-        comparison: with the first job.
-        evaluations: position and text of each of the first job's.
-        plots: kind, title and description of the plots that overlay the jobs.
-    """
-
-    comparison: Comparison
-    evaluations: list[tuple[int, str]]
-    plots: list[tuple[str, str, str]]
+    comparison: Comparison  # with the first job
+    evaluations: list[tuple[int, str]]  # position and text of each of the first job's
+    plots: list[tuple[str, str, str]]  # kind, title and description of the plots that overlay the jobs
 
 
 class Comparisons:
@@ -100,9 +94,7 @@ def _compare(store: TenantStore, catalog: Catalog, rows: Sequence[JobRow], adjus
     comparison = api.compare_jobs(",".join(row.id for row in rows), store, catalog, adjust, "json")
     assert isinstance(comparison, Comparison)
     first = _results(store, rows[0].id)
-    texts, _ = split_params(
-        [(one.name, shown_params(one.name, one.params, one.data, one.protocol)) for one in first.values()]
-    )
+    texts, _ = split_params([(one.name, row_params(one)) for one in first.values()])
     evaluations = [
         (position, f"{one.name} {text}".strip())
         for (position, one), text in zip(first.items(), texts, strict=True)

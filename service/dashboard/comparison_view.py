@@ -10,7 +10,7 @@ from assay.service.contract.results import Unit, Warning
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY, Severity
 from assay.service.metrics.comparison import ComparedValue, Comparison, ComparisonRow
 from assay.service.reports.comparisons import TESTS
-from assay.service.reports.numbers import WITHOUT, number, shown_params, split_params
+from assay.service.reports.numbers import WITHOUT, number, row_params, split_params
 
 # Adjusted p below which a difference counts as one.
 LEVEL = 0.05
@@ -19,19 +19,7 @@ ADJUSTED = {"holm": "Holm", "benjamini_hochberg": "Benjamini-Hochberg"}
 
 @dataclass(frozen=True)
 class ComparedCell:
-    """A job's value beside that of the baseline.
-
-    Attributes:
-        letter: of the job.
-        value, interval: of all its examples, as text.
-        n: number of its examples.
-        difference: its value less the baseline's, as text; with `difference_interval` over the `common`
-            examples.
-        common: examples of both jobs; None without a test.
-        p_value, adjusted_p_value: as text, a dash without a test.
-        test: name of the test; empty without one.
-        verdict: "better" or "worse" where the difference is significant after adjustment, else empty.
-    """
+    """A job's value beside that of the baseline."""
 
     letter: str
     value: str
@@ -48,25 +36,14 @@ class ComparedCell:
 
 @dataclass(frozen=True)
 class ComparedMetric:
-    """One metric of one evaluation in all jobs.
-
-    Attributes:
-        evaluation: its name.
-        params: its epsilon, and the parameters that differ among evaluations of its name, as text.
-        metric: name of the metric.
-        protocol: of the rows.
-        data: name of the data set.
-        better: "higher" or "lower".
-        value, interval, n: of the baseline.
-        others: the cells of the other jobs in their order; None for a job that lacks the evaluation.
-    """
+    """One metric of one evaluation in all jobs."""
 
     evaluation: str
-    params: str
-    metric: str
-    protocol: str
-    data: str
-    better: str
+    params: str  # its epsilon, and the parameters that differ among evaluations of its name, as text
+    metric: str  # name of the metric
+    protocol: str  # of the rows
+    data: str  # name of the data set
+    better: str  # "higher" or "lower"
     value: str
     interval: str
     n: int
@@ -79,12 +56,7 @@ def letters_of(jobs: Sequence[str]) -> dict[str, str]:
 
 
 def compared_metrics(comparison: Comparison, *, every: bool) -> tuple[list[ComparedMetric], list[str]]:
-    """The rows of the table, and a line for each evaluation's parameters that are equal everywhere.
-
-    Args:
-        comparison: of at least two jobs; the first is the baseline.
-        every: all metrics; else the first of each evaluation.
-    """
+    """The rows of `every` metric or the first of each evaluation; a line for each set of equal parameters."""
     found: dict[str, dict[str, ComparisonRow]] = {}
     first_metric: dict[str, str] = {}
     for row in comparison.rows:
@@ -99,7 +71,7 @@ def compared_metrics(comparison: Comparison, *, every: bool) -> tuple[list[Compa
 
 def _conditions(row: Mapping[str, ComparisonRow]) -> tuple[str, Mapping[str, object]]:
     one = next(iter(row.values()))
-    return one.evaluation, shown_params(one.evaluation, one.params, one.data, one.protocol)
+    return one.evaluation, row_params(one)
 
 
 def _metric(row: Mapping[str, ComparisonRow], params: str, letters: Mapping[str, str]) -> ComparedMetric:

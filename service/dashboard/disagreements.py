@@ -39,32 +39,20 @@ class Disagreement:
 
 @dataclass(frozen=True)
 class Disagreements:
-    """Examples of an evaluation on which jobs disagree.
+    """Examples of an evaluation on which jobs disagree."""
 
-    Attributes:
-        shown: the first of them by id.
-        count: of all of them.
-        common: examples that all jobs with the evaluation have.
-        has_answers: whether the evaluation has right and wrong answers at all.
-        galleries: path of each job's examples of the evaluation; None where there are no pictures.
-    """
-
-    shown: list[Disagreement]
-    count: int
-    common: int
-    has_answers: bool
+    shown: list[Disagreement]  # the first of them by id
+    count: int  # of all of them
+    common: int  # examples that all jobs with the evaluation have
+    has_answers: bool  # whether the evaluation has right and wrong answers at all
+    # Path of each job's examples of the evaluation; None where there are no pictures.
     galleries: list[str | None]
 
 
 def disagreements(
     store: TenantStore, jobs: Mapping[str, Mapping[int, EvaluationResult]], evaluation: int
 ) -> Disagreements:
-    """The examples of an evaluation on which the jobs disagree.
-
-    Args:
-        store: as the caller sees it.
-        jobs: id to results by position; the first is the baseline.
-        evaluation: position in the baseline's spec.
+    """The examples of an evaluation of the baseline, the first job, on which the jobs disagree.
 
     Raises:
         InvalidSpec: the jobs have too many examples to be looked at in a page.

@@ -26,19 +26,12 @@ Columns = Mapping[str, Sequence[Any]]
 
 @dataclass(frozen=True)
 class ExampleChoice:
-    """Which examples are shown, and in which order.
+    """Which examples are shown, and in which order."""
 
-    Attributes:
-        sort: A column.
-        descending: Whether large values come first; missing ones are last in both orders.
-        only: One of `FILTERS`, or empty for all.
-        label: Those of one class; None for all.
-    """
-
-    sort: str = "id"
-    descending: bool = False
-    only: str = ""
-    label: str | None = None
+    sort: str = "id"  # a column
+    descending: bool = False  # whether large values come first; missing ones are last in both orders
+    only: str = ""  # one of `FILTERS`, or empty for all
+    label: str | None = None  # those of one class; None for all
 
 
 def joined_columns(shards: Sequence[Columns]) -> dict[str, list[Any]]:
@@ -64,13 +57,7 @@ def shown_columns(columns: Columns) -> list[str]:
 
 
 def chosen_rows(columns: Columns, choice: ExampleChoice, stages: Sequence[str] = ()) -> list[int]:
-    """Positions of the examples that match, in order.
-
-    Args:
-        columns: With `id` and the column to sort by.
-        choice: What to show.
-        stages: Of an ensemble, in their order: examples broken by earlier ones are first.
-    """
+    """Positions of the examples that match, in order; examples broken by earlier `stages` are first."""
     keep = _kept(columns, choice)
     places = {stage: place for place, stage in enumerate(stages)}
     values, ids = columns[choice.sort], columns["id"]
@@ -114,10 +101,6 @@ def outcome_of(columns: Columns, row: int) -> str:
 
 def smallest_epsilons(ids: Sequence[Any], attacks: Sequence[tuple[float, Columns]]) -> list[float | None]:
     """The smallest epsilon at which each example is wrong, over attacks that differ in epsilon.
-
-    Args:
-        ids: Of the examples.
-        attacks: Epsilon and outcomes of each.
 
     Returns:
         The epsilon by example: 0 for those that are wrong without an attack, None for those that no attack

@@ -30,7 +30,7 @@ from assay.service.dashboard.example_rows import (
 )
 from assay.service.dashboard.frame import render
 from assay.service.dashboard.gallery_files import gallery_files
-from assay.service.reports.numbers import shown_params
+from assay.service.reports.numbers import row_params
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
 
@@ -92,7 +92,7 @@ def show_examples(
         "job": job_view(store, job),
         "index": evaluation,
         "result": result,
-        "params": shown_params(result.name, result.params, result.data, result.protocol),
+        "params": row_params(result),
         "columns": names,
         "rows": [
             (outcome_of(columns, row), [columns[name][row] for name in names])

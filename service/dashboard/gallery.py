@@ -45,20 +45,13 @@ SHOWN_WIDTH = 128
 
 @dataclass(frozen=True)
 class ShownItem:
-    """An item of a gallery, with texts for a page.
+    """An item of a gallery, with texts for a page."""
 
-    Attributes:
-        number: Its place in the gallery, from 0.
-        clean: Number of the item with its clean picture; None without pictures.
-        scale: Whole number by which small pictures are enlarged.
-        label: The true class as text.
-    """
-
-    number: int
+    number: int  # its place in the gallery, from 0
     item: GalleryItem
-    clean: int | None
-    scale: int
-    label: str
+    clean: int | None  # number of the item with its clean picture; None without pictures
+    scale: int  # whole number by which small pictures are enlarged
+    label: str  # the true class as text
     before: str
     after: str
     drawings: tuple[Drawing, ...]

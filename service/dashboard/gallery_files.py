@@ -58,21 +58,13 @@ class GalleryFile:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A feature of a series and what became of it, as points of an SVG `polyline`.
+    """A feature of a series and what became of it, as points of an SVG `polyline`."""
 
-    Attributes:
-        feature: Its number.
-        clean: Points in a box of `DRAWN_WIDTH` by `DRAWN_HEIGHT`.
-        perturbed: Points of the changed one.
-        low: Value at the lower edge, in standard deviations.
-        high: Value at the upper edge.
-    """
-
-    feature: int
-    clean: str
-    perturbed: str
-    low: float
-    high: float
+    feature: int  # its number
+    clean: str  # points in a box of `DRAWN_WIDTH` by `DRAWN_HEIGHT`
+    perturbed: str  # points of the changed one
+    low: float  # value at the lower edge, in standard deviations
+    high: float  # value at the upper edge
 
 
 def gallery_files(rows: Iterable[ArtifactRow]) -> list[GalleryFile]:

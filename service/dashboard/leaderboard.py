@@ -162,26 +162,17 @@ def _entries(
 
 @dataclass(frozen=True)
 class Board:
-    """A group with its ranked methods.
-
-    Attributes:
-        shown: the first of them, each with the parameters that tell it from others of its model.
-        count: of the jobs of all of them.
-        plotted: ids of the jobs in its plots, one for each method; empty without attack.
-        plots: kind and title of each plot that these jobs allow together.
-        examples: what tells the group's examples from others, in an address.
-        address: of the page with this group alone.
-        methods: the number of all methods.
-    """
+    """A group with its ranked methods."""
 
     group: LeaderboardGroup
+    # The first of them, each with the parameters that tell it from others of its model.
     shown: list[tuple[RankedMethod, str]]
-    count: int
-    plotted: list[str]
-    plots: list[tuple[str, str]]
-    examples: str
-    address: str
-    methods: int = 0
+    count: int  # of the jobs of all of them
+    plotted: list[str]  # ids of the jobs in its plots, one for each method; empty without attack
+    plots: list[tuple[str, str]]  # kind and title of each plot that these jobs allow together
+    examples: str  # what tells the group's examples from others, in an address
+    address: str  # of the page with this group alone
+    methods: int = 0  # the number of all methods
 
 
 @router.get("/leaderboard", dependencies=[only(*FILTERS)])

@@ -62,13 +62,7 @@ class LiveStates:
             return await run_in_threadpool(self.of, store, job_ids, since=since)
 
     def of(self, store: TenantStore, job_ids: Sequence[str], *, since: float = 0.0) -> list[State]:
-        """States of those jobs that are still there.
-
-        Args:
-            store: of a caller who sees them all.
-            job_ids: the jobs.
-            since: ask anew for those that were read before this time of `time.monotonic`.
-        """
+        """States of the jobs that are still there; those read before the time `since` are read again."""
         now = time.monotonic()
         least = max(since, now - FRESH_SECONDS)
         with self._lock:
@@ -145,7 +139,7 @@ async def _stream(
     yield f"retry: {RETRY_MILLISECONDS}\n\n"
     told: dict[str, State] = {}
     sent = looked = time.monotonic()
-    # A page that was loaded after its job was retried must not hear that it has ended.
+    # a page that was loaded after its job was retried must not hear that it has ended.
     since = sent
     while True:
         try:

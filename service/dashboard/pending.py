@@ -23,12 +23,7 @@ class Pending(Generic[Made]):
         self._started: OrderedDict[Hashable, Future[Made]] = OrderedDict()
 
     def of(self, key: Hashable, make: Callable[[], Made]) -> Made | None:
-        """What the work gives, or None while it goes on; beside `MAX_PENDING` others it waits for its turn.
-
-        Args:
-            key: of the work; equal ones are done once.
-            make: the work. Its errors are raised here.
-        """
+        """What the work gives, or None while it goes on; beside `MAX_PENDING` others it waits its turn."""
         with self._lock:
             future = self._started.get(key)
             if future is None:

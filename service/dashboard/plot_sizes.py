@@ -41,13 +41,7 @@ def usual_size(kind: str) -> Size:
 
 
 def plot_sizes(settings: Settings, kinds: Sequence[str], files: Sequence[ArtifactRow]) -> dict[str, Size]:
-    """The size of each plot of a job: as stored when the job ended, or the usual one.
-
-    Args:
-        settings: Where the files are.
-        kinds: Of the plots.
-        files: Of the job.
-    """
+    """The size of each plot of a job: as stored when the job ended, or the usual one."""
     stored = {row.name: row for row in files}
     found = {kind: picture_size(settings, stored.get(f"plot-{kind}.svg")) for kind in kinds}
     return {kind: size or usual_size(kind) for kind, size in found.items()}

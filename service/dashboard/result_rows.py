@@ -25,19 +25,12 @@ MAX_ROWS = 300
 
 @dataclass(frozen=True)
 class NumberedWarning:
-    """A warning of the job, once, with the evaluations that it is about.
+    """A warning of the job, once, with the evaluations that it is about."""
 
-    Attributes:
-        number: From 1, the gravest first.
-        warning: With the message.
-        places: Positions of the evaluations in the results; empty where it is about the job.
-        everywhere: Whether it is about every evaluation.
-    """
-
-    number: int
-    warning: Warning
-    places: tuple[int, ...]
-    everywhere: bool
+    number: int  # from 1, the gravest first
+    warning: Warning  # with the message
+    places: tuple[int, ...]  # positions of the evaluations in the results; empty where it is about the job
+    everywhere: bool  # whether it is about every evaluation
 
     def groups(self, evaluations: Sequence[ShownEvaluation]) -> list[tuple[str, list[int]]]:
         """The evaluations by name, with the parameters of those that are alone under their name."""
@@ -58,20 +51,14 @@ class ShownPart:
 
 @dataclass(frozen=True)
 class ShownEvaluation:
-    """An evaluation on a page.
+    """An evaluation on a page."""
 
-    Attributes:
-        index: Position in the results.
-        params: Its parameters that differ from others of its name, as text.
-        references: Published numbers by metric, each with its value as text.
-        warnings: Its own, the gravest first.
-    """
-
-    index: int
+    index: int  # position in the results
     result: EvaluationResult
-    params: str
+    params: str  # its parameters that differ from others of its name, as text
+    # Published numbers by metric, each with its value as text.
     references: dict[str, list[tuple[str, Reference]]]
-    warnings: tuple[NumberedWarning, ...]
+    warnings: tuple[NumberedWarning, ...]  # its own, the gravest first
 
     @property
     def radius(self) -> str | None:
@@ -124,19 +111,12 @@ class ShownEvaluation:
 
 @dataclass(frozen=True)
 class ShownResults:
-    """All evaluations of a job, in pages.
+    """All evaluations of a job, in pages."""
 
-    Attributes:
-        evaluations: In the order of the results.
-        shared: A line per name with the parameters that all of that name share.
-        warnings: Each once, the gravest first.
-        pages: First position of each page, and the number of evaluations at the end.
-    """
-
-    evaluations: tuple[ShownEvaluation, ...]
-    shared: tuple[str, ...]
-    warnings: tuple[NumberedWarning, ...]
-    pages: tuple[int, ...]
+    evaluations: tuple[ShownEvaluation, ...]  # in the order of the results
+    shared: tuple[str, ...]  # a line per name with the parameters that all of that name share
+    warnings: tuple[NumberedWarning, ...]  # each once, the gravest first
+    pages: tuple[int, ...]  # first position of each page, and the number of evaluations at the end
 
     def page(self, number: int) -> Sequence[ShownEvaluation]:
         """The evaluations of a page, from 1."""

@@ -22,11 +22,6 @@ def snippets(spec: Mapping[str, Any], base_url: str, *, with_key: bool = False) 
     Fields that have their default are left out; parameters of components are all kept. A spec that is not
     valid, or not complete, is shown as it is.
 
-    Args:
-        spec: The body of `POST /api/v1/jobs`.
-        base_url: Address of the service, without path.
-        with_key: Whether calls need an API key, which the texts take from the environment.
-
     Returns:
         Pairs for JSON, curl, the command line and Python. No text has control characters or characters that
         change the direction of writing, except line breaks.

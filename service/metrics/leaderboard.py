@@ -88,67 +88,44 @@ class Method(NamedTuple):
 
 @dataclass(frozen=True)
 class MeasuredJob:
-    """A job with its results.
-
-    Attributes:
-        name: given by its user; may be empty.
-        weights_sha256: hash of the weights' content; None where it is not known.
-        data_sha256: content hash of each data set by `content_label`.
-        available: examples of the data of the evaluation at a position.
-        evaluations: results by position.
-        parameters: of the model; None where the plan of an earlier version did not count them.
-        method: that made its weights; None where it is not known.
-    """
+    """A job with its results."""
 
     job: str
-    name: str
+    name: str  # given by its user; may be empty
     model: str
     seed: int
-    weights_sha256: str | None
-    data_sha256: Mapping[str, str]
-    available: Mapping[int, int]
+    weights_sha256: str | None  # hash of the weights' content; None where it is not known
+    data_sha256: Mapping[str, str]  # content hash of each data set by `content_label`
+    available: Mapping[int, int]  # examples of the data of the evaluation at a position
     evaluations: Mapping[int, EvaluationResult]
+    # Of the model; None where the plan of an earlier version did not count them.
     parameters: int | None = None
-    method: Method | None = None
+    method: Method | None = None  # that made its weights; None where it is not known
 
 
 @dataclass(frozen=True)
 class LeaderboardEntry:
-    """A job in a group, or all jobs of the same weights in it (`jobs`).
-
-    Attributes:
-        job: that measured the ranked accuracy.
-        metric: the ranked accuracy.
-        attack: that left it; empty without attack.
-        attacks: all attacks under the threat.
-        ensemble: whether an ensemble of attacks is among them.
-        clean: accuracy without attack on the same data; None where it was not measured.
-        parameters: of the model, where they were counted.
-        passes: forward and backward, of all attacks under the threat.
-        seconds: of the same.
-        references: published numbers for the ranked metric, and those for `clean`.
-        warnings: of the ranked evaluation and of the checks across the job, the gravest first.
-        strength: what the attacks say of the accuracy: the note of an ensemble, or a caution.
-    """
+    """A job in a group, or all jobs of the same weights in it (`jobs`)."""
 
     group: LeaderboardGroup
-    job: str
+    job: str  # that measured the ranked accuracy
     name: str
     model: str
     seed: int
     weights_sha256: str | None
-    metric: Metric
-    attack: str
-    attacks: tuple[str, ...]
-    ensemble: bool
-    clean: Metric | None
-    parameters: float | None
-    passes: int
-    seconds: float
-    references: tuple[Reference, ...]
+    metric: Metric  # the ranked accuracy
+    attack: str  # that left it; empty without attack
+    attacks: tuple[str, ...]  # all attacks under the threat
+    ensemble: bool  # whether an ensemble of attacks is among them
+    clean: Metric | None  # accuracy without attack on the same data; None where it was not measured
+    parameters: float | None  # of the model, where they were counted
+    passes: int  # forward and backward, of all attacks under the threat
+    seconds: float  # of the same
+    references: tuple[Reference, ...]  # published numbers for the ranked metric, and those for `clean`
     clean_references: tuple[Reference, ...]
+    # Of the ranked evaluation and of the checks across the job, the gravest first.
     warnings: tuple[Warning, ...]
-    strength: Warning | None
+    strength: Warning | None  # what the attacks say of the accuracy: the note of an ensemble, or a caution
     method: Method
     jobs: tuple[str, ...]
 

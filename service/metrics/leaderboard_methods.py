@@ -27,14 +27,7 @@ READING = ("part", "normalization", "positions")
 
 
 def method_of(job: str, spec: UserSpec, sha256: str | None, trainings: Mapping[str, Spec]) -> Method:
-    """The method that made the weights of an evaluation.
-
-    Args:
-        job: its id.
-        spec: of the evaluation.
-        sha256: of the weights' content; None where it is not known.
-        trainings: specs of the training jobs, by id; weights of a deleted training are a method of their own.
-    """
+    """The method that made an evaluation's weights; a deleted training makes a method of its own weights."""
     if sha256 is None:
         return Method(job, job)
     model, source = spec["model"], spec["model"]["weights"]
@@ -125,12 +118,7 @@ def _joined(same: Sequence[LeaderboardEntry]) -> LeaderboardEntry:
 
 
 def ranked_methods(entries: Iterable[LeaderboardEntry], most: int | None = None) -> list[RankedMethod]:
-    """The methods of one group, the highest mean first; equal ones share a rank, invalid ones come last.
-
-    Args:
-        entries: of one group.
-        most: so many of the first; None for all.
-    """
+    """The `most` first methods of a group by mean; equal ones share a rank, invalid ones come last."""
     found: dict[str, list[LeaderboardEntry]] = {}
     for entry in same_weights(entries):
         found.setdefault(entry.method.key, []).append(entry)

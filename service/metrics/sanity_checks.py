@@ -42,21 +42,13 @@ HARDER = ("targeted", "confidence")
 
 
 class _Order(NamedTuple):
-    """A pair of attack kinds: the weaker should break fewer examples than the stronger at the same epsilon.
-
-    Attributes:
-        code: of the warning.
-        weaker: whether a threat is of the weaker kind.
-        stronger: whether it is of the stronger kind.
-        by_name: whether every stronger attack has to beat the weaker one alone; else the best of them.
-        remedy: the end of the message.
-    """
+    """Two kinds of attacks: the weaker should break fewer examples than the stronger at the same epsilon."""
 
     code: WarningCode
-    weaker: Callable[[Threat], bool]
-    stronger: Callable[[Threat], bool]
-    by_name: bool
-    remedy: str
+    weaker: Callable[[Threat], bool]  # whether a threat is of the weaker kind
+    stronger: Callable[[Threat], bool]  # whether it is of the stronger kind
+    by_name: bool  # whether every stronger attack has to beat the weaker one alone; else the best of them
+    remedy: str  # the end of the message
 
 
 def _of_gradients(threat: Threat) -> bool:

@@ -38,16 +38,7 @@ def heatmap(jobs: Sequence[LabelledResults]) -> Spec | None:
 
 
 def cell_marks(x: Spec, y: Spec, value: str, text: Spec, tooltip: list[Spec], *, title: str) -> list[Spec]:
-    """Coloured cells with a number in readable contrast.
-
-    Args:
-        x: encoding of the columns.
-        y: encoding of the rows.
-        value: field of a proportion, which the colour says.
-        text: encoding of the number.
-        tooltip: encodings of the tooltip.
-        title: of the colours.
-    """
+    """Cells coloured by a proportion, with a number in readable contrast."""
     color = {
         "field": value,
         "type": "quantitative",

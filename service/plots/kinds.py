@@ -26,19 +26,12 @@ __all__ = ["KINDS", "LabelledResults", "PlotKind", "Spec", "plots_of"]
 
 @dataclass(frozen=True)
 class PlotKind:
-    """A kind of plot.
-
-    Attributes:
-        title: its heading.
-        needs: what results must have for it.
-        build: makes its spec, or None where the results lack what it needs.
-        needs_together: what several jobs must have beside that; empty for nothing.
-    """
+    """A kind of plot."""
 
     title: str
-    needs: str
-    build: Builder
-    needs_together: str = ""
+    needs: str  # what results must have for it
+    build: Builder  # makes its spec, or None where the results lack what it needs
+    needs_together: str = ""  # what several jobs must have beside that; empty for nothing
 
     def __call__(self, jobs: Sequence[LabelledResults]) -> Spec | None:
         """The spec, or None."""
@@ -66,11 +59,7 @@ KINDS: Mapping[str, PlotKind] = {
 
 
 def plots_of(results: Sequence[LabelledResults]) -> dict[str, Spec]:
-    """The plots that the results allow, by kind.
-
-    Args:
-        results: of one job, or of several that are drawn in the same plots.
-    """
+    """The plots that the results of one job, or of several together, allow; by kind."""
     if not results:
         return {}
     found = {name: kind.build(results) for name, kind in KINDS.items()}

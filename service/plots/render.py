@@ -43,12 +43,7 @@ class RenderError(RuntimeError):
 
 
 class Renderer:
-    """A rendering process, started when it is needed.
-
-    Args:
-        command: its program.
-        max_seconds: of one plot; a process that takes longer is ended.
-    """
+    """A rendering process, started when it is needed; a plot that takes longer than `max_seconds` ends it."""
 
     def __init__(self, command: Sequence[str] = COMMAND, max_seconds: float = MAX_SECONDS) -> None:
         self._command = list(command)
@@ -139,7 +134,7 @@ class Renderer:
             self._process.kill()
             self._process.wait()
             for pipe in (self._process.stdin, self._process.stdout):
-                # A request may be waiting to be written.
+                # a request may be waiting to be written.
                 with contextlib.suppress(BrokenPipeError):
                     if pipe is not None:
                         pipe.close()
@@ -157,13 +152,7 @@ def render(
     scheme: Scheme = "light",
     cache: Path | None = None,
 ) -> bytes:
-    """A plot as a file's content.
-
-    Args:
-        spec: of one of the builders.
-        format: "svg", "png" (three pixels per pixel of the spec) or "pdf", with embedded fonts.
-        scheme: of its colours.
-        cache: a folder in which rendered plots are kept, and looked for.
+    """A plot as a file's content, kept in the folder `cache`; a PNG has three pixels for each of the spec.
 
     Raises:
         RenderError: it could not be rendered; the next plot may be.
@@ -179,9 +168,6 @@ def render(
 
 def bundle(cache: Path) -> tuple[Path, str]:
     """The scripts of Vega, Vega-Lite and Vega-Embed, from the package that renders.
-
-    Args:
-        cache: a folder in which they are kept, and looked for.
 
     Returns:
         The file, which sets `vegaEmbed` of the page's window, and its version.

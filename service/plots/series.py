@@ -34,43 +34,27 @@ TITLES = {"miou": "mIoU"}
 
 @dataclass(frozen=True)
 class LabelledResults:
-    """The results of a job under the name that a plot gives it.
+    """The results of a job under the name that a plot gives it."""
 
-    Attributes:
-        label: of the legend; at most 60 characters of it are drawn.
-        results: of the job.
-        tallies: by the place of an evaluation in the job, counts of its examples (`tallies.tally`).
-        training: the records of the training log, an epoch each.
-    """
-
-    label: str
+    label: str  # of the legend; at most 60 characters of it are drawn
     results: Results
+    # By the place of an evaluation in the job, counts of its examples (`tallies.tally`).
     tallies: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
-    training: Sequence[Mapping[str, Any]] = ()
+    training: Sequence[Mapping[str, Any]] = ()  # the records of the training log, an epoch each
 
 
 @dataclass(frozen=True)
 class Measured:
-    """An accuracy under one attack with one epsilon.
+    """An accuracy under one attack with one epsilon."""
 
-    Attributes:
-        job: label of the job.
-        attack: name of the attack, with the parameters by which it differs from others of its name.
-        key: what has to be equal for two rows to be comparable, but epsilon.
-        epsilon: as the attack has it.
-        norm: of the ball.
-        row: of the results.
-        metric: its accuracy.
-        unattacked: the accuracy of the same model on the same data without an attack, if it was measured.
-    """
-
-    job: str
-    attack: str
-    key: str
-    epsilon: float
+    job: str  # label of the job
+    attack: str  # name of the attack, with the parameters by which it differs from others of its name
+    key: str  # what has to be equal for two rows to be comparable, but epsilon
+    epsilon: float  # as the attack has it
     norm: str
     row: EvaluationResult
     metric: Metric
+    # The accuracy of the same model on the same data without an attack, if it was measured.
     unattacked: Metric | None
 
     @property

@@ -125,16 +125,7 @@ def themed(spec: Spec, scheme: Scheme) -> Spec:
 def frame(
     kind: str, title: str, body: Spec, *, description: str, subtitle: str = "", meta: Spec | None = None
 ) -> Spec:
-    """A whole spec in the light scheme.
-
-    Args:
-        kind: its name in `kinds.KINDS`.
-        title: its heading.
-        body: data, marks and encodings.
-        description: one or two sentences with the main numbers, for people who do not see the plot.
-        subtitle: a second line of the heading.
-        meta: facts for programs, under `usermeta.assay`.
-    """
+    """A whole spec in the light scheme; the description has the main numbers for people who do not see it."""
     heading: Spec = {"text": shortened(title, MAX_TITLE)}
     if subtitle:
         heading["subtitle"] = shortened(subtitle, MAX_TITLE)
@@ -173,14 +164,7 @@ def percent(value: float | None) -> str:
 
 
 def cycled(field: str, order: Sequence[str], *, title: str | None, legend: bool = True) -> dict[str, Spec]:
-    """The encodings `color` and `shape` of a field, which share a legend where the title is the same.
-
-    Args:
-        field: nominal.
-        order: its values, in the order of the legend.
-        title: of the legend.
-        legend: whether it is drawn.
-    """
+    """The encodings `color` and `shape` of a nominal field, with one legend where titles are equal."""
     shown: Spec = {"title": title} if legend else {"legend": None}
     common: Spec = {"field": field, "type": "nominal", "sort": list(order), **shown}
     # Where colours begin again, shapes are one further.
@@ -198,13 +182,7 @@ def with_lines(points: Values, field: str, order: Sequence[str]) -> Values:
 
 
 def dashed_lines(count: int, encoding: Spec, **mark: Any) -> list[Spec]:
-    """A layer for each dash: as a channel, dashes would cut into the marks of the legend.
-
-    Args:
-        count: of the values of the field that `with_lines` was given.
-        encoding: of all of them.
-        mark: further properties of the lines.
-    """
+    """A layer for each dash: as a channel, dashes would cut into the marks of the legend."""
     return [
         {
             "transform": [{"filter": {"field": LINE, "equal": place}}],

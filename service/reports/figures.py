@@ -29,13 +29,7 @@ class Figure:
 def figures(
     specs: Mapping[str, Spec], cache: Path | None = None, draw: Draw | None = None
 ) -> tuple[list[Figure], list[str]]:
-    """Plots as pictures, and a note for each that could not be drawn.
-
-    Args:
-        specs: specifications by kind.
-        cache: a folder in which rendered plots are kept.
-        draw: makes the SVG of a specification in a scheme; None is `service.plots`.
-    """
+    """Plots as pictures drawn by `draw` (None: `service.plots`), and a note for each failure."""
 
     def rendered(spec: Spec, scheme: Scheme) -> bytes:
         return render(spec, "svg", scheme=scheme, cache=cache)

@@ -26,7 +26,7 @@ from typing import Any, Literal
 from assay.service.contract.fractions import parse_fraction
 from assay.service.contract.problems import nearest
 from assay.service.contract.results import Answer, EvaluationResult, Metric, Results, Unit, data_label
-from assay.service.reports.numbers import IN_PERCENT, RADIUS, WITHOUT, number, params_text, shown_params
+from assay.service.reports.numbers import IN_PERCENT, RADIUS, WITHOUT, number, params_text, row_params
 
 Operator = Literal[">=", ">", "<=", "<"]
 _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
@@ -52,25 +52,15 @@ class WrongRequirement(ValueError):
 
 @dataclass(frozen=True)
 class Requirement:
-    """A requirement as written, and its parts.
+    """A requirement as written, and its parts."""
 
-    Attributes:
-        text: as written.
-        evaluation: name of the row, with "/PART" for a part of its breakdown.
-        conditions: what the row's parameters must be, as text.
-        metric: name of the metric.
-        operator: how the interval's end compares with the bound.
-        bound: 45 % is 0.45.
-        percent: whether it was written in percent.
-    """
-
-    text: str
-    evaluation: str
-    conditions: tuple[tuple[str, str], ...]
-    metric: str
-    operator: Operator
-    bound: float
-    percent: bool
+    text: str  # as written
+    evaluation: str  # name of the row, with "/PART" for a part of its breakdown
+    conditions: tuple[tuple[str, str], ...]  # what the row's parameters must be, as text
+    metric: str  # name of the metric
+    operator: Operator  # how the interval's end compares with the bound
+    bound: float  # 45 % is 0.45
+    percent: bool  # whether it was written in percent
 
 
 class GateVerdict(Answer):
@@ -282,9 +272,9 @@ def _told_apart(requirement: Requirement, rows: Sequence[EvaluationResult]) -> s
     """Each row as a requirement that names it, by its conditions and what differs among the rows."""
     every = []
     for row in rows:
-        params = shown_params(row.name, row.params, row.data, row.protocol)
+        params = row_params(row)
         about = {"data": _data(row), "protocol": row.protocol, "backend": row.backend} | params
-        # A requirement states the number without its unit.
+        # a requirement states the number without its unit.
         every.append({name: params_text({name: about[name]}).removesuffix(" sd") for name in about})
     names = list(dict.fromkeys(name for words in every for name in words))
     differ = [name for name in names if any(words.get(name) != every[0].get(name) for words in every)]

@@ -13,6 +13,8 @@ from typing import Any
 from assay.service.catalog.catalog import load
 from assay.service.contract.fractions import radius_text
 from assay.service.contract.results import EvaluationResult, Metric, Unit
+from assay.service.contract.study_results import StudyCell
+from assay.service.metrics.comparison import ComparisonRow
 
 # Units shown in percent.
 IN_PERCENT: frozenset[Unit | None] = frozenset({"proportion", "ratio"})
@@ -30,10 +32,7 @@ def printable(text: str) -> str:
 
 
 def split_params(evaluations: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[list[str], list[str]]:
-    """The parameters in two parts, so that a table of twenty attacks fits a terminal.
-
-    Args:
-        evaluations: name and parameters of each.
+    """The parameters (of name and parameters of each) in two parts, so that twenty attacks fit a terminal.
 
     Returns:
         For each evaluation its `epsilon` and the parameters that differ among those of its name; and a line
@@ -99,6 +98,12 @@ def shown_params(
     return {**params, RADIUS: radius_text(value, unit if in_steps else "")}
 
 
+def row_params(row: EvaluationResult | ComparisonRow | StudyCell) -> dict[str, Any]:
+    """The parameters of a row of results, a comparison or a study; its radius as text."""
+    name = row.name if isinstance(row, EvaluationResult) else row.evaluation
+    return shown_params(name, row.params, row.data, row.protocol)
+
+
 def set_params(params: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters that are not null."""
     return {name: value for name, value in params.items() if value is not None}
@@ -106,8 +111,7 @@ def set_params(params: Mapping[str, Any]) -> dict[str, Any]:
 
 def conditions(row: EvaluationResult) -> dict[str, Any]:
     """What tells a row from others of its name: its parameters as shown, its protocol and its data."""
-    params = shown_params(row.name, row.params, row.data, row.protocol)
-    return {**params, "protocol": row.protocol, "data": row.data.get("name")}
+    return {**row_params(row), "protocol": row.protocol, "data": row.data.get("name")}
 
 
 def _param_text(name: str, value: Any) -> str:

@@ -24,8 +24,8 @@ from assay.service.reports.numbers import (
     number,
     params_text,
     printable,
+    row_params,
     set_params,
-    shown_params,
     split_params,
 )
 from assay.service.reports.tables import Table
@@ -48,23 +48,15 @@ PROVENANCE = (
 
 @dataclass(frozen=True)
 class Report:
-    """What a report says.
+    """What a report says."""
 
-    Attributes:
-        jobs: reported, in order.
-        table: of all jobs together.
-        comparison: of two to ten jobs; None of one.
-        figures: of the page.
-        written: when, ISO 8601 in UTC.
-        notes: what the report leaves out.
-    """
-
-    jobs: Sequence[ReportedJob]
-    table: Table
-    comparison: Comparison | None = None
-    figures: Sequence[Figure] = ()
+    jobs: Sequence[ReportedJob]  # reported, in order
+    table: Table  # of all jobs together
+    comparison: Comparison | None = None  # of two to ten jobs; None of one
+    figures: Sequence[Figure] = ()  # of the page
+    # When, ISO 8601 in UTC.
     written: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-    notes: Sequence[str] = ()
+    notes: Sequence[str] = ()  # what the report leaves out
 
     @property
     def title(self) -> str:
@@ -136,12 +128,7 @@ def latex(report: Report) -> str:
 def results_rows(job: ReportedJob) -> tuple[list[Cells], list[str]]:
     """Each metric with its interval and published numbers; the parameters that rows share, and brackets."""
     parts = job.results.evaluations
-    shown, shared = split_params(
-        [
-            (part.name, set_params(shown_params(part.name, part.params, part.data, part.protocol)))
-            for part in parts
-        ]
-    )
+    shown, shared = split_params([(part.name, set_params(row_params(part))) for part in parts])
     rows: list[Cells] = [
         (part.name, params, name, *metric_cells(metric), _references(part, name))
         for part, params in zip(parts, shown, strict=True)

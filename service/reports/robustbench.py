@@ -36,13 +36,7 @@ class _Ball(NamedTuple):
 
 
 def robustbench_entries(job: Job, results: Results, threat_of: ThreatOf) -> list[dict[str, Any]]:
-    """An entry for each ball that was attacked, and for stored corruptions; else one for the clean accuracy.
-
-    Args:
-        job: of the results.
-        results: so far.
-        threat_of: threat model of an attack by its name.
-    """
+    """An entry for each attacked ball, and for stored corruptions; else one for the clean accuracy."""
     attacked: dict[_Ball, list[EvaluationResult]] = {}
     for row in results.evaluations:
         if "top1" in row.metrics and (ball := _ball(row, threat_of)) is not None:

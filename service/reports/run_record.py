@@ -18,7 +18,7 @@ from typing import Any
 from assay.service.contract.fractions import canonical
 from assay.service.contract.results import CurveBreakdown, EvaluationResult, Job, Metric, Results
 from assay.service.contract.states import JobState
-from assay.service.reports.numbers import RADIUS, params_text, shown_params, split_params
+from assay.service.reports.numbers import RADIUS, params_text, row_params, shown_params, split_params
 
 # The longest value of a parameter that MLflow stores.
 MAX_VALUE = 6000
@@ -28,41 +28,22 @@ _ILLEGAL = re.compile(r"[^A-Za-z0-9]+")
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a tracker gets of a job.
+    """What a tracker gets of a job."""
 
-    Attributes:
-        job: id of the job, or of the study.
-        name: for people.
-        kind: "train", "evaluate" or "study".
-        state: of the job.
-        study: id of the study that it is part of.
-        spec: with all defaults.
-        params: the spec, flattened: `model.params.depth` to "12".
-        metrics: finite numbers by name.
-        tags: identity and provenance by name.
-        labels: tags that its author gave it.
-    """
-
-    job: str
-    name: str
-    kind: str
+    job: str  # id of the job, or of the study
+    name: str  # for people
+    kind: str  # "train", "evaluate" or "study"
     state: JobState
-    study: str | None
-    spec: Mapping[str, Any]
-    params: Mapping[str, str]
-    metrics: Mapping[str, float]
-    tags: Mapping[str, str]
-    labels: tuple[str, ...]
+    study: str | None  # id of the study that it is part of
+    spec: Mapping[str, Any]  # with all defaults
+    params: Mapping[str, str]  # the spec, flattened: `model.params.depth` to "12"
+    metrics: Mapping[str, float]  # finite numbers by name
+    tags: Mapping[str, str]  # identity and provenance by name
+    labels: tuple[str, ...]  # tags that its author gave it
 
 
 def run_record(job: Job, results: Results | None, url: str) -> RunRecord:
-    """A job as a run.
-
-    Args:
-        job: in its present state.
-        results: so far; None before there are any.
-        url: address of the service.
-    """
+    """A job in its present state as a run; `url` is the service's address."""
     return RunRecord(
         job=job.id,
         name=job.name.strip() or job.id,
@@ -142,7 +123,7 @@ def _named(spec: Mapping[str, Any], results: Results) -> Iterator[tuple[str, Eva
     used: dict[str, int] = {}
     for row in results.evaluations:
         known = names.get(_identity(row.name, _conditions(row.params, row.data)))
-        params = shown_params(row.name, row.params, row.data, row.protocol)
+        params = row_params(row)
         radius = params_text({RADIUS: params[RADIUS]}) if params.get(RADIUS) is not None else ""
         name = known[0] if known else _word(f"{row.name} {radius}")
         used[name] = used.get(name, 0) + 1

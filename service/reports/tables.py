@@ -31,32 +31,20 @@ TELL_APART = ("data", "protocol", "metric", "seed", "name", "job")
 
 @dataclass(frozen=True)
 class TableCell:
-    """A number of a table.
+    """A number of a table."""
 
-    Attributes:
-        value: as text, with its unit.
-        interval: as text without brackets, or why there is none; empty for an exact count.
-        bold: whether it differs from all others significantly and for the better.
-    """
-
-    value: str
-    interval: str
-    bold: bool = False
+    value: str  # as text, with its unit
+    interval: str  # as text without brackets, or why there is none; empty for an exact count
+    bold: bool = False  # whether it differs from all others significantly and for the better
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of texts, for any format.
+    """A table of texts, for any format."""
 
-    Attributes:
-        header: of the labels of the rows, then of each column.
-        rows: label of the row and its cells; None is a missing number.
-        notes: on protocol, examples, intervals and parameters.
-    """
-
-    header: list[str]
-    rows: list[tuple[str, list[TableCell | None]]]
-    notes: list[str] = field(default_factory=list)
+    header: list[str]  # of the labels of the rows, then of each column
+    rows: list[tuple[str, list[TableCell | None]]]  # label of the row and its cells; None is a missing number
+    notes: list[str] = field(default_factory=list)  # on protocol, examples, intervals and parameters
 
 
 def pivot(
@@ -85,7 +73,7 @@ def pivot(
     if metric is not None:
         chosen = [row for row in chosen if row.metric_name == metric]
     elif "metric" not in by:
-        # A part of a breakdown is shown by the metric of its whole.
+        # a part of a breakdown is shown by the metric of its whole.
         firsts = {(row.job, row.attack, row.metric_name) for row in chosen if row.first}
         chosen = [
             row

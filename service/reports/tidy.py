@@ -18,19 +18,12 @@ MADE = re.compile(r"-[0-9a-f]{12}$")
 
 @dataclass(frozen=True)
 class ReportedJob:
-    """A job with its results.
-
-    Attributes:
-        id: of the job.
-        name: that its author gave it; may be empty.
-        spec: with all defaults.
-        results: so far.
-    """
+    """A job with its results."""
 
     id: str
-    name: str
-    spec: Mapping[str, Any]
-    results: Results
+    name: str  # that its author gave it; may be empty
+    spec: Mapping[str, Any]  # with all defaults
+    results: Results  # so far
 
     @property
     def label(self) -> str:
@@ -56,41 +49,23 @@ class ReportedJob:
 
 @dataclass(frozen=True)
 class TidyRow:
-    """One number.
+    """One number."""
 
-    Attributes:
-        job: id of the job.
-        name: of the job.
-        model: catalog name of the model.
-        weights_sha256: of the content of its weights; None for untrained ones and unfinished jobs.
-        seed: of the job.
-        data: label of the data set.
-        attack: name of the evaluation or attack.
-        params: of the attack, by name.
-        protocol: of the row.
-        metric_name: for example `top1`.
-        part: of a breakdown, empty for the whole evaluation.
-        metric: value, interval, unit and number of examples.
-        key: identity of the number but for its job: rows of two jobs with the same key are comparable.
-        first: whether it is the first metric of its evaluation, which tables show.
-        model_label: what tables call the model; empty for its catalog name.
-    """
-
-    job: str
+    job: str  # id of the job
     name: str
-    model: str
-    weights_sha256: str | None
+    model: str  # catalog name of the model
+    weights_sha256: str | None  # of the content of its weights; None for untrained ones and unfinished jobs
     seed: int
-    data: str
-    attack: str
-    params: Mapping[str, Any]
+    data: str  # label of the data set
+    attack: str  # name of the evaluation or attack
+    params: Mapping[str, Any]  # of the attack, by name
     protocol: str
-    metric_name: str
-    part: str
-    metric: Metric
-    key: str
-    first: bool
-    model_label: str = ""
+    metric_name: str  # for example `top1`
+    part: str  # of a breakdown, empty for the whole evaluation
+    metric: Metric  # value, interval, unit and number of examples
+    key: str  # identity of the number but for its job: rows of two jobs with the same key are comparable
+    first: bool  # whether it is the first metric of its evaluation, which tables show
+    model_label: str = ""  # what tables call the model; empty for its catalog name
 
     def shown(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Parameters of the attack, a radius as text."""

@@ -38,12 +38,7 @@ class BadKey(ValueError):
 
 
 class Keyring:
-    """The keys of an installation.
-
-    Args:
-        folder: where the generated key and the retired ones are; made at the first use.
-        key: the operator's own private key in place of a generated one.
-    """
+    """The keys of an installation: in a folder, or the operator's own in place of a generated one."""
 
     def __init__(self, folder: Path, key: Path | None = None) -> None:
         self._folder = folder

@@ -61,14 +61,7 @@ def content_of(results: Results) -> dict[str, Any]:
 def statement(
     results: Mapping[str, Any], files: Sequence[SignedFile], *, signed_at: str, key: str
 ) -> dict[str, Any]:
-    """The statement about a job's results and files, these ordered by name.
-
-    Args:
-        results: as `content_of` gives them.
-        files: the job's files; those with reserved names are left out.
-        signed_at: ISO 8601 in UTC.
-        key: id of the key that signs.
-    """
+    """The statement about results as of `content_of` and files ordered by name, without reserved names."""
     listed = sorted((file for file in files if file.name not in RESERVED), key=lambda file: file.name)
     digest = hashlib.sha256(canonical(results)).hexdigest()
     return {

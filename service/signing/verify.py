@@ -40,29 +40,17 @@ class BadSignature(ValueError):
 
 @dataclass(frozen=True)
 class Signed:
-    """What a valid signature says.
+    """What a valid signature says."""
 
-    Attributes:
-        job: Id of the job.
-        key_id: The key that signed.
-        signed_at: When, by the service's clock.
-        results: The results without the link to their signature.
-        files: The job's files by name.
-    """
-
-    job: str
-    key_id: str
-    signed_at: str
-    results: dict[str, Any]
-    files: dict[str, SignedFile]
+    job: str  # id of the job
+    key_id: str  # the key that signed
+    signed_at: str  # when, by the service's clock
+    results: dict[str, Any]  # the results without the link to their signature
+    files: dict[str, SignedFile]  # the job's files by name
 
 
 def opened(raw: bytes, keys: Mapping[str, Ed25519PublicKey]) -> Signed:
-    """The statement in an envelope, if one of the keys signed it.
-
-    Args:
-        raw: the content of `signature.json`.
-        keys: the keys that are trusted, by id.
+    """The statement in an envelope (`signature.json`), if a trusted key, by its id, signed it.
 
     Raises:
         BadSignature: none of them did, or the file is no such envelope.
@@ -127,11 +115,7 @@ def _bytes(name: str, text: str) -> bytes:
 
 
 def parsed(raw: bytes, *, canonical_form: bool = False) -> Any:
-    """JSON as it is compared with what was signed: no digit is rounded away, no key is given twice.
-
-    Args:
-        raw: the JSON.
-        canonical_form: whether it is RFC 8785's, which writes 1e20 without an exponent.
+    """JSON as it is compared with what was signed: no digit rounded away, no key given twice.
 
     Raises:
         BadSignature: it is not such JSON.

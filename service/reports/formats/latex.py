@@ -70,11 +70,6 @@ def latex_differences(header: Sequence[str], rows: Sequence[Sequence[str]], note
 
     Evaluation, parameters and metric share a column whose lines break; the names of the tests, which are in
     the heads of the last columns, are among the notes.
-
-    Args:
-        header: of `comparison_lines`, eleven columns.
-        rows: of the same.
-        notes: below the table.
     """
     shown = ["Evaluation", *header[3:8], "p", "Adjusted p"]
     lines = [[_breakable(" ".join(filter(None, row[:3]))), *map(escape_latex, row[3:10])] for row in rows]
