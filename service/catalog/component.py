@@ -134,7 +134,10 @@ class Component(BaseModel):
         """The facts that hold with these parameters; `by_parameter` has those of a parameter's values."""
         facts = dict(self.facts or {})
         for name, of_values in facts.pop(BY_PARAMETER, {}).items():
-            facts |= of_values.get(params.get(name), {})
+            default = (
+                self.parameters["properties"].get(name, {}).get("default")
+            )  # of specs without the parameter
+            facts |= of_values.get(str(params.get(name, default)), {})
         return facts
 
     def jobs(self, params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 
 class Doubts(TypedDict, total=False):
@@ -14,11 +14,17 @@ class Doubts(TypedDict, total=False):
 
 
 class ResampledImages(TypedDict):
-    """Images of the model's `size` that are `resized_to` more pixels, to be cropped again; both in pixels."""
+    """Images of the model's `size` that are `resized_to` more pixels, to be cropped again; both in pixels.
+
+    Of images of several sizes, so many of those `looked_at` have this size and stay `as_they_are`, while the
+    others are resized and cropped.
+    """
 
     size: int
     resized_to: int
     crop_fraction: float
+    as_they_are: NotRequired[int]
+    looked_at: NotRequired[int]
 
 
 class EmptyClasses(TypedDict):
@@ -26,3 +32,29 @@ class EmptyClasses(TypedDict):
 
     count: int
     classes: list[str]
+
+
+class FileRead(TypedDict):
+    """A file of a table: the `rows` that were read and, of text, its `lines`, with the line of the names."""
+
+    file: str
+    rows: int
+    lines: int | None
+
+
+class DataFound(TypedDict, total=False):
+    """What was read of a data set: files of a table, or what was ignored beside images.
+
+    A `crop_fraction` is there where the job states none, and the model's training stated this one.
+    """
+
+    files: list[FileRead]
+    ignored: Ignored
+    crop_fraction: float
+
+
+class Ignored(TypedDict):
+    """The `count` of files and folders that systems leave behind, and the first ten names."""
+
+    count: int
+    first: list[str]

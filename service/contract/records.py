@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NotRequired, TypedDict
 
-from assay.service.contract.data_findings import EmptyClasses, ResampledImages
+from assay.service.contract.data_findings import DataFound, EmptyClasses, ResampledImages
 from assay.service.contract.results import RowProtocol
 from assay.service.contract.stored_specs import ComponentReference, Spec
 from assay.service.contract.weights_options import ChannelStatistics
@@ -96,7 +96,8 @@ class Plan(TypedDict):
     `batch_size` is in examples, `forward_flops` the operations of one example's forward pass, `image_size` in
     pixels (of text in tokens). `estimated_seconds` is the computing of all evaluations at the speed measured
     by the plan shard, `deadline_seconds` the time that the job gets where its user gave no timeout; those of
-    earlier versions lack both. `data_sha256` is keyed by `results.data_label`, `sources` by what names them.
+    earlier versions lack both. `data_sha256` is keyed by `results.data_label`, `sources` by what names them;
+    `data_read` has what was read of files and tables, by the same label.
     The plan of a training lacks `image_size`, `forward_flops`, what is assumed or unstated. `example_bytes`,
     of evaluations, is what the model keeps of one example for its backward pass; `parameters` are its
     weights. `identity` is the worker's that made the plan; plans of earlier versions lack it. `requirements`
@@ -109,6 +110,7 @@ class Plan(TypedDict):
     untrained: bool
     weights_sha256: str
     data_sha256: dict[str, str]
+    data_read: NotRequired[dict[str, DataFound]]
     evaluations: list[PlannedEvaluation]
     image_size: NotRequired[int]
     forward_flops: NotRequired[float]
@@ -344,6 +346,7 @@ class JobProvenance(TypedDict):
     device: RunDevice
     weights_sha256: str | None
     data_sha256: dict[str, str]
+    data_read: NotRequired[dict[str, DataFound]]
     sources: NotRequired[dict[str, ForeignModel]]
     pulled: NotRequired[PulledOrigin | None]
     times: RunTimes

@@ -263,9 +263,10 @@ class Source(Answer):
 class Provenance(Answer):
     """Everything needed to repeat the numbers.
 
-    `data_sha256` is keyed by `data_label`, `sources` by the id of the job that the model comes from, or
-    by `checkpoint:NAME@SHA256` of the upload. `pulled` is the weights' reference, revision, license
-    and sha256; null where they were not pulled.
+    `data_sha256` is keyed by `data_label`, and so is `data_read`: the `files` of a table with rows and lines,
+    what was `ignored` beside images, and a `crop_fraction` that only the model's training states. `sources`
+    is keyed by the id of the job that the model comes from, or by `checkpoint:NAME@SHA256` of the upload.
+    `pulled` is the weights' reference, revision, license and sha256; null where they were not pulled.
     """
 
     spec: dict[str, Any]
@@ -275,6 +276,7 @@ class Provenance(Answer):
     device: dict[str, Any]
     weights_sha256: str | None
     data_sha256: dict[str, str]
+    data_read: dict[str, dict[str, Any]] = {}
     sources: dict[str, Source] = {}
     pulled: dict[str, str | None] | None = None
     times: dict[str, Any]

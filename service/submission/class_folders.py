@@ -1,6 +1,7 @@
 """Classes and examples of labelled image folders, by the names of their folders.
 
-Layouts: FOLDER/{train,val,test}/CLASS/... and FOLDER/CLASS/...; hidden files and folders are ignored. Workers
+Layouts: FOLDER/{train,val,test}/CLASS/... and FOLDER/CLASS/...; what is hidden or left behind by a system is
+ignored. Workers
 read the images by the same functions, so that the service counts the classes that a worker will find.
 """
 
@@ -15,16 +16,22 @@ from typing import Any
 
 from assay.service.catalog.catalog import Checked
 from assay.service.catalog.component import Component
+from assay.service.contract.data_findings import Ignored
 from assay.service.contract.problems import Loc, Problems
-from assay.service.submission.data_folders import IMAGE_SUFFIXES, check_folder, check_inside
+from assay.service.submission.data_folders import IMAGE_SUFFIXES, check_folder, check_inside, is_ignored
 
 SPLIT_FOLDERS = ("train", "val", "test")
 # Files of a folder that are counted for an estimate, and for how long the count is kept, in seconds.
 MAX_COUNTED = 200_000
 COUNT_KEPT = 60
-# Names in a message.
-NAMED = 5
+# Names in a message, and of what was ignored.
+NAMED, LISTED = 5, 10
 TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
+# The remedy for images without class folders.
+LABELS_FILE = (
+    "for images without class folders give the parameter labels the name of a file in the folder with the"
+    ' columns name and label: "labels": "labels.csv"'
+)
 # Without parts, the share of each class that is evaluated.
 HELD_OUT_DIVISOR = 5
 
@@ -56,6 +63,8 @@ def check_labelled(data: Checked, root: Path | None, problems: Problems, loc: Lo
         "images are wanted in folders of at least 2 classes, as CLASS/IMAGE or {train,val,test}/CLASS/IMAGE;"
         f" it has {there}" + ("; its class folders have no images" if names and not seen else "")
     )
+    if any(name.lower().endswith(IMAGE_SUFFIXES) for name in files):
+        message += f"; {LABELS_FILE}"
     if any(name.lower().endswith(TABLES) for name in files):
         message += "; for a table, name the data set that reads it"
     problems.add((*loc, "params", "folder"), message, given=data.params["folder"])
@@ -101,6 +110,8 @@ def _labelled_folder(component: Component, params: Mapping[str, Any], root: Path
     name = params.get("folder")
     if not (component.facts or {}).get("class_folders") or root is None or not isinstance(name, str):
         return None
+    if params.get("labels") is not None:  # a file has them
+        return None
     return None if not root.is_dir() or check_folder(name, root) is not None else root.resolve() / name
 
 
@@ -126,12 +137,33 @@ def _count_images(folder: Path) -> tuple[int, int]:
     """Visible images below a class folder, and files looked at."""
     images, seen = 0, 0
     for _, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        images += sum(not name.startswith(".") and name.lower().endswith(IMAGE_SUFFIXES) for name in files)
+        folders[:] = [name for name in folders if not is_ignored(name)]
+        images += sum(not is_ignored(name) and name.lower().endswith(IMAGE_SUFFIXES) for name in files)
         seen += len(files)
         if seen > MAX_COUNTED:
             break
     return images, seen
+
+
+def ignored_in(folder: Path) -> Ignored:
+    """Files and folders below a folder of images that are no images or are not looked at, at most 200,000."""
+    found: list[str] = []
+    seen = 0
+    for place, folders, files in os.walk(folder):
+        seen += len(files)
+        hidden = [name for name in folders if is_ignored(name)]
+        folders[:] = sorted(name for name in folders if not is_ignored(name))
+        others = [name for name in files if is_ignored(name) or not name.lower().endswith(IMAGE_SUFFIXES)]
+        base = Path(place).relative_to(folder)
+        found += [(base / name).as_posix() + "/" for name in hidden]
+        found += [(base / name).as_posix() for name in others]
+        if seen > MAX_COUNTED:
+            break
+    return {"count": len(found), "first": [_shown(name) for name in sorted(found)[:LISTED]]}
+
+
+def _shown(name: str) -> str:
+    return name.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def split_folders(folder: Path, base: Path) -> list[str]:
@@ -155,7 +187,7 @@ def class_folders(folder: Path, base: Path) -> list[str]:
     names = []
     with os.scandir(folder) as entries:
         for entry in entries:
-            if not entry.name.startswith(".") and entry.is_dir():
+            if not is_ignored(entry.name) and entry.is_dir():
                 if entry.is_symlink():
                     check_inside(Path(entry.path), base)
                 names.append(entry.name)
@@ -170,4 +202,4 @@ def holds_images(folder: Path) -> bool:
 
 def is_image(entry: os.DirEntry[str]) -> bool:
     """Whether it is a visible file with an image suffix."""
-    return not entry.name.startswith(".") and entry.name.lower().endswith(IMAGE_SUFFIXES) and entry.is_file()
+    return not is_ignored(entry.name) and entry.name.lower().endswith(IMAGE_SUFFIXES) and entry.is_file()

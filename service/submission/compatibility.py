@@ -99,7 +99,14 @@ def check_fit(
             f" {made_for} of {whose}"
         )
         allowed = f"data with {made_for} {fact}"
+        if made_for in [values.get(fact) for values in _by_parameter(data.component, fact)]:
+            message += f'; state it: "{fact}": {made_for}'
         problems.add((*loc, "name"), message, given=data.component.name, allowed=allowed)
+
+
+def _by_parameter(data: Component, parameter: str) -> list[dict[str, Any]]:
+    """The facts with each value of a parameter."""
+    return list((data.facts or {}).get(BY_PARAMETER, {}).get(parameter, {}).values())
 
 
 def misfits(

@@ -14,9 +14,14 @@ from assay.service.contract.stored_specs import Params
 
 MAX_LENGTH = 1024
 MAX_LISTED = 50
-FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.(csv|tsv))?")
 # Suffixes of image file names, in lower case.
 IMAGE_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+# What operating systems and archives leave in folders, beside names that begin with a dot; in lower case.
+LEFT_BEHIND = frozenset(
+    {"__macosx", "@eadir", "thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "$recycle.bin"}
+    | {"system volume information"}
+)
 
 
 @dataclass(frozen=True)
@@ -72,8 +77,11 @@ def check_file_name(name: str) -> FolderProblem | None:
     problem = _check_name(name)
     if problem is None and FILE_NAME.fullmatch(name) is not None:
         return None
-    message = "must be a single name of letters, digits, hyphens and underscores"
-    return FolderProblem(problem.message if problem else message, "a name such as JapaneseVowels or PEMS-SF")
+    message = (
+        "must be a single name of letters, digits, hyphens and underscores, of a table with .csv or .tsv"
+    )
+    allowed = "a name such as JapaneseVowels or labels.csv"
+    return FolderProblem(problem.message if problem else message, allowed)
 
 
 def check_folders(
@@ -135,6 +143,11 @@ def _check_folders(
         _check_folders(catalog, nested, reference["params"], root, problems, where, hint, local)
 
 
+def is_ignored(name: str) -> bool:
+    """Whether a file or folder is no part of the data: hidden, or left behind by a system or an archive."""
+    return name.startswith(".") or name.lower() in LEFT_BEHIND
+
+
 def check_inside(path: Path, base: Path) -> None:
     """Refuse a file or folder whose real place is not below the resolved root.
 
@@ -171,6 +184,6 @@ def _known(root: Path, name: str) -> tuple[list[str] | None, str | None]:
     folders = sorted(
         path.relative_to(root).as_posix()
         for path in parent.iterdir()
-        if path.is_dir() and not path.name.startswith(".")
+        if path.is_dir() and not is_ignored(path.name)
     )
     return folders[:MAX_LISTED], nearest(name, folders)

@@ -19,7 +19,7 @@ from assay.service.catalog.catalog import Checked
 from assay.service.catalog.class_lists import class_list
 from assay.service.contract.corruption_cells import TASK, Cell, cells_of
 from assay.service.contract.problems import Loc, Problems
-from assay.service.submission.data_folders import IMAGE_SUFFIXES, check_folder, check_inside
+from assay.service.submission.data_folders import IMAGE_SUFFIXES, check_folder, check_inside, is_ignored
 
 # Names of the archives of ImageNet-C; some users keep their folders in folders of these names.
 GROUPS = ("noise", "blur", "weather", "digital", "extra")
@@ -159,7 +159,7 @@ def image_names(folder: Path, base: Path) -> tuple[list[str], list[str]]:
     images, nested = [], []
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.startswith("."):
+            if is_ignored(entry.name):
                 continue
             if entry.is_symlink():
                 check_inside(Path(entry.path), base)
@@ -229,7 +229,7 @@ def _names(folder: Path) -> set[str]:
     try:
         with os.scandir(folder) as entries:
             names = {entry.name for entry in entries if entry.is_dir(follow_symlinks=False)}
-            return {name for name in names if not name.startswith(".")}
+            return {name for name in names if not is_ignored(name)}
     except OSError:
         return set()
 
@@ -237,7 +237,7 @@ def _names(folder: Path) -> set[str]:
 def _folders(folder: Path, base: Path) -> Iterable[str]:
     with os.scandir(folder) as entries:
         for entry in entries:
-            if not entry.name.startswith(".") and entry.is_dir():
+            if not is_ignored(entry.name) and entry.is_dir():
                 if entry.is_symlink():
                     check_inside(Path(entry.path), base)
                 yield entry.name

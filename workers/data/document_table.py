@@ -15,6 +15,8 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval, MaxLen
 
+from assay.service.contract.data_findings import FileRead
+from assay.workers.data.formats.delimited import Quoting
 from assay.workers.data.formats.tables import ColumnName, PartName, Splits, find_parts, rows_of, texts_of
 from assay.workers.data.formats.text import Documents
 from assay.workers.data.formats.vocabulary import END_OF_LINE, PAD_WORD, Vocabulary
@@ -33,6 +35,7 @@ def document_table(
     text: ColumnName = "text",
     evaluated: PartName | None = None,
     splits: Splits = "auto",
+    quoting: Quoting | None = None,
     separator: Annotated[str, MaxLen(20)] = "\n\n",
     least_count: Annotated[int, Interval(ge=1, le=1000)] = 1,
 ) -> TableDocuments:
@@ -49,6 +52,8 @@ def document_table(
         evaluated: part that is evaluated; test, else validation, if absent.
         splits: of a folder of one part, without a name or called train: "auto" keeps a fifth of the rows,
             by hash, for evaluation; "all" takes every row for either.
+        quoting: of .csv and .tsv files, as in `text_table`: "double" or "none"; if absent, .csv has double
+            quotes and .tsv has none.
         separator: what follows each document in the long text.
         least_count: for models of this project: words that are rarer in the training part are unknown.
 
@@ -60,7 +65,7 @@ def document_table(
         CorruptData: a file cannot be read, or a column or cell is wrong; names file, row and column.
         ValueError: the folder's name or a symbolic link leads out of the root.
     """
-    parts = find_parts(root, folder, split, evaluated, splits, "document_table")
+    parts = find_parts(root, folder, split, evaluated, splits, "document_table", quoting)
     texts = texts_of(parts.chosen, text)
     ids = parts.chosen.ids(len(texts))
     rows = rows_of(parts, ids, [0] * len(ids))
@@ -68,15 +73,19 @@ def document_table(
     train = texts if learned is parts.chosen else texts_of(learned, text)
     counts = Counter(word for one in train for word in words_of(one))
     counts.pop(PAD_WORD, None)
-    return TableDocuments(
+    data = TableDocuments(
         [ids[row] for row in rows],
         [texts[row] + separator for row in rows],
         Vocabulary.counted(counts, least=least_count),
     )
+    data.files_read = parts.chosen.files(len(texts))
+    return data
 
 
 class TableDocuments(Documents):
     """Documents in memory."""
+
+    files_read: list[FileRead] | None = None
 
     def __init__(self, ids: Sequence[str], texts: Sequence[str], vocabulary: Vocabulary) -> None:
         super().__init__(

@@ -1,7 +1,8 @@
 """Labelled image files in folders: the ImageNet layout and a user's own.
 
-Preprocessing is the usual ImageNet evaluation (He et al. 2016) with timm's numbers: the short side becomes
-floor(size / crop_fraction), then the centre size x size is cropped, on 8-bit pixels.
+Files of the model's size are taken as they are. Others are prepared as in the usual ImageNet evaluation (He
+et al. 2016) with timm's numbers: the short side becomes floor(size / crop_fraction), then the centre size x
+size is cropped, on 8-bit pixels.
 
 Legend: n examples, S requested side.
 """
@@ -10,29 +11,43 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
-import numpy as np
 import torch
 from annotated_types import Gt, Le
 from PIL import Image
 from torch import Tensor
 
+from assay.service.contract.data_findings import Ignored
+from assay.service.submission.class_folders import ignored_in
 from assay.workers.data.formats.dataset import CorruptData, checked_indices, checked_size
 from assay.workers.data.formats.folders import resolve_folder
 from assay.workers.data.formats.image_files import ImageFiles, find_images
-from assay.workers.data.formats.pictures import in_threads, open_picture, picture_size, resize_and_crop
+from assay.workers.data.formats.labels_files import listed_images
+from assay.workers.data.formats.pictures import (
+    MODES,
+    fitted,
+    in_threads,
+    open_picture,
+    picture_size,
+    pixels_of,
+)
 
 __all__ = ["image_folder"]
 
 TASKS = ("classification",)
-FACTS = {"channels": 3, "class_folders": True}
+BY_CHANNELS = {"1": {"channels": 1}, "3": {"channels": 3}}
+FACTS = {"class_folders": True, "by_parameter": {"channels": BY_CHANNELS}}
 PAPER = "Deng et al. 2009, ImageNet: A Large-Scale Hierarchical Image Database (layout and normalisation)"
 
 # Per channel over ImageNet's train pixels in [0, 1], as every ImageNet model expects.
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
+# Of luminance: the weighted sums; the deviation is that of channels that rise and fall together.
+GREY_MEAN = (0.459,)
+GREY_STD = (0.226,)
 
 RESAMPLING = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 
@@ -44,7 +59,10 @@ def image_folder(
     folder: Annotated[str, "folder"],
     splits: Literal["auto", "all"] = "auto",
     resize: Literal["bicubic", "bilinear"] = "bicubic",
-    crop_fraction: Annotated[float, Gt(0), Le(1)] = 0.875,
+    crop_fraction: Annotated[float, Gt(0), Le(1)] | None = None,
+    channels: Literal[1, 3] = 3,
+    exif_orientation: bool = False,
+    labels: Annotated[str, "file_name"] | None = None,
 ) -> ImageFolder:
     """A folder of labelled images: FOLDER/{train,val,test}/CLASS/IMAGE (ImageNet) or FOLDER/CLASS/IMAGE.
 
@@ -61,7 +79,15 @@ def image_folder(
         splits: "auto" keeps training and evaluation apart, by the train, val and test folders or by hash;
             "all" takes every image for either.
         resize: interpolation of the short side.
-        crop_fraction: side of the centre crop / short side after resizing; 1 keeps the whole short side.
+        crop_fraction: side of the centre crop / short side after resizing; 1 keeps the whole short side. If
+            absent, that of the model's training here, else files of the model's size stay as they are, and
+            others have 0.875.
+        channels: 3 for RGB, grey images with three equal channels; 1 for luminance, 0.299 R + 0.587 G +
+            0.114 B.
+        exif_orientation: turn images as their EXIF tag says; by default they are as stored, as in
+            torchvision and timm.
+        labels: name of a CSV or TSV file in the folder with the columns name and label, for images without
+            class folders.
 
     Returns:
         The files; pixels are read on demand.
@@ -73,8 +99,15 @@ def image_folder(
     """
     where = resolve_folder(root, folder)
     assert root is not None
-    files = find_images(where, root.resolve(), split, splits, "image_folder")
-    return ImageFolder(where, files, RESAMPLING[resize], crop_fraction)
+    if labels is None:
+        files = find_images(where, root.resolve(), split, splits, "image_folder")
+    else:
+        files = listed_images(where, root.resolve(), labels, split, splits, "image_folder")
+    data = ImageFolder(where, files, RESAMPLING[resize], crop_fraction)
+    data.exif_orientation = exif_orientation
+    if channels == 1:
+        data.channels, data.mean, data.std = channels, GREY_MEAN, GREY_STD
+    return data
 
 
 class ImageFolder:
@@ -82,16 +115,17 @@ class ImageFolder:
 
     task = "classification"
     channels = 3
-    mean = MEAN
-    std = STD
+    mean: tuple[float, ...] = MEAN
+    std: tuple[float, ...] = STD
     size: tuple[int, int] | None = None
+    exif_orientation = False
 
     def __init__(
         self,
         folder: Path,
         files: ImageFiles,
         resampling: Image.Resampling,
-        crop_fraction: float,
+        crop_fraction: float | None,
         name: str = "image_folder",
     ) -> None:
         self.name = name
@@ -107,17 +141,15 @@ class ImageFolder:
     def __len__(self) -> int:
         return len(self.ids)
 
+    @cached_property
+    def ignored(self) -> Ignored:
+        """What is in the folder beside images."""
+        return ignored_in(self.folder)
+
     def images(self, indices: Sequence[int], size: int) -> Tensor:
-        """Pixels in [0, 1], float32 (len(indices), 3, size, size).
-
-        Grey images become RGB, transparency is dropped, and the EXIF orientation is not applied, as in
-        ImageNet practice.
-
-        Raises:
-            CorruptData: a file cannot be decoded, or has more than 8 bits per channel; names it.
-        """
+        """Pixels in [0, 1], float32 (len(indices), C, size, size); errors as for `open_picture`."""
         chosen = checked_indices(indices, len(self))
-        pixels = torch.empty(len(chosen), 3, checked_size(size), size, dtype=torch.uint8)
+        pixels = torch.empty(len(chosen), self.channels, checked_size(size), size, dtype=torch.uint8)
 
         def fill(place: int) -> None:
             pixels[place] = self._decode(self.folder / self.paths[chosen[place]], size)
@@ -126,13 +158,9 @@ class ImageFolder:
         return pixels.to(torch.float32) / 255
 
     def picture(self, index: int) -> Image.Image:
-        """The image as stored in its file, RGB at its own size.
-
-        Raises:
-            CorruptData: it cannot be decoded; names it.
-        """
+        """The image as stored in its file, RGB or grey at its own size; errors as for `open_picture`."""
         (chosen,) = checked_indices([index], len(self))
-        return self.opened(self.folder / self.paths[chosen]).convert("RGB")
+        return self.opened(self.folder / self.paths[chosen])
 
     def stored_size(self, index: int) -> tuple[int, int]:
         """Width and height of an image in its file, from the file's header.
@@ -144,15 +172,12 @@ class ImageFolder:
         return picture_size(self.folder / self.paths[chosen])
 
     def opened(self, path: Path) -> Image.Image:
-        """The decoded image of a file, in its stored mode; errors as for `open_picture`."""
-        return open_picture(path)
+        """The decoded image of a file; errors as for `open_picture`."""
+        return open_picture(path, mode=MODES[self.channels], exif_orientation=self.exif_orientation)
 
     def _decode(self, path: Path, size: int) -> Tensor:
-        """One image, uint8 (3, size, size)."""
-        prepared = resize_and_crop(
-            self.opened(path).convert("RGB"), size, self.crop_fraction, self.resampling
-        )
-        return torch.from_numpy(np.array(prepared)).permute(2, 0, 1)  # (H, W, 3) -> (3, H, W)
+        """One image, uint8 (C, size, size)."""
+        return pixels_of(fitted(self.opened(path), size, self.crop_fraction, self.resampling))
 
     def content_sha256(self) -> str:
         """Hash of every file's id, label and bytes (reads all of them).

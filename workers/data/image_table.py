@@ -12,14 +12,23 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
 import torch
 from annotated_types import Gt, Le
 from PIL import Image
 from torch import Tensor
 
+from assay.service.contract.data_findings import FileRead
 from assay.workers.data.formats.dataset import CorruptData, checked_indices, checked_size, resize
-from assay.workers.data.formats.pictures import in_threads, open_picture, resize_and_crop
+from assay.workers.data.formats.pictures import (
+    MODES,
+    ORIENTATION,
+    SIDEWAYS,
+    UNREADABLE,
+    fitted,
+    in_threads,
+    open_picture,
+    pixels_of,
+)
 from assay.workers.data.formats.table_files import check_columns, pyarrow, read_columns, schema_of
 from assay.workers.data.formats.tables import (
     ClassNames,
@@ -31,12 +40,12 @@ from assay.workers.data.formats.tables import (
     labels_of,
     rows_of,
 )
-from assay.workers.data.image_folder import MEAN, RESAMPLING, STD
+from assay.workers.data.image_folder import BY_CHANNELS, GREY_MEAN, GREY_STD, MEAN, RESAMPLING, STD
 
 __all__ = ["image_table"]
 
 TASKS = ("classification",)
-FACTS = {"channels": 3}
+FACTS = {"by_parameter": {"channels": BY_CHANNELS}}
 
 
 def image_table(
@@ -51,7 +60,9 @@ def image_table(
     class_names: ClassNames | None = None,
     fit: Literal["crop", "squash"] = "crop",
     interpolation: Literal["bicubic", "bilinear"] = "bicubic",
-    crop_fraction: Annotated[float, Gt(0), Le(1)] = 0.875,
+    crop_fraction: Annotated[float, Gt(0), Le(1)] | None = None,
+    channels: Literal[1, 3] = 3,
+    exif_orientation: bool = False,
 ) -> ImageTable:
     """Labelled images from columns of local Parquet files, or of a folder of `datasets`: encoded bytes.
 
@@ -71,7 +82,11 @@ def image_table(
         fit: of images of several sizes: "crop" resizes the short side and takes the centre; "squash" resizes
             both sides.
         interpolation: of images of several sizes.
-        crop_fraction: with "crop": side of the centre / short side after resizing.
+        crop_fraction: with "crop": side of the centre / short side after resizing. If absent, that of the
+            model's training here, else images of the model's size stay as they are, and others have 0.875.
+        channels: 3 for RGB, grey images with three equal channels; 1 for luminance, 0.299 R + 0.587 G +
+            0.114 B.
+        exif_orientation: turn images as their EXIF tag says; by default they are as stored.
 
     Returns:
         The images; pixels are decoded on demand.
@@ -86,15 +101,18 @@ def image_table(
     ids = parts.chosen.ids(len(found.labels))
     rows = rows_of(parts, ids, found.labels)
     data = ImageTable(
-        _Cells(parts.chosen, image),
+        _Cells(parts.chosen, image, exif_orientation),
         found.class_names,
         [ids[row] for row in rows],
         [found.labels[row] for row in rows],
         rows,
-        fit=None if fit == "squash" else crop_fraction,
+        squash=fit == "squash",
+        crop_fraction=crop_fraction,
         interpolation=RESAMPLING[interpolation],
     )
-    data.rarest_classes = found.rarest
+    if channels == 1:
+        data.channels, data.mean, data.std = channels, GREY_MEAN, GREY_STD
+    data.rarest_classes, data.files_read = found.rarest, parts.chosen.files(len(found.labels))
     return data
 
 
@@ -107,7 +125,8 @@ class ImageTable:
         ids: unique example ids, (n,).
         labels: class of each, (n,).
         rows: row of each in the part, (n,).
-        fit: crop fraction; None squashes.
+        squash: resize both sides.
+        crop_fraction: as in `image_table`.
         interpolation: Pillow's.
 
     Attributes:
@@ -115,11 +134,12 @@ class ImageTable:
     """
 
     rarest_classes: Callable[[int], list[str]] | None = None
+    files_read: list[FileRead] | None = None
     name = "image_table"
     task = "classification"
     channels = 3
-    mean = MEAN
-    std = STD
+    mean: tuple[float, ...] = MEAN
+    std: tuple[float, ...] = STD
 
     def __init__(
         self,
@@ -129,7 +149,8 @@ class ImageTable:
         labels: Sequence[int],
         rows: Sequence[int],
         *,
-        fit: float | None,
+        squash: bool,
+        crop_fraction: float | None,
         interpolation: Image.Resampling,
     ) -> None:
         self.class_names = class_names
@@ -138,7 +159,8 @@ class ImageTable:
         self.labels = torch.tensor(list(labels), dtype=torch.int64)
         self._cells = cells
         self._rows = rows
-        self._fit = fit
+        self._squash = squash
+        self.crop_fraction = crop_fraction
         self._interpolation = interpolation
 
     def __len__(self) -> int:
@@ -150,9 +172,8 @@ class ImageTable:
         found: tuple[int, int] | None = None
         for row in self._rows:
             try:
-                with Image.open(io.BytesIO(self._cells.encoded(row))) as image:
-                    width, height = image.size
-            except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+                width, height = self._cells.size(row)
+            except UNREADABLE as error:
                 raise CorruptData(f"{self._cells.where(row)} cannot be read as an image ({error})") from error
             if found not in (None, (height, width)):
                 return None
@@ -160,42 +181,33 @@ class ImageTable:
         return found
 
     def images(self, indices: Sequence[int], size: int) -> Tensor:
-        """Pixels in [0, 1], float32 (len(indices), 3, size, size).
+        """Pixels in [0, 1], float32 (len(indices), C, size, size); errors as for `open_picture`.
 
         Square images of one size are resized in floating point, as those of CIFAR-10; others on 8-bit pixels.
-        Grey images become RGB, transparency is dropped.
-
-        Raises:
-            CorruptData: an image cannot be decoded, or has more than 8 bits per channel; names it.
         """
         chosen = checked_indices(indices, len(self))
         native = self.size
         same = native is not None and native[0] == native[1]
         side = native[0] if native is not None and same else checked_size(size)
-        pixels = torch.empty(len(chosen), 3, side, side, dtype=torch.uint8)
+        pixels = torch.empty(len(chosen), self.channels, side, side, dtype=torch.uint8)
 
         def fill(place: int) -> None:
             picture = self.picture(chosen[place])
             if not same:
                 picture = self._fitted(picture, size)
-            pixels[place] = torch.from_numpy(np.array(picture)).permute(2, 0, 1)
+            pixels[place] = pixels_of(picture)
 
         in_threads(fill, len(chosen))
         return resize(pixels.to(torch.float32) / 255, size)
 
     def picture(self, index: int) -> Image.Image:
-        """The image as stored, RGB at its own size.
-
-        Raises:
-            CorruptData: it cannot be decoded; names it.
-        """
+        """The image as stored, RGB or grey at its own size; errors as for `open_picture`."""
         (chosen,) = checked_indices([index], len(self))
-        row = self._rows[chosen]
-        return open_picture(io.BytesIO(self._cells.encoded(row)), self._cells.where(row)).convert("RGB")
+        return self._cells.picture(self._rows[chosen], MODES[self.channels])
 
     def _fitted(self, picture: Image.Image, size: int) -> Image.Image:
-        if self._fit is not None:
-            return resize_and_crop(picture, size, self._fit, self._interpolation)
+        if not self._squash:
+            return fitted(picture, size, self.crop_fraction, self._interpolation)
         return picture if picture.size == (size, size) else picture.resize((size, size), self._interpolation)
 
     def content_sha256(self) -> str:
@@ -210,7 +222,8 @@ class ImageTable:
 class _Cells:
     """The encoded images of a part: a few groups of rows at a time are in memory."""
 
-    def __init__(self, table: Table, column: str) -> None:
+    def __init__(self, table: Table, column: str, exif_orientation: bool) -> None:
+        self._turned = exif_orientation
         self._table = table
         self._column = column
         self._groups: list[tuple[Path, int, int, int]] = []  # file, group, first row in the file and the part
@@ -234,6 +247,17 @@ class _Cells:
         if not isinstance(content, bytes):
             raise CorruptData(f"{self.where(row)} has no encoded image: paths of files are not followed")
         return content
+
+    def picture(self, row: int, mode: str) -> Image.Image:
+        """The decoded image of a row; errors as for `open_picture`."""
+        content = io.BytesIO(self.encoded(row))
+        return open_picture(content, self.where(row), mode=mode, exif_orientation=self._turned)
+
+    def size(self, row: int) -> tuple[int, int]:
+        """Width and height of the image of a row, from its header."""
+        with Image.open(io.BytesIO(self.encoded(row))) as image:
+            turned = self._turned and image.getexif().get(ORIENTATION, 1) in SIDEWAYS
+            return image.size[::-1] if turned else image.size
 
     def where(self, row: int) -> str:
         """File, row and column of a row of the part."""

@@ -11,10 +11,12 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
+from assay.service.submission.data_folders import is_ignored
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import check_inside, resolve_folder
 from assay.workers.data.formats.sentences import LeastCount, VocabularySource, vocabulary_for
 from assay.workers.data.formats.text import Sentences
+from assay.workers.data.formats.text_files import read_text
 
 __all__ = ["imdb"]
 
@@ -79,7 +81,7 @@ def review_files(where: Path, base: Path, part: str) -> list[tuple[Path, int]]:
     """Reviews of a part with their labels, sorted by name."""
     found: list[tuple[Path, int]] = []
     for label, name in enumerate(FOLDERS):
-        paths = sorted((where / part / name).glob("*.txt"))
+        paths = sorted(path for path in (where / part / name).glob("*.txt") if not is_ignored(path.name))
         if not paths:
             raise MissingData(
                 f"no reviews (*.txt) in {where / part / name}. The data set 'imdb' wants the folders"
@@ -93,11 +95,7 @@ def review_files(where: Path, base: Path, part: str) -> list[tuple[Path, int]]:
 
 def _text(path: Path) -> str:
     """Words of a review, separated by single spaces."""
-    try:
-        raw = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise CorruptData(f"{path} is not UTF-8: {error}") from error
-    words = WORD.findall(BREAK.sub(" ", raw).lower())
+    words = WORD.findall(BREAK.sub(" ", read_text(path)).lower())
     if not words:
         raise CorruptData(f"{path} has no words")
     return " ".join(words)

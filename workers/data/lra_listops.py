@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from assay.workers.data.formats.dataset import CorruptData
 from assay.workers.data.formats.folders import find_file
 from assay.workers.data.formats.sequences import Evaluated, TokenSequences
+from assay.workers.data.formats.text_files import content_lines
 from assay.workers.data.listops import ALPHABET, DIGITS, value_of
 
 __all__ = ["lra_listops"]
@@ -74,15 +75,14 @@ def lra_listops(
 def _read(path: Path) -> list[tuple[str, int]]:
     """Every tree without its round brackets, and its value."""
     rows = []
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            cells = line.rstrip("\r\n").split("\t")
-            if cells == HEADER and number == 1:
-                continue
-            source = " ".join(cells[0].replace("(", " ").replace(")", " ").split())
-            if len(cells) != 2 or cells[1] not in DIGITS or not _is_value(source, cells[1]):
-                raise CorruptData(f"{path} line {number}: {line[:80]!r} is not a tree, a tab and its value")
-            rows.append((source, int(cells[1])))
+    for number, line in enumerate(content_lines(path), start=1):
+        cells = line.split("\t")
+        if cells == HEADER and number == 1:
+            continue
+        source = " ".join(cells[0].replace("(", " ").replace(")", " ").split())
+        if len(cells) != 2 or cells[1] not in DIGITS or not _is_value(source, cells[1]):
+            raise CorruptData(f"{path} line {number}: {line[:80]!r} is not a tree, a tab and its value")
+        rows.append((source, int(cells[1])))
     if not rows:
         raise CorruptData(f"{path} has no trees")
     return rows

@@ -23,6 +23,7 @@ from assay.workers.data.formats.image_files import ImageFiles, walk_images
 from assay.workers.data.formats.imagenet_classes import ALL, class_list
 from assay.workers.data.formats.imagenet_files import Resize
 from assay.workers.data.formats.pictures import open_picture
+from assay.workers.data.formats.text_files import read_text
 from assay.workers.data.image_folder import RESAMPLING, ImageFolder
 
 __all__ = ["objectnet"]
@@ -127,7 +128,7 @@ class ObjectNet(ImageFolder):
 
     def opened(self, path: Path) -> Image.Image:
         """The image without its border; errors as for `open_picture`."""
-        image = open_picture(path)
+        image = open_picture(path, mode="RGB")
         width, height = image.size
         if min(width, height) <= 2 * self.border:
             raise CorruptData(f"{path} has {width} x {height} pixels: nothing is left within the border")
@@ -181,10 +182,7 @@ def _text(folder: Path, name: str, base: Path) -> str:
     if not path.is_file():
         raise MissingData(f"ObjectNet's list {path} is wanted. Unpack objectnet-1.0.zip with its {MAPPINGS}.")
     check_inside(path, base)
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise CorruptData(f"{path} is not UTF-8: {error.reason}") from error
+    return read_text(path)
 
 
 def _mapping(folder: Path, name: str, base: Path) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import check_inside, resolve_folder
 from assay.workers.data.formats.sampling import example_key
 from assay.workers.data.formats.sequences import Evaluated, Seed, TokenSequences, grey_ids, grey_levels
+from assay.workers.data.formats.text_files import content_lines
 
 __all__ = ["pathfinder"]
 
@@ -99,7 +100,7 @@ def _listed(where: Path, base: Path) -> dict[str, int]:
     found: dict[str, int] = {}
     for path in lists:
         check_inside(path, base)
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        for number, line in enumerate(content_lines(path), start=1):
             cells = line.split(" ")
             if len(cells) <= LABEL_CELL or cells[LABEL_CELL] not in ("0", "1"):
                 raise CorruptData(

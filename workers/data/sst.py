@@ -14,6 +14,7 @@ from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import check_inside, resolve_folder
 from assay.workers.data.formats.sentences import LeastCount, VocabularySource, vocabulary_for
 from assay.workers.data.formats.text import Sentences
+from assay.workers.data.formats.text_files import read_lines
 
 __all__ = ["sst"]
 
@@ -106,11 +107,7 @@ def read(path: Path, classes: int) -> list[LabelledSentence]:
     Raises:
         CorruptData: a line without a label in [0, classes), or an empty file.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise CorruptData(f"{path} is not UTF-8: {error}") from error
-    rows = list(_rows(path, lines, classes))
+    rows = list(_rows(path, read_lines(path), classes))
     if not rows:
         raise CorruptData(f"{path} has no sentences")
     return rows

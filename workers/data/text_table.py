@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
+from assay.workers.data.formats.delimited import Quoting
 from assay.workers.data.formats.sentences import LeastCount, VocabularySource, vocabulary_for
 from assay.workers.data.formats.tables import (
     ClassNames,
@@ -38,6 +39,7 @@ def text_table(
     evaluated: PartName | None = None,
     splits: Splits = "auto",
     class_names: ClassNames | None = None,
+    quoting: Quoting | None = None,
     vocabulary: VocabularySource = None,
     least_count: LeastCount = 2,
 ) -> Sentences:
@@ -57,6 +59,9 @@ def text_table(
             by hash, for evaluation; "all" takes every row for either.
         class_names: names of the classes in order; those written by `datasets`, else the lines of
             class_names.txt, else the sorted labels of all parts, if absent.
+        quoting: of .csv and .tsv files: "double" lets a cell be in double quotes, which then may hold
+            delimiters and line breaks; "none" reads quotes as characters of the text. If absent, .csv has
+            double quotes and .tsv has none.
         vocabulary: the language data set whose vocabulary the words have, for models that begin with the
             weights of a language model; null for that of the training part.
         least_count: of the set's own vocabulary: words that are rarer in the training part are unknown.
@@ -69,7 +74,7 @@ def text_table(
         CorruptData: a file cannot be read, or a column or cell is wrong; names file, row and column.
         ValueError: the folder's name or a symbolic link leads out of the root.
     """
-    parts = find_parts(root, folder, split, evaluated, splits, "text_table")
+    parts = find_parts(root, folder, split, evaluated, splits, "text_table", quoting)
     texts, found = texts_of(parts.chosen, text), labels_of(parts, label, class_names)
     ids = parts.chosen.ids(len(texts))
     rows = rows_of(parts, ids, found.labels)
@@ -84,5 +89,5 @@ def text_table(
         labels=[found.labels[row] for row in rows],
         vocabulary=vocabulary_for(vocabulary, root, words, least_count),
     )
-    data.rarest_classes = found.rarest
+    data.rarest_classes, data.files_read = found.rarest, parts.chosen.files(len(texts))
     return data

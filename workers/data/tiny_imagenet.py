@@ -18,6 +18,7 @@ from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import check_inside, find_file, resolve_folder
 from assay.workers.data.formats.image_files import ImageFiles, walk_images
 from assay.workers.data.formats.imagenet_files import Resize
+from assay.workers.data.formats.text_files import content_lines, read_text
 from assay.workers.data.image_folder import RESAMPLING, ImageFolder
 
 __all__ = ["tiny_imagenet"]
@@ -93,7 +94,7 @@ Found = list[tuple[str, str, int]]
 
 def _classes(path: Path) -> tuple[str, ...]:
     """The WordNet ids, sorted."""
-    names = _text(path).split()
+    names = read_text(path).split()
     if len(names) != CLASSES or len(set(names)) != CLASSES:
         raise CorruptData(f"{path} has {len(set(names))} different classes; Tiny ImageNet has {CLASSES}")
     return tuple(sorted(names))
@@ -116,7 +117,7 @@ def _annotated(where: Path, base: Path, labels: Mapping[str, int]) -> Found:
     check_inside(path, base)
     if not path.is_file():
         raise MissingData(f"{path} is wanted: it has the classes of the images in val/images. {REMEDY}")
-    for number, line in enumerate(_text(path).splitlines(), start=1):
+    for number, line in enumerate(content_lines(path), start=1):
         name, _, rest = line.partition("\t")
         wnid = rest.partition("\t")[0]
         if wnid not in labels:
@@ -156,13 +157,6 @@ def _check_whole(where: Path, split: str, classes: Sequence[str], labels: Sequen
             f"Tiny ImageNet {split} is wanted in {where}, but {len(empty)} of {len(classes)} classes have no"
             f" image: {_listing(empty)}. {REMEDY}"
         )
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CorruptData(f"{path} cannot be read ({error})") from error
 
 
 def _listing(names: Sequence[str]) -> str:

@@ -8,9 +8,10 @@ from typing import cast
 
 import torch
 
-from assay.service.contract.data_findings import EmptyClasses, ResampledImages
+from assay.service.contract.data_findings import DataFound, EmptyClasses, ResampledImages
 from assay.service.contract.records import PlannedEvaluation
 from assay.workers.data.formats.dataset import CorruptData, DataSet, ExampleSet, model_class_names
+from assay.workers.data.formats.imagenet_classes import CROP_FRACTION
 from assay.workers.data.formats.text import LanguageSet, is_text
 from assay.workers.data.image_folder import ImageFolder
 from assay.workers.published.language import known_text
@@ -59,27 +60,38 @@ def facts_of(examples: ExampleSet, n: int) -> PlannedEvaluation:
 
 
 def resampled_images(examples: ExampleSet, order: Sequence[int], size: int) -> ResampledImages | None:
-    """How image files are enlarged and cropped that have the model's size already; None if they are not.
+    """How image files of the model's size are enlarged and cropped, or others beside them; None if none are.
 
-    Args:
-        examples: the data set.
-        order: its evaluated examples.
-        size: height and width of the model's images in pixels.
-
-    Returns:
-        None also where a file has another size, or its header cannot be read; 200 files are looked at.
+    With a stated crop fraction, all files that are looked at have this size. Without, these stay as they are,
+    and some others do not. 200 files are looked at; None also where a header cannot be read.
     """
     if not isinstance(examples, ImageFolder) or not len(order):
         return None
-    enlarged = math.floor(size / examples.crop_fraction)
+    fraction = examples.crop_fraction or CROP_FRACTION
+    enlarged = math.floor(size / fraction)
     if enlarged == size:
         return None
+    looked = order[:LOOKED_AT]
     try:
-        if any(examples.stored_size(index) != (size, size) for index in order[:LOOKED_AT]):
-            return None
+        same = sum(examples.stored_size(index) == (size, size) for index in looked)
     except CorruptData:  # the evaluation says so
         return None
-    return {"size": size, "resized_to": enlarged, "crop_fraction": examples.crop_fraction}
+    found: ResampledImages = {"size": size, "resized_to": enlarged, "crop_fraction": fraction}
+    if examples.crop_fraction is not None:
+        return found if same == len(looked) else None
+    return {**found, "as_they_are": same, "looked_at": len(looked)} if 0 < same < len(looked) else None
+
+
+def found_in(examples: ExampleSet, stated: float | None) -> DataFound:
+    """What was read of files and tables, for the provenance; `stated` is the crop fraction of the job."""
+    found: DataFound = {}
+    if (files := getattr(examples, "files_read", None)) is not None:
+        found["files"] = files
+    if (ignored := getattr(examples, "ignored", None)) is not None and ignored["count"]:
+        found["ignored"] = ignored
+    if stated is None and (used := getattr(examples, "crop_fraction", None)) is not None:
+        found["crop_fraction"] = used
+    return found
 
 
 def empty_classes(examples: ExampleSet) -> EmptyClasses | None:

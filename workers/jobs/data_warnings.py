@@ -31,9 +31,14 @@ def of_data(planned: PlannedEvaluation, noun: str) -> Iterator[Warning]:
     if resampled := planned.get("resampled"):
         message = (
             "the images have the model's size already, {size} x {size}, and were enlarged to {resized_to} and"
-            " cropped all the same (crop_fraction {crop_fraction:g}); a model that was trained on them as"
-            " they are needs crop_fraction 1 (--crop-fraction 1)"
+            " cropped all the same, as crop_fraction {crop_fraction:g} says; without it they stay as they are"
         )
+        if "as_they_are" in resampled:
+            message = (
+                "{as_they_are} of {looked_at} images have the model's size, {size} x {size}, and stay as they"
+                " are, others are resized to {resized_to} and cropped: objects have two scales. State a"
+                " crop_fraction (--crop-fraction 1 keeps the whole short side), which holds for all"
+            )
         yield Warning(code="resampled_images", message=message.format(**resampled), evidence=dict(resampled))
     if empty := planned.get("empty_classes"):
         shown = ", ".join(empty["classes"]) + (", ..." if empty["count"] > len(empty["classes"]) else "")

@@ -321,6 +321,7 @@ def provenance(job: JobRow, rows: Sequence[OutcomeRow]) -> JobProvenance:
         device=device | {"batch_size": plan["batch_size"]},
         weights_sha256=plan["weights_sha256"],
         data_sha256=plan["data_sha256"],
+        data_read={label: dict(found) for label, found in plan.get("data_read", {}).items()},
         sources={
             # Plans of earlier versions have none.
             job_id: Source(model=dict(source["model"]), weights_sha256=source["weights_sha256"])

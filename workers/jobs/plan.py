@@ -11,9 +11,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from assay.service.contract.corruption_cells import TASK
+from assay.service.contract.corruption_cells import TASK, content_label
+from assay.service.contract.data_findings import DataFound
 from assay.service.contract.messages import PlanReport, PlanRequest, ProgressReport
 from assay.service.contract.records import ModelJoin, PlannedEvaluation, PlanWithShards, ShardRange
+from assay.service.contract.results import data_label
 from assay.service.contract.stored_specs import EvaluateJobSpec, EvaluationItem
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import CorruptedSet, ExampleSet
@@ -28,7 +30,7 @@ from assay.workers.jobs.cost import (
     measure_cost,
     windows_of,
 )
-from assay.workers.jobs.data_facts import count_cut, facts_of, resampled_images
+from assay.workers.jobs.data_facts import count_cut, facts_of, found_in, resampled_images
 from assay.workers.jobs.evaluate import check_folders, check_model
 from assay.workers.jobs.segmentation_attacks import class_pixels
 from assay.workers.jobs.session import Loaded, Session
@@ -58,6 +60,7 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
     evaluations: list[PlannedEvaluation] = []
     shards: list[ShardRange] = []
     hashes: dict[str, str] = {}
+    read: dict[str, DataFound] = {}
     for index, item in enumerate(spec["evaluations"]):
         examples = _examples(index, spec, session, data, loaded)
         order = evaluation_order(sampled_as(examples), examples.ids, spec["limit"])
@@ -76,6 +79,9 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
         together = 1 if data.task == "language" else batch_size
         shards += cut(index, n, cost, together, math.inf if whole else request["shard_seconds"])
         hashes |= content_hash(session, spec, item, examples)
+        source = item["data"] or spec["data"]
+        if found := found_in(examples, source["params"].get("crop_fraction")):
+            read[content_label(data_label(source), item["params"])] = found
         report(
             {"type": "progress", "done": index + 1, "total": len(spec["evaluations"]), "message": "planning"}
         )
@@ -94,6 +100,7 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
         "unstated_vocabulary": loaded.unstated_vocabulary,
         "joined": _joined(loaded),
         "data_sha256": hashes,
+        "data_read": read,
         "sources": planned_sources(request, session, loaded),
         "evaluations": evaluations,
         "shards": [{**shard, "number": number} for number, shard in enumerate(shards)],
@@ -135,7 +142,8 @@ def _facts_of_input(
     """Facts of the examples in `order` as the model reads them: `cut`, `class_pixels` and `resampled`."""
     facts: dict[str, object] = {}
     resampled = resampled_images(examples, order, loaded.image_size)
-    if resampled is not None and not trained_with(loaded, "crop_fraction", item["data"] or spec["data"]):
+    fraction = getattr(examples, "crop_fraction", None)
+    if resampled is not None and not trained_with(loaded, "crop_fraction", fraction):
         facts["resampled"] = resampled
     if shortened := count_cut(examples, order, loaded.image_size):
         facts["cut"] = shortened

@@ -21,7 +21,7 @@ from assay.service.contract.fractions import fraction_value
 from assay.service.contract.pulled_weights import is_pulled
 from assay.service.contract.results import Reference
 from assay.service.contract.stored_specs import ComponentReference, EvaluationItem, ModelReference, Params
-from assay.workers.data.formats.imagenet_classes import PUBLISHED, class_list
+from assay.workers.data.formats.imagenet_classes import CROP_FRACTION, PUBLISHED, class_list
 from assay.workers.published.corruptions import CORRUPTION_TABLES
 from assay.workers.published.imagenet import (
     CORRUPTED_NOTE,
@@ -228,7 +228,8 @@ def same_model(published: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
 
 
 def _preparation(params: Params) -> Preparation:
-    return Preparation(str(params.get("resize")), float(params.get("crop_fraction", 0.0)))
+    fraction = params.get("crop_fraction", 0.0)
+    return Preparation(str(params.get("resize")), CROP_FRACTION if fraction is None else float(fraction))
 
 
 def _same_evaluation(attacked: PublishedEvaluation, evaluation: EvaluationItem, defaults: Params) -> bool:

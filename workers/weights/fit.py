@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
@@ -14,6 +15,7 @@ from assay.workers.data.formats.dataset import ExampleSet, logit_groups, model_c
 from assay.workers.data.formats.own_tokens import tokenized
 from assay.workers.data.formats.text import TextSet, is_text
 from assay.workers.jobs.session import Loaded
+from assay.workers.weights.training_record import trained_on
 
 FACTS = ("classes", "channels")
 
@@ -80,12 +82,27 @@ def looking_at(loaded: Loaded, data: ExampleSet) -> Loaded:
 
 
 def read_by(loaded: Loaded, data: ExampleSet) -> ExampleSet:
-    """The data as the classifier reads them: texts by its own tokenizer where it has one.
+    """The data as the classifier reads them: texts by its own tokenizer, images cropped as in its training.
 
     Raises:
         ValueError: as of `tokenized`.
     """
-    return tokenized(loaded.classifier.backbone, data)
+    return tokenized(loaded.classifier.backbone, _cropped_as_in_training(loaded, data))
+
+
+def _cropped_as_in_training(loaded: Loaded, data: ExampleSet) -> ExampleSet:
+    """Image files without a stated crop fraction have the fraction that the model's training here stated.
+
+    Versions whose default was 0.875 recorded it.
+    """
+    if getattr(data, "crop_fraction", 0) is not None or (source := trained_on(loaded)) is None:
+        return data
+    fraction = source.data["params"].get("crop_fraction")
+    if not isinstance(fraction, float | int):
+        return data
+    changed = copy.copy(data)
+    changed.crop_fraction = fraction  # type: ignore[attr-defined]
+    return changed
 
 
 def check_vocabulary(examples: ExampleSet, model_data: ExampleSet, trained: str | None, where: str) -> None:

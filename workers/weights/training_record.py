@@ -97,12 +97,12 @@ def doubts(
     return found
 
 
-def trained_with(loaded: Loaded, parameter: str, data: ComponentReference) -> bool:
-    """Whether the weights' training read its data by the same value of a parameter as these data are read."""
+def trained_with(loaded: Loaded, parameter: str, value: object) -> bool:
+    """Whether the weights' training read its data by this value of a parameter."""
     source = trained_on(loaded)
     if source is None or parameter not in source.data["params"]:
         return False
-    return bool(source.data["params"][parameter] == data["params"].get(parameter))
+    return bool(source.data["params"][parameter] == value)
 
 
 def _seen(session: Session, source: TrainedOn, spec: ComponentReference, ids: Iterable[str]) -> int:

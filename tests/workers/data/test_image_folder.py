@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -13,8 +14,9 @@ from assay.workers.data import ade20k, camvid
 from assay.workers.data import image_folder as module
 from assay.workers.data.formats import stored_corruptions
 from assay.workers.data.formats.dataset import CorruptData, DataSet, MissingData
-from assay.workers.data.image_folder import image_folder
+from assay.workers.data.image_folder import MEAN, STD, image_folder
 
+PARTS: tuple[Literal["train", "test"], ...] = ("train", "test")
 SIZES = [(40, 60), (61, 40), (40, 40), (57, 91), (23, 20), (300, 45)]  # (W, H)
 
 
@@ -136,12 +138,139 @@ def test_file_that_disappears_is_named(root: Path) -> None:
         data.content_sha256()
 
 
-def test_sixteen_bit_images_are_refused_not_clipped(tmp_path: Path) -> None:
-    write(tmp_path / "set" / "b" / "0.png")
-    (tmp_path / "set" / "a").mkdir()
-    Image.fromarray(np.full((8, 8), 40_000, dtype=np.uint16)).save(tmp_path / "set" / "a" / "0.png")
-    with pytest.raises(CorruptData, match="8 bits"):
+@pytest.mark.parametrize("suffix", ["png", "tiff", "pgm"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_upper_byte_of_sixteen_bits_is_taken_as_of_colours(
+    tmp_path: Path, suffix: str, channels: Literal[1, 3]
+) -> None:
+    values = np.arange(64, dtype=np.uint16).reshape(8, 8) * 1000
+    for name in "ab":
+        (tmp_path / "set" / name).mkdir(parents=True)
+        Image.fromarray(values).save(tmp_path / "set" / name / f"0.{suffix}")
+    data = image_folder(tmp_path, "test", folder="set", splits="all", channels=channels)
+    wanted = torch.from_numpy((values >> 8).astype(np.float32)) / 255
+    assert torch.equal(data.images([0], 8)[0], wanted.expand(channels, 8, 8))
+
+
+@pytest.mark.parametrize("mode", ["I", "F"])
+def test_what_has_no_8_bit_colours_is_refused_by_name(tmp_path: Path, mode: str) -> None:
+    for name in "ab":
+        (tmp_path / "set" / name).mkdir(parents=True)
+        Image.new(mode, (8, 8)).save(tmp_path / "set" / name / "0.tiff")
+    with pytest.raises(CorruptData, match=r"a/0\.tiff has 32 bits"):
         image_folder(tmp_path, "test", folder="set", splits="all").images([0], 8)
+
+
+def test_files_of_the_models_size_stay_as_they_are_unless_a_fraction_is_stated(tmp_path: Path) -> None:
+    write(tmp_path / "set" / "a" / "0.png", (32, 32))
+    write(tmp_path / "set" / "b" / "0.png", (40, 60))
+    plain = image_folder(tmp_path, "test", folder="set", splits="all")
+    stated = image_folder(tmp_path, "test", folder="set", splits="all", crop_fraction=0.875)
+    whole = image_folder(tmp_path, "test", folder="set", splits="all", crop_fraction=1.0)
+    stored = torch.from_numpy(np.array(Image.open(tmp_path / "set" / "a" / "0.png")))
+    assert torch.equal(plain.images([0], 32)[0], stored.permute(2, 0, 1) / 255)
+    assert torch.equal(plain.images([0], 32), whole.images([0], 32))
+    assert not torch.equal(plain.images([0], 32), stated.images([0], 32))
+    assert torch.equal(plain.images([1], 32), stated.images([1], 32))
+    assert not torch.equal(plain.images([1], 32), whole.images([1], 32))
+
+
+def test_one_channel_is_luminance(tmp_path: Path) -> None:
+    for name, colour in (("a", (255, 0, 0)), ("b", (10, 20, 30))):
+        (tmp_path / "set" / name).mkdir(parents=True)
+        Image.new("RGB", (4, 4), colour).save(tmp_path / "set" / name / "0.png")
+    data = image_folder(tmp_path, "test", folder="set", splits="all", channels=1)
+    pixels = data.images([0, 1], 4)
+    assert (data.channels, len(data.mean), len(data.std), pixels.shape) == (1, 1, 1, (2, 1, 4, 4))
+    assert (pixels[:, 0, 0, 0] * 255).round().tolist() == [76, 18]  # 0.299 * 255; 2.99 + 11.74 + 3.42
+    assert data.picture(0).mode == "L"
+    weights = torch.tensor([0.299, 0.587, 0.114])
+    assert data.mean[0] == pytest.approx(float(weights @ torch.tensor(MEAN)), abs=5e-4)
+    assert data.std[0] == pytest.approx(float(weights @ torch.tensor(STD)), abs=5e-4)
+
+
+def test_the_orientation_tag_is_applied_on_request(tmp_path: Path) -> None:
+    picture = Image.new("L", (4, 4))
+    picture.putpixel((0, 0), 255)
+    for name in "ab":
+        (tmp_path / "set" / name).mkdir(parents=True)
+        exif = Image.Exif()
+        exif[0x0112] = 3  # turned by 180 degrees
+        picture.save(tmp_path / "set" / name / "0.png", exif=exif)
+    stored = image_folder(tmp_path, "test", folder="set", splits="all").images([0], 4)
+    turned = image_folder(tmp_path, "test", folder="set", splits="all", exif_orientation=True).images([0], 4)
+    assert stored[0, 0, 0, 0] == turned[0, 0, 3, 3] == 1
+    assert torch.equal(stored.rot90(2, (2, 3)), turned)
+
+
+def test_what_systems_leave_behind_is_no_class_and_no_image(tmp_path: Path) -> None:
+    for name in ("cat", "dog"):
+        write(tmp_path / "set" / name / "0.png")
+    for junk in ("__MACOSX/cat/0.png", "@eaDir/0.png", ".git/0.png", "cat/._0.png", "dog/Thumbs.db"):
+        write(tmp_path / "set" / junk) if junk.endswith("png") else (tmp_path / "set" / junk).touch()
+    for junk in ("cat/@eaDir/0.png", "cat/0.gif", "desktop.ini"):
+        (tmp_path / "set" / junk).parent.mkdir(exist_ok=True)
+        (tmp_path / "set" / junk).touch()
+    data = image_folder(tmp_path, "test", folder="set", splits="all")
+    assert (data.class_names, list(data.ids)) == (("cat", "dog"), ["cat/0.png", "dog/0.png"])
+    assert data.ignored == {
+        "count": 8,
+        "first": [
+            *(".git/", "@eaDir/", "__MACOSX/", "cat/._0.png", "cat/0.gif", "cat/@eaDir/"),
+            *("desktop.ini", "dog/Thumbs.db"),
+        ],
+    }
+
+
+def write_flat(root: Path, labels: str, count: int = 4) -> None:
+    for number in range(count):
+        write(root / "set" / f"{number}.png", (8, 8), seed=number)
+    (root / "set" / "labels.csv").write_text(labels)
+
+
+def test_a_file_of_labels_serves_a_flat_folder(tmp_path: Path) -> None:
+    write_flat(tmp_path, "name,label\n2.png,10\n0.png,9\n1,10\n3.png,9\n")
+    data = image_folder(tmp_path, "test", folder="set", labels="labels.csv", splits="all")
+    assert (data.class_names, list(data.ids)) == (("9", "10"), ["0.png", "1.png", "2.png", "3.png"])
+    assert data.labels.tolist() == [0, 1, 1, 0]
+    train, test = (image_folder(tmp_path, part, folder="set", labels="labels.csv") for part in PARTS)
+    assert sorted([*train.ids, *test.ids]) == list(data.ids)
+    assert len(test) == 2
+    with pytest.raises(MissingData, match=r'labels to the name|"labels": "labels\.csv"'):
+        image_folder(tmp_path, "test", folder="set")
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ("name,label\n0.png,a\n9.png,b\n8,b\n", "names 2 of 3 images that are not beside it: 9.png, 8"),
+        ("name,label\n0.png,a\n0,b\n", "names '0.png' twice"),
+        ("name,label\n0.png,a\n1.png,\n", "'1.png' has no label"),
+        ("name,label\n0.png,a\n1.png,a\n", "has 1 different labels"),
+        ("name;label\n0.png;a\n", "is separated by ;"),
+        ("id,class\n0.png,a\n", "has the columns 'id', 'class'; wanted are name"),
+        ("name,label\n0.png,a,b\n", "line 2 has 3 cells"),
+        ("name,label\n../x.png,a\n0.png,b\n", "not beside it: ../x.png"),
+    ],
+)
+def test_a_wrong_file_of_labels_is_refused(tmp_path: Path, labels: str, message: str) -> None:
+    write_flat(tmp_path, labels)
+    with pytest.raises((CorruptData, MissingData), match=message):
+        image_folder(tmp_path, "test", folder="set", labels="labels.csv")
+
+
+def test_the_name_of_a_file_of_labels_is_no_path(tmp_path: Path) -> None:
+    write_flat(tmp_path, "name,label\n0.png,a\n1.png,b\n")
+    for wrong in ("../labels.csv", "/labels.csv", ".hidden.csv"):
+        with pytest.raises(ValueError, match="is no name of a file"):
+            image_folder(tmp_path, "test", folder="set", labels=wrong)
+    with pytest.raises(CorruptData, match="is no CSV or TSV file"):
+        image_folder(tmp_path, "test", folder="set", labels="labels.json")
+    with pytest.raises(MissingData, match=r"Did you mean 'labels\.csv'"):
+        image_folder(tmp_path, "test", folder="set", labels="label.csv")
+    (tmp_path / "set" / "away.csv").symlink_to("/etc/hostname")
+    with pytest.raises(ValueError, match="leads out of the data root"):
+        image_folder(tmp_path, "test", folder="set", labels="away.csv")
 
 
 def test_number_of_threads_changes_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

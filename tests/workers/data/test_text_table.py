@@ -39,7 +39,7 @@ def test_texts_are_read_as_they_are_from_every_format(suffix: str, tmp_path: Pat
     rows = [{"text": text, "label": number % 2} for number, text in enumerate(texts)]
     write_table(tmp_path / "d" / f"test.{suffix}", rows)
     write_table(tmp_path / "d" / f"train.{suffix}", rows)
-    data = text_table(tmp_path, "test", folder="d")
+    data = text_table(tmp_path, "test", folder="d", quoting="double")
     assert list(data.sentences) == texts
     assert data.labels.tolist() == [0, 1, 0]
     assert data.class_names == ("0", "1")

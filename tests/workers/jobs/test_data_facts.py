@@ -16,9 +16,10 @@ from assay.service.submission.validate import validate
 from assay.workers.data.image_folder import image_folder
 from assay.workers.data.objectnet import objectnet
 from assay.workers.jobs import plan
-from assay.workers.jobs.data_facts import empty_classes, resampled_images
+from assay.workers.jobs.data_facts import empty_classes, found_in, resampled_images
 from assay.workers.jobs.session import Session
 from assay.workers.jobs.warnings import of_evaluation
+from assay.workers.weights.fit import read_by
 from assay.workers.weights.training_record import TrainedOn, trained_with
 from tests.workers.data.test_objectnet import write as write_objectnet
 from tests.workers.jobs.test_warnings import FACTS, PGD
@@ -40,6 +41,15 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def planned(**params: Any) -> dict[str, Any]:
     """The plan of clean accuracy on the folder, of all its images."""
+    found: dict[str, Any] = whole_plan(**params)["evaluations"][0]
+    return found
+
+
+def read_of_plan() -> Any:
+    return whole_plan()["data_read"]
+
+
+def whole_plan(**params: Any) -> dict[str, Any]:
     body = {
         "kind": "evaluate",
         "model": MODEL,
@@ -48,24 +58,28 @@ def planned(**params: Any) -> dict[str, Any]:
         "execution": {"device": "cpu"},
     }
     request = {"spec": validate(load(), body).spec, "weights": None, "shard_seconds": 1e9}
-    made: dict[str, Any] = plan.run(request, Session(), lambda _: None)["plan"]["evaluations"][0]  # type: ignore[arg-type]
-    return made
+    return dict(plan.run(request, Session(), lambda _: None)["plan"])  # type: ignore[arg-type]
 
 
 def test_images_of_the_models_size_that_are_resized_are_told(root: Path) -> None:
-    assert planned()["resampled"] == RESAMPLED
+    assert "resampled" not in planned(), "they stay as they are"
     assert "resampled" not in planned(crop_fraction=1.0)
+    assert planned(crop_fraction=0.875)["resampled"] == RESAMPLED
     Image.new("RGB", (16, 20)).save(root / "photos" / "hat" / "3.png")
-    assert "resampled" not in planned(), "one is another's size: photos of any size are resized"
+    assert "resampled" not in planned(crop_fraction=0.875), "one has another size: photos are resized"
+    assert planned()["resampled"] == {**RESAMPLED, "as_they_are": 11, "looked_at": 12}
+    for path in (root / "photos").rglob("*.png"):
+        Image.new("RGB", (16, 20)).save(path)
+    assert "resampled" not in planned(), "all are resized alike"
 
 
 def test_a_file_that_cannot_be_read_is_left_to_the_evaluation(root: Path) -> None:
     (root / "photos" / "hat" / "3.png").write_bytes(b"no image")
-    assert "resampled" not in planned()
+    assert "resampled" not in planned(crop_fraction=0.875)
 
 
 def test_the_first_200_files_are_looked_at(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = image_folder(root, "test", folder="photos", splits="all")
+    data = image_folder(root, "test", folder="photos", splits="all", crop_fraction=0.875)
     looked: list[int] = []
     monkeypatch.setattr(data, "stored_size", lambda index: looked.append(index) or (16, 16))
     assert resampled_images(data, [7] * 1000, 16) == RESAMPLED
@@ -86,11 +100,42 @@ def test_a_model_trained_on_images_that_are_cropped_alike_is_not_warned_of(
     folder = {"name": "image_folder", "params": {"folder": "photos", "crop_fraction": 0.875}}
     metadata = TrainedOn(folder, ("cup", "hat"), 0).as_metadata()  # type: ignore[arg-type]
     loaded: Any = SimpleNamespace(metadata=metadata)
-    assert trained_with(loaded, "crop_fraction", folder)  # type: ignore[arg-type]
-    other: Any = {**folder, "params": {"folder": "photos", "crop_fraction": 1.0}}
-    assert not trained_with(loaded, "crop_fraction", other)
-    assert not trained_with(loaded, "absent", other)
-    assert not trained_with(SimpleNamespace(metadata={}), "crop_fraction", other)  # type: ignore[arg-type]
+    assert trained_with(loaded, "crop_fraction", 0.875)
+    assert not trained_with(loaded, "crop_fraction", 1.0)
+    assert not trained_with(loaded, "absent", 1.0)
+    assert not trained_with(SimpleNamespace(metadata={}), "crop_fraction", 0.875)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("recorded", "read"), [(0.875, 0.875), (None, None), ("no number", None)])
+def test_images_are_cropped_as_in_the_models_training_where_no_fraction_is_stated(
+    root: Path, recorded: Any, read: float | None
+) -> None:
+    """Weights of versions with the default 0.875 have it in their record, and were trained by it."""
+    spec: Any = {"name": "image_folder", "params": {"folder": "photos", "crop_fraction": recorded}}
+    backbone = SimpleNamespace()
+    loaded: Any = SimpleNamespace(
+        metadata=TrainedOn(spec, ("a", "b"), 0).as_metadata(), classifier=SimpleNamespace(backbone=backbone)
+    )
+    data = image_folder(root, "test", folder="photos", splits="all")
+    assert read_by(loaded, data).crop_fraction == read  # type: ignore[attr-defined]
+    assert data.crop_fraction is None
+    assert found_in(read_by(loaded, data), None).get("crop_fraction") == read
+    stated = image_folder(root, "test", folder="photos", splits="all", crop_fraction=1.0)
+    assert read_by(loaded, stated) is stated
+    assert "crop_fraction" not in found_in(stated, 1.0)
+
+
+def test_what_was_ignored_is_in_the_plan(root: Path) -> None:
+    assert found_in(image_folder(root, "test", folder="photos"), None) == {}
+    (root / "photos" / "__MACOSX" / "cup").mkdir(parents=True)
+    (root / "photos" / "cup" / "Thumbs.db").touch()
+    data = image_folder(root, "test", folder="photos")
+    ignored = {"count": 2, "first": ["__MACOSX/", "cup/Thumbs.db"]}
+    assert found_in(data, None) == {"ignored": ignored}
+    assert read_of_plan() == {
+        "image_folder(channels=3, crop_fraction=None, exif_orientation=False, folder=photos, labels=None,"
+        " resize=bicubic, splits=all)": {"ignored": ignored}
+    }
 
 
 def test_classes_without_an_example_are_told(root: Path) -> None:
@@ -118,6 +163,11 @@ def test_the_warnings_say_what_to_do() -> None:
         RESAMPLED,
     )
     assert "16 x 16, and were enlarged to 18 and cropped" in resampled.message
-    assert "--crop-fraction 1" in resampled.message
+    assert "without it they stay as they are" in resampled.message
+    mixed = {**RESAMPLED, "as_they_are": 3, "looked_at": 12}
+    (warning,) = of_evaluation(FACTS, [{}], replace(PGD, planned={**PGD.planned, "resampled": mixed}))  # type: ignore[arg-type]
+    assert warning.message.startswith("3 of 12 images have the model's size, 16 x 16, and stay as they are")
+    assert "--crop-fraction 1" in warning.message
+    assert warning.evidence == mixed
     assert (empty.code, empty.severity) == ("empty_classes", "caution")
     assert empty.message.startswith("12 of 10 classes have no example (a, b, ...)")

@@ -1,7 +1,7 @@
 """Image files of a folder of classes, and their splits.
 
 Layouts: FOLDER/{train,val,test}/CLASS/... (ImageNet) and FOLDER/CLASS/... (a user's own). A class
-folder may have folders inside; hidden files and other suffixes are ignored.
+folder may have folders inside; hidden files, what systems leave behind and other suffixes are ignored.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Literal
 
 from assay.service.submission.class_folders import (
+    LABELS_FILE,
     SPLIT_FOLDERS,
     class_folders,
     holds_images,
     is_image,
     split_folders,
 )
-from assay.service.submission.data_folders import IMAGE_SUFFIXES
+from assay.service.submission.data_folders import IMAGE_SUFFIXES, is_ignored
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import check_inside
 from assay.workers.data.formats.sampling import held_out_split
@@ -83,8 +84,13 @@ def _labelled_folder(folder: Path, base: Path, split: str, splits: str, name: st
         raise MissingData(
             f"Labelled images are wanted in {folder}, as CLASS/IMAGE with at least 2 class folders or as "
             f"{{train,val,test}}/CLASS/IMAGE; its folders are: {', '.join(names) or 'none'}."
+            + (f" It has images beside them: {LABELS_FILE}." if holds_images(folder) else "")
         )
-    every = _collect(folder, base, [""], tuple(names))
+    return part_of(_collect(folder, base, [""], tuple(names)), folder, split, splits, name)
+
+
+def part_of(every: ImageFiles, folder: Path, split: str, splits: str, name: str) -> ImageFiles:
+    """A split by hash, or all files."""
     if splits == "all":
         return every
     train, test = held_out_split(name, every.ids, every.labels)
@@ -166,7 +172,7 @@ def walk_images(folder: Path, base: Path, prefix: str) -> Iterator[str]:
                 if entry.is_symlink():
                     check_inside(Path(entry.path), base)
                 yield _checked_text(path)
-            elif entry.is_dir() and not entry.name.startswith("."):
+            elif entry.is_dir() and not is_ignored(entry.name):
                 if entry.is_symlink():  # following these could loop
                     raise ValueError(f"{entry.path} is a link to a folder inside a class; move it out")
                 yield from walk_images(Path(entry.path), base, path)

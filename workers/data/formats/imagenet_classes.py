@@ -13,6 +13,8 @@ from typing import NamedTuple
 from assay.service.catalog.class_lists import class_list as class_list
 
 ALL = "imagenet"
+# Side of the centre crop / short side in the published evaluations.
+CROP_FRACTION = 0.875
 TITLES = {
     "imagenet": "ImageNet",
     "imagenet_a": "ImageNet-A",

@@ -1,4 +1,7 @@
-"""Decoding of image files; resizing of the short side and centre crop."""
+"""Decoding of image files; resizing of the short side and centre crop.
+
+Colours become luminance by ITU-R BT.601: 0.299 R + 0.587 G + 0.114 B, rounded.
+"""
 
 from __future__ import annotations
 
@@ -8,32 +11,66 @@ from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from assay.workers.data.formats.dataset import CorruptData
+from assay.workers.data.formats.imagenet_classes import CROP_FRACTION
+
+# Modes of Pillow by the number of channels.
+MODES = {1: "L", 3: "RGB"}
+# Errors of Pillow about the content of a file.
+UNREADABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError)
+# The tag of EXIF, and its values that swap width and height.
+ORIENTATION, SIDEWAYS = 0x0112, (5, 6, 7, 8)
 
 
-def open_picture(source: Path | BytesIO, name: str | None = None) -> Image.Image:
-    """Decoded image, in its stored mode.
+def open_picture(
+    source: Path | BytesIO,
+    name: str | None = None,
+    *,
+    mode: str | None = None,
+    exif_orientation: bool = False,
+) -> Image.Image:
+    """The first image of a file or of its content, which messages call `name`: 8 bits per channel.
+
+    Of 16 bits the upper 8 are taken. Transparency and the colours' profile are dropped where `mode` has none.
 
     Args:
         source: a file, or its content.
-        name: what messages call it; the file's path if absent.
+        name: the file's path if absent.
+        mode: "L" or "RGB"; the stored mode if absent.
+        exif_orientation: turn the image as its EXIF tag says.
 
     Raises:
-        CorruptData: it cannot be decoded, or has more than 8 bits per channel; names it.
+        CorruptData: it cannot be decoded, or has more than 16 bits per channel; names it.
     """
     name = str(source) if name is None else name
     try:
         with Image.open(source) as image:
             image.load()
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        picture = _with_8_bits(image, name)
+        if exif_orientation:
+            ImageOps.exif_transpose(picture, in_place=True)
+        return picture if mode is None else picture.convert(mode)
+    except CorruptData:
+        raise
+    except UNREADABLE as error:
         raise CorruptData(f"{name} cannot be read as an image ({error}); replace or remove it") from error
-    if image.mode.startswith(("I", "F")):  # PIL would clip these to 0..255, not scale them
-        raise CorruptData(f"{name} has more than 8 bits per channel; save it with 8")
-    return image
+
+
+def _with_8_bits(image: Image.Image, name: str) -> Image.Image:
+    if not image.mode.startswith(("I", "F")):
+        return image
+    # Pillow would clip these to 0..255. It takes the upper byte of colours of 16 bits, and so do we of grey.
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
+        picture = Image.fromarray((np.asarray(image).astype(np.int64) >> 8).astype(np.uint8))
+        if ORIENTATION in image.getexif():
+            picture.getexif()[ORIENTATION] = image.getexif()[ORIENTATION]
+        return picture
+    raise CorruptData(f"{name} has 32 bits per channel; save it with 8 or 16")
 
 
 def picture_size(path: Path) -> tuple[int, int]:
@@ -45,8 +82,17 @@ def picture_size(path: Path) -> tuple[int, int]:
     try:
         with Image.open(path) as image:
             return image.size
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except UNREADABLE as error:
         raise CorruptData(f"{path} cannot be read as an image ({error}); replace or remove it") from error
+
+
+def fitted(
+    image: Image.Image, size: int, crop_fraction: float | None, resampling: Image.Resampling
+) -> Image.Image:
+    """`resize_and_crop`; without a stated fraction, images of this size stay as they are."""
+    if crop_fraction is None and image.size == (size, size):
+        return image
+    return resize_and_crop(image, size, crop_fraction or CROP_FRACTION, resampling)
 
 
 def resize_and_crop(
@@ -60,6 +106,12 @@ def resize_and_crop(
     resized = image if target == image.size else image.resize(target, resampling)
     left, top = round((target[0] - size) / 2), round((target[1] - size) / 2)
     return resized.crop((left, top, left + size, top + size))
+
+
+def pixels_of(image: Image.Image) -> Tensor:
+    """Pixels of an image of 1 or 3 channels, uint8 (C, H, W)."""
+    values = torch.from_numpy(np.array(image))  # (H, W) or (H, W, C)
+    return values[None] if values.ndim == 2 else values.permute(2, 0, 1)
 
 
 def as_picture(pixels: Tensor) -> Image.Image:

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from assay.service.submission.data_folders import IMAGE_SUFFIXES
+from assay.service.submission.data_folders import IMAGE_SUFFIXES, is_ignored
 from assay.workers.data.formats.dataset import CorruptData, MissingData, checked_indices, checked_size
 from assay.workers.data.formats.folders import check_inside
 from assay.workers.data.formats.pictures import in_threads, open_picture, picture_size, resize_and_crop
@@ -80,7 +80,7 @@ def _files(folder: Path, base: Path, suffixes: tuple[str, ...]) -> dict[str, str
     check_inside(folder, base)
     found: dict[str, str] = {}
     for path in sorted(folder.iterdir()):
-        if path.name.startswith(".") or not path.name.lower().endswith(suffixes) or not path.is_file():
+        if is_ignored(path.name) or not path.name.lower().endswith(suffixes) or not path.is_file():
             continue
         if path.is_symlink():
             check_inside(path, base)
@@ -153,7 +153,7 @@ class SegmentationFiles:
         pixels = torch.empty(len(chosen), 3, checked_size(size), size, dtype=torch.uint8)
 
         def fill(place: int) -> None:
-            picture = open_picture(self.folder / self.pairs[chosen[place]].image).convert("RGB")
+            picture = open_picture(self.folder / self.pairs[chosen[place]].image, mode="RGB")
             prepared = resize_and_crop(picture, size, 1.0, Image.Resampling.BILINEAR)
             pixels[place] = torch.from_numpy(np.array(prepared)).permute(2, 0, 1)  # (3, S, S)
 
@@ -184,7 +184,7 @@ class SegmentationFiles:
         """
         (place,) = checked_indices([index], len(self))
         pair = self.pairs[place]
-        pixels = np.array(open_picture(self.folder / pair.image).convert("RGB"))
+        pixels = np.array(open_picture(self.folder / pair.image, mode="RGB"))
         return torch.from_numpy(pixels).permute(2, 0, 1), self._label_map(pair, None)
 
     def _label_map(self, pair: Pair, size: int | None) -> Tensor:

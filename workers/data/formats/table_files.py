@@ -1,4 +1,4 @@
-"""Reads the files of tables with pyarrow: Arrow, Parquet, CSV and JSON lines; errors name the file.
+"""Columns of the files of tables: Arrow, Parquet, CSV and JSON lines; errors name the file.
 
 Nothing in them is run or unpickled, and no file outside the named one is opened.
 """
@@ -6,13 +6,23 @@ Nothing in them is run or unpickled, and no file outside the named one is opened
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from assay.service.contract.problems import nearest
 from assay.workers.data.formats.dataset import CorruptData, MissingData
+from assay.workers.data.formats.delimited import (
+    Quoting,
+    header_of,
+    is_delimited,
+    read_delimited,
+    separated_otherwise,
+    typed,
+)
+from assay.workers.data.formats.text_files import content_lines, read_lines
 
+JSON_TYPES: dict[type, str] = {str: "text", bool: "truth value", dict: "object", list: "list"}
 INSTALL = "tables need the extra hf: pip install 'assay-robustness[hf]'"
 
 
@@ -31,60 +41,72 @@ def pyarrow() -> Any:
     return library
 
 
+def column_names(path: Path, quoting: Quoting | None = None) -> list[str]:
+    """The columns of a file.
+
+    Raises:
+        CorruptData: it cannot be read.
+    """
+    if is_delimited(path):
+        return header_of(path, quoting)
+    if path.suffix.lower() in (".arrow", ".parquet"):
+        return list(schema_of(path).names)
+    return _names(row for _, row in _json_rows(path))
+
+
 def schema_of(path: Path) -> Any:
-    """The columns of a file and their types.
+    """The columns of an Arrow or Parquet file and their types.
 
     Raises:
         CorruptData: it cannot be read.
     """
     arrow = pyarrow()
     with _FileNamed(path, arrow):
-        if path.suffix == ".arrow":
-            return _stream(path, arrow).schema
-        if path.suffix.lower() == ".parquet":
-            return arrow.parquet.read_schema(path)
-        return read_columns(path, None).schema
+        return _stream(path, arrow).schema if path.suffix == ".arrow" else arrow.parquet.read_schema(path)
 
 
-def count_rows(path: Path) -> int:
+def count_rows(path: Path, quoting: Quoting | None = None) -> int:
     """Rows of a file."""
     arrow = pyarrow()
     with _FileNamed(path, arrow):
         if path.suffix.lower() == ".parquet":
             return int(arrow.parquet.read_metadata(path).num_rows)
-        return int(read_columns(path, None).num_rows)
+        if is_delimited(path):
+            return read_delimited(path, (), quoting).rows
+        return int(_stream(path, arrow).read_all().num_rows) if path.suffix == ".arrow" else _count(path)
 
 
-def read_columns(path: Path, columns: Sequence[str] | None, parameter: str | None = None) -> Any:
-    """Some columns of a file, or all, as a table of pyarrow.
+def count_lines(path: Path) -> int | None:
+    """Lines of a file of text, up to its last character; None for other files."""
+    if path.suffix.lower() in (".arrow", ".parquet"):
+        return None
+    return len(content_lines(path))
+
+
+def read_columns(
+    path: Path, columns: Sequence[str], parameter: str | None = None, quoting: Quoting | None = None
+) -> Any:
+    """Some columns of a file as a table of pyarrow; a CSV file's column that is named by `text` holds texts.
 
     Raises:
-        CorruptData: it cannot be read, or lacks a column; names it.
+        CorruptData: the file cannot be read, lacks a column or has it twice, or a row is not as the others;
+            names it.
     """
     arrow = pyarrow()
     with _FileNamed(path, arrow):
+        check_columns(path, column_names(path, quoting), columns, parameter)
         suffix = path.suffix.lower()
-        if columns is not None and suffix in (".arrow", ".parquet"):
-            check_columns(path, schema_of(path).names, columns, parameter)
         if suffix == ".parquet":
-            table = arrow.parquet.read_table(path, columns=columns, memory_map=True)
-        elif suffix == ".arrow":
+            return arrow.parquet.read_table(path, columns=columns, memory_map=True)
+        if suffix == ".arrow":
             table = _stream(path, arrow).read_all()
             table.validate(full=True)
-        elif suffix in (".csv", ".tsv"):
-            table = arrow.csv.read_csv(
-                path,
-                parse_options=arrow.csv.ParseOptions(
-                    delimiter="\t" if suffix == ".tsv" else ",", newlines_in_values=True
-                ),
-                convert_options=arrow.csv.ConvertOptions(strings_can_be_null=False),
-            )
-        else:
-            table = arrow.Table.from_pylist(list(_lines(path)))
-        if columns is None:
-            return table
-        check_columns(path, table.schema.names, columns, parameter)
-        return table.select(list(columns))
+            return table.select(list(columns))
+        if is_delimited(path):
+            cells = read_delimited(path, columns, quoting).columns
+            kept = {name: cells[name] if parameter == "text" else typed(cells[name]) for name in columns}
+            return arrow.table({name: arrow.array(values) for name, values in kept.items()})
+        return arrow.table({name: _json_column(path, name, arrow) for name in columns})
 
 
 class _FileNamed:
@@ -98,7 +120,8 @@ class _FileNamed:
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         """Raise `CorruptData` in place of an error of pyarrow or of the file."""
-        if isinstance(error, self._arrow.ArrowException | OSError) and not isinstance(error, CorruptData):
+        kinds = self._arrow.ArrowException | OSError | OverflowError | UnicodeError
+        if isinstance(error, kinds) and not isinstance(error, CorruptData):
             message = str(error).strip().partition("\n")[0]
             raise CorruptData(f"{self._path} cannot be read: {message}") from error
 
@@ -107,22 +130,53 @@ def _stream(path: Path, arrow: Any) -> Any:
     return arrow.ipc.open_stream(arrow.memory_map(str(path)))
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a file of JSON lines."""
-    with path.open(encoding="utf-8") as file:
+def _json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Line and content of each row of a file of JSON lines."""
+    for number, line in enumerate(read_lines(path), start=1):
+        if not line.strip():
+            continue
         try:
-            for number, line in enumerate(file, start=1):
-                if not line.strip():
-                    continue
-                try:
-                    row = json.loads(line)
-                except ValueError as error:
-                    raise CorruptData(f"{path} line {number} is no JSON: {error}") from error
-                if not isinstance(row, dict):
-                    raise CorruptData(f"{path} line {number} is no JSON object: one row a line is wanted")
-                yield row
-        except UnicodeDecodeError as error:
-            raise CorruptData(f"{path} is not UTF-8: {error}") from error
+            row = json.loads(line, object_pairs_hook=_object)
+        except ValueError as error:
+            raise CorruptData(f"{path} line {number} is no JSON: {error}") from error
+        if not isinstance(row, dict):
+            raise CorruptData(f"{path} line {number} is no JSON object: one row a line is wanted")
+        yield number, row
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice")
+    return found
+
+
+def _names(rows: Iterable[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def _count(path: Path) -> int:
+    return sum(1 for _ in _json_rows(path))
+
+
+def _json_column(path: Path, name: str, arrow: Any) -> Any:
+    """The values of a column, which have one type; absent ones are null."""
+    first: tuple[int, str] | None = None
+    values = []
+    for number, row in _json_rows(path):
+        value = row.get(name)
+        values.append(value)
+        if value is None:
+            continue
+        kind = JSON_TYPES.get(type(value), "number")
+        first = first or (number, kind)
+        if kind != first[1]:
+            raise CorruptData(
+                f"{path} line {number}: column {name!r} is {kind}, and {first[1]} in line {first[0]}; values"
+                " of one type are wanted"
+            )
+    return arrow.array(values)
 
 
 def check_columns(
@@ -134,7 +188,13 @@ def check_columns(
         CorruptData: names file and column, and the columns that there are.
     """
     for name in wanted:
+        if present.count(name) > 1:
+            raise CorruptData(f"{path} has {present.count(name)} columns {name!r}; one is wanted")
         if name not in present:
+            if (other := separated_otherwise(path, present, name)) is not None:
+                raise CorruptData(other)
+            if f'"{name}"' in present:
+                raise CorruptData(f'{path} has names in double quotes; state "quoting": "double"')
             near = nearest(name, list(present))
             remedy = f"; did you mean {near!r}?" if near else ""
             if parameter is not None and present:
@@ -152,7 +212,7 @@ def _member(name: str, value: str) -> str:
 
 def feature_names(path: Path, column: str) -> tuple[str, ...] | None:
     """The class names that `datasets` has written with a column; None without any."""
-    metadata = schema_of(path).metadata or {}
+    metadata = (schema_of(path).metadata or {}) if path.suffix.lower() in (".arrow", ".parquet") else {}
     try:
         features = json.loads(metadata[b"huggingface"])["info"]["features"]
     except (KeyError, TypeError, ValueError):

@@ -23,18 +23,23 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Len, MaxLen
 
+from assay.service.contract.data_findings import FileRead
 from assay.service.contract.problems import nearest
+from assay.service.submission.data_folders import is_ignored
 from assay.workers.data.formats.dataset import CorruptData, MissingData
+from assay.workers.data.formats.delimited import Quoting
 from assay.workers.data.formats.folders import check_inside, resolve_folder
 from assay.workers.data.formats.sampling import held_out_split
 from assay.workers.data.formats.table_files import (
+    column_names,
+    count_lines,
     count_rows,
     feature_names,
     names_of_feature,
     pyarrow,
     read_columns,
-    schema_of,
 )
+from assay.workers.data.formats.text_files import read_lines
 
 SUFFIXES = (".csv", ".json", ".jsonl", ".parquet", ".tsv")
 TRAINING = ("train", "training")
@@ -57,32 +62,38 @@ class Table:
 
     name: str
     paths: tuple[Path, ...]
+    quoting: Quoting | None = None
 
     def column(self, name: str, types: Callable[[Any], bool], wanted: str, parameter: str) -> list[Any]:
-        """The values of a column, row by row.
-
-        Args:
-            name: of the column.
-            parameter: which names it.
-            types: whether a type of pyarrow will do.
-            wanted: which ones will, in words.
+        """The values of the column that a parameter names, of `types` of pyarrow, in words `wanted`.
 
         Raises:
             CorruptData: a file has no such column, one of another type, or cannot be read; names it.
         """
         values: list[Any] = []
         for path in self.paths:
-            table = read_columns(path, [name], parameter)
+            table = read_columns(path, [name], parameter, self.quoting)
             kind = table.schema.field(name).type
-            if not types(kind):
+            if not types(getattr(kind, "value_type", kind)):  # categories of pandas are numbers of texts
                 raise CorruptData(f"{path}: column {name!r} is {kind}, {wanted} is wanted")
-            values += table.column(name).to_pylist()
+            try:
+                values += table.column(name).to_pylist()
+            except UnicodeDecodeError as error:
+                raise CorruptData(f"{path}: column {name!r} is not UTF-8: {error}") from error
         return values
+
+    def files(self, rows: int) -> list[FileRead]:
+        """What was read: of each file its rows, and its lines where it is text."""
+        counts = [rows] if len(self.paths) == 1 else [count_rows(path, self.quoting) for path in self.paths]
+        return [
+            {"file": path.name, "rows": count, "lines": count_lines(path)}
+            for path, count in zip(self.paths, counts, strict=True)
+        ]
 
     def where(self, row: int) -> str:
         """File and row of a row of the part, for messages; rows count from 0."""
         for path in self.paths:
-            count = count_rows(path)
+            count = count_rows(path, self.quoting)
             if row < count:
                 return f"{path} row {row} (the first is 0)"
             row -= count
@@ -125,17 +136,12 @@ def find_parts(
     evaluated: str | None,
     splits: Splits,
     name: str,
+    quoting: Quoting | None = None,
 ) -> Parts:
     """The parts of a folder.
 
-    Args:
-        root: ASSAY_DATA_ROOT.
-        folder: relative name.
-        split: "train" reads the training part.
-        evaluated: which part is evaluated; None for test, else validation. A folder of one part, without a
-            name or for training, is divided by hash for training and evaluation.
-        splits: "all" takes every row of such a folder for either.
-        name: of the data set, the key of the hash split.
+    A folder of one part, without a name or for training, is divided for training and evaluation, by a hash
+    with the `name` of the data set; with the splits "all" either takes every row.
 
     Raises:
         MissingData: no such folder, no table in it, or no such part.
@@ -144,7 +150,7 @@ def find_parts(
     """
     where = resolve_folder(root, folder)
     assert root is not None
-    tables = {part: Table(part, paths) for part, paths in _tables(where, root.resolve()).items()}
+    tables = {part: Table(part, paths, quoting) for part, paths in _tables(where, root.resolve()).items()}
     if evaluated is not None and evaluated not in tables:
         raise MissingData(_no_part(where, evaluated, tables))
     if len(tables) == 1 and evaluated is None and {ONE, *TRAINING}.issuperset(tables):
@@ -164,7 +170,9 @@ def set_of_table(folder: Path) -> str | None:
     """The data set that reads a table in a folder by the default names of columns; None without a table."""
     try:
         first = next(iter(_tables(folder, folder.resolve()).values()))[0]
-        columns = set(schema_of(first).names)
+        columns = set(column_names(first))
+    except CorruptData:
+        return "text_table"  # its message says what is wrong
     except (MissingData, ValueError, StopIteration):
         return None
     if "image" in columns:
@@ -219,7 +227,7 @@ def _files(where: Path, base: Path) -> dict[str, list[Path]]:
     found: dict[str, list[Path]] = {}
     for folder in (where, where / "data"):
         for path in sorted(folder.glob("*")):
-            if path.suffix.lower() in SUFFIXES and path.is_file() and not path.name.startswith("."):
+            if path.suffix.lower() in SUFFIXES and path.is_file() and not is_ignored(path.name):
                 check_inside(path, base)
                 found.setdefault(_part_of(path), []).append(path)
         if found:
@@ -319,7 +327,7 @@ def labels_of(parts: Parts, column: str, class_names: Sequence[str] | None) -> L
         others = [one for one in parts.tables.values() if one is not chosen]
         tables = [(chosen, values), *((one, one.column(column, usable, wanted, "label")) for one in others)]
         rows = Counter(value for _, found in tables for value in found)
-        known = {value for value in rows if value is not None and value != UNLABELLED}
+        known = {value for value in rows if value not in (None, "", UNLABELLED)}
         rarest = partial(_rarest, rows, sorted(known, key=lambda value: (rows[value], str(value))), tables)
         try:
             ordered = sorted(known)
@@ -369,11 +377,7 @@ def _written_names(parts: Parts, column: str) -> tuple[str, ...] | None:
     if not (listed := parts.folder / NAMES).is_file():
         return None
     check_inside(listed, parts.root)
-    try:
-        lines = listed.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, ValueError) as error:
-        raise CorruptData(f"{listed} cannot be read: {error}") from error
-    names = tuple(line.strip() for line in lines if line.strip())
+    names = tuple(line.strip() for line in read_lines(listed) if line.strip())
     if len(set(names)) < len(names):
         raise CorruptData(
             f"{listed} has a class twice; one name a line is wanted, in the order of the labels"

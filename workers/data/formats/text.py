@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from assay.service.contract.data_findings import FileRead
 from assay.workers.data.formats.dataset import ExampleSet, checked_indices
 from assay.workers.data.formats.vocabulary import PAD, UNKNOWN_WORD, Vocabulary
 
@@ -165,6 +166,7 @@ class Sentences:
     task = "sequence"
     size = None
     rarest_classes: Callable[[int], list[str]] | None = None
+    files_read: list[FileRead] | None = None
 
     def __init__(
         self,

@@ -1,0 +1,234 @@
+"""Cells of CSV and TSV files, with the line of each row: no row is lost, joined or filled up silently.
+
+With the quoting `double` a cell may be in double quotes (RFC 4180). With `none` a quote is a character like
+any other, as in GLUE's TSV files, where a text may begin with a single double quote.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from assay.workers.data.formats.dataset import CorruptData
+from assay.workers.data.formats.text_files import read_text
+
+Quoting = Literal["none", "double"]
+# Suffix of a file to the character between its cells, and to its quoting where none is stated.
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+QUOTING: dict[str, Quoting] = {".csv": "double", ".tsv": "none"}
+NAMES = {",": ",", ";": ";", "\t": "tabs", "|": "|"}
+# A cell without a value in a column of numbers.
+ABSENT = frozenset({"", "NA", "N/A", "n/a", "NULL", "null", "NaN", "nan", "-nan", "-NaN", "#N/A"})
+TRUTHS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+KEEP = 'or state "quoting": "none" where quotes are characters like others'
+
+LISTED = 10  # lines in a message
+
+
+@dataclass(frozen=True)
+class Delimited:
+    """The cells of some columns as texts, and the number of lines of the file."""
+
+    columns: dict[str, list[str]]
+    rows: int
+    lines: int
+
+
+def is_delimited(path: Path) -> bool:
+    """Whether the suffix is that of a CSV or TSV file."""
+    return path.suffix.lower() in DELIMITERS
+
+
+def header_of(path: Path, quoting: Quoting | None = None) -> list[str]:
+    """The names of the columns, in the first line that is not empty.
+
+    Quoted names with another delimiter between them are one name.
+    """
+    try:
+        return next((cells for _, cells, _ in _rows(path, quoting)), [])
+    except CorruptData:
+        _, names, _ = next(_rows(path, "none"))
+        if len(names) == 1 and any(len(_split(names[0], other)) > 1 for other in NAMES):
+            return names
+        raise
+
+
+def read_delimited(path: Path, columns: Sequence[str] | None, quoting: Quoting | None = None) -> Delimited:
+    """The cells of some columns, or of all.
+
+    Raises:
+        CorruptData: the file is not UTF-8, a quote is not closed, a row has more or fewer cells than the
+            first line, or a cell seems to hold the rows after it; names the line.
+    """
+    names: list[str] = []
+    found: list[list[str]] = []
+    suspects: list[tuple[int, list[list[str]]]] = []
+    message, ragged = "", []
+    delimiter, rows, chosen, last = DELIMITERS[path.suffix.lower()], 0, [0], 0
+    for last, cells, raw in _rows(path, quoting):
+        if not names:
+            names, chosen = cells, [n for n, name in enumerate(cells) if columns is None or name in columns]
+            found = [[] for _ in chosen]
+            continue
+        if len(cells) != len(names):
+            ragged.append(last - len(raw) + 1)
+            message = message or _ragged(path, ragged[0], cells, names, delimiter)
+            continue
+        if len(raw) > 1 and any(delimiter in cell and len(cell.splitlines()) > 1 for cell in cells):
+            inside = [line.rstrip("\r\n").split(delimiter) for line in raw]
+            if delimiter == "\t":
+                raise CorruptData(_swallowed(path, last - len(raw) + 1, len(raw)))
+            if all(len(line) == len(names) for line in inside):
+                suspects.append((rows, inside))
+        rows += 1
+        for place, column in zip(chosen, found, strict=True):
+            column.append(cells[place])
+    if ragged:
+        raise CorruptData(message + _others(ragged[1:]))
+    _check_suspects(path, quoting, suspects)
+    return Delimited({names[n]: column for n, column in zip(chosen, found, strict=True)}, rows, last)
+
+
+def _rows(path: Path, quoting: Quoting | None) -> Iterator[tuple[int, list[str], list[str]]]:
+    """The last line of each row, its cells, and its lines as in the file; empty lines are left out."""
+    suffix = path.suffix.lower()
+    plain = (quoting or QUOTING[suffix]) == "none"
+    csv.field_size_limit(2**31 - 1)  # a document may be long
+    raw: list[str] = []
+
+    def lines() -> Iterator[str]:
+        for line in io.StringIO(read_text(path), newline=""):
+            raw.append(line)
+            yield line
+
+    reader = csv.reader(
+        lines(),
+        delimiter=DELIMITERS[suffix],
+        quoting=csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL,
+        strict=True,
+    )
+    while True:
+        raw.clear()
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            raise CorruptData(_unclosed(path, reader.line_num, len(raw), str(error))) from error
+        if cells is None:
+            return
+        if cells:
+            yield reader.line_num, cells, raw
+
+
+def _unclosed(path: Path, line: int, length: int, message: str) -> str:
+    first = line - length + 1
+    if "end of data" in message:
+        return f"{path} line {first}: a double quote is opened and never closed; close it, {KEEP}"
+    begun = f" (the row begins in line {first})" if first != line else ""
+    return (
+        f"{path} line {line}: a cell in double quotes goes on behind its closing quote{begun}; write a quote"
+        f" inside a cell twice, {KEEP}"
+    )
+
+
+def _ragged(path: Path, line: int, cells: Sequence[str], names: Sequence[str], delimiter: str) -> str:
+    tail = " (the last is empty: the line ends with the delimiter)" if cells[-1] == "" else ""
+    remedy = "a cell with the delimiter or a line break must be in double quotes"
+    if delimiter == "\t":
+        remedy = 'a cell cannot hold a tab or a line break, except in double quotes with "quoting": "double"'
+    return (
+        f"{path} line {line} has {len(cells)} cell{'s' * (len(cells) != 1)}{tail}, the first line names"
+        f" {len(names)} columns, separated by {NAMES[delimiter]}; {remedy}"
+    )
+
+
+def _others(lines: Sequence[int]) -> str:
+    shown = ", ".join(map(str, lines[:LISTED])) + (", ..." if len(lines) > LISTED else "")
+    return f"; {len(lines)} more rows have another number of cells, in lines {shown}" if lines else ""
+
+
+def _swallowed(path: Path, line: int, count: int) -> str:
+    return (
+        f"{path} line {line}: a cell in double quotes holds a delimiter and a line break, and seems to hold"
+        f" the rows of {count} lines, as if its quote were a character of the text. Write quotes inside a"
+        f" cell twice, {KEEP}"
+    )
+
+
+def _check_suspects(
+    path: Path, quoting: Quoting | None, suspects: Sequence[tuple[int, list[list[str]]]]
+) -> None:
+    """Refuse a cell with lines that are rows by themselves, with the values of columns of few values.
+
+    A text with commas and line breaks is usual; lines of a text that end like the rows of the file are not.
+    """
+    if not suspects:
+        return
+    table = _values_without(path, quoting, {row for row, _ in suspects})
+    few = [n for n, values in enumerate(table.values) if 0 < len(values) <= max(2, table.rows // 2)]
+    for row, inside in suspects:
+        if few and all(line[n].strip('" ') in table.values[n] for line in inside for n in few):
+            raise CorruptData(_swallowed(path, table.first_lines[row], len(inside)))
+
+
+@dataclass(frozen=True)
+class _Values:
+    values: list[set[str]]
+    rows: int
+    first_lines: dict[int, int]
+
+
+def _values_without(path: Path, quoting: Quoting | None, without: set[int]) -> _Values:
+    """The different values of each column in other rows than these, and the first line of each of these."""
+    values: list[set[str]] = []
+    first_lines, rows = {}, 0
+    for number, (last, cells, raw) in enumerate(_rows(path, quoting), start=-1):
+        if number < 0:
+            values = [set() for _ in cells]
+        elif number in without:
+            first_lines[number] = last - len(raw) + 1
+        else:
+            rows += 1
+            for seen, cell in zip(values, cells, strict=True):
+                seen.add(cell)
+    return _Values(values, rows, first_lines)
+
+
+def typed(cells: list[str]) -> Sequence[str | int | bool | float | None]:
+    """A column as whole numbers, truth values or decimals where all its cells are such, else as texts.
+
+    A cell without a value is None among numbers.
+    """
+    there = {cell for cell in cells if cell not in ABSENT}
+    if not there:
+        return cells
+    if all(map(WHOLE.fullmatch, there)):
+        return [None if cell in ABSENT else int(cell) for cell in cells]
+    if there <= TRUTHS.keys():
+        return [TRUTHS.get(cell) for cell in cells]
+    if all(map(DECIMAL.fullmatch, there)):
+        return [None if cell in ABSENT else float(cell) for cell in cells]
+    return cells
+
+
+def separated_otherwise(path: Path, names: Sequence[str], wanted: str) -> str | None:
+    """The message where the first line has a wanted name between other delimiters; None where it has not."""
+    own = DELIMITERS.get(path.suffix.lower())
+    for other in NAMES if own is not None else ():
+        if other != own and any(wanted in _split(name, other) for name in names):
+            remedy = f"save it with {NAMES[str(own)]} between the cells"
+            right = next((suffix for suffix, mark in DELIMITERS.items() if mark == other), None)
+            remedy += f", or name it {right}" if right else ""
+            form = f"a {path.suffix} file is by {NAMES[str(own)]}"
+            return f"{path} is separated by {NAMES[other]}, {form}: {remedy}"
+    return None
+
+
+def _split(name: str, delimiter: str) -> list[str]:
+    return [part.strip(' "') for part in name.split(delimiter)] if delimiter in name else []
