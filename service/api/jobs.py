@@ -48,6 +48,7 @@ from assay.service.settings import Settings
 from assay.service.store.connections import DeviceClass
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
+from assay.service.submission.data_look import look_at_data
 from assay.service.submission.estimate import least_work
 from assay.service.submission.limits import BACKWARD_COST, DEVICE_CLASSES, Speed, bounded_estimate
 from assay.service.submission.validate import ValidSpec, validate
@@ -81,7 +82,8 @@ class DryRun(BaseModel):
 
     `estimate` has examples, forward_passes and backward_passes; seconds of computing on `device`, with
     `seconds_from` (what that number rests on) and `seconds_measured` (whether on measured speed); and the
-    limits max_seconds and max_examples, null for none.
+    limits max_seconds and max_examples, null for none. `data` has what is unreadable, ignored and empty in
+    each folder of data, where the call asked to `decode` them.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -89,6 +91,7 @@ class DryRun(BaseModel):
     spec: dict[str, Any]
     estimate: dict[str, Any]
     warnings: list[Any]
+    data: list[dict[str, Any]] = []
 
 
 @router.post(
@@ -102,7 +105,7 @@ class DryRun(BaseModel):
         201: {"headers": {"Location": {"description": "path of the job", "schema": {"type": "string"}}}},
         **documented(MalformedJson, TooLarge, UnsupportedMediaType, IdempotencyMismatch, TooManyRequests),
     },
-    dependencies=[only("dry_run")],
+    dependencies=[only("dry_run", "decode")],
 )
 def submit(
     body: BodyDep,
@@ -114,6 +117,12 @@ def submit(
     list_pulled: ListPulledDep,
     idempotency_key: IdempotencyKey = None,
     dry_run: Annotated[bool, Query(description="validate and estimate, store nothing")] = False,
+    decode: Annotated[
+        bool,
+        Query(
+            description="of a dry run: decode the files of the data for some seconds, and list what is wrong"
+        ),
+    ] = False,
 ) -> Response:
     """Validates the spec and queues it. Wrong fields are named in the answer, the first hundred of them.
 
@@ -140,7 +149,8 @@ def submit(
     work = estimated_work(store, catalog, settings, valid)
     if dry_run:
         warnings = [*valid.warnings, *device_warnings(store, valid.spec["execution"])]
-        answer = DryRun(spec=dict(valid.spec), estimate=work, warnings=warnings)
+        data = look_at_data(catalog, valid.spec, settings.data_root) if decode else []
+        answer = DryRun(spec=dict(valid.spec), estimate=work, warnings=warnings, data=data)
         return JSONResponse(answer.model_dump(mode="json"))
     row, created = store.jobs.add(valid.spec, body_sha256=digest, idempotency_key=idempotency_key)
     if created:

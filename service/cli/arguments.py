@@ -56,11 +56,20 @@ def add_local(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         actions,
         "check",
         commands.data_check,
-        "list the data sets that a worker sees",
+        "list the data sets that a worker sees, and what is wrong with them",
         "assay data check --data-root /data",
     )
     check.add_argument("--data-root", type=Path, help="folder with the data sets (default: ASSAY_DATA_ROOT)")
     check.add_argument("--no-hash", action="store_true", help="do not read all files for their hash")
+    check.add_argument(
+        "--seconds",
+        type=float,
+        metavar="N",
+        help="to decode the examples of each part (default: 10; 0: decode none)",
+    )
+    check.add_argument(
+        "--data", action="append", metavar="JSON", help='only this set: {"name": ..., "params": {...}}'
+    )
     json_argument(check)
 
     parser = add(

@@ -6,7 +6,7 @@ import argparse
 import itertools
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TextIO
@@ -64,6 +64,9 @@ def data_check(options: Options) -> int:
     require("`assay data check`", "worker")
     root = {} if options.data_root is None else {"ASSAY_DATA_ROOT": str(options.data_root)}
     flags = [flag for flag, given in (("--no-hash", options.no_hash), ("--json", options.json)) if given]
+    if options.seconds is not None:
+        flags += ["--seconds", str(options.seconds)]
+    flags += [part for text in options.data or () for part in ("--data", text)]
     return run_module("assay.workers.data.formats.check", flags, root)
 
 
@@ -103,16 +106,24 @@ def submit(options: Options) -> int:
     with connected(options) as client:
         with spec.pointing():
             if options.dry_run:
-                found = client.dry_run(spec.body)
+                found = client.dry_run(spec.body, decode=True)
                 _say(output.json_text(found))
                 sys.stderr.write(f"{output.estimate_text(found['estimate'])}\n")
-                return OK
+                return say_data(found["data"])
             job = client.submit(spec.body, idempotency_key=options.idempotency_key)
         _say(job.id)
         if not options.watch:
             sys.stderr.write(f"{job.state.value}; follow it with: assay watch {job.id}\n")
             return OK
         return follow_to_end(client, job)
+
+
+def say_data(looks: Sequence[Mapping[str, Any]]) -> int:
+    """Says what a dry run found in the data; the code is 1 where the job would fail."""
+    for look in looks:
+        sys.stderr.writelines(f"{line}\n" for line in output.data_lines(look))
+    fails = any(look["looked"] and (look["problem"] or look["unreadable_count"]) for look in looks)
+    return JOB_FAILED if fails else OK
 
 
 def jobs(options: Options) -> int:

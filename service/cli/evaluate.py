@@ -225,7 +225,7 @@ def _measure(
         for warning in found["warnings"]:
             _tell(f"warning: {warning['message']}")
         if options.dry_run:
-            return commands.OK
+            return commands.say_data(client.dry_run(spec, decode=True)["data"])
         begun = _begun(client, left, spec)
         try:
             return _finish(options, client, begun, state if own else None)

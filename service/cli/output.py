@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from assay.service.catalog.schema_text import describe
@@ -105,6 +105,30 @@ def estimate_text(estimate: Mapping[str, Any]) -> str:
     reason = f" ({source})" if source else ""
     allowed = "no limit is known" if most is None else f"allowed: {most:.15g} s on {device}"
     return printable(f"estimate: {given}{reason}; {allowed}")
+
+
+def data_lines(look: Mapping[str, Any]) -> Iterator[str]:
+    """What a dry run found in a data set, a line each."""
+    data = look["data"]
+    name = f"{data['name']} {data['params']['folder']}, {look['split']}"
+    if look["problem"]:
+        state = "" if look["looked"] else "not looked at: "
+        yield printable(f"data {name}: {state}{look['problem']}")
+        return
+    of = f"{look['decoded']} of {look['examples']}" if look["decoded"] < look["examples"] else "all"
+    yield printable(f"data {name}: {look['examples']} examples, {of} decoded")
+    for message in look["unreadable"]:
+        yield printable(f"  {message}")
+    if (more := look["unreadable_count"] - len(look["unreadable"])) > 0:
+        yield f"  and {more} more that cannot be read"
+    if look["empty_classes"]:
+        yield printable(f"  classes without an example: {', '.join(look['empty_classes'])}")
+    ignored = look["ignored"] or {"count": 0, "first": []}
+    if ignored["count"]:
+        dots = ", ..." if ignored["count"] > len(ignored["first"]) else ""
+        shown = ", ".join(ignored["first"]) + dots
+        yield printable(f"  ignored beside the images ({ignored['count']}): {shown}")
+    yield from (printable(f"  {note}") for note in look["notes"])
 
 
 def results_table(results: Results, *, every: bool = True) -> str:

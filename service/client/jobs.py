@@ -79,9 +79,14 @@ class AssayClient(
         """
         return parsed(JobView, self._submitted(f"{API}/jobs", spec, idempotency_key))
 
-    def dry_run(self, spec: Mapping[str, Any] | str | bytes) -> dict[str, Any]:
-        """Validates a spec, stores nothing: `{"spec" with all defaults, "estimate", "warnings"}`."""
-        return self._json("POST", f"{API}/jobs", params={"dry_run": "true"}, body=spec)
+    def dry_run(self, spec: Mapping[str, Any] | str | bytes, *, decode: bool = False) -> dict[str, Any]:
+        """Validates a spec, stores nothing: `{"spec" with all defaults, "estimate", "warnings", "data"}`.
+
+        With `decode` the service decodes files of the data for some seconds, and lists in `data` all that is
+        unreadable, ignored and empty.
+        """
+        asked = {"dry_run": "true"} | ({"decode": "true"} if decode else {})
+        return self._json("POST", f"{API}/jobs", params=asked, body=spec)
 
     def job(self, job_id: str) -> JobView:
         """The job in its present state."""

@@ -113,7 +113,8 @@ def test_every_route_refuses_unknown_query_parameters(api: httpx.Client, documen
         stated = {"name", "normalization", "positions"}
         audit = {"after", "before", "tenant", "action", "key"}
         drawn = {"scheme", "rows", "columns", "metric"}
-        assert known <= filters | stated | audit | drawn | {"adjust", "dry_run", "follow", "format", "jobs"}
+        others = {"adjust", "decode", "dry_run", "follow", "format", "jobs"}
+        assert known <= filters | stated | audit | drawn | others
 
 
 def test_events_are_declared_as_a_stream(document: dict[str, Any]) -> None:

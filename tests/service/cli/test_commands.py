@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from assay.service.api import jobs as api_of_jobs
 from assay.service.cli import commands, main
 from assay.service.client import AssayClient
 from assay.service.client import transport as transport_module
@@ -383,12 +384,15 @@ def test_serve_names_wrong_variables_too(run: Run, executed: Any, monkeypatch: p
 
 def test_data_check_and_demo_pass_their_options_on(run: Run, executed: Any, tmp_path: Path) -> None:
     run("data", "check", "--data-root", str(tmp_path), "--json", "--no-hash")
+    run("data", "check", "--seconds", "3", "--data", '{"name": "digits"}')
     run("demo", "--output", "out", "--epochs", "3")
+    options = ["--seconds", "3.0", "--data", '{"name": "digits"}']
     assert executed == [
         (
             ["-P", "-m", "assay.workers.data.formats.check", "--no-hash", "--json"],
             {"ASSAY_DATA_ROOT": str(tmp_path)},
         ),
+        (["-P", "-m", "assay.workers.data.formats.check", *options], {}),
         (["-P", "-m", "assay.service.demo", "--output", "out", "--epochs", "3"], {}),
     ]
 
@@ -422,3 +426,39 @@ def test_errors_name_what_was_typed(run: Run, submit: Any, evaluate_body: Make, 
     error = run("catalog", "atack")[2]
     assert error.startswith('error: KIND: unknown value; given "atack"; allowed: model, attention,')
     assert error.strip().endswith("did you mean 'attack'?")
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({}, 0),
+        ({"unreadable_count": 1}, 1),
+        ({"problem": "no images"}, 1),
+        ({"problem": "x", "looked": False}, 0),
+    ],
+)
+def test_a_dry_run_says_what_is_wrong_with_the_data(
+    run: Run,
+    spec_file: Any,
+    train_body: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    change: dict[str, Any],
+    code: int,
+) -> None:
+    look = {
+        "data": {"name": "digits", "params": {"folder": "pets"}},
+        "split": "train",
+        "looked": True,
+        "problem": None,
+        "examples": 2,
+        "decoded": 2,
+        "ignored": None,
+        "unreadable": [],
+        "unreadable_count": 0,
+        "empty_classes": [],
+        "notes": [],
+    }
+    monkeypatch.setattr(api_of_jobs, "look_at_data", lambda *_: [{**look, **change}])
+    found, out, err = run("submit", spec_file(train_body()), "--dry-run")
+    assert (found, json.loads(out)["data"]) == (code, [{**look, **change}])
+    assert "data digits pets, train: " in err

@@ -1,4 +1,4 @@
-"""Data sets visible to a worker, with counts and content hashes: `assay data check`."""
+"""Data sets visible to a worker, with counts, content hashes, and what is wrong: `assay data check`."""
 
 from __future__ import annotations
 
@@ -7,18 +7,23 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
+from assay.service.catalog.catalog import load as load_catalog
 from assay.service.contract.corruption_cells import SEVERITIES, TASK
+from assay.service.contract.errors import InvalidSpec
+from assay.service.contract.problems import Problems
+from assay.service.submission.data_folders import is_ignored
 from assay.workers import catalog
 from assay.workers.data.digits import digits
 from assay.workers.data.formats.dataset import CorruptedSet, ExampleSet, MissingData
 from assay.workers.data.formats.imagenet_classes import ALL
 from assay.workers.data.formats.imagenet_sets import IMAGENETS, set_of_imagenet
 from assay.workers.data.formats.known_sets import known_set, of_tiny_imagenet
+from assay.workers.data.formats.look import Look, look_at
 from assay.workers.data.formats.stored_corruptions import corruption_names
 from assay.workers.data.formats.tables import set_of_table
 from assay.workers.data.formats.ts_files import is_for_regression, series_files
@@ -36,17 +41,31 @@ LRA = {
     "pathfinder": "pathfinder32/curv_contour_length_14",
 }
 
-Build = Callable[[Path, Literal["train", "test"]], ExampleSet]
+# For decoding the examples of a part, where no other number is given.
+SECONDS = 10.0
+
+Split = Literal["train", "test"]
+Build = Callable[[Path, Split], ExampleSet]
 
 
 @dataclass(frozen=True)
 class SplitReport:
-    """Size and hash of one split, or why it is unusable."""
+    """Size, hash and content of one split, or why it is unusable."""
 
     split: str
     examples: int | None
     sha256: str | None
     problem: str | None
+    look: Look | None = None
+
+
+@dataclass(frozen=True)
+class Depth:
+    """What is done with each split: hash all files, and decode examples for so many seconds."""
+
+    hashes: bool = True
+    seconds: float = 0
+    splits: tuple[Split, ...] = ("train", "test")
 
 
 @dataclass(frozen=True)
@@ -59,12 +78,8 @@ class SetReport:
     splits: list[SplitReport]
 
 
-def list_sets(root: Path | None, *, hashes: bool = True) -> list[SetReport]:
-    """Data sets that a worker with this data root can load.
-
-    Args:
-        root: ASSAY_DATA_ROOT, or None for only the bundled sets.
-        hashes: read every file for its content hash.
+def list_sets(root: Path | None, *, hashes: bool = True, seconds: float = 0) -> list[SetReport]:
+    """Data sets that a worker with this data root can load; without a root only the bundled sets.
 
     Returns:
         `digits`, `shapes`, `pydoc`, `motions` and `pulses`, then those of each visible folder of the root,
@@ -72,65 +87,66 @@ def list_sets(root: Path | None, *, hashes: bool = True) -> list[SetReport]:
         Long Range Arena's release, one of ImageNet's sets or stored corrupted images, or else taken as an
         `image_folder`.
     """
+    depth = Depth(hashes, seconds)
     reports = [
-        _report("digits", None, lambda split: digits(root, split), hashes),
-        _report("shapes", None, functools.partial(catalog.build("data", "shapes", {}), root), hashes),
-        _report("pydoc", None, lambda split: pydoc(root, split), hashes),
-        _report("motions", None, lambda split: motions(root, split), hashes),
-        _report("pulses", None, functools.partial(catalog.build("data", "pulses", {}), root), hashes),
+        _report("digits", None, lambda split: digits(root, split), depth),
+        _report("shapes", None, functools.partial(catalog.build("data", "shapes", {}), root), depth),
+        _report("pydoc", None, lambda split: pydoc(root, split), depth),
+        _report("motions", None, lambda split: motions(root, split), depth),
+        _report("pulses", None, functools.partial(catalog.build("data", "pulses", {}), root), depth),
     ]
     if root is None or not root.is_dir():
         return reports
-    names = sorted(p.name for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
+    names = sorted(p.name for p in root.iterdir() if p.is_dir() and not is_ignored(p.name))
     return reports + [
         report
         for name in names
-        for report in _file_reports(root, name, hashes) or [_folder_report(root, name, hashes)]
+        for report in _file_reports(root, name, depth) or [_folder_report(root, name, depth)]
     ]
 
 
-def _file_reports(root: Path, name: str, hashes: bool) -> list[SetReport]:
+def _file_reports(root: Path, name: str, depth: Depth) -> list[SetReport]:
     """Sets of text or time series in a folder: none, or one per number of classes or file of series."""
     folder, found = root / name, []
     for dataset in series_files(folder):
         place = f"{name}/{dataset}" if (folder / dataset).is_dir() else name
         title = "tser" if is_for_regression(root / place / f"{dataset}_TRAIN.ts") else "uea"
         build = catalog.build("data", title, {"folder": place, "dataset": dataset})
-        found += [_report(title, place, functools.partial(build, root), hashes)]
+        found += [_report(title, place, functools.partial(build, root), depth)]
     if next(folder.glob("wiki.*.tokens"), None) is not None:
-        found.append(_report("wikitext", name, lambda split: wikitext(root, split, folder=name), hashes))
+        found.append(_report("wikitext", name, lambda split: wikitext(root, split, folder=name), depth))
     numbers: tuple[Literal[2, 5], ...] = (2, 5)
     for classes in numbers:
         if next(folder.glob(f"sst{classes}.*"), None) is not None:
             load = functools.partial(sst, root, folder=name, classes=classes)
-            found.append(_report("sst", name, load, hashes))
+            found.append(_report("sst", name, load, depth))
     if (folder / "train" / "neg").is_dir() and (folder / "train" / "pos").is_dir():
-        found.append(_report("imdb", name, lambda split: imdb(root, split, folder=name), hashes))
+        found.append(_report("imdb", name, lambda split: imdb(root, split, folder=name), depth))
     for title, inner in LRA.items():
         if (folder / inner).is_dir():
             place = f"{name}/{inner}"
             load = functools.partial(catalog.build("data", title, {"folder": place}), root)
-            found.append(_report(title, place, load, hashes))
+            found.append(_report(title, place, load, depth))
     if not found and (table := set_of_table(folder)) is not None:
         load = functools.partial(catalog.build("data", table, {"folder": name}), root)
-        found.append(_report(table, name, load, hashes))
+        found.append(_report(table, name, load, depth))
     return found
 
 
-def _folder_report(root: Path, name: str, hashes: bool) -> SetReport:
+def _folder_report(root: Path, name: str, depth: Depth) -> SetReport:
     if (known := known_set(root / name)) is not None:
         build = catalog.build("data", known, {"folder": name})
-        return _report(known, name, functools.partial(_load_checked, build, root), hashes)
+        return _report(known, name, functools.partial(_load_checked, build, root), depth)
     if places := [root / name / one for one in corruption_names() if (root / name / one).is_dir()]:
-        return _stored_report(root, name, places, hashes)
+        return _stored_report(root, name, places, depth)
     title = set_of_imagenet(root / name)
     if title is not None:
         load = IMAGENETS[title]
-        return _report(title, name, lambda split: load(root, split, folder=name), hashes)
-    return _report("image_folder", name, lambda split: image_folder(root, split, folder=name), hashes)
+        return _report(title, name, lambda split: load(root, split, folder=name), depth)
+    return _report("image_folder", name, lambda split: image_folder(root, split, folder=name), depth)
 
 
-def _stored_report(root: Path, name: str, places: Sequence[Path], hashes: bool) -> SetReport:
+def _stored_report(root: Path, name: str, places: Sequence[Path], depth: Depth) -> SetReport:
     """Stored corrupted images: the corruptions and severities present, compared with each other."""
     cells = [place / str(severity) for place in places for severity in SEVERITIES]
     title = next((found for cell in cells if (found := set_of_imagenet(cell)) is not None), None)
@@ -138,10 +154,10 @@ def _stored_report(root: Path, name: str, places: Sequence[Path], hashes: bool) 
     if title is None and any(map(of_tiny_imagenet, cells)):
         known = "tiny_imagenet_c"
     build = catalog.build("data", known, {"folder": name})
-    return _report(known, name, functools.partial(_load_checked, build, root), hashes)
+    return _report(known, name, functools.partial(_load_checked, build, root), depth)
 
 
-def _load_checked(build: Build, root: Path, split: Literal["train", "test"]) -> ExampleSet:
+def _load_checked(build: Build, root: Path, split: Split) -> ExampleSet:
     """A split; of stored corrupted images all that is there, compared."""
     data = build(root, split)
     if data.task == TASK:
@@ -149,20 +165,32 @@ def _load_checked(build: Build, root: Path, split: Literal["train", "test"]) -> 
     return data
 
 
-def _report(
-    name: str, folder: str | None, load: Callable[[Literal["train", "test"]], ExampleSet], hashes: bool
-) -> SetReport:
+def report_of(data: Mapping[str, Any], root: Path | None, depth: Depth) -> SetReport:
+    """The report of a data set as a job names it, {"name", "params"}.
+
+    Raises:
+        InvalidSpec: with a detail per wrong name or parameter.
+    """
+    problems = Problems()
+    checked = load_catalog().check_reference(("data",), data, problems, ("data",))
+    problems.raise_if_any()
+    assert checked is not None
+    build = functools.partial(catalog.build("data", data["name"], checked.params), root)
+    return _report(data["name"], checked.params.get("folder"), build, depth)
+
+
+def _report(name: str, folder: str | None, load: Callable[[Split], ExampleSet], depth: Depth) -> SetReport:
     splits, classes = [], None
-    both: tuple[Literal["train", "test"], ...] = ("train", "test")
-    for split in both:
+    for split in depth.splits:
         try:
             data = load(split)
-            digest = data.content_sha256() if hashes else None
+            look = look_at(data, depth.seconds) if depth.seconds else None
+            digest = data.content_sha256() if depth.hashes else None
         except (MissingData, ValueError, OSError) as error:
             splits.append(SplitReport(split, None, None, str(error)))
         else:
             classes = data.classes
-            splits.append(SplitReport(split, len(data), digest, None))
+            splits.append(SplitReport(split, len(data), digest, None, look))
     return SetReport(name, folder, classes, splits)
 
 
@@ -179,7 +207,36 @@ def describe(reports: list[SetReport], root: Path | None) -> str:
             else:
                 digest = f"  sha256 {part.sha256}" if part.sha256 else ""
                 lines.append(f"  {part.split:<5} {part.examples:>8} examples{digest}")
+                lines += [f"    {line}" for line in described(part)]
     return "\n".join(lines) + "\n"
+
+
+def described(part: SplitReport) -> Iterator[str]:
+    """What the look has found, a line each."""
+    look = part.look
+    if look is None:
+        return
+    if look.decoded < (part.examples or 0):
+        yield f"{look.decoded} of them were decoded, a random sample: --seconds allows more"
+    if look.unreadable:
+        yield f"{len(look.unreadable)} cannot be read:"
+        yield from (f"  {message}" for message in look.unreadable)
+    if look.empty_classes:
+        yield f"classes without an example: {', '.join(look.empty_classes)}"
+    if look.ignored is not None and look.ignored["count"]:
+        more = ", ..." if look.ignored["count"] > len(look.ignored["first"]) else ""
+        shown = ", ".join(look.ignored["first"])
+        yield f"ignored beside the images ({look.ignored['count']}): {shown}{more}"
+    yield from look.notes
+
+
+def _reference(text: str) -> dict[str, Any]:
+    """{"name", "params"} from JSON, or from a name alone."""
+    try:
+        found = json.loads(text) if text.lstrip().startswith("{") else {"name": text}
+    except ValueError as error:
+        raise SystemExit(f"error: --data is no JSON: {error}") from error
+    return {"params": {}, **found}
 
 
 def _root_line(root: Path | None) -> str:
@@ -192,7 +249,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; always 0, since missing data are a valid answer."""
     parser = argparse.ArgumentParser(
         prog="python -m assay.workers.data.formats.check",
-        description="List the data sets that a worker sees, with counts and content hashes.",
+        description="List the data sets that a worker sees, with counts, content hashes and what is wrong.",
         epilog="example: python -m assay.workers.data.formats.check --data-root ~/data --no-hash",
     )
     environment = os.environ.get("ASSAY_DATA_ROOT")
@@ -204,8 +261,19 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--no-hash", action="store_true", help="do not read all files for their hash")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="to decode examples of each part")
+    parser.add_argument("--data", action="append", help='only this set: {"name": ..., "params": {...}}')
+    parser.add_argument("--split", action="append", choices=("train", "test"), help="only this part")
     options = parser.parse_args(arguments)
-    reports = list_sets(options.data_root, hashes=not options.no_hash)
+    splits = tuple(options.split or ("train", "test"))
+    depth = Depth(hashes=not options.no_hash, seconds=options.seconds, splits=splits)
+    if options.data:
+        try:
+            reports = [report_of(_reference(text), options.data_root, depth) for text in options.data]
+        except InvalidSpec as error:
+            parser.exit(2, f"error: {error.message}\n")
+    else:
+        reports = list_sets(options.data_root, hashes=depth.hashes, seconds=depth.seconds)
     if options.json:
         body = {
             "root": str(options.data_root) if options.data_root else None,

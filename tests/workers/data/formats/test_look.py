@@ -1,0 +1,99 @@
+"""`assay data check` decodes examples, and lists all that is unreadable, ignored and empty."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from assay.workers.data.formats import look as look_module
+from assay.workers.data.formats.check import main
+from assay.workers.data.formats.look import look_at
+from assay.workers.data.image_folder import image_folder
+from assay.workers.data.text_table import text_table
+
+
+def image(path: Path, **options: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (8, 8)).save(path, **options)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    for name in ("cat", "dog"):
+        for number in range(6):
+            image(tmp_path / "pets" / name / f"{number}.jpg", exif=exif if number == 0 else Image.Exif())
+    (tmp_path / "pets" / "fox").mkdir()
+    (tmp_path / "pets" / "cat" / "1.jpg").write_bytes(b"no image")
+    whole = (tmp_path / "pets" / "dog" / "2.jpg").read_bytes()
+    (tmp_path / "pets" / "dog" / "2.jpg").write_bytes(whole[: len(whole) // 2])
+    image(tmp_path / "pets" / "__MACOSX" / "cat" / "._0.jpg")
+    (tmp_path / "pets" / "cat" / "Thumbs.db").touch()
+    return tmp_path
+
+
+def test_all_that_is_unreadable_ignored_and_empty_is_listed_at_once(root: Path) -> None:
+    found = look_at(image_folder(root, "test", folder="pets", splits="all"), 600)
+    assert found.decoded == 12
+    assert [message.partition(" cannot")[0] for message in found.unreadable] == [
+        str(root / "pets" / "cat" / "1.jpg"),
+        str(root / "pets" / "dog" / "2.jpg"),
+    ]
+    assert found.ignored == {"count": 2, "first": ["__MACOSX/", "cat/Thumbs.db"]}
+    assert found.empty_classes == ["fox"]
+    assert found.notes == [
+        "2 of 12 images have an EXIF orientation, and are read as they are stored; "
+        '"exif_orientation": true turns them'
+    ]
+    turned = image_folder(root, "test", folder="pets", splits="all", exif_orientation=True)
+    assert look_at(turned, 600).notes == []
+
+
+def test_a_sample_is_said_to_be_a_sample(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times = iter([0.0, 0.5, 2.0] * 4)
+    monkeypatch.setattr(look_module, "TOGETHER", 3)
+    monkeypatch.setattr(look_module.time, "monotonic", lambda: next(times))
+    spec = json.dumps({"name": "image_folder", "params": {"folder": "pets", "splits": "all"}})
+    assert main(["--data-root", str(root), "--no-hash", "--seconds", "1", "--data", spec]) == 0
+    assert "3 of them were decoded, a random sample: --seconds allows more" in capsys.readouterr().out
+
+
+def test_the_command_says_it_in_words_and_in_json(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = json.dumps({"name": "image_folder", "params": {"folder": "pets", "splits": "all"}})
+    arguments = ["--data-root", str(root), "--no-hash", "--seconds", "600", "--data", spec, "--split", "test"]
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    assert "image_folder  folder pets  3 classes\n  test        12 examples\n    2 cannot be read:\n" in text
+    assert "    classes without an example: fox\n" in text
+    assert "    ignored beside the images (2): __MACOSX/, cat/Thumbs.db\n" in text
+    assert main([*arguments, "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["sets"]
+    assert len(found["splits"][0]["look"]["unreadable"]) == 2
+    assert main([*arguments[:4], "0", "--data", spec]) == 0
+    assert "cannot be read" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [('{"name": "image_foldr"}', "image_foldr"), ('{"name"', "is no JSON"), ("image_folder", "folder")],
+)
+def test_a_wrong_data_set_is_refused(data: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--data", data])
+    assert message in f"{caught.value} {capsys.readouterr().err}"
+    assert caught.value.code != 0
+
+
+def test_texts_without_words_and_in_quotes_are_noted(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "test.tsv").write_text('text\tlabel\n"a"\t1\n \t0\nb\t1\n')
+    found = look_at(text_table(tmp_path, "test", folder="d"), 600)
+    assert (found.decoded, found.unreadable) == (3, [])
+    assert found.notes[0] == "1 of 3 texts have no word"
+    assert found.notes[1].startswith("1 of 3 texts begin and end with a double quote")

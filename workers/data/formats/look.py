@@ -1,0 +1,127 @@
+"""A look at the examples of a data set before a job: what cannot be decoded, is ignored or is empty."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, cast
+
+import torch
+
+from assay.service.contract.data_findings import Ignored
+from assay.workers.data.formats.dataset import CorruptData, DataSet, ExampleSet, MissingData
+from assay.workers.data.formats.pictures import ORIENTATION
+
+# Side of images that are decoded by the set itself, and examples that are decoded together.
+SIDE, TOGETHER = 32, 64
+UPRIGHT = 1
+
+
+@dataclass
+class Look:
+    """What was found in the `decoded` examples of a split.
+
+    Attributes:
+        decoded: examples whose content was read; fewer than there are where the seconds did not suffice.
+        unreadable: a message for each example that cannot be decoded.
+        ignored: files and folders beside the images.
+        empty_classes: classes without an example in the split.
+        notes: what may surprise, in sentences.
+    """
+
+    decoded: int = 0
+    unreadable: list[str] = field(default_factory=list)
+    ignored: Ignored | None = None
+    empty_classes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def look_at(data: ExampleSet, seconds: float) -> Look:
+    """Decodes as many examples as these seconds allow, all or a random sample, the same each time."""
+    found = Look(ignored=getattr(data, "ignored", None), empty_classes=_empty_classes(data))
+    order = random.Random(0).sample(range(len(data)), len(data))
+    read = _reader(data)
+    if read is None:
+        found.decoded = len(data)
+        found.notes += _notes_on_texts(data)
+        return found
+    turned = 0
+    for error, orientation in _results(read, iter(order), time.monotonic() + seconds):
+        found.decoded += 1
+        turned += orientation != UPRIGHT
+        if error is not None:
+            found.unreadable.append(error)
+    found.unreadable.sort()
+    if turned and not getattr(data, "exif_orientation", True):
+        found.notes.append(
+            f"{turned} of {found.decoded} images have an EXIF orientation, and are read as they are stored;"
+            ' "exif_orientation": true turns them'
+        )
+    return found
+
+
+def _results(
+    read: Callable[[int], int], order: Iterator[int], until: float
+) -> Iterator[tuple[str | None, int]]:
+    """Error, if any, and EXIF orientation of each example."""
+
+    def attempt(index: int) -> tuple[str | None, int]:
+        try:
+            return None, read(index)
+        except (CorruptData, MissingData, OSError) as error:
+            return str(error), UPRIGHT
+
+    with ThreadPoolExecutor(max(1, torch.get_num_threads())) as pool:
+        while time.monotonic() < until and (some := list(islice(order, TOGETHER))):
+            yield from pool.map(attempt, some)
+
+
+def _reader(data: Any) -> Callable[[int], int] | None:
+    """What decodes an example, and gives its EXIF orientation; None for sets that are read as a whole."""
+    if (picture := getattr(data, "picture", None)) is not None:
+        return lambda index: int(picture(index).getexif().get(ORIENTATION, UPRIGHT))
+    if (images := getattr(data, "images", None)) is None or getattr(data, "folder", None) is None:
+        return None
+    parts = [images, *(part for part in [getattr(data, "label_maps", None)] if part is not None)]
+
+    def read(index: int) -> int:
+        for part in parts:
+            part([index], SIDE)
+        return UPRIGHT
+
+    return read
+
+
+def _empty_classes(data: ExampleSet) -> list[str]:
+    labels = getattr(data, "labels", None)
+    if labels is None:
+        return []
+    there = set(torch.as_tensor(cast(DataSet, data).labels).tolist())
+    return [name for label, name in enumerate(data.class_names) if label not in there]
+
+
+def _notes_on_texts(data: Any) -> list[str]:
+    texts = getattr(data, "sentences", None)
+    if texts is None:
+        return []
+    counts = Counter(_kind_of(text) for text in texts)
+    notes = []
+    if counts["empty"]:
+        notes.append(f"{counts['empty']} of {len(texts)} texts have no word")
+    if counts["quoted"] > len(texts) // 10:
+        notes.append(
+            f"{counts['quoted']} of {len(texts)} texts begin and end with a double quote, which the model"
+            ' reads; "quoting": "double" takes it as a mark around the text'
+        )
+    return notes
+
+
+def _kind_of(text: str) -> str:
+    if not text.strip():
+        return "empty"
+    return "quoted" if len(text) > 1 and text[0] == text[-1] == '"' else "plain"
