@@ -37,14 +37,7 @@ HELD_OUT_DIVISOR = 5
 
 
 def check_labelled(data: Checked, root: Path | None, problems: Problems, loc: Loc) -> None:
-    """Report a labelled folder that can be seen and has no images in class folders.
-
-    Args:
-        data: as for `count_classes`.
-        root: as for `count_classes`.
-        problems: receives the error.
-        loc: place of the data in the body.
-    """
+    """Report a labelled folder that can be seen and has no images in class folders."""
     folder = _labelled_folder(data.component, data.params, root)
     if folder is None or root is None or not data.certain:
         return
@@ -71,12 +64,7 @@ def check_labelled(data: Checked, root: Path | None, problems: Problems, loc: Lo
 
 
 def count_classes(data: Checked, root: Path | None) -> int | None:
-    """Number of classes of data whose classes are folders; None for other data, or where they are not seen.
-
-    Args:
-        data: states the fact `class_folders` if its classes are folders of its parameter `folder`.
-        root: the data root, or None where unknown.
-    """
+    """Number of classes of data whose classes are folders; None for others, or where they are not seen."""
     folder = _labelled_folder(data.component, data.params, root)
     if folder is None or root is None:
         return None
@@ -92,11 +80,6 @@ def count_examples(component: Component, params: Mapping[str, Any], root: Path |
     """Number of images that an evaluation on a labelled folder sees; None as for `count_classes`.
 
     It is for estimates, and up to a minute old. Folders of more than 200,000 files are not counted.
-
-    Args:
-        component: a data set.
-        params: its parameters, with defaults.
-        root: the data root, or None where unknown.
     """
     folder = _labelled_folder(component, params, root)
     if folder is None or root is None:
@@ -170,20 +153,13 @@ def split_folders(folder: Path, base: Path) -> list[str]:
     """Split folders that contain class folders, the first of which names the classes.
 
     ImageNet's unlabelled `test` does not count.
-
-    Raises:
-        ValueError: a symbolic link leads out of the root.
     """
     found = [part for part in SPLIT_FOLDERS if (folder / part).is_dir()]
     return [part for part in found if not holds_images(folder / part) and class_folders(folder / part, base)]
 
 
 def class_folders(folder: Path, base: Path) -> list[str]:
-    """Sorted names of the visible folders.
-
-    Raises:
-        ValueError: a symbolic link leads out of the root.
-    """
+    """Sorted names of the visible folders."""
     names = []
     with os.scandir(folder) as entries:
         for entry in entries:

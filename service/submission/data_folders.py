@@ -36,15 +36,7 @@ class FolderProblem:
 def check_folder(
     name: str, root: Path | None, *, must_exist: bool = True, local: bool = False
 ) -> FolderProblem | None:
-    """The error of a folder name, or None.
-
-    Args:
-        name: Relative to the data root, with `/` between the parts.
-        root: The data root (`ASSAY_DATA_ROOT`), or None where unknown or not visible: then only the name
-            itself is checked.
-        must_exist: False for data that a worker will download into the folder.
-        local: Whether the workers have the data root of the service, which is then known to be missing.
-    """
+    """The error of a folder name, or None; without a visible root only the name itself is checked."""
     if (problem := _check_name(name)) is not None:
         return problem
     if root is None or not root.is_dir():
@@ -94,17 +86,7 @@ def check_folders(
     *,
     local: bool = False,
 ) -> None:
-    """Report folders that are missing or not below the data root, and paths where one name is wanted.
-
-    Args:
-        catalog: Has the data sets named by parameters of the data.
-        data: The data with its parameters.
-        root: The data root, or None where unknown.
-        problems: Receives the errors.
-        loc: Place of the data in the body.
-        hint: The remedy, for the message.
-        local: Whether the workers have the data root of the service.
-    """
+    """Report folders that are missing or not below the data root, and paths where one name is wanted."""
     _check_folders(catalog, data.component, data.params, root, problems, loc, hint, local)
 
 
@@ -149,11 +131,7 @@ def is_ignored(name: str) -> bool:
 
 
 def check_inside(path: Path, base: Path) -> None:
-    """Refuse a file or folder whose real place is not below the resolved root.
-
-    Raises:
-        ValueError: a symbolic link leads out of the root.
-    """
+    """Refuse a file or folder whose real place is not below the resolved root."""
     # os.path.realpath, since Path.resolve raises RuntimeError for links that form a loop.
     if not Path(os.path.realpath(path)).is_relative_to(base):
         raise ValueError(f"{path} leads out of the data root {base} through a symbolic link")

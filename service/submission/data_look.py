@@ -79,7 +79,7 @@ def _look(data: ComponentReference, split: str, root: Path | None) -> dict[str, 
 
 
 def _run(arguments: list[str], root: Path) -> dict[str, Any] | str:
-    """The report of the process, or why there is none."""
+    """The report of the process, or why it has made no report."""
     command = [
         sys.executable,
         "-P",

@@ -36,14 +36,7 @@ MAX_NAMES_AT_SUBMISSION = 200_000
 
 @dataclass(frozen=True)
 class WantedLayout:
-    """What is wanted of a folder.
-
-    Attributes:
-        folder: the folder, with symbolic links resolved.
-        base: the resolved data root; no link may lead out of it.
-        cells: the corruptions and severities that will be read.
-        classes: names of the class folders; None for those found in any cell.
-    """
+    """What is wanted of a folder."""
 
     folder: Path
     base: Path
@@ -77,16 +70,7 @@ class CellNames:
 
 
 def find_gaps(tree: WantedLayout, max_names: int | None = None) -> str | None:
-    """Missing and surplus files of a tree, in one text; None where every cell has the same images.
-
-    Args:
-        tree: The wanted layout.
-        max_names: Compare file names until so many have been read, and leave the rest unread.
-
-    Raises:
-        ValueError: a symbolic link leads out of the root.
-        OSError: a folder cannot be read.
-    """
+    """Missing and surplus files of a tree, in one text; None where every cell has the same images."""
     gaps = {
         key: CellNames(what)
         for key, what in (
@@ -120,16 +104,7 @@ def array_file(corruption: str) -> str:
 
 
 def find_missing_arrays(folder: Path, base: Path, cells: Sequence[Cell]) -> str | None:
-    """Files that a folder of arrays lacks, in one text; None where all are there.
-
-    Args:
-        folder: the folder, with symbolic links resolved.
-        base: the resolved data root; no link may lead out of it.
-        cells: the corruptions and severities that will be read.
-
-    Raises:
-        ValueError: a symbolic link leads out of the root.
-    """
+    """Files that a folder of arrays lacks, in one text; None where all are there."""
     wanted = [LABELS_FILE, *(array_file(name) for name in dict(cells))]
     for name in wanted:
         check_inside(folder / name, base)
@@ -142,20 +117,12 @@ def find_missing_arrays(folder: Path, base: Path, cells: Sequence[Cell]) -> str 
 
 
 def folder_names(folder: Path, base: Path) -> list[str]:
-    """Sorted names of the visible folders in a folder.
-
-    Raises:
-        ValueError: a symbolic link leads out of the root.
-    """
+    """Sorted names of the visible folders in a folder."""
     return sorted(_folders(folder, base))
 
 
 def image_names(folder: Path, base: Path) -> tuple[list[str], list[str]]:
-    """The names of the image files in a class folder, sorted, and of unexpected folders.
-
-    Raises:
-        ValueError: a symbolic link leads out of the root.
-    """
+    """The names of the image files in a class folder, sorted, and of unexpected folders."""
     images, nested = [], []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -254,15 +221,7 @@ def _text(cell: Cell) -> str:
 def check_stored(
     evaluation: Checked, data: Checked, data_root: Path | None, problems: Problems, loc: Loc
 ) -> None:
-    """Report gaps in a folder of stored corrupted images, where the data root is visible.
-
-    Args:
-        evaluation: Of these images; its parameters are valid.
-        data: The data whose folder is checked.
-        data_root: The data root, or None.
-        problems: Receives the one message.
-        loc: Place of the data in the body.
-    """
+    """Report gaps in a folder of stored corrupted images, where the data root is visible."""
     folder = data.params.get("folder")
     stored = TASK in data.component.tasks and evaluation.params.get("source") == "stored"
     if not stored or not isinstance(folder, str) or data_root is None or not data_root.is_dir():

@@ -41,14 +41,6 @@ def ade20k(
         root: ASSAY_DATA_ROOT.
         split: "train" reads `training`, "test" reads `validation`.
         folder: relative name of the folder that holds `ADEChallengeData2016`, or of that folder itself.
-
-    Returns:
-        The part; files are read on demand.
-
-    Raises:
-        MissingData: no such folder, or files of the split are missing; names them.
-        CorruptData: the list of classes is invalid.
-        ValueError: the folder's name or a symbolic link leads out of the root.
     """
     where = resolve_folder(root, folder)
     assert root is not None

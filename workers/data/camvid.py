@@ -46,13 +46,6 @@ def camvid(
         split: "train" reads `train`.
         folder: relative name of the folder.
         evaluated: which part is read for evaluation.
-
-    Returns:
-        The part; files are read on demand.
-
-    Raises:
-        MissingData: no such folder, or files of the split are missing; names them.
-        ValueError: the folder's name or a symbolic link leads out of the root.
     """
     where = resolve_folder(root, folder)
     assert root is not None

@@ -65,14 +65,6 @@ def cifar100(
         split: which part.
         folder: relative name of the folder that holds one of the two versions.
         download: fetch the python version (169 MB) through torchvision when neither is complete.
-
-    Returns:
-        The part; the binary version is memory-mapped, not read.
-
-    Raises:
-        MissingData: no complete version; names what is missing, where, and how to get it.
-        CorruptData: a file exists but has invalid content.
-        ValueError: the folder's name leads out of the root.
     """
     archive = CifarArchive(
         name="cifar100",

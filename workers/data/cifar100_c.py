@@ -44,14 +44,6 @@ def cifar100_c(
         root: ASSAY_DATA_ROOT.
         split: "test"; there is nothing to train on.
         folder: relative name of the folder into which the archive was unpacked.
-
-    Returns:
-        The images, memory-mapped.
-
-    Raises:
-        MissingData: no such folder, or no labels or none of the corruptions in it; lists what is missing.
-        CorruptData: an array has another shape or type, or the labels of the severities differ.
-        ValueError: the folder's name or a symbolic link leads out of the root.
     """
     kind = ArrayKind("cifar100_c", "CIFAR-100-C", "cifar100", CLASS_NAMES, MEAN, STD, IMAGES)
     return open_arrays(kind, root, split, folder)

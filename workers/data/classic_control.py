@@ -71,12 +71,6 @@ def classic_control(
         quality: of the policies that made the trajectories.
         trajectories: how many of them.
         episodes: how many episodes a policy is judged in.
-
-    Returns:
-        The part.
-
-    Raises:
-        MissingData: gymnasium is not installed.
     """
     del root
     return Trajectories(

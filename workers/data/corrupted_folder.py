@@ -36,13 +36,6 @@ def corrupted_folder(
         split: "test"; nothing is trained on.
         folder: relative name of the folder.
         resize: interpolation of the central square to the model's image size.
-
-    Returns:
-        The images; pixels are read on demand.
-
-    Raises:
-        MissingData: no such folder, or no corruption in it; lists what is missing.
-        ValueError: the folder's name or a symbolic link leads out of the root.
     """
     if split == "train":
         raise MissingData("A corrupted_folder is a test set: it has no training images. Train on other data.")

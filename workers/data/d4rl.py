@@ -62,14 +62,6 @@ def d4rl(
         quality: of the policies that made the trajectories.
         folder: relative name of the folder.
         episodes: how many episodes a policy is judged in.
-
-    Returns:
-        The part.
-
-    Raises:
-        MissingData: no such folder or file, or a package is not installed.
-        CorruptData: the file cannot be read, or has other arrays.
-        ValueError: the folder's name or a symbolic link leads out of the root.
     """
     path = _path(root, folder, f"{environment}_{quality.replace('-', '_')}-v2")
     trajectories = recorded(read_transitions, path)

@@ -40,9 +40,6 @@ def digits(root: Path | None, split: Literal["train", "test"]) -> ArrayDataSet:
     Args:
         root: not used; nothing is read from ASSAY_DATA_ROOT.
         split: which part.
-
-    Returns:
-        The part; pixels are grey levels / 16, bilinear to the requested size.
     """
     del root
     pixels, labels = load_all()

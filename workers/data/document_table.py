@@ -56,14 +56,6 @@ def document_table(
             quotes and .tsv has none.
         separator: what follows each document in the long text.
         least_count: for models of this project: words that are rarer in the training part are unknown.
-
-    Returns:
-        The part.
-
-    Raises:
-        MissingData: no such folder, table or part, or pyarrow is not installed.
-        CorruptData: a file cannot be read, or a column or cell is wrong; names file, row and column.
-        ValueError: the folder's name or a symbolic link leads out of the root.
     """
     parts = find_parts(root, folder, split, evaluated, splits, "document_table", quoting)
     texts = texts_of(parts.chosen, text)

@@ -45,7 +45,7 @@ PAPER = "Deng et al. 2009, ImageNet: A Large-Scale Hierarchical Image Database (
 # Per channel over ImageNet's train pixels in [0, 1], as every ImageNet model expects.
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
-# Of luminance: the weighted sums; the deviation is that of channels that rise and fall together.
+# Of luminance: the weighted sums; the deviation is as of channels that rise and fall together.
 GREY_MEAN = (0.459,)
 GREY_STD = (0.226,)
 
@@ -80,7 +80,7 @@ def image_folder(
             "all" takes every image for either.
         resize: interpolation of the short side.
         crop_fraction: side of the centre crop / short side after resizing; 1 keeps the whole short side. If
-            absent, that of the model's training here, else files of the model's size stay as they are, and
+            absent, as in the model's training here, else files of the model's size stay as they are, and
             others have 0.875.
         channels: 3 for RGB, grey images with three equal channels; 1 for luminance, 0.299 R + 0.587 G +
             0.114 B.
@@ -88,14 +88,6 @@ def image_folder(
             torchvision and timm.
         labels: name of a CSV or TSV file in the folder with the columns name and label, for images without
             class folders.
-
-    Returns:
-        The files; pixels are read on demand.
-
-    Raises:
-        MissingData: no such folder, split or image.
-        CorruptData: the layout is contradictory.
-        ValueError: the folder's name or a symbolic link leads out of the root.
     """
     where = resolve_folder(root, folder)
     assert root is not None
@@ -163,11 +155,7 @@ class ImageFolder:
         return self.opened(self.folder / self.paths[chosen])
 
     def stored_size(self, index: int) -> tuple[int, int]:
-        """Width and height of an image in its file, from the file's header.
-
-        Raises:
-            CorruptData: it cannot be read; names it.
-        """
+        """Width and height of an image in its file, from the file's header."""
         (chosen,) = checked_indices([index], len(self))
         return picture_size(self.folder / self.paths[chosen])
 
@@ -180,11 +168,7 @@ class ImageFolder:
         return pixels_of(fitted(self.opened(path), size, self.crop_fraction, self.resampling))
 
     def content_sha256(self) -> str:
-        """Hash of every file's id, label and bytes (reads all of them).
-
-        Raises:
-            CorruptData: a file cannot be read; names it.
-        """
+        """Hash of every file's id, label and bytes (reads all of them)."""
         digest = hashlib.sha256(f"{self.name}\n".encode())
         for identifier, path, label in zip(self.ids, self.paths, self.labels.tolist(), strict=True):
             try:

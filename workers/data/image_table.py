@@ -82,19 +82,11 @@ def image_table(
         fit: of images of several sizes: "crop" resizes the short side and takes the centre; "squash" resizes
             both sides.
         interpolation: of images of several sizes.
-        crop_fraction: with "crop": side of the centre / short side after resizing. If absent, that of the
+        crop_fraction: with "crop": side of the centre / short side after resizing. If absent, as in the
             model's training here, else images of the model's size stay as they are, and others have 0.875.
         channels: 3 for RGB, grey images with three equal channels; 1 for luminance, 0.299 R + 0.587 G +
             0.114 B.
         exif_orientation: turn images as their EXIF tag says; by default they are as stored.
-
-    Returns:
-        The images; pixels are decoded on demand.
-
-    Raises:
-        MissingData: no such folder, table or part, or pyarrow is not installed.
-        CorruptData: a file cannot be read, or a column or cell is wrong; names file, row and column.
-        ValueError: the folder's name or a symbolic link leads out of the root.
     """
     parts = find_parts(root, folder, split, evaluated, splits, "image_table")
     found = labels_of(parts, label, class_names)
@@ -117,21 +109,7 @@ def image_table(
 
 
 class ImageTable:
-    """Encoded images with labels, decoded on demand by as many threads as torch may use.
-
-    Args:
-        cells: the encoded images of a part.
-        class_names: name of each label.
-        ids: unique example ids, (n,).
-        labels: class of each, (n,).
-        rows: row of each in the part, (n,).
-        squash: resize both sides.
-        crop_fraction: as in `image_table`.
-        interpolation: Pillow's.
-
-    Attributes:
-        rarest_classes: As in `LabelledRows`.
-    """
+    """Encoded images with labels, decoded on demand by as many threads as torch may use."""
 
     rarest_classes: Callable[[int], list[str]] | None = None
     files_read: list[FileRead] | None = None
@@ -236,11 +214,7 @@ class _Cells:
         self._read = lru_cache(maxsize=4)(self._read_group)
 
     def encoded(self, row: int) -> bytes:
-        """The bytes of an image.
-
-        Raises:
-            CorruptData: the cell has none.
-        """
+        """The bytes of an image."""
         place = self._place(row)
         cell = self._read(place)[row - self._groups[place][3]].as_py()
         content = cell.get("bytes") if isinstance(cell, dict) else cell
@@ -279,11 +253,7 @@ class _Cells:
 
 
 def _group_sizes(path: Path, column: str) -> list[int]:
-    """Rows of each group of rows of a file, which has the column.
-
-    Raises:
-        CorruptData: it cannot be read, or the column is missing or of another type.
-    """
+    """Rows of each group of rows of a file, which has the column."""
     arrow = pyarrow()
     if path.suffix.lower() not in (".parquet", ".arrow"):
         raise CorruptData(

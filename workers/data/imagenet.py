@@ -46,14 +46,6 @@ def imagenet(
         folder: relative name of the folder.
         resize: interpolation of the short side.
         crop_fraction: side of the centre crop / short side after resizing; 1 keeps the whole short side.
-
-    Returns:
-        The images; pixels are read on demand.
-
-    Raises:
-        MissingData: the folder, classes, their images or their labels are missing; lists them.
-        CorruptData: folders that are not classes, or a label list of another set.
-        ValueError: the folder's name or a symbolic link leads out of the root.
     """
     where = resolve_folder(root, folder)
     assert root is not None

@@ -39,14 +39,6 @@ def imagenet_a(
         folder: relative name of the folder.
         resize: interpolation of the short side (the set's authors: bilinear).
         crop_fraction: side of the centre crop / short side after resizing.
-
-    Returns:
-        The images; a label is the class's index among the 200 sorted WordNet ids.
-
-    Raises:
-        MissingData: the folder, classes or their images are missing; lists them.
-        CorruptData: folders that are not classes of the set.
-        ValueError: the folder's name or a symbolic link leads out of the root.
     """
     refuse_training("imagenet_a", split)
     where = resolve_folder(root, folder)

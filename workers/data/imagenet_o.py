@@ -53,14 +53,6 @@ def imagenet_o(
         negatives_folder: relative name of ImageNet's folder, in a layout of the data set `imagenet`.
         resize: interpolation of the short side (the set's authors: bilinear).
         crop_fraction: side of the centre crop / short side after resizing.
-
-    Returns:
-        The images; the label is 1 for anomalies and 0 for others.
-
-    Raises:
-        MissingData: a folder, classes, images or labels are missing; lists them.
-        CorruptData: folders that are not classes, or a label list of another set.
-        ValueError: a folder's name or a symbolic link leads out of the root.
     """
     refuse_training("imagenet_o", split)
     where, others = resolve_folder(root, folder), resolve_folder(root, negatives_folder)

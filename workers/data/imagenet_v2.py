@@ -43,14 +43,6 @@ def imagenet_v2(
         folder: relative name of the folder.
         resize: interpolation of the short side.
         crop_fraction: side of the centre crop / short side after resizing.
-
-    Returns:
-        The images; a label is the class's index among ImageNet's 1000 sorted WordNet ids.
-
-    Raises:
-        MissingData: the folder, classes or their images are missing; lists them.
-        CorruptData: folders that are not classes of the set.
-        ValueError: the folder's name or a symbolic link leads out of the root.
     """
     refuse_training("imagenet_v2", split)
     where = resolve_folder(root, folder)

@@ -49,14 +49,6 @@ def imdb(
         vocabulary: the language data set whose vocabulary the words have, for models that begin with the
             weights of a language model; null for that of the training part.
         least_count: of the set's own vocabulary: words that are rarer in the training part are unknown.
-
-    Returns:
-        The part; a model reads the first words of a review, up to its length.
-
-    Raises:
-        MissingData: no such folder, or no reviews of a class.
-        CorruptData: a review is not UTF-8 text, or has no words.
-        ValueError: the folder's name or a symbolic link leads out of the root.
     """
     where = resolve_folder(root, folder)
     assert root is not None

@@ -86,9 +86,6 @@ def listops(
         max_args: most arguments of an operator.
         evaluated: which part is read for evaluation.
         seed: another seed, other trees.
-
-    Raises:
-        ValueError: `max_length` is too small, or there are not as many trees of these lengths.
     """
     del root
     if max_length < min_length + 6:
@@ -161,11 +158,7 @@ def _grow(
 
 
 def value_of(tokens: list[str]) -> int:
-    """The value of a tree, 0 to 9.
-
-    Raises:
-        ValueError: the tokens are not one tree.
-    """
+    """The value of a tree, 0 to 9."""
     open_lists: list[tuple[str, list[int]]] = [("", [])]
     for token in tokens:
         if token in OPERATORS:

@@ -70,11 +70,6 @@ def lra_image(
         folder: relative name of the folder, as of `cifar10`.
         black: "token": black pixels take part; "padding": they do not, as released.
         evaluated: which part is read for evaluation; "validation" is the last 5,000 training images.
-
-    Raises:
-        MissingData: CIFAR-10 is not complete there.
-        CorruptData: a file exists but has invalid content.
-        ValueError: the folder's name leads out of the root.
     """
     part = PARTS["train" if split == "train" else evaluated]
     whole = cifar10(root, part.split, folder=folder)

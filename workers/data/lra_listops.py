@@ -49,11 +49,6 @@ def lra_listops(
         split: which part.
         folder: relative name of the folder.
         evaluated: which part is read for evaluation.
-
-    Raises:
-        MissingData: no such folder or file.
-        CorruptData: a line is no tree with its value.
-        ValueError: the folder's name or a symbolic link leads out of the root.
     """
     part = "train" if split == "train" else evaluated
     advice = (

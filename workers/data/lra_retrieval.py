@@ -68,11 +68,6 @@ def lra_retrieval(
         split: which part.
         folder: relative name of the folder.
         evaluated: which part is read for evaluation.
-
-    Raises:
-        MissingData: no such folder or file.
-        CorruptData: a line is not a label, two ids and two texts.
-        ValueError: the folder's name or a symbolic link leads out of the root.
     """
     part = "train" if split == "train" else evaluated
     advice = f"The data set 'lra_retrieval' wants {', '.join(FILES.values())}, as in tsv_data of lra_release."

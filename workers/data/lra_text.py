@@ -43,14 +43,6 @@ def lra_text(
         root: ASSAY_DATA_ROOT.
         split: which part.
         folder: relative name of the folder.
-
-    Returns:
-        The part; a model reads the first bytes of a review, up to its length.
-
-    Raises:
-        MissingData: no such folder, or no reviews of a class.
-        CorruptData: a review is not UTF-8 text, or empty.
-        ValueError: the folder's name or a symbolic link leads out of the root.
     """
     where = resolve_folder(root, folder)
     assert root is not None

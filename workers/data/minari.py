@@ -50,14 +50,6 @@ def minari(
         quality: of the policies that made the trajectories.
         folder: relative name of the folder; a copy of Minari's own.
         episodes: how many episodes a policy is judged in.
-
-    Returns:
-        The part.
-
-    Raises:
-        MissingData: no such folder or file, or a package is not installed.
-        CorruptData: the file cannot be read, or has other arrays.
-        ValueError: the folder's name or a symbolic link leads out of the root.
     """
     where = resolve_folder(root, folder)
     assert root is not None

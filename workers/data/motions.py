@@ -67,9 +67,6 @@ def motions(
         split: which part: 600 series for training, 300 for evaluation.
         noise: largest random change of a coordinate, where a figure is about 1 wide.
         seed: another seed, other series.
-
-    Returns:
-        The part, with the mean and standard deviation of each feature of the training part.
     """
     del root
     ids = _ids(split)

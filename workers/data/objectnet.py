@@ -64,14 +64,6 @@ def objectnet(
         border: pixels that are cut from each side; the archive's images have a red border of one.
         resize: interpolation of the short side.
         crop_fraction: side of the centre crop / short side after resizing.
-
-    Returns:
-        The images; a label is the class's index among the 113 folders in order of their names.
-
-    Raises:
-        MissingData: the folder, a mapping, or classes or their images are missing; lists them.
-        CorruptData: a mapping is not as in the archive, or folders are not classes of the set.
-        ValueError: the folder's name or a symbolic link leads out of the root.
     """
     if split == "train":
         raise MissingData("ObjectNet is a test set: it has no training images. Train on other data.")
@@ -102,13 +94,7 @@ def objectnet(
 
 
 class ObjectNet(ImageFolder):
-    """Images of the classes that ImageNet has, without their red border.
-
-    Attributes:
-        model_class_names: WordNet ids of the model's 1000 logits.
-        logit_groups: for each class its logits, the largest of which counts.
-        published: number of images in the published set.
-    """
+    """Images of the classes that ImageNet has, without their red border."""
 
     model_class_names = class_list(ALL)
     published = FACTS["test"]

@@ -59,11 +59,6 @@ def pathfinder(
         black: "token": black pixels take part; "padding": they do not, as released.
         evaluated: which part is read for evaluation.
         seed: another seed, another split.
-
-    Raises:
-        MissingData: no such folder, no lists, or no images.
-        CorruptData: a line or an image is invalid.
-        ValueError: a name or a symbolic link leads out of the root.
     """
     where = resolve_folder(root, folder)
     assert root is not None

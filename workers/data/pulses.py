@@ -48,9 +48,6 @@ def pulses(
         split: which part: 600 series for training, 300 for evaluation.
         noise: largest random change of the sensor, where a pulse is about 1 high.
         seed: another seed, other series.
-
-    Returns:
-        The part, with the mean and standard deviation of each feature and of the target of the training part.
     """
     del root
     ids = _ids(split)

@@ -45,9 +45,6 @@ def pydoc(
         root: not used; nothing is read from ASSAY_DATA_ROOT.
         split: which part.
         least_count: words that are rarer in the training part are unknown.
-
-    Returns:
-        The part; the vocabulary is that of the training part.
     """
     del root
     pages = _pages()

@@ -59,9 +59,6 @@ def shapes(
         root: not used; nothing is read from ASSAY_DATA_ROOT.
         split: which part: 800 images for training, 200 for evaluation.
         seed: another seed, other images.
-
-    Returns:
-        The part; pixels are bytes / 255.
     """
     del root
     ids = [f"{split}-{number:04d}" for number in range(FACTS[split])]

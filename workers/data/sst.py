@@ -61,14 +61,6 @@ def sst(
         vocabulary: the language data set whose vocabulary the words have, for models that begin with the
             weights of a language model; null for that of the training part.
         least_count: of the set's own vocabulary: words that are rarer in the training part are unknown.
-
-    Returns:
-        The part.
-
-    Raises:
-        MissingData: no such folder, or missing files; names them.
-        CorruptData: an invalid line.
-        ValueError: the folder's name or a symbolic link leads out of the root.
     """
     where = resolve_folder(root, folder)
     assert root is not None
@@ -102,11 +94,7 @@ def _find(where: Path, part: str, classes: int) -> Path:
 
 
 def read(path: Path, classes: int) -> list[LabelledSentence]:
-    """The rows of a file.
-
-    Raises:
-        CorruptData: a line without a label in [0, classes), or an empty file.
-    """
+    """The rows of a file."""
     rows = list(_rows(path, read_lines(path), classes))
     if not rows:
         raise CorruptData(f"{path} has no sentences")

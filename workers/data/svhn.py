@@ -50,14 +50,6 @@ def svhn(
         root: ASSAY_DATA_ROOT.
         split: which part.
         folder: relative name of the folder that holds the files.
-
-    Returns:
-        The part; pixels are unpacked when they are first asked for.
-
-    Raises:
-        MissingData: no such folder or file; names it, and where it comes from.
-        CorruptData: the file cannot be read, or has other arrays.
-        ValueError: the folder's name or a symbolic link leads out of the root.
     """
     name = f"{split}_32x32.mat"
     path = find_file(root, folder, name, advice=f"SVHN is wanted there: {name} from {AUTHORS} (format 2).")

@@ -65,14 +65,6 @@ def text_table(
         vocabulary: the language data set whose vocabulary the words have, for models that begin with the
             weights of a language model; null for that of the training part.
         least_count: of the set's own vocabulary: words that are rarer in the training part are unknown.
-
-    Returns:
-        The part.
-
-    Raises:
-        MissingData: no such folder, table or part, or pyarrow is not installed.
-        CorruptData: a file cannot be read, or a column or cell is wrong; names file, row and column.
-        ValueError: the folder's name or a symbolic link leads out of the root.
     """
     parts = find_parts(root, folder, split, evaluated, splits, "text_table", quoting)
     texts, found = texts_of(parts.chosen, text), labels_of(parts, label, class_names)

@@ -36,11 +36,7 @@ REMEDY = "Unpack http://cs231n.stanford.edu/tiny-imagenet-200.zip there."
 
 
 class TinyImageNet(ImageFolder):
-    """The images of a part.
-
-    Attributes:
-        published: Number of validation images in the published set; None for training images.
-    """
+    """The images of a part."""
 
     published: int | None = None
 
@@ -66,14 +62,6 @@ def tiny_imagenet(
         folder: relative name of the folder into which the archive was unpacked.
         resize: interpolation for models of another image size than 64.
         crop_fraction: side of the centre crop / short side after resizing; 1 keeps the whole image.
-
-    Returns:
-        The images; pixels are read on demand.
-
-    Raises:
-        MissingData: the folder, a file, classes or their images are missing; lists them.
-        CorruptData: wnids.txt or val_annotations.txt is not that of the set.
-        ValueError: the folder's name or a symbolic link leads out of the root.
     """
     where = resolve_folder(root, folder)
     assert root is not None

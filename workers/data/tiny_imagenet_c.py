@@ -42,13 +42,6 @@ def tiny_imagenet_c(
         split: "test"; there is nothing to train on.
         folder: relative name of the folder into which the archive was unpacked.
         resize: interpolation for models of another image size than 64.
-
-    Returns:
-        The images; pixels are read on demand.
-
-    Raises:
-        MissingData: no such folder, or none of the corruptions in it; lists what is missing.
-        ValueError: the folder's name or a symbolic link leads out of the root.
     """
     if split == "train":
         raise MissingData("Tiny ImageNet-C is a test set: it has no training images. Train on other data.")

@@ -40,15 +40,6 @@ def tser(
         split: which file: "train" reads DATASET_TRAIN.ts, "test" DATASET_TEST.ts.
         folder: relative name of the folder.
         dataset: name of the set, such as AppliancesEnergy, IEEEPPG or any other whose files are there.
-
-    Returns:
-        The part, with mean and standard deviation of each feature and of the targets of the training file.
-        Missing numbers are filled within their series.
-
-    Raises:
-        MissingData: no such folder, or no such files.
-        CorruptData: a line that is no series of the header's features with a target; names it.
-        ValueError: a name is malformed, or leads out of the root.
     """
     if not NAME.fullmatch(dataset):
         raise ValueError(f"dataset is {dataset[:100]!r}; allowed: letters, digits, hyphens and underscores")

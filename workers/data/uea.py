@@ -59,15 +59,6 @@ def uea(
         split: which file: "train" reads DATASET_TRAIN.ts, "test" DATASET_TEST.ts.
         folder: relative name of the folder.
         dataset: name of the set, such as JapaneseVowels, PEMS-SF or any other whose files are there.
-
-    Returns:
-        The part, with the mean and standard deviation of each feature of the training file. Missing numbers
-        are filled within their series.
-
-    Raises:
-        MissingData: no such folder, or no such files.
-        CorruptData: a line that is no series of the header's classes and features; names it.
-        ValueError: a name is malformed, or leads out of the root.
     """
     if not NAME.fullmatch(dataset):
         raise ValueError(f"dataset is {dataset[:100]!r}; allowed: letters, digits, hyphens and underscores")

@@ -48,14 +48,6 @@ def wikitext(
         split: "train" reads `wiki.train.tokens`.
         folder: relative name of the folder.
         evaluated: which part is read for evaluation.
-
-    Returns:
-        The part.
-
-    Raises:
-        MissingData: no such folder, or missing files; names them.
-        CorruptData: a file is not UTF-8 text, or is empty.
-        ValueError: the folder's name or a symbolic link leads out of the root.
     """
     where = resolve_folder(root, folder)
     assert root is not None
@@ -109,11 +101,7 @@ def _has_title(path: Path, start: int, stop: int) -> bool:
 
 
 def vocabulary_of(path: Path) -> Vocabulary:
-    """Vocabulary of a file, with the end of a line, by frequency.
-
-    Raises:
-        CorruptData: the file is not UTF-8 text, or contains the padding word.
-    """
+    """Vocabulary of a file, with the end of a line, by frequency."""
     counts: Counter[str] = Counter()
     try:
         with path.open(encoding="utf-8", newline="\n") as file:

@@ -33,12 +33,9 @@ def count_cut(examples: ExampleSet, order: Sequence[int], length: int) -> int:
 
 
 def facts_of(examples: ExampleSet, n: int) -> PlannedEvaluation:
-    """Facts of the data for the merge.
+    """Facts of the data for the merge: `n` examples are used, or n repeats of a measurement are made.
 
-    Returns:
-        `n` examples of the `available` ones are used (or n repeats of a machine measurement are made), with
-        so many `classes`, some of which may be `empty_classes`; `known_as` is the name of a well-known set;
-        `published` is the number of examples of the published set, where it differs.
+    `known_as` is the name of a well-known set, and `published` the number of its examples, where it differs.
     """
     facts: PlannedEvaluation = {"n": n, "available": len(examples.ids), "classes": examples.classes}
     if is_text(examples):

@@ -69,19 +69,9 @@ def parse_trained_on(metadata: Mapping[str, str]) -> TrainedOn | None:
 def doubts(
     session: Session, loaded: Loaded, spec: ComponentReference, examples: ExampleSet, ids: Iterable[str]
 ) -> Doubts:
-    """What is doubtful about evaluating a classifier on some examples; nothing is the rule.
+    """What is doubtful about evaluating a classifier on the examples with these ids; nothing is the rule.
 
-    Args:
-        session: Source of the data sets.
-        loaded: The classifier.
-        spec: The data spec of the examples.
-        examples: The data set.
-        ids: The evaluated examples.
-
-    Returns:
-        `seen`: number of them in the weights' training data, if any. `renamed`: number of classes with
-        another name than in training, if any. `selected_on_test`: 1 if the weights were selected on these
-        data.
+    Examples `seen` in the weights' training, classes `renamed` since, and 1 for weights `selected_on_test`.
     """
     source = trained_on(loaded)
     if source is None:

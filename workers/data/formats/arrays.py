@@ -37,19 +37,7 @@ class ArrayDataSet:
         std: tuple[float, ...],
         read: Callable[[list[int]], Tensor],
     ) -> None:
-        """Describe the set.
-
-        Args:
-            name: catalog name.
-            class_names: name of each label.
-            ids: unique example ids in stable order, (n,).
-            labels: int64 (n,).
-            shape: native (C, H, W).
-            white: byte value of 1.0.
-            mean: recommended normalisation, (C,).
-            std: recommended normalisation, (C,).
-            read: maps valid indices to pixels, uint8 (len(indices), C, H, W).
-        """
+        """`read` maps indices to uint8 (n, C, H, W); `shape` is (C, H, W), `white` the byte value of 1."""
         assert len(ids) == len(labels)
         self.name = name
         self.class_names = class_names

@@ -23,6 +23,7 @@ from assay.workers.data.formats.dataset import CorruptedSet, ExampleSet, Missing
 from assay.workers.data.formats.imagenet_classes import ALL
 from assay.workers.data.formats.imagenet_sets import IMAGENETS, set_of_imagenet
 from assay.workers.data.formats.known_sets import known_set, of_tiny_imagenet
+from assay.workers.data.formats.labels_files import find_labels
 from assay.workers.data.formats.look import Look, look_at
 from assay.workers.data.formats.stored_corruptions import corruption_names
 from assay.workers.data.formats.tables import set_of_table
@@ -79,13 +80,9 @@ class SetReport:
 
 
 def list_sets(root: Path | None, *, hashes: bool = True, seconds: float = 0) -> list[SetReport]:
-    """Data sets that a worker with this data root can load; without a root only the bundled sets.
+    """Data sets that a worker can load: the bundled ones, then those of each visible folder of the root.
 
-    Returns:
-        `digits`, `shapes`, `pydoc`, `motions` and `pulses`, then those of each visible folder of the root,
-        recognised as one of `known_sets.py`, `wikitext`, `sst`, `imdb`, `uea` and `tser` (each set), a table,
-        Long Range Arena's release, one of ImageNet's sets or stored corrupted images, or else taken as an
-        `image_folder`.
+    A folder that no other set recognises is an `image_folder`.
     """
     depth = Depth(hashes, seconds)
     reports = [
@@ -127,6 +124,9 @@ def _file_reports(root: Path, name: str, depth: Depth) -> list[SetReport]:
             place = f"{name}/{inner}"
             load = functools.partial(catalog.build("data", title, {"folder": place}), root)
             found.append(_report(title, place, load, depth))
+    if not found and (labels := find_labels(folder)) is not None:
+        load = functools.partial(image_folder, root, folder=name, labels=labels)
+        found.append(_report("image_folder", name, load, depth))
     if not found and (table := set_of_table(folder)) is not None:
         load = functools.partial(catalog.build("data", table, {"folder": name}), root)
         found.append(_report(table, name, load, depth))
@@ -166,11 +166,7 @@ def _load_checked(build: Build, root: Path, split: Split) -> ExampleSet:
 
 
 def report_of(data: Mapping[str, Any], root: Path | None, depth: Depth) -> SetReport:
-    """The report of a data set as a job names it, {"name", "params"}.
-
-    Raises:
-        InvalidSpec: with a detail per wrong name or parameter.
-    """
+    """The report of a data set as a job names it, {"name", "params"}."""
     problems = Problems()
     checked = load_catalog().check_reference(("data",), data, problems, ("data",))
     problems.raise_if_any()

@@ -31,8 +31,6 @@ class CifarArchive:
     """Description of one of the two sets.
 
     Attributes:
-        name: Catalog name.
-        title: Display name.
         archive: Beginning of the names of its archives, which end in -binary.tar.gz and -python.tar.gz.
         binary: Folder of the binary version.
         python: Folder of the python version.
@@ -41,9 +39,7 @@ class CifarArchive:
         rows: Images of each file, by split.
         label_bytes: Labels at the beginning of a row; the last is that of the class.
         reader: Its class of `torchvision.datasets`.
-        class_names: Name of each label.
-        mean: Per channel over the train pixels in [0, 1].
-        std: The same.
+        mean, std: Per channel over the train pixels in [0, 1].
     """
 
     name: str
@@ -69,20 +65,7 @@ class CifarArchive:
 def read_archive(
     archive: CifarArchive, root: Path | None, split: str, folder: str, *, download: bool
 ) -> ArrayDataSet:
-    """One part, from the first complete version; both give the same ids, pixels, labels and hash.
-
-    Args:
-        archive: which set.
-        root: ASSAY_DATA_ROOT.
-        split: "train" or "test".
-        folder: relative name of the folder that holds one of the versions.
-        download: fetch the python version through torchvision when neither is complete.
-
-    Raises:
-        MissingData: no complete version; names what is missing, where, and how to get it.
-        CorruptData: a file exists but has invalid content.
-        ValueError: the folder's name leads out of the root.
-    """
+    """One part, from the first complete version; both give the same ids, pixels, labels and hash."""
     where = resolve_folder(root, folder, create=download and root is not None)
     assert root is not None
     _check_links(archive, where, root.resolve())

@@ -16,11 +16,11 @@ from assay.service.contract.corruption_cells import Cell
 
 
 class MissingData(Exception):
-    """Data are missing. The message says what was expected, where, and how to get it."""
+    """Readers raise it where data are missing: the message says what is wanted, where, and how to get it."""
 
 
 class CorruptData(ValueError):
-    """A data file exists but has invalid content. The message names it."""
+    """Readers raise it where a file has invalid content: the message names file and place."""
 
 
 class ExampleSet(Protocol):
@@ -77,13 +77,7 @@ class ImageSet(ExampleSet, Protocol):
         """Native (H, W), or None if it varies."""
 
     def images(self, indices: Sequence[int], size: int) -> Tensor:
-        """Pixels in [0, 1], float32 (len(indices), C, size, size).
-
-        Raises:
-            IndexError: an index is outside [0, n).
-            ValueError: the size is not positive.
-            CorruptData: a file cannot be read as an image.
-        """
+        """Pixels in [0, 1], float32 (len(indices), C, size, size)."""
 
     def content_sha256(self) -> str:
         """Hash of ids, labels and pixels (or files); the same in every process and on every machine."""
@@ -111,12 +105,7 @@ class CorruptedSet(DataSet, Protocol):
         """This set restricted to these cells."""
 
     def check(self) -> None:
-        """Look at all that will be read.
-
-        Raises:
-            MissingData: it is not complete; lists what is missing.
-            CorruptData: a file has another size or shape; names it.
-        """
+        """Look at all that will be read."""
 
     def cell_images(self, cell: Cell, indices: Sequence[int], size: int) -> Tensor:
         """Pixels in [0, 1] under a corruption, float32 (len(indices), C, size, size)."""
@@ -158,21 +147,13 @@ def original(data: ImageSet, index: int) -> Image | None:
     """An image as stored in its file, RGB at its own size; None for sets without image files.
 
     A set with files has a method `picture` with the same meaning.
-
-    Raises:
-        IndexError: the index is outside [0, n).
-        CorruptData: the file cannot be read as an image.
     """
     read: Callable[[int], Image | None] | None = getattr(data, "picture", None)
     return None if read is None else read(index)
 
 
 def checked_indices(indices: Sequence[int], n: int) -> list[int]:
-    """The indices as plain integers.
-
-    Raises:
-        IndexError: one is outside [0, n); negative ones do not count from the end.
-    """
+    """The indices as plain integers."""
     chosen = [int(index) for index in indices]
     for index in chosen:
         if not 0 <= index < n:
@@ -181,15 +162,7 @@ def checked_indices(indices: Sequence[int], n: int) -> list[int]:
 
 
 def check_length(data: ExampleSet, length: int) -> None:
-    """Refuse time series, of which some are longer than what a model reads.
-
-    Args:
-        data: has an attribute `longest`, the steps of its longest series.
-        length: steps that the model reads.
-
-    Raises:
-        ValueError: they are; names the length that would do.
-    """
+    """Refuse time series, of which some are longer than what a model reads."""
     longest: int = data.longest  # type: ignore[attr-defined]
     if longest > length:
         raise ValueError(
@@ -199,26 +172,16 @@ def check_length(data: ExampleSet, length: int) -> None:
 
 
 def checked_size(size: int) -> int:
-    """Validated side of the square images.
-
-    Raises:
-        ValueError: it is not positive.
-    """
+    """Validated side of the square images."""
     if size < 1:
         raise ValueError(f"the image size must be >= 1; got {size}")
     return size
 
 
 def resize(pixels: Tensor, size: int) -> Tensor:
-    """Resize to square images, bilinear (half-pixel centres), anti-aliased when shrinking.
+    """Square images float32 (n, C, S, S) of (n, C, H, W) in [0, 1], each from its image alone.
 
-    Args:
-        pixels: float32 (n, C, H, W) in [0, 1].
-        size: S >= 1.
-
-    Returns:
-        float32 (n, C, S, S) in [0, 1]; the same object if nothing changes. Each image's result depends only
-        on that image.
+    Bilinear with half-pixel centres, anti-aliased when shrinking; the same object if nothing changes.
     """
     size = checked_size(size)
     if pixels.shape[-2:] == (size, size):

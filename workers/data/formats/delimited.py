@@ -30,6 +30,7 @@ DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 KEEP = 'or state "quoting": "none" where quotes are characters like others'
 
 LISTED = 10  # lines in a message
+MAX_VALUES = 1000  # of a column of few values
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Delimited:
 
 
 def is_delimited(path: Path) -> bool:
-    """Whether the suffix is that of a CSV or TSV file."""
+    """Whether it is a CSV or TSV file, by its suffix."""
     return path.suffix.lower() in DELIMITERS
 
 
@@ -61,38 +62,34 @@ def header_of(path: Path, quoting: Quoting | None = None) -> list[str]:
 
 
 def read_delimited(path: Path, columns: Sequence[str] | None, quoting: Quoting | None = None) -> Delimited:
-    """The cells of some columns, or of all.
-
-    Raises:
-        CorruptData: the file is not UTF-8, a quote is not closed, a row has more or fewer cells than the
-            first line, or a cell seems to hold the rows after it; names the line.
-    """
+    """The cells of some columns, or of all."""
     names: list[str] = []
     found: list[list[str]] = []
     suspects: list[tuple[int, list[list[str]]]] = []
+    seen: list[set[str]] = []
     message, ragged = "", []
     delimiter, rows, chosen, last = DELIMITERS[path.suffix.lower()], 0, [0], 0
     for last, cells, raw in _rows(path, quoting):
         if not names:
             names, chosen = cells, [n for n, name in enumerate(cells) if columns is None or name in columns]
-            found = [[] for _ in chosen]
+            found, seen = [[] for _ in chosen], [set() for _ in names]
             continue
         if len(cells) != len(names):
             ragged.append(last - len(raw) + 1)
             message = message or _ragged(path, ragged[0], cells, names, delimiter)
             continue
-        if len(raw) > 1 and any(delimiter in cell and len(cell.splitlines()) > 1 for cell in cells):
-            inside = [line.rstrip("\r\n").split(delimiter) for line in raw]
-            if delimiter == "\t":
-                raise CorruptData(_swallowed(path, last - len(raw) + 1, len(raw)))
-            if all(len(line) == len(names) for line in inside):
-                suspects.append((rows, inside))
+        if len(raw) == 1:
+            for values, cell in zip(seen, cells, strict=True):
+                if len(values) <= MAX_VALUES:
+                    values.add(cell)
+        elif (inside := _rows_inside(path, last, cells, raw, delimiter)) is not None:
+            suspects.append((last - len(raw) + 1, inside))
         rows += 1
         for place, column in zip(chosen, found, strict=True):
             column.append(cells[place])
     if ragged:
         raise CorruptData(message + _others(ragged[1:]))
-    _check_suspects(path, quoting, suspects)
+    _check_suspects(path, rows, suspects, seen)
     return Delimited({names[n]: column for n, column in zip(chosen, found, strict=True)}, rows, last)
 
 
@@ -161,43 +158,33 @@ def _swallowed(path: Path, line: int, count: int) -> str:
     )
 
 
+def _rows_inside(
+    path: Path, last: int, cells: Sequence[str], raw: Sequence[str], delimiter: str
+) -> list[list[str]] | None:
+    """The cells of the lines of a row, if each line has as many as the row; with tabs it is refused.
+
+    None where no cell holds a delimiter and a line break.
+    """
+    if not any(delimiter in cell and len(cell.splitlines()) > 1 for cell in cells):
+        return None
+    if delimiter == "\t":
+        raise CorruptData(_swallowed(path, last - len(raw) + 1, len(raw)))
+    inside = [line.rstrip("\r\n").split(delimiter) for line in raw]
+    return inside if all(len(line) == len(cells) for line in inside) else None
+
+
 def _check_suspects(
-    path: Path, quoting: Quoting | None, suspects: Sequence[tuple[int, list[list[str]]]]
+    path: Path, rows: int, suspects: Sequence[tuple[int, list[list[str]]]], seen: Sequence[set[str]]
 ) -> None:
     """Refuse a cell with lines that are rows by themselves, with the values of columns of few values.
 
     A text with commas and line breaks is usual; lines of a text that end like the rows of the file are not.
     """
-    if not suspects:
-        return
-    table = _values_without(path, quoting, {row for row, _ in suspects})
-    few = [n for n, values in enumerate(table.values) if 0 < len(values) <= max(2, table.rows // 2)]
-    for row, inside in suspects:
-        if few and all(line[n].strip('" ') in table.values[n] for line in inside for n in few):
-            raise CorruptData(_swallowed(path, table.first_lines[row], len(inside)))
-
-
-@dataclass(frozen=True)
-class _Values:
-    values: list[set[str]]
-    rows: int
-    first_lines: dict[int, int]
-
-
-def _values_without(path: Path, quoting: Quoting | None, without: set[int]) -> _Values:
-    """The different values of each column in other rows than these, and the first line of each of these."""
-    values: list[set[str]] = []
-    first_lines, rows = {}, 0
-    for number, (last, cells, raw) in enumerate(_rows(path, quoting), start=-1):
-        if number < 0:
-            values = [set() for _ in cells]
-        elif number in without:
-            first_lines[number] = last - len(raw) + 1
-        else:
-            rows += 1
-            for seen, cell in zip(values, cells, strict=True):
-                seen.add(cell)
-    return _Values(values, rows, first_lines)
+    most = min(MAX_VALUES, max(2, (rows - len(suspects)) // 2))
+    few = [n for n, values in enumerate(seen) if 0 < len(values) <= most]
+    for line, inside in suspects:
+        if few and all(cells[n].strip('" ') in seen[n] for cells in inside for n in few):
+            raise CorruptData(_swallowed(path, line, len(inside)))
 
 
 def typed(cells: list[str]) -> Sequence[str | int | bool | float | None]:

@@ -66,11 +66,7 @@ def by_environment(environments: Mapping[str, Environment]) -> dict[str, dict[st
 
 
 def gymnasium(wanted_by: str) -> ModuleType:
-    """The package.
-
-    Raises:
-        MissingData: it is not installed; names it, and what wants it.
-    """
+    """The package."""
     try:
         import gymnasium
     except ImportError as error:
@@ -82,12 +78,7 @@ def gymnasium(wanted_by: str) -> ModuleType:
 
 
 def make(environment: Environment, wanted_by: str) -> Any:
-    """A new environment of gymnasium.
-
-    Raises:
-        MissingData: gymnasium, or a package that it needs for this environment, is not installed.
-        CorruptData: the installed version has another space of observations or actions.
-    """
+    """A new environment of gymnasium."""
     package = gymnasium(wanted_by)
     try:
         with warnings.catch_warnings():
@@ -104,12 +95,7 @@ def make(environment: Environment, wanted_by: str) -> Any:
 
 
 class Episode:
-    """One episode, begun from a seed.
-
-    Args:
-        environment: its facts.
-        made: gymnasium's environment, used by this episode alone until it is over.
-        seed: of the beginning, in [0, 2^31).
+    """One episode, begun from a seed in [0, 2^31); gymnasium's environment is its own until it is over.
 
     Attributes:
         observation: float64 (S,).
@@ -125,14 +111,7 @@ class Episode:
         self.over = self.ended = False
 
     def step(self, action: int | Sequence[float] | NDArray[np.float64]) -> float:
-        """Do an action and return its reward.
-
-        Args:
-            action: from 0 to A - 1, or (A,), cut to [-1, 1].
-
-        Raises:
-            ValueError: a number is not finite.
-        """
+        """Do an action, from 0 to A - 1, or (A,), cut to [-1, 1], and return its reward."""
         assert not self.over, "the episode is over"
         observation, reward, ended, cut, _ = self._made.step(self._scaled(action))
         self.observation = np.asarray(observation, dtype=np.float64)

@@ -12,20 +12,7 @@ LISTED = 20  # folders listed in a message
 
 
 def resolve_folder(root: Path | None, name: str, *, create: bool = False) -> Path:
-    """Resolve the folder named by a job, by the same rules as at submission (`check_folder`).
-
-    Args:
-        root: ASSAY_DATA_ROOT, or None if the worker has none.
-        name: relative name with forward slashes, for example `imagenet` or `sets/birds`.
-        create: create the folder (not the root) if missing.
-
-    Returns:
-        The folder with all symbolic links resolved, below the resolved root.
-
-    Raises:
-        ValueError: the name is not a relative one, or leads out of the root through a symbolic link.
-        MissingData: there is no root, or no such folder in it.
-    """
+    """Resolve the folder named by a job, by the same rules as at submission (`check_folder`)."""
     _refuse(name, check_folder(name, None))
     if root is None:
         raise MissingData(
@@ -47,18 +34,7 @@ def resolve_folder(root: Path | None, name: str, *, create: bool = False) -> Pat
 
 
 def find_file(root: Path | None, folder: str, name: str, *, advice: str) -> Path:
-    """The file `name` of a folder below the data root.
-
-    Args:
-        root: ASSAY_DATA_ROOT.
-        folder: relative name of the folder.
-        name: of the file.
-        advice: sentences for the message where it is missing: which files belong there.
-
-    Raises:
-        MissingData: no such folder or file.
-        ValueError: the folder's name or a symbolic link leads out of the root.
-    """
+    """The file `name` of a folder below the data root."""
     where = resolve_folder(root, folder)
     assert root is not None
     path = where / name

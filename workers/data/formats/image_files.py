@@ -46,21 +46,6 @@ def find_images(
 
     With split folders, "train" is `train` and "test" is `val`, else `test`; without any, the classes
     are split 80/20 by the hash of the path (`held_out_split`). `splits="all"` takes every file.
-
-    Args:
-        folder: resolved folder.
-        base: resolved ASSAY_DATA_ROOT; no link may lead out of it.
-        split: the part.
-        splits: see above.
-        name: data set name, the key of the hash split.
-
-    Returns:
-        The files, at least one.
-
-    Raises:
-        MissingData: the folder has no such split or no image.
-        CorruptData: the layout is contradictory, or a path is not UTF-8 text.
-        ValueError: a symbolic link leads out of the root, or to a folder inside a class.
     """
     present = _split_folders(folder, base)
     if not present:
@@ -159,12 +144,7 @@ def _collect(folder: Path, base: Path, parts: list[str], class_names: tuple[str,
 
 
 def walk_images(folder: Path, base: Path, prefix: str) -> Iterator[str]:
-    """Paths of the image files below a class folder, each prefixed with `prefix`, unordered.
-
-    Raises:
-        CorruptData: a path is not UTF-8 text.
-        ValueError: a symbolic link leads out of the root, or to a folder.
-    """
+    """Paths of the image files below a class folder, each prefixed with `prefix`, unordered."""
     with os.scandir(folder) as entries:
         for entry in entries:
             path = f"{prefix}/{entry.name}"

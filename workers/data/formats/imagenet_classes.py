@@ -26,12 +26,7 @@ PUBLISHED = {"imagenet": 50_000, "imagenet_a": 7_500, "imagenet_o": 2_000 + 10_0
 
 
 class WholeSet(NamedTuple):
-    """A test set of all 1000 classes, other than ImageNet's validation set.
-
-    Attributes:
-        title: Display name.
-        published: Its images.
-    """
+    """A test set of all 1000 classes, other than ImageNet's validation set."""
 
     title: str
     published: int

@@ -55,12 +55,7 @@ class Labelled(NamedTuple):
 
 
 class ImageNetFiles(ImageFolder):
-    """Images of some or all of ImageNet's classes, for 1000-class models.
-
-    Attributes:
-        model_class_names: WordNet ids of the model's 1000 logits; those of `class_names` are compared.
-        published: number of images in the published set.
-    """
+    """Images of some or all of ImageNet's classes, for 1000-class models."""
 
     model_class_names = class_list(ALL)
 
@@ -77,20 +72,7 @@ class ImageNetFiles(ImageFolder):
 def find_classes(
     folder: Path, base: Path, name: str, prefix: str = "", folders: Sequence[str] | None = None
 ) -> list[Labelled]:
-    """Images of a folder that has exactly one folder per class of a set.
-
-    Args:
-        folder: resolved folder of the class folders.
-        base: resolved ASSAY_DATA_ROOT; no link may lead out of it.
-        name: whose classes; a key of `TITLES` or `WHOLE_SETS`.
-        prefix: prefix of the ids.
-        folders: name of the folder of each label; None for its WordNet id.
-
-    Raises:
-        MissingData: classes have no folder or no image; lists them, and folders that are not classes.
-        CorruptData: folders that are not classes, or a path is not UTF-8 text.
-        ValueError: a symbolic link leads out of the root.
-    """
+    """Images of a folder that has exactly one folder per class of a set."""
     found, wanted = class_folders(folder, base), folders or classes_of(name)
     below, images, empty, there = _relative(folder, base), [], [], set(found)
     for label, wnid in enumerate(wanted):

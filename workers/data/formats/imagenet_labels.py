@@ -29,20 +29,7 @@ Labels = Mapping[int, int]
 
 
 def read_labels(places: Sequence[Path], base: Path) -> tuple[Path, Labels]:
-    """First label list found.
-
-    Args:
-        places: folders to search, at `PLACES` below each.
-        base: resolved ASSAY_DATA_ROOT; no link may lead out of it.
-
-    Returns:
-        The list's file, and each image's label by its number (from 1).
-
-    Raises:
-        MissingData: no list found.
-        CorruptData: the list is invalid; names it.
-        ValueError: a symbolic link leads out of the root.
-    """
+    """First label list found."""
     for name, read in READERS.items():
         for place in places:
             for below in PLACES:

@@ -25,14 +25,7 @@ IMAGENETS: dict[str, Callable[..., ImageSet]] = {
 
 
 def set_of_imagenet(folder: Path) -> str | None:
-    """The set of ImageNet whose classes most of the folders are, and that are most of its classes.
-
-    Args:
-        folder: one with a folder for each class, or with such a folder called after the split.
-
-    Returns:
-        The name of the data set, or None.
-    """
+    """The set of ImageNet whose classes most of the folders are, and that are most of its classes."""
     for place in (folder, *(folder / part for part in PARTS["val"])):
         if not place.is_dir():
             continue

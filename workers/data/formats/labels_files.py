@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from assay.service.contract.problems import nearest
+from assay.service.submission.class_folders import holds_images
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.delimited import (
     DELIMITERS,
@@ -16,20 +17,14 @@ from assay.workers.data.formats.delimited import (
 from assay.workers.data.formats.folders import check_inside
 from assay.workers.data.formats.image_files import ImageFiles, part_of, walk_images
 
-# Columns of the names of files, the first of which counts; the others are those of well-known exports.
+# Columns with the names of files, the first one first; the others are names of well-known exports.
 NAMES = ("name", "file_name", "filename", "file", "image")
 LABEL = "label"
 LISTED = 5
 
 
 def listed_images(folder: Path, base: Path, labels: str, split: str, splits: str, name: str) -> ImageFiles:
-    """The images of a split that a file names, relative to the folder, with or without their suffixes.
-
-    Raises:
-        MissingData: there is no such file, or it names images that are not there; lists the first.
-        CorruptData: it has not the columns, an image twice, or a row without a label.
-        ValueError: a symbolic link leads out of the root.
-    """
+    """The images of a split that a file names, relative to the folder, with or without their suffixes."""
     path = folder / labels
     if set(labels) & set("/\\\0") or labels.startswith("."):
         raise ValueError(f"labels {labels!r} is no name of a file in the folder, such as labels.csv")
@@ -54,6 +49,19 @@ def listed_images(folder: Path, base: Path, labels: str, split: str, splits: str
     rows = sorted(zip(found, (numbers[label] for label in given), strict=True))
     every = ImageFiles(tuple(classes), [image for image, _ in rows], [label for _, label in rows])
     return part_of(every, folder, split, splits, name)
+
+
+def find_labels(folder: Path) -> str | None:
+    """The file of labels in a folder of images without class folders."""
+    if not holds_images(folder):
+        return None
+    for path in sorted(path for path in folder.iterdir() if is_delimited(path) and path.is_file()):
+        try:
+            _name_column(path)
+        except CorruptData:
+            continue
+        return path.name
+    return None
 
 
 def _name_column(path: Path) -> str:

@@ -24,15 +24,7 @@ UPRIGHT = 1
 
 @dataclass
 class Look:
-    """What was found in the `decoded` examples of a split.
-
-    Attributes:
-        decoded: examples whose content was read; fewer than there are where the seconds did not suffice.
-        unreadable: a message for each example that cannot be decoded.
-        ignored: files and folders beside the images.
-        empty_classes: classes without an example in the split.
-        notes: what may surprise, in sentences.
-    """
+    """What was found in the `decoded` examples of a split."""
 
     decoded: int = 0
     unreadable: list[str] = field(default_factory=list)
@@ -99,7 +91,7 @@ def _reader(data: Any) -> Callable[[int], int] | None:
 
 def _empty_classes(data: ExampleSet) -> list[str]:
     labels = getattr(data, "labels", None)
-    if labels is None:
+    if labels is None or not len(labels):  # a regression has none
         return []
     there = set(torch.as_tensor(cast(DataSet, data).labels).tolist())
     return [name for label, name in enumerate(data.class_names) if label not in there]

@@ -202,16 +202,7 @@ def document_text(data: LanguageSet, index: int) -> str:
 
 
 def built_for(data: ExampleSet, build: Callable[..., nn.Module], **own: object) -> nn.Module:
-    """A model for a data set, told the data's classes and the size of their images.
-
-    Args:
-        data: has the classes and channels.
-        build: makes the model from them.
-        own: further arguments for it.
-
-    Raises:
-        ValueError: the model has other classes; names the data's, and the rows of its rarest ones.
-    """
+    """A model for a data set, told the data's classes and the size of their images."""
     try:
         model = build(model_classes(data), data.channels, **own)
     except OtherClasses as error:
@@ -238,15 +229,7 @@ def _suit(model: nn.Module, data: ExampleSet) -> None:
 
 
 def tokenized(model: nn.Module, data: ExampleSet) -> ExampleSet:
-    """The data set as a model reads it: by its own tokenizer where it has one, else as it is.
-
-    Args:
-        model: may have a `tokenizer`.
-        data: any data set.
-
-    Raises:
-        ValueError: the model reads texts, and the data have none.
-    """
+    """The data set as a model reads it: by its own tokenizer where it has one, else as it is."""
     tokenizer: Tokenizer | None = getattr(model, "tokenizer", None)
     if tokenizer is None or not is_text(data) or isinstance(data, _View):
         return data

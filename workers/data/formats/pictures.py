@@ -36,16 +36,8 @@ def open_picture(
 ) -> Image.Image:
     """The first image of a file or of its content, which messages call `name`: 8 bits per channel.
 
-    Of 16 bits the upper 8 are taken. Transparency and the colours' profile are dropped where `mode` has none.
-
-    Args:
-        source: a file, or its content.
-        name: the file's path if absent.
-        mode: "L" or "RGB"; the stored mode if absent.
-        exif_orientation: turn the image as its EXIF tag says.
-
-    Raises:
-        CorruptData: it cannot be decoded, or has more than 16 bits per channel; names it.
+    Of 16 bits the upper 8 are taken. Without a `mode`, "L" or "RGB", it is the stored one; transparency and
+    the colours' profile are dropped.
     """
     name = str(source) if name is None else name
     try:
@@ -74,11 +66,7 @@ def _with_8_bits(image: Image.Image, name: str) -> Image.Image:
 
 
 def picture_size(path: Path) -> tuple[int, int]:
-    """Width and height of an image file, from its header.
-
-    Raises:
-        CorruptData: it cannot be read; names it.
-    """
+    """Width and height of an image file, from its header."""
     try:
         with Image.open(path) as image:
             return image.size

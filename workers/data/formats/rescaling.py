@@ -19,13 +19,7 @@ BYTE = 255.0
 
 
 def size_with_short_side(height: int, width: int, short_side: float) -> tuple[int, int]:
-    """Height and width of an image whose short side becomes `short_side` pixels.
-
-    Args:
-        height: H.
-        width: W.
-        short_side: pixels, above 0; for aspect ratios above four, a quarter of the long side instead.
-    """
+    """Height and width of an image with this short side; the long side is at most four times as long."""
     factor = min(short_side / min(height, width), MAX_ELONGATION * short_side / max(height, width))
     return max(1, int(height * factor + 0.5)), max(1, int(width * factor + 0.5))
 

@@ -29,20 +29,7 @@ def example_key(name: str, identifier: str) -> bytes:
 
 
 def evaluation_order(name: str, ids: Sequence[str], limit: int | None) -> list[int]:
-    """Indices of the examples to evaluate, sorted by example id.
-
-    Args:
-        name: the data set's name.
-        ids: unique example ids, (n,).
-        limit: number of examples, or None for all; those with the smallest `example_key` are taken, so a
-            smaller limit takes a subset of a larger one's.
-
-    Returns:
-        min(limit, n) indices into `ids`, ordered by id. Shards are ranges of this list.
-
-    Raises:
-        ValueError: the limit is below 1.
-    """
+    """Indices of the evaluated examples, sorted by id: all, or the `limit` ones of smallest `example_key`."""
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be >= 1 or None; got {limit}")
     chosen = list(range(len(ids)))
@@ -54,18 +41,7 @@ def evaluation_order(name: str, ids: Sequence[str], limit: int | None) -> list[i
 def gallery_ranks(
     name: str, ids: Sequence[str], order: Sequence[int], start: int, stop: int
 ) -> dict[int, int]:
-    """The examples of a shard that a gallery may show: those of the job that a limit of 256 would leave.
-
-    Args:
-        name: the data set's name.
-        ids: unique example ids, (n,).
-        order: indices of the examples of the whole job.
-        start: first place of the shard in `order`.
-        stop: place after its last.
-
-    Returns:
-        Row of the shard to rank: 0 for the smallest `example_key` of the job.
-    """
+    """Row of the shard to rank, for the examples that a limit of 256 on the job would leave."""
     places = heapq.nsmallest(
         GALLERY_EXAMPLES, range(len(order)), key=lambda place: example_key(name, ids[order[place]])
     )
@@ -77,14 +53,6 @@ def held_out_split(name: str, ids: Sequence[str], labels: Sequence[int]) -> tupl
 
     In a class with k examples, the floor(k / 5) with the smallest key are test, but at least one when k >= 2;
     a single example is for training.
-
-    Args:
-        name: the data set's name.
-        ids: unique example ids, (n,).
-        labels: class of each example, (n,).
-
-    Returns:
-        (train, test): disjoint, together all indices, each in ascending order.
     """
     by_class: dict[int, list[int]] = {}
     for index, label in enumerate(labels):

@@ -30,29 +30,14 @@ class SegmentationSet(ImageSet, Protocol):
     """Images with one label per pixel."""
 
     def label_maps(self, indices: Sequence[int], size: int) -> Tensor:
-        """Classes in [0, classes) or IGNORE, uint8 (len(indices), size, size); the pixels of `images`.
-
-        Raises:
-            IndexError: an index is outside [0, n).
-            ValueError: the size is not positive.
-            CorruptData: a file cannot be read, or has an undefined value.
-        """
+        """Classes in [0, classes) or IGNORE, uint8 (len(indices), size, size); the pixels of `images`."""
 
     def example(self, index: int) -> tuple[Tensor, Tensor]:
-        """One whole image at its own size: uint8 (C, H, W), and its label map, uint8 (H, W).
-
-        Raises:
-            IndexError: the index is outside [0, n).
-            CorruptData: a file cannot be read, or has an undefined value.
-        """
+        """One whole image at its own size: uint8 (C, H, W), and its label map, uint8 (H, W)."""
 
 
 def truth_of(data: ExampleSet, indices: Sequence[int], size: int) -> Tensor:
-    """Ground truth of `data.images(indices, size)`.
-
-    Returns:
-        Labels, int64 (B,), or label maps for a segmentation set, uint8 (B, size, size).
-    """
+    """Labels, int64 (B,), or for segmentation label maps, uint8 (B, size, size), of the images."""
     if data.task == "segmentation":
         return cast(SegmentationSet, data).label_maps(indices, size)
     return cast(DataSet, data).labels[torch.tensor(list(indices), dtype=torch.int64)]
@@ -74,17 +59,7 @@ class SegmentationArrays:
         mean: tuple[float, ...],
         std: tuple[float, ...],
     ) -> None:
-        """Describe the set.
-
-        Args:
-            name: catalog name.
-            class_names: name of each class.
-            ids: unique example ids in stable order, (n,).
-            pixels: uint8 (n, C, H, W).
-            maps: classes or IGNORE, uint8 (n, H, W).
-            mean: recommended normalisation, (C,).
-            std: recommended normalisation, (C,).
-        """
+        """`pixels` are uint8 (n, C, H, W), `maps` have classes or IGNORE, uint8 (n, H, W)."""
         assert len(ids) == len(pixels) == len(maps)
         self.name = name
         self.class_names = class_names

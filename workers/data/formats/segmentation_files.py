@@ -34,22 +34,7 @@ class Pair:
 
 
 def find_pairs(folder: Path, base: Path, images: str, annotations: str) -> list[Pair]:
-    """Images of a folder paired with the annotations of the same name, sorted by id.
-
-    Args:
-        folder: resolved folder of the set.
-        base: resolved ASSAY_DATA_ROOT; no link may lead out of it.
-        images: folder of the images, relative to `folder`.
-        annotations: folder of the annotations, PNG files, relative to `folder`.
-
-    Returns:
-        At least one pair; an id is the image's path without its suffix.
-
-    Raises:
-        MissingData: a folder, the images or some annotations are missing; names them.
-        CorruptData: two images share a name.
-        ValueError: a symbolic link leads out of the root.
-    """
+    """Images of a folder paired with the annotations of the same name, sorted by id."""
     absent = [name for name in (images, annotations) if not (folder / name).is_dir()]
     if absent:
         raise MissingData(
@@ -117,17 +102,7 @@ class SegmentationFiles:
         mean: tuple[float, ...],
         std: tuple[float, ...],
     ) -> None:
-        """Describe the set.
-
-        Args:
-            name: catalog name.
-            class_names: name of each class.
-            folder: resolved folder of the set.
-            pairs: its files, in stable order.
-            meaning: annotation value -> class or IGNORE; other values are rejected.
-            mean: recommended normalisation, (3,).
-            std: recommended normalisation, (3,).
-        """
+        """`meaning` maps a value of an annotation to a class or IGNORE; other values are rejected."""
         self.name = name
         self.class_names = class_names
         self.classes = len(class_names)
@@ -144,11 +119,7 @@ class SegmentationFiles:
         return len(self.ids)
 
     def images(self, indices: Sequence[int], size: int) -> Tensor:
-        """Pixels in [0, 1], float32 (len(indices), 3, size, size); grey images become RGB.
-
-        Raises:
-            CorruptData: a file cannot be decoded; names it.
-        """
+        """Pixels in [0, 1], float32 (len(indices), 3, size, size); grey images become RGB."""
         chosen = checked_indices(indices, len(self))
         pixels = torch.empty(len(chosen), 3, checked_size(size), size, dtype=torch.uint8)
 
@@ -161,12 +132,7 @@ class SegmentationFiles:
         return pixels.to(torch.float32) / 255
 
     def label_maps(self, indices: Sequence[int], size: int) -> Tensor:
-        """Classes in [0, classes) or IGNORE, uint8 (len(indices), size, size).
-
-        Raises:
-            CorruptData: an annotation cannot be decoded, has another size than its image, has several
-                channels, or has an undefined value; names it.
-        """
+        """Classes in [0, classes) or IGNORE, uint8 (len(indices), size, size)."""
         chosen = checked_indices(indices, len(self))
         maps = torch.empty(len(chosen), checked_size(size), size, dtype=torch.uint8)
 
@@ -177,11 +143,7 @@ class SegmentationFiles:
         return maps
 
     def example(self, index: int) -> tuple[Tensor, Tensor]:
-        """One image at its own size, uint8 (3, H, W), and its label map, uint8 (H, W).
-
-        Raises:
-            CorruptData: as for `images` and `label_maps`.
-        """
+        """One image at its own size, uint8 (3, H, W), and its label map, uint8 (H, W)."""
         (place,) = checked_indices([index], len(self))
         pair = self.pairs[place]
         pixels = np.array(open_picture(self.folder / pair.image, mode="RGB"))
@@ -210,11 +172,7 @@ class SegmentationFiles:
         return torch.from_numpy(labels.astype(np.uint8))
 
     def content_sha256(self) -> str:
-        """Hash of every file's name and bytes (reads all of them).
-
-        Raises:
-            CorruptData: a file cannot be read; names it.
-        """
+        """Hash of every file's name and bytes (reads all of them)."""
         digest = hashlib.sha256(f"{self.name}\n".encode())
         for pair in self.pairs:
             for name in (pair.image, pair.annotation):

@@ -19,17 +19,7 @@ LeastCount = Annotated[int, Interval(ge=1, le=1000)]
 def vocabulary_for(
     source: Callable[..., LanguageSet] | None, root: Path | None, train: Iterable[str], least_count: int
 ) -> Vocabulary:
-    """Vocabulary of a set of labelled texts.
-
-    Args:
-        source: makes the language set whose vocabulary is used, from (root, split); None for the set's own.
-        root: ASSAY_DATA_ROOT.
-        train: the texts of the training part, words with single spaces between them.
-        least_count: for the set's own vocabulary: rarer words in the training part are unknown.
-
-    Raises:
-        MissingData: the language set is missing.
-    """
+    """Vocabulary of a set of labelled texts."""
     if source is not None:
         return source(root, "train").vocabulary
     counts = Counter(word for text in train for word in text.split(" "))

@@ -34,11 +34,7 @@ class Alphabet(Vocabulary):
     """Symbols of a set of sequences, by id; no symbol is unknown."""
 
     def __init__(self, symbols: Sequence[str]) -> None:
-        """Takes the symbols of the ids 1, 2, ...; 0 is padding.
-
-        Raises:
-            ValueError: one occurs twice.
-        """
+        """Takes the symbols of the ids 1, 2, ...; 0 is padding."""
         self.words = (PAD_WORD, *symbols)
         self._numbers = {symbol: number for number, symbol in enumerate(self.words)}
         if len(self._numbers) != len(self.words):
@@ -49,21 +45,13 @@ class Alphabet(Vocabulary):
         return word in self._numbers
 
     def id(self, word: str) -> int:
-        """Id of a symbol, in [1, V).
-
-        Raises:
-            ValueError: there is no such symbol.
-        """
+        """Id of a symbol, in [1, V)."""
         if word not in self._numbers:
             raise ValueError(f"{word!r} is no symbol of the data; allowed: {', '.join(self.words[1:40])}")
         return self._numbers[word]
 
     def ids(self, words: Iterable[str]) -> Tensor:
-        """Ids of symbols, int64 (n,).
-
-        Raises:
-            ValueError: there is no such symbol.
-        """
+        """Ids of symbols, int64 (n,)."""
         return torch.tensor([self.id(word) for word in words], dtype=torch.int64)
 
 
@@ -93,16 +81,7 @@ class TokenSequences:
         vocabulary: Vocabulary,
         read: Callable[[int], tuple[Tensor, ...]],
     ) -> None:
-        """Describe the set.
-
-        Args:
-            name: catalog name.
-            class_names: name of each label.
-            ids: unique example ids in stable order, (n,).
-            labels: class of each, (n,).
-            vocabulary: the tokens.
-            read: maps a valid index to its sequences, int64 (N,) each: one, or the two of a pair.
-        """
+        """`read` maps a valid index to its sequences, int64 (N,) each: one, or the two of a pair."""
         assert len(ids) == len(labels)
         self.name = name
         self.class_names = class_names
@@ -124,12 +103,7 @@ class TokenSequences:
         return sum(lengths) / max(len(lengths), 1)
 
     def tokens(self, indices: Sequence[int], length: int) -> Tensor:
-        """Ids, int64 (B, N), of pairs (B, 2, N), right-padded; sequences are cut to `length`.
-
-        Raises:
-            IndexError: an index is outside [0, n).
-            ValueError: the length is not positive.
-        """
+        """Ids, int64 (B, N), of pairs (B, 2, N), right-padded; sequences are cut to `length`."""
         if length < 1:
             raise ValueError(f"the length must be >= 1; got {length}")
         chosen = checked_indices(indices, len(self))
@@ -197,13 +171,7 @@ def part_of(key: str) -> PartName:
 
 
 def grey_ids(levels: Symbols, *, black: Literal["token", "padding"]) -> Tensor:
-    """Ids of grey levels 0 to 255, in one row, int64 (N,).
-
-    Args:
-        levels: any shape, row by row.
-        black: "token", ids from 1 to 256; or "padding", the level itself, so that black is padding and left
-            out, as released.
-    """
+    """Ids of grey levels by row, int64 (N,): 1 to 256, or with black as "padding" the levels, as released."""
     return torch.from_numpy(levels.reshape(-1).astype(np.int64) + (1 if black == "token" else 0))
 
 
@@ -213,11 +181,7 @@ def grey_levels(black: Literal["token", "padding"]) -> Alphabet:
 
 
 class HashedDraws:
-    """An endless stream of whole numbers from shake_256 of a key: the same on every machine.
-
-    Args:
-        key: the key.
-    """
+    """An endless stream of whole numbers from shake_256 of a key: the same on every machine."""
 
     def __init__(self, key: str) -> None:
         self._key = key

@@ -49,12 +49,7 @@ class SeriesSet(ExampleSet, Protocol):
         """T_i by example id."""
 
     def images(self, indices: Sequence[int], size: int) -> Tensor:
-        """Raw series and their steps, float32 (len(indices), F + 1, size); named as for images.
-
-        Raises:
-            IndexError: an index is outside [0, n).
-            ValueError: a series has more than `size` steps.
-        """
+        """Raw series and their steps, float32 (len(indices), F + 1, size); named as for images."""
 
 
 class Series:
@@ -75,18 +70,7 @@ class Series:
         longest: int | None = None,
         published: int | None = None,
     ) -> None:
-        """Describe the set.
-
-        Args:
-            name: catalog name.
-            class_names: name of each label.
-            ids: unique example ids in stable order, (n,).
-            values: float32 (T_i, F) each, finite; T_i at least 1.
-            labels: class of each, (n,).
-            statistics: mean and standard deviation of each feature of the training part.
-            longest: largest number of steps of all parts; None for that of these series.
-            published: number of examples of the published set of this name, if it is one.
-        """
+        """`values` are float32 (T_i, F) each, finite; `statistics` the training part's mean and deviation."""
         assert len(ids) == len(values) == len(labels)
         self.name = name
         self.class_names = class_names
@@ -143,19 +127,7 @@ class TargetSeries(Series):
         training_targets: Sequence[float],
         longest: int | None = None,
     ) -> None:
-        """Describe the set.
-
-        Args:
-            name: catalog name.
-            ids: unique example ids in stable order, (n,).
-            values: float32 (T_i, F) each, finite; T_i at least 1.
-            targets: finite target of each, (n,).
-            statistics: mean and standard deviation of each feature of the training part.
-            training_targets: targets of the training part, at least one; their mean and standard deviation
-                (divided by their number less one; 1 where they do not differ) are `target_mean` and
-                `target_std`.
-            longest: largest number of steps of all parts; None for that of these series.
-        """
+        """`training_targets` give `target_mean`, and `target_std` with n - 1, 1 where all are equal."""
         super().__init__(
             name=name,
             class_names=("target",),
@@ -183,9 +155,6 @@ def statistics_of(values: Sequence[Values]) -> tuple[tuple[float, ...], tuple[fl
 
     The deviation divides by the number of steps less one, as in the released code of mvts_transformer; that
     of a feature that does not change is 1. A feature without any value has mean 0.
-
-    Args:
-        values: (T_i, F) each, at least one.
     """
     steps = np.concatenate([one.astype(np.float64) for one in values])  # (sum of T_i, F)
     known = ~np.isnan(steps)

@@ -38,18 +38,7 @@ HASHED_TOGETHER = 1000
 
 @dataclass(frozen=True)
 class ArrayKind:
-    """Description of a set.
-
-    Attributes:
-        name: Catalog name of the data set.
-        title: Display name.
-        clean: Data set of the clean images, in the same order: ids and `limit` take the same examples.
-        class_names: Name of each label.
-        mean: Recommended normalisation, as of the clean images.
-        std: The same.
-        images: Images of a cell.
-        side: Height and width of an image.
-    """
+    """Description of a set."""
 
     name: str
     title: str
@@ -62,13 +51,7 @@ class ArrayKind:
 
 
 def open_arrays(kind: ArrayKind, root: Path | None, split: str, folder: str) -> StoredArrays:
-    """The set in a folder.
-
-    Raises:
-        MissingData: training images are wanted, or no such folder, labels or corruption in it.
-        CorruptData: the labels are not those of such a set.
-        ValueError: the folder's name or a symbolic link leads out of the root.
-    """
+    """The set in a folder."""
     if split == "train":
         raise MissingData(f"{kind.title} is a test set: it has no training images. Train on other data.")
     where = resolve_folder(root, folder)
@@ -108,13 +91,7 @@ class StoredArrays:
         return StoredArrays(self.kind, self.folder, self.base, cells)
 
     def check(self) -> None:
-        """Look at every array that will be read.
-
-        Raises:
-            MissingData: arrays are missing; lists them.
-            CorruptData: an array has another shape or type, or cannot be read; names it.
-            ValueError: a symbolic link leads out of the root.
-        """
+        """Look at every array that will be read."""
         self._refuse(find_missing_arrays(self.folder, self.base, self.cells))
         for name in dict(self.cells):
             self._array(name)
@@ -127,20 +104,12 @@ class StoredArrays:
         return self.cell_images(self.cells[0], indices, size)
 
     def cell_images(self, cell: Cell, indices: Sequence[int], size: int) -> Tensor:
-        """Pixels in [0, 1] under a corruption, float32 (len(indices), 3, size, size), bilinear if resized.
-
-        Raises:
-            CorruptData: the array is missing, cannot be read or has another shape; names it.
-        """
+        """Pixels in [0, 1] under a corruption, float32 (len(indices), 3, size, size), bilinear if resized."""
         pixels = torch.from_numpy(self._rows(cell, checked_indices(indices, len(self))))
         return resize(pixels.permute(0, 3, 1, 2).to(torch.float32) / 255, size)
 
     def content_sha256(self) -> str:
-        """Hash of each cell's ids, labels and pixels (reads all of them).
-
-        Raises:
-            CorruptData: an array cannot be read; names it.
-        """
+        """Hash of each cell's ids, labels and pixels (reads all of them)."""
         digest, labels = hashlib.sha256(f"{self.name}\n".encode()), self.labels.tolist()
         for cell in sorted(self.cells):
             for start in range(0, len(self), HASHED_TOGETHER):

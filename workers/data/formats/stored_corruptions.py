@@ -43,14 +43,11 @@ class Kind:
     """Description of a stored set.
 
     Attributes:
-        name: Catalog name of the data set.
-        title: Display name.
         classes: Names of all classes; None for those of the class folders.
         count: Number of class folders, where their names are not given; None for any.
         clean: Data set of the clean images: `limit` takes the same examples.
         prefix: Prefix that makes ids equal to those of the clean set.
         crop: Side of the initial centre crop; None for the short side.
-        published: Images per cell in the published set.
     """
 
     name: str
@@ -98,13 +95,7 @@ class StoredCorruptions:
         return StoredCorruptions(self.kind, self.folder, self.base, self.resampling, cells)
 
     def check(self) -> None:
-        """Compare all cells; reads every folder.
-
-        Raises:
-            MissingData: corruptions, severities, classes or images are incomplete; lists what is missing.
-            CorruptData: a cell's images are smaller than the set's; names one.
-            ValueError: a symbolic link leads out of the root.
-        """
+        """Compare all cells; reads every folder."""
         self._refuse(find_gaps(self._tree(self.cells)))
         if self.kind.count not in (None, self.classes):
             self._refuse(f"it has {self.classes} classes instead of {self.kind.count}")
@@ -154,9 +145,6 @@ class StoredCorruptions:
         """Pixels in [0, 1] under a corruption, float32 (len(indices), 3, size, size).
 
         The centre crop of `Kind.crop` pixels is resized if the model needs another size.
-
-        Raises:
-            CorruptData: a file is missing, cannot be decoded or is smaller than the crop; names it.
         """
         chosen = checked_indices(indices, len(self))
         pixels = torch.empty(len(chosen), 3, checked_size(size), size, dtype=torch.uint8)
@@ -168,11 +156,7 @@ class StoredCorruptions:
         return pixels.to(torch.float32) / 255
 
     def content_sha256(self) -> str:
-        """Hash of each file's cell, id, label and bytes (reads all of them).
-
-        Raises:
-            CorruptData: a file cannot be read; names it.
-        """
+        """Hash of each file's cell, id, label and bytes (reads all of them)."""
         total = hashlib.sha256(f"{self.name}\n".encode())
         for cell in sorted(self.cells):
             for start in range(0, len(self), HASHED_TOGETHER):

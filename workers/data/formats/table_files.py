@@ -27,11 +27,7 @@ INSTALL = "tables need the extra hf: pip install 'assay-robustness[hf]'"
 
 
 def pyarrow() -> Any:
-    """The library.
-
-    Raises:
-        MissingData: it is not installed; has the command.
-    """
+    """The library."""
     try:
         import pyarrow as library
         import pyarrow.csv
@@ -42,11 +38,7 @@ def pyarrow() -> Any:
 
 
 def column_names(path: Path, quoting: Quoting | None = None) -> list[str]:
-    """The columns of a file.
-
-    Raises:
-        CorruptData: it cannot be read.
-    """
+    """The columns of a file."""
     if is_delimited(path):
         return header_of(path, quoting)
     if path.suffix.lower() in (".arrow", ".parquet"):
@@ -55,11 +47,7 @@ def column_names(path: Path, quoting: Quoting | None = None) -> list[str]:
 
 
 def schema_of(path: Path) -> Any:
-    """The columns of an Arrow or Parquet file and their types.
-
-    Raises:
-        CorruptData: it cannot be read.
-    """
+    """The columns of an Arrow or Parquet file and their types."""
     arrow = pyarrow()
     with _FileNamed(path, arrow):
         return _stream(path, arrow).schema if path.suffix == ".arrow" else arrow.parquet.read_schema(path)
@@ -86,12 +74,7 @@ def count_lines(path: Path) -> int | None:
 def read_columns(
     path: Path, columns: Sequence[str], parameter: str | None = None, quoting: Quoting | None = None
 ) -> Any:
-    """Some columns of a file as a table of pyarrow; a CSV file's column that is named by `text` holds texts.
-
-    Raises:
-        CorruptData: the file cannot be read, lacks a column or has it twice, or a row is not as the others;
-            names it.
-    """
+    """Some columns of a file as a table of pyarrow; columns of CSV for the parameter `text` are texts."""
     arrow = pyarrow()
     with _FileNamed(path, arrow):
         check_columns(path, column_names(path, quoting), columns, parameter)
@@ -182,11 +165,7 @@ def _json_column(path: Path, name: str, arrow: Any) -> Any:
 def check_columns(
     path: Path, present: Sequence[str], wanted: Sequence[str], parameter: str | None = None
 ) -> None:
-    """Refuse a file that lacks a column, which a parameter of the data set names.
-
-    Raises:
-        CorruptData: names file and column, and the columns that there are.
-    """
+    """Refuse a file that lacks a column, which a parameter of the data set names."""
     for name in wanted:
         if present.count(name) > 1:
             raise CorruptData(f"{path} has {present.count(name)} columns {name!r}; one is wanted")

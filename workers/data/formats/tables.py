@@ -65,11 +65,7 @@ class Table:
     quoting: Quoting | None = None
 
     def column(self, name: str, types: Callable[[Any], bool], wanted: str, parameter: str) -> list[Any]:
-        """The values of the column that a parameter names, of `types` of pyarrow, in words `wanted`.
-
-        Raises:
-            CorruptData: a file has no such column, one of another type, or cannot be read; names it.
-        """
+        """The values of the column that a parameter names, of `types` of pyarrow, in words `wanted`."""
         values: list[Any] = []
         for path in self.paths:
             table = read_columns(path, [name], parameter, self.quoting)
@@ -107,15 +103,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of a folder, by name, and the one that is read.
-
-    Attributes:
-        tables: All parts.
-        chosen: The one that is read.
-        rows: Of its rows those that belong to the asked split; None for all.
-        folder: Has them.
-        root: ASSAY_DATA_ROOT, without links.
-    """
+    """The parts of a folder, by name, and the one that is read."""
 
     tables: Mapping[str, Table]
     chosen: Table
@@ -142,11 +130,6 @@ def find_parts(
 
     A folder of one part, without a name or for training, is divided for training and evaluation, by a hash
     with the `name` of the data set; with the splits "all" either takes every row.
-
-    Raises:
-        MissingData: no such folder, no table in it, or no such part.
-        CorruptData: the layout is contradictory.
-        ValueError: the folder's name or a symbolic link leads out of the root.
     """
     where = resolve_folder(root, folder)
     assert root is not None
@@ -195,11 +178,7 @@ def _no_part(where: Path, wanted: str, tables: Mapping[str, Table]) -> str:
 
 
 def _tables(where: Path, base: Path) -> dict[str, tuple[Path, ...]]:
-    """Part to its files, in order.
-
-    Raises:
-        MissingData: there are none.
-    """
+    """Part to its files, in order."""
     if (where / "dataset_dict.json").is_file():
         parts = _json(where / "dataset_dict.json").get("splits", [])
         if not isinstance(parts, list) or not all(isinstance(part, str) and _plain(part) for part in parts):
@@ -275,11 +254,7 @@ def _json(path: Path) -> Mapping[str, Any]:
 
 
 def texts_of(table: Table, column: str) -> list[str]:
-    """The texts of a column.
-
-    Raises:
-        CorruptData: the column is missing, of another type, or has a row without a text; names it.
-    """
+    """The texts of a column."""
     arrow = pyarrow()
     values = table.column(
         column, lambda kind: arrow.types.is_string(kind) or arrow.types.is_large_string(kind), "text", "text"
@@ -309,9 +284,6 @@ def labels_of(parts: Parts, column: str, class_names: Sequence[str] | None) -> L
     The classes are those stated, else those that `datasets` has written into the file or beside it, else the
     lines of class_names.txt, else the different labels of all parts, sorted. Whole numbers are numbers of
     stated or written classes.
-
-    Raises:
-        CorruptData: a label is missing, or none of the classes; names file, row and column.
     """
     arrow, chosen = pyarrow(), parts.chosen
 
@@ -386,11 +358,7 @@ def _written_names(parts: Parts, column: str) -> tuple[str, ...] | None:
 
 
 def rows_of(parts: Parts, ids: Sequence[str], labels: Sequence[int]) -> list[int]:
-    """The rows that are read, of the part that is read.
-
-    Raises:
-        MissingData: there are none.
-    """
+    """The rows that are read, of the part that is read."""
     chosen = list(range(len(ids))) if parts.rows is None else parts.rows(ids, labels)
     if not chosen:
         raise MissingData(f"{parts.chosen.paths[0].parent} has no rows for this part")

@@ -39,11 +39,7 @@ class LanguageSet(TextSet, Protocol):
     """Documents in the order of one long text; `classes` is V, `class_names` is empty."""
 
     def words(self, index: int) -> list[str]:
-        """The words of a document.
-
-        Raises:
-            IndexError: the index is outside [0, n).
-        """
+        """The words of a document."""
 
     def stream(self) -> NDArray[np.int32]:
         """Concatenated ids of all documents' words, (sum of lengths,); read-only."""
@@ -64,10 +60,6 @@ class SequenceSet(TextSet, Protocol):
         """The tokens' ids, int64 (B, N), padding on the right; N is the longest sequence's, at most `length`.
 
         Longer sequences are truncated to `length` tokens. Of pairs (B, 2, N).
-
-        Raises:
-            IndexError: an index is outside [0, n).
-            ValueError: the length is not positive.
         """
 
 
@@ -108,14 +100,7 @@ class Documents:
         read: Callable[[int], list[str]],
         vocabulary: Vocabulary,
     ) -> None:
-        """Describe the set.
-
-        Args:
-            name: catalog name.
-            ids: unique ids of the documents in the order of the text, (n,).
-            read: maps a valid index to the words of a document.
-            vocabulary: their ids.
-        """
+        """Describe the set."""
         self.name = name
         self.ids = ids
         self.vocabulary = vocabulary
@@ -178,16 +163,7 @@ class Sentences:
         labels: Sequence[int],
         vocabulary: Vocabulary,
     ) -> None:
-        """Describe the set.
-
-        Args:
-            name: catalog name.
-            class_names: name of each label.
-            ids: unique example ids in stable order, (n,).
-            sentences: texts, words separated by white space, (n,).
-            labels: class of each, (n,).
-            vocabulary: the words' ids.
-        """
+        """Describe the set."""
         assert len(ids) == len(sentences) == len(labels)
         self.name = name
         self.class_names = class_names

@@ -11,11 +11,7 @@ UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def read_text(path: Path) -> str:
-    """The text of a file, each line break as it is in the file.
-
-    Raises:
-        CorruptData: the file cannot be read, is no UTF-8 or has a NUL character; names the line.
-    """
+    """The text of a file, each line break as it is in the file."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -36,7 +32,7 @@ def read_text(path: Path) -> str:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a file without their ends, which are those of Unix, Windows or old Macs."""
+    """The lines of a file without their ends, as Unix, Windows or old Macs write them."""
     return read_text(path).replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 

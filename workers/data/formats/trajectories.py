@@ -67,11 +67,7 @@ class ControlSet(ExampleSet, Protocol):
         """Those of the training split, (n,); of the test split none."""
 
     def episode(self, index: int, seed: int) -> Episode:
-        """A new episode of the test split; the same index and seed begin alike.
-
-        Raises:
-            IndexError: the index is outside [0, n).
-        """
+        """A new episode of the test split; the same index and seed begin alike."""
 
 
 class Trajectories:
@@ -89,19 +85,7 @@ class Trajectories:
         ids: Sequence[str],
         episodes: int | None,
     ) -> None:
-        """Describe a split.
-
-        Args:
-            name: catalog name.
-            environment: what it is played in.
-            recorded: the trajectories of the training split, whose statistics both splits have.
-            ids: unique names of the trajectories.
-            episodes: how many examples the test split has; None for the training split.
-
-        Raises:
-            CorruptData: there are no trajectories, or one has the wrong shape or numbers that are not finite.
-            MissingData: of the test split, a package that the environment needs is not installed.
-        """
+        """Describe a split."""
         if not recorded:
             raise CorruptData(f"the data set {name!r} has no trajectory")
         for identifier, trajectory in zip(ids, recorded, strict=True):
@@ -145,11 +129,7 @@ class Trajectories:
 
 
 def policy_for(backbone: nn.Module, data: ControlSet) -> PolicyModel:
-    """A network as policy for a data set.
-
-    Raises:
-        ValueError: episodes may have more steps than the network has embeddings for.
-    """
+    """A network as policy for a data set."""
     environment, timesteps = data.environment, cast(PolicyNetwork, backbone).timesteps
     if environment.max_steps > timesteps:
         raise ValueError(

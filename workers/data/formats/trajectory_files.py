@@ -31,16 +31,7 @@ def _kept(read: Read, path: Path, changed: int) -> tuple[Trajectory, ...]:
 
 
 def recorded(read: Read, path: Path) -> tuple[Trajectory, ...]:
-    """The trajectories of a file, kept in memory for the other split until the file changes.
-
-    Args:
-        read: `read_transitions` or `read_episodes`.
-        path: of the file.
-
-    Raises:
-        CorruptData: it cannot be read, or has other arrays.
-        MissingData: a package is not installed.
-    """
+    """The trajectories of a file, kept in memory for the other split until the file changes."""
     return _kept(read, path, path.stat().st_mtime_ns)
 
 
@@ -49,10 +40,6 @@ def read_transitions(path: Path) -> list[Trajectory]:
 
     `observations` (M, S), `actions` (M, A), `rewards` (M,), `terminals` (M,) and `timeouts` (M,): a
     trajectory ends where one of the last two is true. What follows the last end is incomplete, and left out.
-
-    Raises:
-        CorruptData: it cannot be read, lacks an array, or has arrays of different lengths.
-        MissingData: it is HDF5, and h5py is not installed.
     """
     names = ("observations", "actions", "rewards", "terminals", "timeouts")
     arrays = _npz(path, names) if path.suffix == ".npz" else _hdf5(path, names)
@@ -75,10 +62,6 @@ def read_episodes(path: Path) -> list[Trajectory]:
 
     Groups `episode_0`, `episode_1`, ... with `observations` (T + 1, S), `actions` (T, A), `rewards`,
     `terminations` and `truncations` (T,). The observation after the last action is left out.
-
-    Raises:
-        CorruptData: it cannot be read, or an episode lacks an array.
-        MissingData: h5py is not installed.
     """
     found = []
     with _opened(path) as file:

@@ -35,15 +35,7 @@ SHOWN = 60
 
 @dataclass
 class SeriesFile:
-    """Content of a file.
-
-    Attributes:
-        class_names: the classes in the order of the header.
-        values: the series, float32 (T_i, F) each; missing numbers are NaN.
-        labels: class of each; of a file for regression none.
-        targets: target of each, finite; of a file for classification none.
-        lines: line of each in the file, from 1.
-    """
+    """Content of a file."""
 
     class_names: tuple[str, ...] = ()
     values: list[Values] = field(default_factory=list)
@@ -53,15 +45,7 @@ class SeriesFile:
 
 
 def read_series(path: Path, *, regression: bool = False) -> SeriesFile:
-    """Read a whole file.
-
-    Args:
-        path: of the file.
-        regression: whether its examples must have targets, not classes.
-
-    Raises:
-        CorruptData: it is not such a file, or is above a limit; the message names the line.
-    """
+    """Read a whole file."""
     return _Reader(path, regression).read()
 
 
@@ -75,18 +59,7 @@ def is_for_regression(path: Path) -> bool:
 
 
 def find_file(where: Path, dataset: str, part: str, root: Path, name: str) -> Path:
-    """WHERE/DATASET/DATASET_PART.ts, or the file of this name in the folder itself.
-
-    Args:
-        where: the folder.
-        dataset: name of the set.
-        part: "TRAIN" or "TEST".
-        root: the file must be inside, links followed.
-        name: catalog name of the data set that wants it, for the message.
-
-    Raises:
-        MissingData: there is no such file.
-    """
+    """WHERE/DATASET/DATASET_PART.ts, or the file of this name in the folder itself."""
     wanted = f"{dataset}_{part}.ts"
     for path in (where / dataset / wanted, where / wanted):
         if path.is_file():

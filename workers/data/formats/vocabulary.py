@@ -27,18 +27,10 @@ class _Index(dict[str, int]):
 
 
 class Vocabulary:
-    """Words of a model, by id.
-
-    Attributes:
-        words: word of each id, (V,); `words[0]` is padding, `words[1]` the unknown word.
-    """
+    """Words of a model, by id, (V,): the first is padding, the second the unknown word."""
 
     def __init__(self, words: Sequence[str]) -> None:
-        """Takes the words in id order.
-
-        Raises:
-            ValueError: the first two are not padding and the unknown word, or one occurs twice.
-        """
+        """Takes the words in id order."""
         if tuple(words[:2]) != (PAD_WORD, UNKNOWN_WORD):
             raise ValueError(f"a vocabulary begins with {PAD_WORD!r} and {UNKNOWN_WORD!r}; got {words[:2]!r}")
         self.words = tuple(words)
@@ -48,16 +40,7 @@ class Vocabulary:
 
     @classmethod
     def counted(cls, counts: Mapping[str, int], *, least: int = 1, most: int | None = None) -> Vocabulary:
-        """Vocabulary of a text, from its word counts.
-
-        Args:
-            counts: frequency of each word; may include the unknown word.
-            least: min frequency; rarer words become the unknown word.
-            most: max V, including the two special words; None for no limit.
-
-        Raises:
-            ValueError: padding is a word of the text.
-        """
+        """Vocabulary of a text, from its word counts."""
         if PAD_WORD in counts:
             raise ValueError(f"the text has the word {PAD_WORD!r}, which stands for padding")
         known = [word for word, count in counts.items() if count >= least and word != UNKNOWN_WORD]

@@ -90,6 +90,17 @@ def test_a_wrong_data_set_is_refused(data: str, message: str, capsys: pytest.Cap
     assert caught.value.code != 0
 
 
+def test_a_flat_folder_with_a_file_of_labels_is_recognised(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(4):
+        image(tmp_path / "flat" / f"{number}.png")
+    (tmp_path / "flat" / "a.csv").write_text("x,y\n1,2\n")
+    (tmp_path / "flat" / "labels.csv").write_text("name,label\n0,a\n1,a\n2,b\n3,b\n")
+    assert main(["--data-root", str(tmp_path), "--no-hash", "--seconds", "0"]) == 0
+    assert "image_folder  folder flat  2 classes\n  train        2 examples" in capsys.readouterr().out
+
+
 def test_texts_without_words_and_in_quotes_are_noted(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "test.tsv").write_text('text\tlabel\n"a"\t1\n \t0\nb\t1\n')
