@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from assay.service.catalog.catalog import load
+from assay.service.client import one_line
 from assay.service.client.data_place import DataPlace, check_root, data_spec, place_of
 from assay.service.client.evaluation import evaluation_of
 from assay.service.client.one_line import (
@@ -306,3 +307,20 @@ def test_a_data_set_without_a_root_is_answered_with_the_options(monkeypatch: pyt
     check_root(place_of("digits"), CATALOG["data"])
     monkeypatch.setenv("ASSAY_DATA_ROOT", "/")
     check_root(place_of("cifar10"), CATALOG["data"])
+
+
+@pytest.mark.parametrize(("params", "channels"), [({}, "3"), ({"channels": 1}, "1")])
+def test_a_function_is_exported_for_the_channels_that_the_data_are_read_with(
+    monkeypatch: pytest.MonkeyPatch, params: dict[str, Any], channels: str
+) -> None:
+    class Client:
+        def component(self, kind: str, name: str) -> dict[str, Any]:
+            return {"facts": {"by_parameter": {}}}
+
+    def made(module: str, arguments: list[str], *_: Any) -> Any:
+        assert arguments == ["m:build", "--channels", channels]
+        raise InterruptedError
+
+    monkeypatch.setattr(one_line, "_made", made)
+    with pytest.raises(InterruptedError):
+        one_line._of_function(Client(), Subject("m:build"), {"name": "image_folder", "params": params})  # type: ignore[arg-type]

@@ -125,8 +125,8 @@ def _file_reports(root: Path, name: str, depth: Depth) -> list[SetReport]:
             load = functools.partial(catalog.build("data", title, {"folder": place}), root)
             found.append(_report(title, place, load, depth))
     if not found and (labels := find_labels(folder)) is not None:
-        load = functools.partial(image_folder, root, folder=name, labels=labels)
-        found.append(_report("image_folder", name, load, depth))
+        flat = functools.partial(image_folder, root, folder=name, labels=labels)
+        found.append(_report("image_folder", name, flat, depth))
     if not found and (table := set_of_table(folder)) is not None:
         load = functools.partial(catalog.build("data", table, {"folder": name}), root)
         found.append(_report(table, name, load, depth))
