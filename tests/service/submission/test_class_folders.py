@@ -205,3 +205,15 @@ def test_what_leads_out_of_the_root_is_not_counted(tmp_path: Path) -> None:
     digits = load().check_reference(("data",), {"name": "digits", "params": {}}, Problems(), ())
     assert digits is not None
     assert count_classes(digits, tmp_path) is None
+
+
+def test_a_model_of_one_channel_is_told_the_parameter(tmp_path: Path) -> None:
+    write(tmp_path, "birds/a", "birds/b")
+    for params, wrong in (({"folder": "birds"}, 1), ({"folder": "birds", "channels": 1}, 0)):
+        data = load().check_reference(("data",), {"name": "image_folder", "params": params}, Problems(), ())
+        made_for, problems = MadeFor("program", {}, {"channels": 1}, 32, ("channels",)), Problems()
+        check_fit(data, made_for, problems, ("data",), tmp_path)
+        assert len(problems) == wrong
+        if wrong:
+            with pytest.raises(InvalidSpec, match=r'has 3 channels, .* the 1 of .*; state it: "channels": 1'):
+                problems.raise_if_any()
