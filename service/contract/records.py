@@ -233,6 +233,14 @@ class FutureLeak(TypedDict):
     by_construction: NotRequired[list[str]]
 
 
+class GradientEvidence(TypedDict):
+    """How many of the first `examples` have a gradient of `zero`, and how many one `tiny` against changes."""
+
+    examples: int
+    zero: int
+    tiny: int
+
+
 class Evidence(Counts, ProbeEvidence, total=False):
     """Evidence for warnings and stages; counts of examples, which add up over shards.
 
@@ -250,6 +258,7 @@ class Evidence(Counts, ProbeEvidence, total=False):
     reduced_batch: ReducedBatch
     stages: list[StageEvidence]
     inactive_pursuit: InactivePursuit
+    first_gradients: GradientEvidence
 
 
 class CodeProvenance(TypedDict):

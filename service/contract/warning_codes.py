@@ -34,6 +34,8 @@ WarningCode = Literal[
     "batch_dependent",
     "leaks_future",
     "nonfinite",
+    "below_chance",
+    "constant_prediction",
     "analysis_only",
     "inactive_pursuit",
     # about one attack
@@ -43,6 +45,8 @@ WarningCode = Literal[
     "unverified",
     "out_of_ball",
     "out_of_box",
+    "gradient_free_only",
+    "tiny_gradients",
     "fewer_classes_than_targets",
     "too_few_classes_for_dlr",
     "adaptive_attack_needed",
@@ -96,7 +100,7 @@ _NOTE = (
     " package_not_checked repeated_evaluation left_out quotients_left_out measures_the_machine incomplete"
     " labels_by_name own_tokenizer adaptive_attack_needed"
 )
-# A warning may state a graver one: `zero_gradient` of every example.
+# A warning may state a graver one: `zero_gradient` of every example, a model no better than a guess attacked.
 SEVERITY: Mapping[WarningCode, Severity] = {
     code: "invalid" if code in _INVALID.split() else "note" if code in _NOTE.split() else "caution"
     for code in get_args(WarningCode)

@@ -34,6 +34,7 @@ from operator import add, itemgetter, sub, truediv
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from assay.service.contract.results import Metric, Warning
+from assay.service.metrics.answers import Answers, classified
 from assay.service.metrics.classification import Classification
 from assay.service.metrics.estimates import (
     Interval,
@@ -111,6 +112,11 @@ class Calibration(Classification):
         }
         statistics["aurra"] = Statistic(_answers, _of(aurra))
         return FirstOf(super().paired(pair), PairedEstimates(pair, statistics))
+
+    def unattacked(self, rows: Rows, context: Context) -> Answers:
+        """All answers: the parameters are of the calibration."""
+        del context
+        return classified(rows, rows["correct"], attacked=False, known=True)
 
 
 def _unknown(measured: Mapping[str, Metric], known: Mapping[str, Metric], rows: Rows) -> list[Warning]:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from assay.service.contract.records import Evidence
 from assay.service.contract.results import Metric, StageBreakdown
+from assay.service.metrics.answers import Answers, classified
 from assay.service.metrics.estimates import bounded_mean, mean, measured, median, proportion
 from assay.service.metrics.intervals import NO_BOUNDS
 from assay.service.metrics.paired import Pair, PairedMetrics, PairedShares, Rows
@@ -57,6 +58,10 @@ class Classification(OutcomeTable):
     def paired(self, pair: Pair) -> PairedMetrics:
         """McNemar's test of the accuracies."""
         return PairedShares(pair, SHARES)
+
+    def unattacked(self, rows: Rows, context: Context) -> Answers | None:
+        """The answers; None for an evaluation with parameters, which changes the examples."""
+        return None if context.params else classified(rows, rows["correct"], attacked=False, known=True)
 
 
 class Attack(Classification):
@@ -116,6 +121,11 @@ class Attack(Classification):
             **_curves([result.params for result in pair.results or ()]),
         }
         return FirstOf(PairedShares(pair, SHARES), PairedEstimates(pair, estimators))
+
+    def unattacked(self, rows: Rows, context: Context) -> Answers:
+        """The answers before the attack; those that were wrong are known where the attack left them alone."""
+        known = context.protocol != "paper" and "expected" not in rows
+        return classified(rows, rows["clean_correct"], attacked=True, known=known)
 
 
 def _telling(metrics: dict[str, Metric], context: Context) -> dict[str, Metric]:

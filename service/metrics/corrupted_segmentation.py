@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from assay.service.contract.corruption_cells import Cell, cells_of
 from assay.service.contract.results import Breakdown, Metric
+from assay.service.metrics.answers import Answers
 from assay.service.metrics.corrupted_pixel_counts import (
     COLUMN,
     CellCounts,
@@ -26,7 +27,7 @@ from assay.service.metrics.estimates import groups, jackknifed
 from assay.service.metrics.jackknife import TestedDifference
 from assay.service.metrics.paired import Difference, Pair, PairedMetrics, Reported, Rows, agrees
 from assay.service.metrics.pixel_counts import Ratios, differences_of
-from assay.service.metrics.segmentation import NO_PIXEL, UNITS, PairedPixels, Segmentation
+from assay.service.metrics.segmentation import NO_PIXEL, UNITS, PairedPixels, Segmentation, pixel_answers
 from assay.service.metrics.table import Column, Context, Reasons, Summary, Units
 
 # Prefix of the means over corruptions and severities; metrics of cells, in the breakdown, lack it.
@@ -52,6 +53,11 @@ class CorruptedSegmentation(Segmentation):
     def paired(self, pair: Pair) -> PairedMetrics:
         """A jackknife over images, all corruptions of an image together."""
         return PairedCells(pair)
+
+    def unattacked(self, rows: Rows, context: Context) -> Answers | None:
+        """The classes of the pixels of uncorrupted images."""
+        del context
+        return pixel_answers(rows, attacked=True)
 
 
 def corrupted_segmentation_metrics(

@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from assay.service.contract.corruption_cells import SEVERITIES, Cell, cells_of
 from assay.service.contract.results import Breakdown, Metric
+from assay.service.metrics.answers import Answers, classified
 from assay.service.metrics.classification import Classification
 from assay.service.metrics.estimates import bounded_mean, proportion
 from assay.service.metrics.paired import Pair, PairedMetrics, Rows
@@ -43,6 +44,11 @@ class CorruptedClassification(Classification):
     def paired(self, pair: Pair) -> PairedMetrics:
         """McNemar's test of the accuracy on uncorrupted images, sign flips of those under corruptions."""
         return FirstOf(super().paired(pair), _paired(pair))
+
+    def unattacked(self, rows: Rows, context: Context) -> Answers:
+        """The answers to the uncorrupted images."""
+        del context
+        return classified(rows, rows["correct"], attacked=True, known=True)
 
 
 class StoredCorruptions(OutcomeTable):

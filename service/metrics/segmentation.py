@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from assay.service.contract.results import Metric
+from assay.service.metrics.answers import Answers
 from assay.service.metrics.estimates import jackknifed
 from assay.service.metrics.jackknife import TestedDifference
 from assay.service.metrics.paired import Difference, Pair, PairedMetrics, Reported, Rows, agrees
@@ -48,6 +49,11 @@ class Segmentation(OutcomeTable):
         """A jackknife over images."""
         return PairedPixels(pair)
 
+    def unattacked(self, rows: Rows, context: Context) -> Answers | None:
+        """The classes of all pixels."""
+        del context
+        return pixel_answers(rows, attacked=False)
+
 
 def segmentation_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
     """Metrics of one evaluation.
@@ -71,6 +77,23 @@ def segmentation_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metr
     return {
         name: jackknifed(value, [one[name] for one in left_out], len(images)) for name, value in whole.items()
     }
+
+
+def pixel_answers(columns: Rows, *, attacked: bool) -> Answers | None:
+    """The classes of the pixels of unattacked images, from their counts; None where no pixel has a class."""
+    found, there, predicted = total(images_of(columns))
+    accuracy = segmentation_metrics(columns)["pixel_accuracy"]
+    if accuracy.value is None or accuracy.ci_low is None or accuracy.ci_high is None:
+        return None
+    return Answers(
+        right=sum(found),
+        total=sum(there),
+        bounds=(accuracy.ci_low, accuracy.ci_high),
+        labels=dict(enumerate(there)),
+        predictions=dict(enumerate(predicted)),
+        examples=accuracy.n,
+        attacked=attacked,
+    )
 
 
 class PairedPixels:

@@ -21,6 +21,7 @@ from assay.service.contract.results import (
     Unit,
     Warning,
 )
+from assay.service.metrics.answers import Answers
 from assay.service.metrics.paired import Pair, PairedMetrics, Rows
 
 Part = AnyBreakdown
@@ -123,6 +124,11 @@ class OutcomeTable(Protocol):
     def paired(self, pair: Pair) -> PairedMetrics | None:
         """The paired differences of two jobs with common examples; None for a table without paired tests."""
         del pair
+        return None
+
+    def unattacked(self, rows: Rows, context: Context) -> Answers | None:
+        """The answers to unchanged examples, to be compared with a guess; None where the rows have none."""
+        del rows, context
         return None
 
 

@@ -11,6 +11,7 @@ from itertools import compress
 from typing import Any, ClassVar
 
 from assay.service.contract.results import Metric
+from assay.service.metrics.answers import Answers, classified
 from assay.service.metrics.estimates import bounded_mean, mean, proportion
 from assay.service.metrics.paired import Pair, PairedMetrics, PairedShares, Rows
 from assay.service.metrics.paired_estimates import Estimator, FirstOf, PairedEstimates, column_of, ratio_of
@@ -55,6 +56,11 @@ class TextAttack(OutcomeTable):
         for metric, name in EXPECTED.items():
             estimators[metric] = Estimator(column_of(name), largest=1.0)
         return FirstOf(PairedShares(pair, SHARES), PairedEstimates(pair, estimators))
+
+    def unattacked(self, rows: Rows, context: Context) -> Answers:
+        """The answers to the texts as they are; skipped ones were wrong, and keep their prediction."""
+        del context
+        return classified(rows, rows["clean_correct"], attacked=True, known="expected" not in rows)
 
 
 def text_attack_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:

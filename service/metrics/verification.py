@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from assay.service.metrics.answers import Answers, classified
 from assay.service.metrics.estimates import mean, proportion
 from assay.service.metrics.paired import Pair, PairedMetrics, PairedShares, Rows
 from assay.service.metrics.paired_estimates import (
@@ -55,6 +56,11 @@ class Verified(OutcomeTable):
         shares = PairedShares(pair, {"verified_top1": "verified", "clean_top1": "clean_correct"})
         margins: dict[str, AnyEstimator] = {"lower_margin": Estimator(_margins, ratio_of)}
         return FirstOf(shares, PairedEstimates(pair, margins))
+
+    def unattacked(self, rows: Rows, context: Context) -> Answers:
+        """Whether each example is right; the predictions are not in the rows."""
+        del context
+        return classified(rows, rows["clean_correct"], attacked=True, known=False)
 
 
 def _margins(rows: Rows) -> list[tuple[float, int]] | None:

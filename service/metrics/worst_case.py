@@ -28,9 +28,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from assay.service.contract.results import Metric, StageBreakdown
+from assay.service.metrics.answers import Answers
 from assay.service.metrics.paired import Difference, Pair, PairedMetrics, Reported, Rows
 from assay.service.metrics.pixel_counts import COUNTS, Counts, ratios, total
-from assay.service.metrics.segmentation import PairedPixels, Segmentation, segmentation_metrics
+from assay.service.metrics.segmentation import PairedPixels, Segmentation, pixel_answers, segmentation_metrics
 from assay.service.metrics.table import Column, Context, Summary, columns_of
 
 INTERSECTION, PREDICTED = "_intersection", "_predicted"
@@ -54,6 +55,13 @@ class AttackedSegmentation(Segmentation):
     def paired(self, pair: Pair) -> PairedMetrics:
         """A jackknife over images; every image keeps the candidate that is the metric's worst case."""
         return PairedWorstCases(pair)
+
+    def unattacked(self, rows: Rows, context: Context) -> Answers | None:
+        """The classes of the pixels of the first candidate, the unattacked image."""
+        del context
+        first = _candidates(rows)[0][0]
+        counts = {name: rows[f"{first}_{name}"] for name in ("intersection", "predicted")}
+        return pixel_answers(counts | {"target": rows["target"]}, attacked=True)
 
 
 class PairedWorstCases:

@@ -17,7 +17,13 @@ __all__ = ["imagenet_a"]
 
 TASKS = ("classification",)
 PAPER = "Hendrycks et al. 2021, Natural Adversarial Examples"
-FACTS = {"classes": 200, "model_classes": 1000, "channels": 3, "test_only": True}
+FACTS = {
+    "classes": 200,
+    "model_classes": 1000,
+    "channels": 3,
+    "test_only": True,
+    "chosen_against_models": True,
+}
 
 
 def imagenet_a(

@@ -89,7 +89,7 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
     begun = time.monotonic()
     with keyed_answers(spec["seed"], item["name"], data.ids[order[0]], loaded.device):
         # Only the first shard of each evaluation probes: the answers would be the same.
-        odd = first_look(shard) if request["start"] == 0 else {}
+        odd = first_look(shard, attacked=component.kind == "attack") if request["start"] == 0 else {}
         outcomes = evaluation_of(item, data.task).measure(shard)
     extra: OutcomeExtra = {
         "attack": component.kind == "attack",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import cast
 
 from assay.service.catalog.catalog import load as load_catalog
+from assay.service.catalog.component import Component
 from assay.service.contract.records import JobProvenance, Plan, PlannedEvaluation, ShardProvenance
 from assay.service.contract.results import (
     EvaluationResult,
@@ -23,7 +24,7 @@ from assay.service.contract.results import (
     Source,
     StageBreakdown,
 )
-from assay.service.contract.stored_specs import EvaluationItem, Execution, user_spec
+from assay.service.contract.stored_specs import ComponentReference, EvaluationItem, Execution, user_spec
 from assay.service.metrics.table import Context, OutcomeTable, Summary, as_csv, joined, with_units
 from assay.service.plots.tallies import tally_shards
 from assay.service.store.rows import JobRow, OutcomeRow
@@ -207,13 +208,16 @@ def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Mer
         breakdown=[part for part in summary.breakdown if isinstance(part, StageBreakdown)],
         undefined=_undefined(summary, table),
         noun=next((NOUNS[task] for task in _tasks(job, item) if task in NOUNS), "images"),
+        answers=table.unattacked(columns, context),
+        attacks=[other["name"] for other in evaluations(job) if _data(job, other) == _data(job, item)],
+        chosen_against_models=bool((_component(job, item).facts or {}).get("chosen_against_models")),
     )
     # What is no perplexity is not to be compared with one.
     invalid = any(warning.code == "leaks_future" for warning in summary.warnings)
     result = EvaluationResult(
         name=item["name"],
         params=dict(item["params"]),
-        data=dict(item["data"] or spec["data"]),
+        data=dict(_data(job, item)),
         protocol=protocol,
         backend=row.backend,
         metrics=summary.metrics,
@@ -237,8 +241,17 @@ def table_of(job: JobRow, item: EvaluationItem) -> OutcomeTable:
     return catalog.outcome_table(load_catalog().find_evaluation(item["name"]), _tasks(job, item))
 
 
+def _data(job: JobRow, item: EvaluationItem) -> ComponentReference:
+    return item["data"] or user_spec(job.spec)["data"]
+
+
+def _component(job: JobRow, item: EvaluationItem) -> Component:
+    """The data of one of the job's evaluations, in the catalog."""
+    return load_catalog().find("data", _data(job, item)["name"])
+
+
 def _tasks(job: JobRow, item: EvaluationItem) -> Sequence[str]:
-    return load_catalog().find("data", (item["data"] or user_spec(job.spec)["data"])["name"]).tasks
+    return _component(job, item).tasks
 
 
 def _finite(summary: Summary) -> Summary:
@@ -285,7 +298,7 @@ def published_for(
     defaults = {name: schema.get("default") for name, schema in component.parameters["properties"].items()}
     return references(
         job.spec["model"],
-        item["data"] or user_spec(job.spec)["data"],
+        _data(job, item),
         item,
         protocol=protocol,
         known_as=planned["known_as"],

@@ -16,10 +16,12 @@ from assay.service.contract.records import Evidence, ModelJoin, Plan, PlannedEva
 from assay.service.contract.results import StageBreakdown, Warning
 from assay.service.contract.stored_specs import Params
 from assay.service.contract.warning_codes import SEVERITY, Severity
+from assay.service.metrics.answers import Answers
 from assay.service.metrics.classification import TOP5_CLASSES
 from assay.service.metrics.sanity_checks import MIN_EXAMPLES, TOLERANCE
 from assay.workers.jobs.data_warnings import of_data
 from assay.workers.jobs.library_backends import describe
+from assay.workers.jobs.model_warnings import of_answers, of_gradients
 from assay.workers.jobs.training_warnings import of_training
 
 CountedCode = Literal[
@@ -93,58 +95,47 @@ OF_TEXTS: tuple[TextCount, ...] = ("words", "unknown_words", "cut_texts", "swapp
 
 @dataclass(frozen=True)
 class Row:
-    """Input for the warnings of a row.
+    """Input for the warnings of a row."""
 
-    Attributes:
-        name: of the evaluation or attack.
-        params: its parameters.
-        backend: "native", or the library that ran the attack.
-        attack: whether it is an attack.
-        worst_case: whether the worst case per example counts, as under every protocol but `paper`.
-        planned: the plan of this evaluation: `n` examples of the `available` ones with so many `classes`, and
-            if any, the examples `seen` in training and the classes `renamed` since.
-        breakdown: the stages of an ensemble.
-        undefined: metrics without a value, with the reason.
-        screening: how attacks use bfloat16, or None.
-        expected: whether the accuracies are expected ones over draws of the model.
-        segmentation: whether pixels are judged.
-        noun: what one example is called.
-    """
-
-    name: str
+    name: str  # of the evaluation or attack
     params: Params
-    backend: str
+    backend: str  # "native", or the library that ran the attack
     attack: bool
-    worst_case: bool
+    worst_case: bool  # per example, as under every protocol but `paper`
     planned: PlannedEvaluation
     breakdown: Sequence[StageBreakdown] = ()
-    undefined: Mapping[str, str] = field(default_factory=dict)
+    undefined: Mapping[str, str] = field(default_factory=dict)  # metrics without a value, and the reasons
     screening: str | None = None
-    expected: bool = False
+    expected: bool = False  # whether the accuracies are expected ones over draws of the model
     segmentation: bool = False
-    noun: str = "images"
+    noun: str = "images"  # what one example is called
+    answers: Answers | None = None  # to the unattacked examples
+    attacks: Sequence[str] = ()  # every evaluation of the job on the same data
+    chosen_against_models: bool = False  # the data are examples that models get wrong
 
 
 def of_evaluation(plan: Plan, evidence: Sequence[Evidence], row: Row) -> list[Warning]:
-    """The warnings of one row of the results.
-
-    Args:
-        plan: the job's plan.
-        evidence: reports of the shards, as returned by `Outcomes.evidence`.
-        row: further facts.
-    """
+    """The warnings of one row of the results; `evidence` are the reports of the shards."""
     return [
         *_counted(evidence, row),
         *_probed(evidence, row),
         *_inactive(evidence, row.noun),
         *of_data(row.planned, row.noun),
         *of_training(row.planned),
+        *_of_model(plan, evidence, row),
         *_of_classes(row),
         *_of_stages(row),
         *_of_run(plan, evidence, row),
         *_of_reading(row),
         *_of_texts(evidence, row.planned["n"]),
     ]
+
+
+def _of_model(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Warning]:
+    guesses = plan["untrained"] or row.chosen_against_models
+    yield from of_answers(row.answers, row.planned.get("classes"), guesses=guesses, noun=row.noun)
+    if row.attack:
+        yield from of_gradients(evidence, row.name, row.attacks, row.noun)
 
 
 def _counted(evidence: Sequence[Evidence], row: Row) -> Iterator[Warning]:

@@ -27,6 +27,7 @@ from assay.models.programs.program import Program, TextProgram
 from assay.service.contract.records import ProbeEvidence
 from assay.workers import accelerator
 from assay.workers.evaluation.engine.causality import causality_evidence
+from assay.workers.evaluation.engine.gradient_probe import gradient_evidence
 from assay.workers.evaluation.engine.pursuit import watched_pursuit
 from assay.workers.evaluation.engine.rollout import opening
 from assay.workers.evaluation.engine.shard import Shard
@@ -47,14 +48,21 @@ Wide = Callable[[], Forward]
 """Makes a float64 copy of a model, taking the same input."""
 
 
-def first_look(shard: Shard) -> dict[str, Any]:
+def first_look(shard: Shard, *, attacked: bool) -> dict[str, Any]:
     """What the first examples of a shard tell of its model, as evidence for warnings.
 
-    That of `probe_shard` and of `causality_evidence`, and `inactive_pursuit` from the first pass.
+    `probe_shard`, `causality_evidence`, `inactive_pursuit` from the first pass, and where the examples are
+    `attacked` their `first_gradients`.
     """
     with watched_pursuit(shard.classifier) as pursuit:
         found = probe_shard(shard)
-    return {**found, **causality_evidence(shard), **pursuit}
+    evidence = {**found, **causality_evidence(shard), **pursuit}
+    if attacked:
+        with keyed_answers(shard.seed, "first_gradients", shard.ids[0], shard.device):
+            _, given = _question(shard)
+            gradients = gradient_evidence(shard, given, repeats="random_outputs" not in found)
+        evidence |= {} if gradients is None else {"first_gradients": gradients}
+    return evidence
 
 
 def probe_shard(shard: Shard) -> ProbeEvidence:

@@ -1,0 +1,87 @@
+"""What a model answers before an attack: are the answers better than a guess, and are there two of them?
+
+Attack, accuracy and calibration tables all have these answers in their rows. A row under attack is judged by
+the answers before it: the label where the example was right, and else the prediction, since an attack of the
+worst case leaves wrong examples alone.
+
+Legend: n examples, K classes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assay.service.metrics.intervals import wilson
+
+UNKNOWN = -1
+# Of a guess among the K classes an accuracy is told apart where its interval ends above 1/K plus this share
+# of the way from there to 1; below it, an interval that reaches 1/K is that of a guess.
+MARGIN = 0.05
+# One class holds at least this share of the predictions, and at most this share of the labels.
+CONSTANT, VARIED = 0.99, 0.95
+# Fewer examples of other labels, or fewer examples at all, may be chance.
+MIN_OTHERS, MIN_ANSWERS = 5, 20
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Answers to unattacked examples.
+
+    Attributes:
+        right: How many of `total` answers are right.
+        total: Answers: examples, or pixels.
+        bounds: The 95 % interval of right / total.
+        labels: How often each class is the label, by class.
+        predictions: How often each class is the prediction; what is not known or not finite is in none.
+        examples: n.
+        attacked: Whether the metrics of the row are of attacked examples.
+    """
+
+    right: float
+    total: int
+    bounds: tuple[float, float]
+    labels: Mapping[int, int]
+    predictions: Mapping[int, int]
+    examples: int
+    attacked: bool
+
+    def no_better_than(self, chance: float) -> bool:
+        """Whether the accuracy is below a guess of this probability, or cannot be told from it.
+
+        The 95 % interval reaches or lies below `chance`, and ends within `MARGIN` of it.
+        """
+        low, high = self.bounds
+        return low <= chance and high <= chance + MARGIN * (1 - chance)
+
+    @property
+    def constant(self) -> int | None:
+        """The class that nearly every answer is, though the labels differ; None if there is no such class."""
+        if self.examples < MIN_ANSWERS or not self.predictions:
+            return None
+        name, count = max(self.predictions.items(), key=lambda item: item[1])
+        most = max(self.labels.values())
+        others = self.total - most
+        varied = most <= VARIED * self.total and others >= MIN_OTHERS
+        return name if count >= CONSTANT * self.total and varied else None
+
+
+def classified(
+    rows: Mapping[str, Sequence[Any]], right: Sequence[Any], *, attacked: bool, known: bool
+) -> Answers:
+    """Answers from the rows of classified examples, one a row.
+
+    Args:
+        rows: `label` and, where there is one, `prediction`, (n,) each.
+        right: Whether an example was right before any attack, (n,).
+        attacked: Whether the metrics of the row are of attacked examples.
+        known: Whether the prediction of an example that was wrong is that of the unattacked example.
+    """
+    flags, labels = list(map(bool, right)), rows["label"]
+    wrong = rows["prediction"] if known else [UNKNOWN] * len(flags)
+    answers = [label if flag else other for label, flag, other in zip(labels, flags, wrong, strict=True)]
+    predictions = Counter(answer for answer in answers if answer != UNKNOWN)
+    n = len(flags)
+    return Answers(sum(flags), n, wilson(sum(flags), n), Counter(labels), predictions, n, attacked)
