@@ -96,6 +96,17 @@ def test_the_schedule_is_the_authors() -> None:
     assert short.exchanged(torch.tensor([1, 2, 5, 10])).tolist() == [3, 3, 3, 2]
 
 
+def test_every_part_of_the_schedule_has_its_divisor() -> None:
+    """The authors' `p_selection` for 10,000 queries: p divided after each number of them."""
+    theirs = {
+        1: 2, 50: 2, 51: 4, 200: 4, 201: 5, 500: 5, 501: 6, 1000: 6, 1001: 8, 2000: 8, 2001: 10, 4000: 10,
+        4001: 12, 5000: 12, 6000: 12, 6001: 15, 7000: 15, 8000: 15, 8001: 20, 9999: 20,
+    }  # fmt: skip
+    attack: Any = sparse_rs(pixels=12_000, queries=10_000)
+    found = attack.exchanged(torch.tensor(list(theirs)))
+    assert found.tolist() == [round(0.3 / divisor * 12_000) for divisor in theirs.values()]
+
+
 def test_few_pixels_change_and_to_the_ends_of_the_range(network: nn.Module) -> None:
     found = run(sparse_rs(pixels=4, queries=60), network)
     assert found.adversarial is not None

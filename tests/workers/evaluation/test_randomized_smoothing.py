@@ -10,10 +10,12 @@ import torch
 from scipy.stats import beta, norm
 from torch import Tensor, nn
 
+from assay.attacks.randomness import Randomness
 from assay.service.metrics.smoothing import Smoothed
 from assay.service.metrics.table import Context
 from assay.workers.evaluation.randomized_smoothing import (
     ABSTAINED,
+    _noise,
     certified_radius,
     lower_bound,
     randomized_smoothing,
@@ -105,6 +107,38 @@ def test_votes_depend_neither_on_batches_nor_on_neighbours(batch_size: int) -> N
     part = columns(data, batch_size, [3, 1], **params)
     for name, values in whole.items():
         assert part[name] == [values[3], values[1]], name
+
+
+def test_the_draws_that_choose_the_class_are_others_than_those_that_estimate() -> None:
+    image, draws = torch.zeros(1, 1, 2, 2), Randomness(3, "randomized_smoothing")
+    chosen, estimated, again = (
+        torch.cat(list(_noise(image, draws, "image-0", purpose, 120)))
+        for purpose in ("selection", "estimation", "selection")
+    )
+    assert chosen.shape == (120, 1, 2, 2)
+    assert torch.equal(chosen, again)
+    for first, other in zip(chosen.split(50), estimated.split(50), strict=True):
+        assert not (first == other).any()
+    assert len(torch.unique(torch.cat([chosen, estimated]))) == 2 * 480
+
+
+class Coin(nn.Module):
+    """Class 0 or 1 by the sign of the noise: the smoothed classifier has no majority anywhere."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        score = 1e6 * images.flatten(1) @ torch.tensor([0.1, -0.2, 0.3, 0.4])
+        return torch.stack([score, torch.zeros_like(score)], dim=1)
+
+
+def test_a_coin_certifies_no_more_than_alpha() -> None:
+    """With the same draws for both, few draws would choose the class that they then favour."""
+    n, alpha = 1000, 0.05
+    found = randomized_smoothing(sigmas=[0.25], selection=20, draws=20, alpha=alpha).measure(
+        shard(Coin(), given([0.0] * n), batch_size=20, seed=1)
+    )
+    certified = sum(one[0] != ABSTAINED for one in found.columns()["prediction"])
+    # At most alpha, and four standard deviations.
+    assert certified / n < alpha + 4 * math.sqrt(alpha * (1 - alpha) / n)
 
 
 def test_table_has_the_step_function_of_each_level() -> None:

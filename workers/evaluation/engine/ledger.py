@@ -265,13 +265,14 @@ class Ledger:
             self._write(rows[wrong], values, images[index])
             self._settle(rows[wrong])
 
-    def note_attack(self, state: State) -> None:
-        """Adds the passes of slots that leave, and the flags of their gradients."""
+    def note_attack(self, state: State, *, final: bool = True) -> None:
+        """Adds passes and flags of slots that leave; of convergence only in the `final` run of a stage."""
         rows = state["row"]
         for key, passes in self._passes.items():
             passes[rows] += state[key].cpu()
         self._queries[rows] += state["forward"].cpu()
-        self._unconverged[rows] = unconverged(state).cpu()
+        if final:  # a later stage may not judge convergence at all
+            self._unconverged[rows] |= unconverged(state).cpu()
         for key, flags in self._gradients.items():
             flags[rows] |= state[key].cpu()
 

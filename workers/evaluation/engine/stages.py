@@ -200,7 +200,7 @@ class PixelRun:
                 yield examples
 
     def _leave(self, leaving: State) -> None:
-        self._ledger.note_attack(leaving)
+        self._ledger.note_attack(leaving, final=self._final)
         first = leaving["refused"] == 0
         self._given += int(first.sum())
         self._zero += int((leaving["zero_gradient"].cpu() & first).sum())

@@ -19,11 +19,13 @@ from assay.attacks.adversarial.sparse_l1_descent import sparse_l1_descent
 from assay.attacks.adversarial.spsa import spsa
 from assay.attacks.adversarial.square import square
 from assay.attacks.ensemble import Ensemble
-from assay.attacks.kernel import Attack
+from assay.attacks.expectation import Expectation
+from assay.attacks.kernel import Attack, Examples, Setting, State, begin
 from assay.attacks.randomness import Randomness
 from assay.models.layers.layers import Classifier
 from assay.workers import catalog
-from assay.workers.evaluation.engine.expected_accuracy import Drawn
+from assay.workers.evaluation.engine import expected_accuracy
+from assay.workers.evaluation.engine.expected_accuracy import Drawn, ExpectedRun
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel
 from tests.support import networks
@@ -32,6 +34,7 @@ from tests.support.random_models import Noisy, to_the_end
 N = 150
 IDS = [f"digit-{number:04d}" for number in range(N)]
 EPSILON = 0.1
+CLEAN = networks.digits()[0][:N]
 QUICK: dict[str, Callable[..., Attack | Ensemble]] = {
     "apgd": lambda **more: apgd(epsilon=EPSILON, steps=5, **more),
     "apgd_ce": lambda **more: apgd_ce(epsilon=EPSILON, steps=5, restarts=2, **more),
@@ -201,6 +204,70 @@ def test_the_paper_protocol_judges_single_draws(noisy: Noisy, digits: tuple[Tens
         batch_size=20,
     )
     assert found.expected is None
+
+
+def test_draws_that_choose_are_others_than_those_that_judge(run: Any, monkeypatch: Any) -> None:
+    keys: list[tuple[Any, ...]] = []
+    spied = expected_accuracy.keyed_answers
+
+    def noting(*key: Any) -> Any:
+        keys.append(key[:-1])
+        return spied(*key)
+
+    monkeypatch.setattr(expected_accuracy, "keyed_answers", noting)
+    run(pgd(epsilon=EPSILON, steps=2, eot=2, model_draws=3), Coin(), 4)
+    choice, final = keys[::2], keys[1::2]
+    assert len(choice) == len(final) == 2  # the image, and the result of the stage
+    assert not set(choice) & set(final)
+
+
+def test_the_choice_among_many_stages_does_not_lower_expected_accuracy(run: Any) -> None:
+    """With two draws the luckiest of six images would be right in few of its draws."""
+    stages = tuple(pgd(epsilon=EPSILON, steps=2, eot=2, model_draws=2) for _ in range(6))
+    found = run(Ensemble("several", stages), Coin())
+    possible = found.labels < 2
+    error = 0.5 / (2 * int(possible.sum())) ** 0.5
+    assert abs(float(found.expected[possible].mean()) - 0.5) < 4 * error
+
+
+class Scripted:
+    """A stage that moves its images to a place of its own."""
+
+    backend, gradient, expectation = "native", False, Expectation(2, draws=3)
+    ball = None
+
+    def __init__(self, number: int) -> None:
+        self.name, self.number = f"stage {number}", number
+
+    def start(self, setting: Setting, examples: Examples) -> State:
+        return begin(examples, examples.labels, examples.images + self.number)
+
+    def step(self, setting: Setting, model: Any, state: State) -> None:
+        state["best"] = state["adversarial"]
+        state["done"] |= True
+
+
+@pytest.mark.parametrize("shares", [(0.5, 0.8, 0.6), (0.8, 0.5, 0.6), (0.8, 0.6, 0.5), (0.5, 0.6, 0.8)])
+def test_the_stage_with_the_lowest_share_counts_whatever_comes_after_it(
+    shares: tuple[float, ...], run: Any, monkeypatch: Any
+) -> None:
+    """The second and third must be compared with the best of those before, not with the last."""
+
+    def drawn(self: ExpectedRun, rows: Tensor, images: Tensor, truth: Tensor, purpose: str) -> Drawn:
+        number = int((images - CLEAN[rows]).mean().round())
+        share = torch.full((len(rows),), (0.9, *shares)[number], dtype=torch.float64)
+        logits = torch.nn.functional.one_hot(truth, 10).double()
+        self._loader.classes = 10
+        return Drawn(share, torch.zeros_like(share), logits, logits)
+
+    monkeypatch.setattr(ExpectedRun, "_drawn", drawn)
+    stages = tuple(Scripted(number) for number in (1, 2, 3))
+    found = run(Ensemble("several", stages), Coin(), 5, box=None, keep_adversarial=True)
+    assert found.expected.tolist() == [0.5] * 5
+    best = 1 + shares.index(min(shares))
+    torch.testing.assert_close(found.adversarial, CLEAN[:5] + best)
+    left = [sum(min((0.9, *shares)[: number + 2]) for _ in range(5)) for number in range(3)]
+    assert [stage.expected for stage in found.stages] == pytest.approx(left)
 
 
 def test_answers_are_replaced_where_chosen() -> None:
