@@ -18,7 +18,7 @@ from assay.service.metrics.intervals import wilson
 
 UNKNOWN = -1
 # Of a guess among the K classes an accuracy is told apart where its interval ends above 1/K plus this share
-# of the way from there to 1; below it, an interval that reaches 1/K is that of a guess.
+# of the way from there to 1; below it, an interval that reaches 1/K is a guess.
 MARGIN = 0.05
 # One class holds at least this share of the predictions, and at most this share of the labels.
 CONSTANT, VARIED = 0.99, 0.95
@@ -77,7 +77,7 @@ def classified(
         rows: `label` and, where there is one, `prediction`, (n,) each.
         right: Whether an example was right before any attack, (n,).
         attacked: Whether the metrics of the row are of attacked examples.
-        known: Whether the prediction of an example that was wrong is that of the unattacked example.
+        known: Whether the prediction of an example that was wrong is its unattacked answer.
     """
     flags, labels = list(map(bool, right)), rows["label"]
     wrong = rows["prediction"] if known else [UNKNOWN] * len(flags)

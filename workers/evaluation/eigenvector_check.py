@@ -88,19 +88,12 @@ class _EigenvectorCheck:
 
 
 class Gram(NamedTuple):
-    """The centred Gram matrix of the keys of each head.
+    """The centred Gram matrix of the keys of each head."""
 
-    Attributes:
-        centred: K~ / e^log_size, (B, H, N, N).
-        log_size: (B, H, 1, 1).
-        log_g: log g(k_j), (B, H, N, 1).
-        trace: tr(K~) / N, the sum of the eigenvalues, mean over heads, (B,).
-    """
-
-    centred: Tensor
-    log_size: Tensor
-    log_g: Tensor
-    trace: Tensor
+    centred: Tensor  # K~ / e^log_size, (B, H, N, N)
+    log_size: Tensor  # (B, H, 1, 1)
+    log_g: Tensor  # log g(k_j), (B, H, N, 1)
+    trace: Tensor  # tr(K~) / N, the sum of the eigenvalues, mean over heads, (B,)
 
 
 def gram_matrix(keys: Tensor) -> Gram:
@@ -119,11 +112,7 @@ def gram_matrix(keys: Tensor) -> Gram:
 def controls(values: Tensor, randomness: Randomness, ids: Sequence[str], layer: int) -> dict[str, Tensor]:
     """Value matrices independent of the keys, with draws keyed by example and layer.
 
-    Args:
-        values: (B, H, N, D).
-        randomness: Keyed by the job's seed.
-        ids: Of the examples.
-        layer: Its number.
+    `values`: (B, H, N, D); `randomness`: keyed by the job's seed.
 
     Returns:
         `random`: standard normal; `permuted`: the tokens of each head in a random order.

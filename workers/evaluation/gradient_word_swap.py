@@ -94,17 +94,11 @@ def gradient_word_swap(
 
 @dataclass(frozen=True)
 class AttackedDocuments(WithoutFiles):
-    """One row per document, in the order of `ids`: the columns of its evaluation's table.
-
-    Attributes:
-        ids: The documents.
-        table: The other columns.
-        noted: Evidence for warnings.
-    """
+    """One row per document, in the order of `ids`: the columns of its evaluation's table."""
 
     ids: tuple[str, ...]
-    table: dict[str, list[Any]]
-    noted: dict[str, Any]
+    table: dict[str, list[Any]]  # the other columns
+    noted: dict[str, Any]  # evidence for warnings
 
     @property
     def forward(self) -> Tensor:
@@ -127,24 +121,15 @@ class AttackedDocuments(WithoutFiles):
 
 @dataclass(frozen=True)
 class SwappedWindows:
-    """A search, ready to run over the windows of documents.
+    """A search, ready to run over the windows of documents."""
 
-    Attributes:
-        search: Its name; random draws are keyed by it.
-        max_share: Share of the swappable words of a window.
-        steps: Rounds.
-        candidates: Swaps with the highest estimates.
-        tried: Swaps drawn in each step.
-        beam: Texts kept.
-        min_cosine: Least cosine of the vectors of a word and of the word that it becomes; None for none.
-    """
-
-    search: SearchName
-    max_share: float
+    search: SearchName  # its name; random draws are keyed by it
+    max_share: float  # share of the swappable words of a window
     steps: int
-    candidates: int
-    tried: int
+    candidates: int  # swaps with the highest estimates
+    tried: int  # swaps drawn in each step
     beam: int
+    # Least cosine of the vectors of a word and of the word that it becomes; None for none
     min_cosine: float | None = None
 
     def measure(self, shard: Shard) -> AttackedDocuments:
@@ -246,12 +231,8 @@ class _Model:
     ) -> Victim:
         """A window of the text as a search sees it; words of other documents stay.
 
-        Args:
-            text: Words with the swaps of earlier windows, int64 (T,).
-            original: Without them.
-            window: The window.
-            scored: The document's words that are predicted.
-            max_share: Share of the swappable words.
+        `text`: words with the swaps of earlier windows, int64 (T,); `original`: without them; `scored`: the
+        document's words that are predicted; `max_share`: share of the swappable words.
         """
         part = slice(window.start, window.start + window.length + 1)
         tokens, plain = text[part].clone(), original[part]

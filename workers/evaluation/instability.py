@@ -135,12 +135,8 @@ def step_score(
 ) -> float:
     """tau of one step of training, which is taken.
 
-    Args:
-        model: maps a batch to logits (B, K).
-        features: maps a batch to f, of any shape, with the model's present parameters.
-        optimiser: of the model's parameters.
-        images: the batch.
-        labels: int64 (B,).
+    `model`: maps a batch to logits (B, K); `features`: maps a batch to f, of any shape, with the model's
+    present parameters; `optimiser`: of the model's parameters; `labels`: int64 (B,).
 
     Returns:
         The score; nan where no parameter changed.
@@ -171,9 +167,7 @@ def step_score(
 def with_softmax(model: nn.Module, seed: int) -> tuple[nn.Module, dict[str, Any]]:
     """A copy of a model with softmax attention in place of every mechanism of the catalog.
 
-    Args:
-        model: is not changed.
-        seed: of the weights that softmax does not share with a mechanism.
+    `model`: is not changed.
 
     Returns:
         The copy, and its facts: the names of the `mechanisms`, and `drawn`, how many weights of softmax were

@@ -57,26 +57,17 @@ RULES = (
 
 @dataclass(frozen=True)
 class DocumentLosses(WithoutFiles):
-    """One row per document, in the order of `ids`.
-
-    Attributes:
-        ids: The documents.
-        nll: Sum over the words of -log p in nats; not finite where a word's is not.
-        tokens: Number of scored words; the very first word of the text is not scored.
-        unknown: How many of them are the unknown word.
-        windows: Number of windows run for it; one shared by neighbours counts for the first of them.
-        nonfinite: Number of documents with a loss that is not finite.
-        noted: Further caveats: a batch that had to be reduced.
-        words: White-space separated words of the document, for models whose tokens are not words; else None.
-    """
+    """One row per document, in the order of `ids`."""
 
     ids: tuple[str, ...]
-    nll: tuple[float, ...]
-    tokens: tuple[int, ...]
-    unknown: tuple[int, ...]
+    nll: tuple[float, ...]  # sum over the words of -log p in nats; not finite where a word's is not
+    tokens: tuple[int, ...]  # number of scored words; the very first word of the text is not scored
+    unknown: tuple[int, ...]  # how many of them are the unknown word
+    # Number of windows run for it; one shared by neighbours counts for the first of them
     windows: tuple[int, ...]
-    nonfinite: int = 0
+    nonfinite: int = 0  # number of documents with a loss that is not finite
     noted: Mapping[str, Any] = field(default_factory=dict)
+    # White-space separated words of the document, for models whose tokens are not words; else None
     words: tuple[int, ...] | None = None
 
     @property
@@ -108,17 +99,11 @@ class DocumentLosses(WithoutFiles):
 
 @dataclass(frozen=True)
 class Perplexity:
-    """Scores documents. The windows are those of the whole text: a document's loss is always the same.
+    """Scores documents. The windows are those of the whole text: a document's loss is always the same."""
 
-    Attributes:
-        window: The kind of windows.
-        length: L, or None for the model's length.
-        stride: s of strided windows.
-    """
-
-    window: Literal["sliding", "strided", "blocks"]
-    length: int | None
-    stride: int
+    window: Literal["sliding", "strided", "blocks"]  # the kind of windows
+    length: int | None  # L, or None for the model's length
+    stride: int  # s of strided windows
 
     def windows(self, longest: int) -> Windows:
         """Windows of the text for a model with this maximum of words.

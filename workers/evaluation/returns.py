@@ -81,16 +81,11 @@ def returns(
 
 @dataclass(frozen=True)
 class EpisodeReturns(WithoutFiles):
-    """One row per episode, in the order of `ids`.
-
-    Attributes:
-        ids: The episodes.
-        played: What happened in them.
-        normalized: Their normalised returns; None where the policy gave a number that is not finite.
-    """
+    """One row per episode, in the order of `ids`."""
 
     ids: tuple[str, ...]
-    played: Sequence[Played]
+    played: Sequence[Played]  # what happened in them
+    # Their normalised returns; None where the policy gave a number that is not finite
     normalized: Sequence[float | None]
 
     @property
@@ -126,21 +121,13 @@ class EpisodeReturns(WithoutFiles):
 
 @dataclass(frozen=True)
 class Returns:
-    """Plays the episodes of the shard, a batch of them in step.
+    """Plays the episodes of the shard, a batch of them in step."""
 
-    Attributes:
-        perturbation: of the observations.
-        epsilon: its size, in standard deviations.
-        steps: gradient steps.
-        step_size: of a gradient step, as a share of epsilon.
-        target_return: None for the environment's.
-    """
-
-    perturbation: PerturbationName
-    epsilon: float
-    steps: int
-    step_size: float
-    target_return: float | None
+    perturbation: PerturbationName  # of the observations
+    epsilon: float  # its size, in standard deviations
+    steps: int  # gradient steps
+    step_size: float  # of a gradient step, as a share of epsilon
+    target_return: float | None  # none for the environment's
 
     @property
     def passes_per_step(self) -> tuple[int, int]:

@@ -177,20 +177,13 @@ class SlidingWindow:
 
 
 class JudgedImage(NamedTuple):
-    """The model's answer to one image.
+    """The model's answer to one image."""
 
-    Attributes:
-        prediction: The class of every pixel of the file, int64 (H, W) on the CPU; K where a score is not
-            finite.
-        truth: Its label map, uint8 (H, W).
-        finite: Whether all scores are finite.
-        windows: Their number.
-    """
-
+    # The class of every pixel of the file, int64 (H, W) on the CPU; K where a score is not finite
     prediction: Tensor
-    truth: Tensor
-    finite: bool
-    windows: int
+    truth: Tensor  # its label map, uint8 (H, W)
+    finite: bool  # whether all scores are finite
+    windows: int  # their number
 
 
 class _Canvas:
@@ -199,7 +192,6 @@ class _Canvas:
     Args:
         truth: Its label map, uint8 (H, W).
         size: (h, w).
-        classes: K.
         windows: Their total number.
         like: A tensor of the type and on the device of the logits.
     """
@@ -231,8 +223,7 @@ class _Canvas:
     def judged(self, at_a_time: int) -> JudgedImage:
         """The class of every pixel of the file, once all windows are there.
 
-        Args:
-            at_a_time: How many classes to resize together.
+        `at_a_time`: how many classes to resize together.
         """
         assert self._scores is not None
         assert self._times is not None

@@ -60,41 +60,25 @@ class Words(Protocol):
 
 
 class SwappedText(NamedTuple):
-    """A text with words swapped, T words; of a model's own tokenizer, tokens in place of words.
+    """A text with words swapped, T words; of a model's own tokenizer, tokens in place of words."""
 
-    Attributes:
-        words: ids of the words, int64 (T,).
-        swapped: which of them were swapped, bool (T,).
-        eligible: number of words that could have been, by document.
-        starts: offsets of the documents, and the end.
-        swapped_before: which words of the text before are not in this one, bool (words of that text,).
-    """
-
-    words: Tensor
-    swapped: NDArray[np.bool_]
-    eligible: tuple[int, ...]
-    starts: Sequence[int]
+    words: Tensor  # ids of the words, int64 (T,)
+    swapped: NDArray[np.bool_]  # which of them were swapped, bool (T,)
+    eligible: tuple[int, ...]  # number of words that could have been, by document
+    starts: Sequence[int]  # offsets of the documents, and the end
+    # which words of the text before are not in this one, bool (words of that text,)
     swapped_before: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class SwappedLosses(DocumentLosses):
-    """One row per document, in the order of `ids`; `unknown` counts words that are unknown after the swap.
+    """One row per document, in the order of `ids`; `unknown` counts words that are unknown after the swap."""
 
-    Attributes:
-        swapped: How many of the scored words were swapped.
-        kept_nll: Sum of the losses of the unswapped ones.
-        kept_nll_before: The same sum in the text before the swap.
-        unknown_before: How many of the scored words were unknown before the swap.
-        eligible: How many words of the document could have been swapped.
-        gallery: Candidates for the gallery.
-    """
-
-    swapped: tuple[int, ...] = ()
-    kept_nll: tuple[float, ...] = ()
-    kept_nll_before: tuple[float, ...] = ()
-    unknown_before: tuple[int, ...] = ()
-    eligible: tuple[int, ...] = ()
+    swapped: tuple[int, ...] = ()  # how many of the scored words were swapped
+    kept_nll: tuple[float, ...] = ()  # sum of the losses of the unswapped ones
+    kept_nll_before: tuple[float, ...] = ()  # the same sum in the text before the swap
+    unknown_before: tuple[int, ...] = ()  # how many of the scored words were unknown before the swap
+    eligible: tuple[int, ...] = ()  # how many words of the document could have been swapped
     gallery: tuple[GalleryItem, ...] | None = None
 
     def columns(self) -> dict[str, list[object]]:
@@ -113,15 +97,10 @@ class SwappedLosses(DocumentLosses):
 
 @dataclass(frozen=True)
 class SwappedPerplexity(Perplexity):
-    """Scores documents of a text that has been swapped first.
+    """Scores documents of a text that has been swapped first."""
 
-    Attributes:
-        rate: Probability of each word that may be swapped.
-        change: Replacement of a swapped word.
-    """
-
-    rate: float
-    change: WordChange
+    rate: float  # probability of each word that may be swapped
+    change: WordChange  # replacement of a swapped word
 
     def measure(self, shard: Shard) -> SwappedLosses:
         """Scores the documents of the shard; a batch is of windows.
@@ -180,12 +159,8 @@ def swapped_documents(
 ) -> list[GalleryText]:
     """The items of a gallery: documents with a swapped word, then others, by rank.
 
-    Args:
-        shard: The documents.
-        before: Ids of the text's words, (T,).
-        after: The swapped text.
-        plain: Loss of each word before the swap, NaN where not scored, (T,).
-        found: After it, as many as there are now.
+    `before`: ids of the text's words, (T,); `after`: the swapped text; `plain`: loss of each word before
+    the swap, NaN where not scored, (T,); `found`: after it, as many as there are now.
     """
     text, names = shard.text, shard.text.vocabulary.words
 

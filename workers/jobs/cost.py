@@ -109,10 +109,8 @@ def choose_batch_size(asked: int | str, device: torch.device, saved_bytes: int) 
 def measure_cost(loaded: Loaded, data: ExampleSet, size: int | None = None) -> tuple[float, int]:
     """Operations of one forward pass of one example, and the bytes it saves for the backward pass.
 
-    Args:
-        loaded: The model.
-        data: What it is for. Of text an example is as long as the model takes.
-        size: Height and width of the images in pixels; None for the model's own.
+    `data`: what it is for. Of text an example is as long as the model takes; `size`: height and width of
+    the images in pixels; None for the model's own.
     """
     run = _forward(loaded, data, size)
     storages: dict[int, int] = {}

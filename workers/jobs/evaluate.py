@@ -107,9 +107,7 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
 def evaluation_of(item: EvaluationItem, task: str) -> Evaluation:
     """The evaluation named by an item of a spec, with its parameters.
 
-    Args:
-        item: {"name", "params"}; an attack runs as required by the task.
-        task: Of the data.
+    `item`: {"name", "params"}; an attack runs as required by the task.
     """
     made = catalog.build("evaluation", item["name"], item["params"])()
     if load_catalog().find_evaluation(item["name"]).kind == "attack":
@@ -141,12 +139,7 @@ def check_model(
 ) -> None:
     """Refuse, before anything is measured, a model that an evaluation does not take.
 
-    Args:
-        spec: Of the job.
-        number: Of the evaluation.
-        loaded: The model.
-        data: The evaluation's data set.
-        order: Which of its examples; the first one is tried.
+    `data`: the evaluation's data set; `order`: which of its examples; the first one is tried.
 
     Raises:
         ValueError: names the evaluation and what it does not take.
@@ -167,12 +160,7 @@ def check_model(
 def shard_of(spec: UserSpec, loaded: Loaded, data: ExampleSet, order: Sequence[int], **more: Any) -> Shard:
     """The input of an evaluation of a job.
 
-    Args:
-        spec: Of the job.
-        loaded: The classifier.
-        data: The data set.
-        order: Which of its examples.
-        **more: The rest of the shard, `batch_size` at least.
+    `order`: which of its examples; `**more`: the rest of the shard, `batch_size` at least.
     """
     return Shard(
         data=read_by(loaded, data),

@@ -26,11 +26,7 @@ def write_gallery(
     The same examples in any order of the shards. It is no measurement: where it cannot be made, as when the
     candidates of a shard are no longer there or are malformed, the job does without.
 
-    Args:
-        folder: The job's.
-        index: Of the evaluation.
-        name: Of the evaluation.
-        rows: Its outcomes.
+    `rows`: its outcomes.
 
     Returns:
         The artifact, or nothing.

@@ -51,17 +51,11 @@ NOUNS = {
 
 @dataclass(frozen=True)
 class Merged:
-    """An evaluation whose shards are all done.
+    """An evaluation whose shards are all done."""
 
-    Attributes:
-        result: Its row of the results.
-        csv: Its outcome table.
-        plot: The text of an SVG file, or None.
-    """
-
-    result: EvaluationResult
+    result: EvaluationResult  # its row of the results
     csv: str
-    plot: str | None
+    plot: str | None  # the text of an SVG file, or None
 
 
 def save_evaluation(store: Store, folder: Path, job_id: str, evaluation: int) -> None:
@@ -78,11 +72,8 @@ def save_evaluation(store: Store, folder: Path, job_id: str, evaluation: int) ->
 def save_job(store: Store, folder: Path, job_id: str, *, svg: bool = False) -> None:
     """Merge the evaluations without a result, plot them, and end the job; its shards are all done.
 
-    Args:
-        store: has the job.
-        folder: of its files.
-        job_id: the job.
-        svg: whether plots are rendered too, once the job has ended.
+    `store`: has the job; `folder`: of its files; `svg`: whether plots are rendered too, once the job has
+    ended.
 
     Raises:
         NotFound: the job has been deleted.

@@ -29,7 +29,7 @@ def of_answers(
     Args:
         answers: None where the outcome table has none.
         classes: Of the data; None where not known.
-        guesses: Whether accuracies like those of a guess are expected: random weights, data chosen against
+        guesses: Whether accuracies like a guess are expected: random weights, data chosen against
             models.
         noun: What an example is called.
     """

@@ -20,21 +20,13 @@ from assay.workers.evaluation.engine.outcomes import WithoutFiles
 
 @dataclass(frozen=True)
 class Measured(WithoutFiles):
-    """One row per example, or per repeat, in the order of `ids`; all tensors are on the CPU.
+    """One row per example, or per repeat, in the order of `ids`; all tensors are on the CPU."""
 
-    Attributes:
-        ids: Example ids, or names of the repeats.
-        values: Measurements by name, (n, ...); values that are not finite become None.
-        forward: Forward passes of each, int64 (n,).
-        backward: Backward passes of each, int64 (n,).
-        facts: Facts not about single rows: JSON values.
-    """
-
-    ids: tuple[str, ...]
-    values: Mapping[str, Tensor]
+    ids: tuple[str, ...]  # example ids, or names of the repeats
+    values: Mapping[str, Tensor]  # measurements by name, (n, ...); values that are not finite become None
     forward: Tensor
     backward: Tensor
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)  # facts not about single rows: JSON values
     analysis: ClassVar[bool] = True
 
     def columns(self) -> dict[str, list[Any]]:

@@ -22,27 +22,16 @@ from assay.workers.evaluation.engine.protocols import classify
 
 @dataclass(frozen=True)
 class AnomalyScores(WithoutFiles):
-    """One row per image, in the order of `ids`.
-
-    Attributes:
-        ids: Example ids.
-        anomaly: Whether the image is of no class that the model knows, bool (n,).
-        confidence: Largest softmax, float64 (n,); NaN where the logits are not finite. Its negative is the
-            anomaly score.
-        prediction: The model's answer, -1 where the logits are not finite, int64 (n,).
-        forward: Forward passes of each image, int64 (n,).
-        backward: Backward passes of each image, int64 (n,).
-        nonfinite: Number of images with logits that are not finite.
-        noted: Further caveats: a batch that had to be reduced.
-    """
+    """One row per image, in the order of `ids`."""
 
     ids: tuple[str, ...]
-    anomaly: Tensor
+    anomaly: Tensor  # whether the image is of no class that the model knows, bool (n,)
+    # Largest softmax, float64 (n,); NaN where the logits are not finite. Its negative is the anomaly score
     confidence: Tensor
-    prediction: Tensor
+    prediction: Tensor  # the model's answer, -1 where the logits are not finite, int64 (n,)
     forward: Tensor
     backward: Tensor
-    nonfinite: int = 0
+    nonfinite: int = 0  # number of images with logits that are not finite
     noted: Mapping[str, Any] = field(default_factory=dict)
 
     def columns(self) -> dict[str, list[object]]:
@@ -77,15 +66,7 @@ def score_anomalies(
 ) -> AnomalyScores:
     """Runs the model on unattacked images.
 
-    Args:
-        model: As for `classify`.
-        images_of: As for `classify`.
-        labels: 1 for anomalies, 0 for others, int64 (n,).
-        ids: Example ids; indices go from 0 to n - 1 in this order.
-        batch_size: Images at a time.
-        device: Where the model is.
-        dtype: Arithmetic.
-        progress: Called with the number of images done.
+    `labels`: 1 for anomalies, 0 for others, int64 (n,).
 
     Raises:
         ValueError: If there are no images, or they are outside [0, 1].

@@ -28,35 +28,22 @@ class AttackedPixels:
     A candidate is an image that the adversary could show instead of the unattacked one: that image itself,
     and of each loss the one with the fewest right pixels. Each is within epsilon and within [0, 1], and was
     counted by the model without autocast.
-
-    Attributes:
-        ids: Example ids.
-        names: The candidates: `clean`, then the losses, (1 + L,).
-        intersection: Pixels of each class that were given that class, int64 (n, 1 + L, K).
-        target: Pixels of each class, int64 (n, K).
-        predicted: Pixels that were given each class, int64 (n, 1 + L, K).
-        forward: Forward passes of each image, int64 (n,).
-        backward: Backward passes of each image, int64 (n,).
-        flags: Number of images per warning, of any loss.
-        stages: Counts of each loss, in order: name, number, n, broken, forward, backward, seconds.
-        noted: Further caveats: a batch that had to be reduced.
-        adversarial: Per image the candidate with the fewest right pixels, (n, C, H, W), if requested.
-        maps: The label maps, uint8 (n, H, W), likewise.
-        gallery: Candidates for the gallery.
     """
 
     ids: tuple[str, ...]
-    names: tuple[str, ...]
-    intersection: Tensor
-    target: Tensor
-    predicted: Tensor
+    names: tuple[str, ...]  # the candidates: `clean`, then the losses, (1 + L,)
+    intersection: Tensor  # pixels of each class that were given that class, int64 (n, 1 + L, K)
+    target: Tensor  # pixels of each class, int64 (n, K)
+    predicted: Tensor  # pixels that were given each class, int64 (n, 1 + L, K)
     forward: Tensor
     backward: Tensor
-    flags: Mapping[str, int] = field(default_factory=dict)
+    flags: Mapping[str, int] = field(default_factory=dict)  # number of images per warning, of any loss
+    # Counts of each loss, in order: name, number, n, broken, forward, backward, seconds
     stages: Sequence[Mapping[str, Any]] = ()
     noted: Mapping[str, Any] = field(default_factory=dict)
+    # Per image the candidate with the fewest right pixels, (n, C, H, W), if requested
     adversarial: Tensor | None = None
-    maps: Tensor | None = None
+    maps: Tensor | None = None  # the label maps, uint8 (n, H, W), likewise
     gallery: tuple[GalleryItem, ...] | None = None
     analysis: ClassVar[bool] = False
 

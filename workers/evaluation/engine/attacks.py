@@ -122,8 +122,6 @@ class SegmentationAttack:
 def attack_evaluation(attack: Any, task: str) -> Evaluation:
     """The evaluation that runs an attack component's result: on segmentation models or on classifiers.
 
-    Args:
-        attack: A `PixelEnsemble` of an attack for the task `segmentation`, else an `Attack` or an `Ensemble`.
-        task: Of the data.
+    `attack`: A `PixelEnsemble` of an attack for the task `segmentation`, else an `Attack` or an `Ensemble`.
     """
     return SegmentationAttack(attack) if task == "segmentation" else ClassifierAttack(attack)

@@ -65,12 +65,9 @@ def look_at_layers(
 ) -> tuple[dict[str, Tensor], dict[str, object]]:
     """Measures every chosen layer for every example, independent of batches.
 
-    Args:
-        look: Measures a layer.
-        layers: Which ones.
-        shard: The model and the examples; measurements are computed in float64.
-        length: Words of a window of a language model. With it layers may be causal, and have padding, which
-            `look` is told; None: every token takes part, as of images.
+    `look`: measures a layer; `shard`: the model and the examples; measurements are computed in float64;
+    `length`: words of a window of a language model. With it layers may be causal, and have padding, which
+    `look` is told; None: every token takes part, as of images.
 
     Returns:
         Measurements by name, (n, L, ...) on the CPU; and facts for the merge: the layers' numbers and a batch
@@ -99,12 +96,9 @@ def look_at_matrices(
 
     The matrix of a causal layer has 0 for later tokens.
 
-    Args:
-        look: Measures a matrix, of the tokens that are no padding.
-        layers: Which layers.
-        shard: The model and the examples; matrices are computed in float64 of the model's own q and k.
-        length: Words of a window of a language model.
-        kernels: Whether a layer in the primal form of a kernel matrix counts, with that matrix.
+    `look`: measures a matrix, of the tokens that are no padding; `shard`: the model and the examples;
+    matrices are computed in float64 of the model's own q and k; `length`: words of a window of a language
+    model; `kernels`: whether a layer in the primal form of a kernel matrix counts, with that matrix.
 
     Returns:
         As `look_at_layers`.
@@ -156,19 +150,13 @@ def attention_of(layer: nn.Module, x: Tensor, mask: Tensor | None = None) -> Ten
 
 
 class Shown(NamedTuple):
-    """What is run on what.
+    """What is run on what."""
 
-    Attributes:
-        inputs: The model's input by row.
-        run: The model or a part of it.
-        padding: Whether the input may have padding.
-        tokens: Whether it is labelled sequences of tokens, of which those that are 0 are padding: a causal
-            layer is not told, as it sees none of them.
-    """
-
-    inputs: Images
-    run: nn.Module
-    padding: bool
+    inputs: Images  # the model's input by row
+    run: nn.Module  # the model or a part of it
+    padding: bool  # whether the input may have padding
+    # Whether it is labelled sequences of tokens, of which those that are 0 are padding: a causal layer is not
+    # told, as it sees none of them
     tokens: bool = False
 
 

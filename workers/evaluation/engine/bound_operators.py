@@ -181,8 +181,7 @@ def _square(values: Interval, exponent: Interval) -> Interval:
 def own_operators(*, intervals: bool) -> dict[str, Any]:
     """Operators that the library lacks, or bounds unsoundly over intervals (Div, Pow); intervals alone.
 
-    Args:
-        intervals: Whether others are replaced too, which have to be for intervals alone.
+    `intervals`: whether others are replaced too, which have to be for intervals alone.
     """
     return {name: one for name, one in _operators().items() if intervals or name in LACKING}
 

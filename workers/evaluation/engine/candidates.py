@@ -25,31 +25,18 @@ HELD_RANKS, MAP_RANKS = 48, 24
 
 
 class Candidate(NamedTuple):
-    """An example kept for a gallery; tensors are on the CPU.
+    """An example kept for a gallery; tensors are on the CPU."""
 
-    Attributes:
-        row: Its row in the shard.
-        clean: The unchanged input in the attacked space, (C, H, W) or (F + 1, T).
-        changed: The input that counts.
-        before: The answer to `clean`.
-        after: The answer to `changed`.
-        broken: Whether it was right before and is wrong now.
-    """
-
-    row: int
-    clean: Tensor
-    changed: Tensor
-    before: GalleryAnswer | None
-    after: GalleryAnswer
-    broken: bool
+    row: int  # its row in the shard
+    clean: Tensor  # the unchanged input in the attacked space, (C, H, W) or (F + 1, T)
+    changed: Tensor  # the input that counts
+    before: GalleryAnswer | None  # the answer to `clean`
+    after: GalleryAnswer  # the answer to `changed`
+    broken: bool  # whether it was right before and is wrong now
 
 
 class Candidates:
-    """Collects candidates from a ledger.
-
-    Args:
-        ranks: Place in the order of sampling of the rows that may be shown.
-    """
+    """Collects candidates from a ledger."""
 
     def __init__(self, ranks: Mapping[int, int]) -> None:
         self._ranks = ranks
@@ -60,10 +47,7 @@ class Candidates:
     def note_clean(self, rows: Tensor, right: Tensor, logits: Tensor) -> None:
         """Records the answers to unchanged examples that are right; only these are ever shown.
 
-        Args:
-            rows: Their rows, (B,).
-            right: Whether the answer is right, bool (B,), on the CPU.
-            logits: (B, classes).
+        `right`: whether the answer is right, bool (B,), on the CPU; `logits`: (B, classes).
         """
         wanted = [
             place
@@ -76,11 +60,8 @@ class Candidates:
     def note(self, rows: Tensor, values: Mapping[str, Tensor], images: Tensor, clean: Tensor) -> None:
         """Takes outcomes of examples; those with a rank above 0 are final, others may be replaced.
 
-        Args:
-            rows: Their rows, (B,).
-            values: `rank` (B,) and `logits` (B, classes).
-            images: The images that count, (B, ...).
-            clean: The unchanged ones.
+        `values`: `rank` (B,) and `logits` (B, classes); `images`: the images that count, (B, ...); `clean`:
+        The unchanged ones.
         """
         places = [place for place, row in enumerate(rows.tolist()) if row in self._before]
         broken = (values["rank"][places] > 0).tolist()

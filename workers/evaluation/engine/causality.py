@@ -47,17 +47,11 @@ NOISE = 10
 
 
 class Leak(NamedTuple):
-    """Words whose loss depends on later words.
+    """Words whose loss depends on later words."""
 
-    Attributes:
-        words: how many of the compared ones, over all cuts.
-        compared: words before a cut, over all windows and cuts.
-        change: largest change of a loss, in nats; infinite where one became or ceased to be finite.
-    """
-
-    words: int
-    compared: int
-    change: float
+    words: int  # how many of the compared ones, over all cuts
+    compared: int  # words before a cut, over all windows and cuts
+    change: float  # largest change of a loss, in nats; infinite where one became or ceased to be finite
 
 
 def causality_evidence(shard: Shard) -> dict[str, Any]:

@@ -20,7 +20,6 @@ class CorruptedExample:
     """Keeps the example with the lowest rank among those that are right without a corruption.
 
     Args:
-        ranks: Place in the order of sampling of the rows that may be shown.
         kernels: The corruptions at their severities.
     """
 

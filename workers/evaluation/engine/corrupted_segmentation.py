@@ -68,12 +68,7 @@ def _note(tally: CellTally, rows: Tensor, logits: Tensor, maps: Tensor, classes:
 
 
 class CellTally:
-    """The counts of all images.
-
-    Args:
-        ids: Example ids.
-        classes: K.
-    """
+    """The counts of all images."""
 
     def __init__(self, ids: Sequence[str], classes: int) -> None:
         self._ids = tuple(ids)

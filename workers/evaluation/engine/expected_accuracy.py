@@ -92,14 +92,8 @@ class ExpectedRun:
     """Runs stages over examples, batch by batch, and estimates expected accuracy.
 
     Args:
-        loader: The examples and the model.
-        ledger: Where outcomes go.
-        progress: Called with the number of examples done.
-        ids: Example ids.
         randomness: Has the job's seed; the draws of stages are keyed by their names.
-        device: Where the model is.
         expectation: Number of draws.
-        box: Range of what is perturbed.
     """
 
     def __init__(

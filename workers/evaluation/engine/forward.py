@@ -53,7 +53,6 @@ class Passes:
 
     Args:
         model: Maps images to logits.
-        device: Where it is.
         limit: Shared by all that run the same model.
         autocast: Whether to compute in bfloat16; images and logits keep their type.
         rough_gradients: Whether to compute gradients, and these alone, in bfloat16.

@@ -48,15 +48,10 @@ GOLDEN = 0.618033988749895
 
 @dataclass(frozen=True)
 class PixelSpace:
-    """Maps images of the attacked space to pixels.
+    """Maps images of the attacked space to pixels."""
 
-    Attributes:
-        mean: Of each channel, (C, 1, 1).
-        std: Of each channel, (C, 1, 1).
-    """
-
-    mean: Tensor
-    std: Tensor
+    mean: Tensor  # of each channel, (C, 1, 1)
+    std: Tensor  # of each channel, (C, 1, 1)
 
     @classmethod
     def of(cls, classifier: Classifier, *, normalised: bool) -> PixelSpace:
@@ -74,11 +69,8 @@ def attacked_images(
 ) -> list[GalleryImage]:
     """The items of an attack on images.
 
-    Args:
-        candidates: Kept while it ran.
-        outcomes: Of the shard.
-        space: Of the attacked images.
-        ball: The allowed perturbations; None where their size is not bounded.
+    `space`: of the attacked images; `ball`: the allowed perturbations; None where their size is not
+    bounded.
     """
     items = []
     for rank, kept in candidates.chosen(max_items(candidates.pixels)):
@@ -158,11 +150,7 @@ def _encoded(image: Image.Image) -> str:
 
 
 class MapCandidates:
-    """Keeps what a gallery needs of an attack on a segmentation model: every image of a few low ranks.
-
-    Args:
-        ranks: Place in the order of sampling of the rows that may be shown.
-    """
+    """Keeps what a gallery needs of an attack on a segmentation model: every image of a few low ranks."""
 
     def __init__(self, ranks: Mapping[int, int]) -> None:
         self.ranks = {row: rank for row, rank in ranks.items() if rank < MAP_RANKS}
@@ -177,11 +165,8 @@ class MapCandidates:
     def note(self, rows: Tensor, lowest: Tensor, images: Tensor, predictions: Tensor) -> None:
         """Records images with fewer right pixels than any before.
 
-        Args:
-            rows: Their rows, (B,).
-            lowest: Which of them have, bool (B,).
-            images: (B, C, H, W).
-            predictions: Theirs, int64 (B, H, W) on the CPU.
+        `lowest`: which of them have, bool (B,); `images`: (B, C, H, W); `predictions`: theirs, int64 (B, H,
+        W) on the CPU.
         """
         for row, (fewer, image, prediction) in self._wanted(
             rows, list(zip(lowest.tolist(), images, predictions, strict=True))
@@ -212,14 +197,10 @@ def attacked_maps(
 ) -> list[GalleryMaps]:
     """The items of an attack on a segmentation model.
 
-    Args:
-        candidates: Kept while it ran.
-        ids: Of all images of the shard.
-        losses: Name of the loss whose image counts, of each; "clean" for the unchanged image.
-        images: The unchanged images of the rows in `candidates.chosen()`, (n, C, H, W).
-        maps: Their label maps, uint8 (n, H, W).
-        classes: K; a prediction of K is no class.
-        ball: The allowed perturbations.
+    `ids`: of all images of the shard; `losses`: name of the loss whose image counts, of each; "clean" for
+    the unchanged image; `images`: the unchanged images of the rows in `candidates.chosen()`, (n, C, H, W);
+    `maps`: their label maps, uint8 (n, H, W); `classes`: K; a prediction of K is no class; `ball`: the
+    allowed perturbations.
     """
     items = []
     for row, clean, truth in zip(candidates.chosen(), images, maps, strict=True):

@@ -38,10 +38,7 @@ def attacked_series(candidates: Candidates, outcomes: ExampleOutcomes) -> list[G
 def perturbed_rows(ranks: Mapping[int, int], correct: Tensor, still: Tensor) -> list[int]:
     """The rows that a gallery shows of a random perturbation: errors that it caused, then others, by rank.
 
-    Args:
-        ranks: Place in the order of sampling of the rows that may be shown.
-        correct: Whether each series was right before, bool (n,).
-        still: Whether it is right now, bool (n,).
+    `correct`: whether each series was right before, bool (n,); `still`: whether it is right now, bool (n,).
     """
     rows = [row for row in ranks if correct[row]]
     return sorted(rows, key=lambda row: (bool(still[row]), ranks[row]))[:MAX_ITEMS]

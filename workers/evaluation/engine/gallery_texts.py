@@ -15,12 +15,7 @@ MAX_CHARACTERS = 200
 
 
 def attacked_texts(rows: Sequence[TextRow], ranks: Mapping[int, int]) -> list[GalleryText]:
-    """The items of an attack on texts: those that it broke, then those that held out, by rank.
-
-    Args:
-        rows: Outcomes of the shard.
-        ranks: Place in the order of sampling of the rows that may be shown.
-    """
+    """The items of an attack on texts: those that it broke, then those that held out, by rank."""
     shown = [number for number in ranks if rows[number].status != "skipped"]
     shown.sort(key=lambda number: (rows[number].status != "succeeded", ranks[number]))
     return [_attacked(rows[number], ranks[number]) for number in shown[:MAX_ITEMS]]

@@ -22,81 +22,58 @@ from assay.workers.evaluation.engine.outcomes import OutcomeFile, Stage
 
 @dataclass(frozen=True)
 class ExampleOutcomes:
-    """One row per example, in the order of `ids`; all tensors are on the CPU.
-
-    Attributes:
-        ids: Example ids.
-        labels: True classes, int64 (n,).
-        prediction: The model's answer to the image that counts, -1 where its logits are not finite,
-            int64 (n,).
-        correct: Whether the prediction is the label, bool (n,).
-        correct5: Whether the label is among the five highest logits (all, where there are fewer classes) of
-            that same image, bool (n,). After an attack on the top prediction it is an upper bound on what an
-            attack on the five highest would leave.
-        clean_correct: Whether the prediction on the unattacked image is the label, bool (n,).
-        loss: Cross-entropy to the label on that image, float64 (n,); may be infinite or NaN.
-        forward: Forward passes that the example took, int64 (n,).
-        backward: Backward passes that the example took, int64 (n,).
-        queries: Forward passes of the attack alone, without those that judge the image before and after it,
-            int64 (n,); None without an attack.
-        broken_by: Name of the stage that broke the example, or None; no column for attacks of one stage.
-        linf: Largest change of a value from the unattacked image to the one that counts, float64 (n,); None
-            without an attack.
-        l2: L2 norm of that change, float64 (n,), or None.
-        l1: Its L1 norm.
-        l0: Number of values that changed.
-        hit: Whether the attack reached its target, bool (n,); None without targets.
-        correct8: Whether the example is right once an adversarial example of it is rounded to 8 bits, bool
-            (n,): one that doesn't survive being saved as a picture is not counted. Examples that hold out are
-            right. None if not requested.
-        margin: Logit of the true class less the highest other one on the image that counts, float64 (n,); NaN
-            where it is not known. None without an attack.
-        expected: Share of fresh draws of the model that are right on the image that counts, float64 (n,), or
-            None. The other columns are then of the first of these draws, the loss is their mean.
-        clean_expected: The same on the unattacked image, or None.
-        confidence: Largest softmax of the logits, float64 (n,); NaN where they are not finite. None if not
-            requested.
-        corrupted: Per example a text of 0 and 1, whether it is right under each corruption and
-            severity; None where nothing was corrupted. The other columns are about the image as it is then.
-        nonfinite: Number of images that count with logits that are not finite; they are wrong.
-        gradients: Number of examples whose first gradient was inspected.
-        zero_gradient: How many of those were zero everywhere.
-        nonfinite_gradient: How many of those had a value that was not finite.
-        noted: Further evidence for warnings: how many adversarial examples were not counted, by reason
-            (`verification.REASONS`), and a batch that had to be reduced.
-        stages: Of an attack, in order.
-        adversarial: The images that count, (n, C, H, W) in the attacked space, if requested.
-        gallery: Candidates for the gallery, or None.
-    """
+    """One row per example, in the order of `ids`; all tensors are on the CPU."""
 
     ids: tuple[str, ...]
-    labels: Tensor
+    labels: Tensor  # true classes, int64 (n,)
+    # The model's answer to the image that counts, -1 where its logits are not finite, int64 (n,)
     prediction: Tensor
-    correct: Tensor
+    correct: Tensor  # whether the prediction is the label, bool (n,)
+    # Whether the label is among the five highest logits (all, where there are fewer classes) of that same
+    # image, bool (n,). After an attack on the top prediction it is an upper bound on what an attack on the
+    # five highest would leave
     correct5: Tensor
-    clean_correct: Tensor
-    loss: Tensor
-    forward: Tensor
-    backward: Tensor
-    nonfinite: int = 0
-    gradients: int = 0
-    zero_gradient: int = 0
-    nonfinite_gradient: int = 0
+    clean_correct: Tensor  # whether the prediction on the unattacked image is the label, bool (n,)
+    loss: Tensor  # cross-entropy to the label on that image, float64 (n,); may be infinite or NaN
+    forward: Tensor  # forward passes that the example took, int64 (n,)
+    backward: Tensor  # backward passes that the example took, int64 (n,)
+    nonfinite: int = 0  # number of images that count with logits that are not finite; they are wrong
+    gradients: int = 0  # number of examples whose first gradient was inspected
+    zero_gradient: int = 0  # how many of those were zero everywhere
+    nonfinite_gradient: int = 0  # how many of those had a value that was not finite
+    # Forward passes of the attack alone, without those that judge the image before and after it, int64 (n,);
+    # None without an attack
     queries: Tensor | None = None
+    # Name of the stage that broke the example, or None; no column for attacks of one stage
     broken_by: tuple[str | None, ...] | None = None
+    # Largest change of a value from the unattacked image to the one that counts, float64 (n,); None without
+    # an attack
     linf: Tensor | None = None
-    l2: Tensor | None = None
-    l1: Tensor | None = None
-    l0: Tensor | None = None
+    l2: Tensor | None = None  # L2 norm of that change, float64 (n,), or None
+    l1: Tensor | None = None  # its L1 norm
+    l0: Tensor | None = None  # number of values that changed
+    # Logit of the true class less the highest other one on the image that counts, float64 (n,); NaN where it
+    # is not known. None without an attack
     margin: Tensor | None = None
-    hit: Tensor | None = None
+    hit: Tensor | None = None  # whether the attack reached its target, bool (n,); None without targets
+    # Whether the example is right once an adversarial example of it is rounded to 8 bits, bool (n,): one that
+    # doesn't survive being saved as a picture is not counted. Examples that hold out are right. None if not
+    # requested
     correct8: Tensor | None = None
+    # Share of fresh draws of the model that are right on the image that counts, float64 (n,), or None. The
+    # other columns are then of the first of these draws, the loss is their mean
     expected: Tensor | None = None
-    clean_expected: Tensor | None = None
+    clean_expected: Tensor | None = None  # the same on the unattacked image, or None
+    # Largest softmax of the logits, float64 (n,); NaN where they are not finite. None if not requested
     confidence: Tensor | None = None
+    # Per example a text of 0 and 1, whether it is right under each corruption and severity; None where
+    # nothing was corrupted. The other columns are about the image as it is then
     corrupted: tuple[str, ...] | None = None
+    # Further evidence for warnings: how many adversarial examples were not counted, by reason
+    # (`verification.REASONS`), and a batch that had to be reduced
     noted: Mapping[str, Any] = field(default_factory=dict)
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[Stage, ...] = ()  # of an attack, in order
+    # The images that count, (n, C, H, W) in the attacked space, if requested
     adversarial: Tensor | None = None
     gallery: tuple[GalleryItem, ...] | None = None
     analysis: ClassVar[bool] = False
@@ -174,11 +151,9 @@ class Ledger:
 
     Args:
         labels: True classes, int64 (n,).
-        ids: Example ids.
         keep_adversarial: Whether to keep the images that count.
         attacked: Whether there is an attack, whose perturbations have a size.
         targeted: Whether that attack has targets.
-        candidates: Where images for a gallery are kept.
     """
 
     def __init__(
@@ -281,11 +256,8 @@ class Ledger:
     ) -> None:
         """Writes the outcomes of some examples for good.
 
-        Args:
-            rows: Their indices.
-            values: prediction, rank, loss, nonfinite, each (B,); under attack logits (B, classes).
-            images: The images that count.
-            clean: The unattacked ones; None without an attack.
+        `values`: prediction, rank, loss, nonfinite, each (B,); under attack logits (B, classes); `images`:
+        The images that count; `clean`: the unattacked ones; None without an attack.
         """
         assert not self._settled[rows].any(), "every example has one outcome"
         self._write(rows, values, images, clean)

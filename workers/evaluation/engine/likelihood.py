@@ -42,15 +42,10 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True)
 class Windows:
-    """Cutting of a text into windows.
+    """Cutting of a text into windows."""
 
-    Attributes:
-        length: L, at least 1.
-        stride: s, in [1, L].
-    """
-
-    length: int
-    stride: int
+    length: int  # L, at least 1
+    stride: int  # s, in [1, L]
 
     def __post_init__(self) -> None:
         """Refuse a stride that would skip targets."""
@@ -79,15 +74,10 @@ class Windows:
 
 
 class Scores(NamedTuple):
-    """Losses by place in the text.
+    """Losses by place in the text."""
 
-    Attributes:
-        losses: -log p of each target in nats, float64 (T,); NaN where not requested.
-        noted: caveats: a batch that had to be reduced.
-    """
-
-    losses: NDArray[np.float64]
-    noted: dict[str, object]
+    losses: NDArray[np.float64]  # -log p of each target in nats, float64 (T,); NaN where not requested
+    noted: dict[str, object]  # caveats: a batch that had to be reduced
 
 
 def score(

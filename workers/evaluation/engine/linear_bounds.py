@@ -115,11 +115,7 @@ class MarginBounds:
         Images are bounded one at a time, so that the result does not depend on the batch, and a graph with a
         token that is expanded over the batch can be traced.
 
-        Args:
-            images: in [0, 1], (B, C, S, S).
-            labels: true classes, (B,).
-            norm: of the ball.
-            epsilon: radius.
+        `images`: in [0, 1], (B, C, S, S).
 
         Returns:
             The bounds of z_y - z_j for the K - 1 wrong classes j in ascending order, (B, K - 1), and the
@@ -225,8 +221,7 @@ def _kind(node: object) -> str:
 def _listed(refused: Sequence[tuple[str, str]]) -> str:
     """Each operator with the first module that calls it: `blocks.0.mlp.act: Erf (and in 3 more modules)`.
 
-    Args:
-        refused: name of a node, and its operator.
+    `refused`: name of a node, and its operator.
     """
     places: dict[str, dict[str, None]] = {}
     for name, kind in refused:

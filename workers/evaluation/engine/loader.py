@@ -84,10 +84,7 @@ class Loader:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """As `load`, with the gradient of an attack's objective in the same pass: like the images.
 
-        Args:
-            rows: The examples.
-            labels: From the logits to the classes whose loss the attack raises, (B,).
-            first: The objective.
+        `labels`: from the logits to the classes whose loss the attack raises, (B,).
         """
         images, truth = self.images(rows), self.labels_of(rows)
 
@@ -132,9 +129,6 @@ class Feed:
     """Waiting examples: loads them in order, and settles those that are wrong without an attack.
 
     Args:
-        loader: Loads them.
-        ledger: Where outcomes go.
-        tell: Called after each batch.
         rows: The examples left by an earlier stage; None for all, in the first stage.
         first: Takes the attack's first gradient in the same pass, with this objective: one pass less per
             attacked example, a wasted backward pass per example that is wrong already.

@@ -16,17 +16,11 @@ from assay.service.contract.gallery import GalleryItem
 
 @dataclass(frozen=True)
 class OutcomeFile:
-    """A file of a shard for the job's artifacts.
+    """A file of a shard for the job's artifacts."""
 
-    Attributes:
-        stem: Beginning of the name; evaluation and shard follow.
-        suffix: End of the name: ".safetensors", ".jsonl", ...
-        content: All bytes of it.
-    """
-
-    stem: str
-    suffix: str
-    content: bytes
+    stem: str  # beginning of the name; evaluation and shard follow
+    suffix: str  # end of the name: ".safetensors", ".jsonl",
+    content: bytes  # all bytes of it
 
 
 class Outcomes(Protocol):
@@ -85,29 +79,17 @@ class WithoutFiles:
 
 @dataclass(frozen=True)
 class Stage:
-    """Counts of one stage of an attack in one shard.
+    """Counts of one stage of an attack in one shard."""
 
-    Attributes:
-        name: Catalog name of the attack.
-        n: Examples given to it.
-        broken: Those that it broke.
-        forward: Forward passes.
-        backward: Backward passes.
-        zero_gradient: Examples whose first gradient in this stage was zero everywhere.
-        number: Of the stage in its ensemble; a screened one appears twice.
-        seconds: Wall time.
-        expected: Expected number of right answers after it, where that was estimated.
-    """
-
-    name: str
+    name: str  # catalog name of the attack
     n: int
     broken: int
     forward: int
     backward: int
-    zero_gradient: int
-    number: int
+    zero_gradient: int  # examples whose first gradient in this stage was zero everywhere
+    number: int  # of the stage in its ensemble; a screened one appears twice
     seconds: float
-    expected: float | None = None
+    expected: float | None = None  # expected number of right answers after it, where that was estimated
 
     def counts(self) -> dict[str, Any]:
         """The counts as JSON."""

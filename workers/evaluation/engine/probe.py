@@ -210,11 +210,8 @@ def changes(one: Tensor, other: Tensor) -> Tensor:
 def keyed_answers(seed: int, evaluation: str, first: str, device: torch.device) -> Iterator[None]:
     """Seeds torch's global generators inside the block, and restores them afterwards.
 
-    Args:
-        seed: The job's.
-        evaluation: Name of the evaluation or attack.
-        first: Id of the shard's first example.
-        device: Where the model is; its generator is seeded, and the CPU's.
+    `first`: id of the shard's first example; `device`: where the model is; its generator is seeded, and the
+    CPU's.
     """
     with caller_generators_restored(device):
         seed_generators(derive_seed(seed, f"answers/{evaluation}/{first}", 0), device)

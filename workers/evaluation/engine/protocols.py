@@ -184,19 +184,9 @@ def attack_paper(
     Nothing is clipped; the loss is that of the model's own predictions; the final iterate counts (with
     several restarts the one with the highest loss), compared with the true labels.
 
-    Args:
-        attack: What the attack component made; its epsilon is in units of the normalised images.
-        model: As for `classify`, with its normalisation and backbone apart.
-        images_of: As for `classify`.
-        labels: As for `classify`.
-        ids: As for `classify`; random draws are keyed by them.
-        randomness: Keyed by the job's seed and the attack's name.
-        batch_size: Examples at a time.
-        device: As for `classify`.
-        dtype: As for `classify`.
-        progress: As for `classify`.
-        keep_adversarial: Whether to return the final iterates, in normalised space.
-        candidates: Where images for a gallery are kept.
+    `attack`: what the attack component made; its epsilon is in units of the normalised images; `model`: as
+    for `classify`, with its normalisation and backbone apart; `randomness`: keyed by the job's seed and the
+    attack's name; `keep_adversarial`: whether to return the final iterates, in normalised space.
 
     Raises:
         ValueError: As for `attack_pixel`.

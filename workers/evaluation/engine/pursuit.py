@@ -59,8 +59,7 @@ def as_arm(layers: Sequence[PursuitLayer], arm: str | None) -> Iterator[None]:
 def decomposition(trace: PursuitTrace) -> dict[str, Tensor]:
     """Size, error and rank of one layer's parts, for each example; ratios and ranks are means over heads.
 
-    Args:
-        trace: K, S and L.
+    `trace`: K, S and L.
 
     Returns:
         float64: `nonzero`, the share of S that is not 0; `sparse_norm`, |S| / |K|; `residual`, |K - L - S| /
@@ -137,8 +136,7 @@ def auroc(scores: Tensor, positive: Tensor) -> Tensor:
 def watched_pursuit(model: nn.Module) -> Iterator[dict[str, InactivePursuit]]:
     """Looks at S in the first pass of a model inside the block, and tells at its end whether it is empty.
 
-    Args:
-        model: without RPC-Attention nothing is looked at.
+    `model`: without RPC-Attention nothing is looked at.
 
     Yields:
         Empty; after the block with `inactive_pursuit`, if in every layer and iteration a smaller share than

@@ -35,16 +35,10 @@ GRID = 2.0**20
 
 
 class Seen(NamedTuple):
-    """What a perturbation makes of the newest observations of some episodes.
+    """What a perturbation makes of the newest observations of some episodes."""
 
-    Attributes:
-        observations: as the policy is to see them, (B, S).
-        forward: passes of the model for each.
-        backward: likewise.
-    """
-
-    observations: Tensor
-    forward: int
+    observations: Tensor  # as the policy is to see them, (B, S)
+    forward: int  # passes of the model for each
     backward: int
 
 
@@ -55,23 +49,16 @@ them (B, A), the episodes' ids, and the step."""
 
 @dataclass
 class Played:
-    """One episode, step by step.
-
-    Attributes:
-        rewards: of each step.
-        changes: of each step with a perturbation, how far the action was from the one at the true
-            observation: 1 or 0 for discrete ones, else the mean distance of the numbers.
-        finite: false where the policy gave a number that is not finite, which ended the episode.
-        forward: passes of the model.
-        backward: likewise.
-    """
+    """One episode, step by step."""
 
     episode: Episode
     contexts: list[Tensor] = field(default_factory=list)  # (S + A + 3,) each; the last has no action yet
-    rewards: list[float] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)  # of each step
+    # of each step with a perturbation, how far the action was from the one at the true observation: 1 or 0
+    # for discrete ones, else the mean distance of the numbers
     changes: list[float] = field(default_factory=list)
-    finite: bool = True
-    forward: int = 0
+    finite: bool = True  # false where the policy gave a number that is not finite, which ended the episode
+    forward: int = 0  # passes of the model
     backward: int = 0
 
     @property
@@ -103,12 +90,8 @@ def roll_out(
 ) -> list[Played]:
     """Plays episodes to their ends, all in step.
 
-    Args:
-        shard: The episodes, and how to run them.
-        policy: In float64.
-        rows: Which episodes.
-        target: The return that is asked for.
-        view: Perturbs what the policy sees; None shows it the truth.
+    `shard`: the episodes, and how to run them; `policy`: in float64; `target`: the return that is asked
+    for; `view`: perturbs what the policy sees; None shows it the truth.
     """
     data = cast(ControlSet, shard.data)
     played = [Played(data.episode(shard.order[row], shard.seed)) for row in rows]

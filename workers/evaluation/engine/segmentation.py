@@ -23,30 +23,18 @@ Maps = Callable[[Sequence[int]], Tensor]
 
 @dataclass(frozen=True)
 class PixelCounts(WithoutFiles):
-    """One row of counts per image, in the order of `ids`; ignored pixels are not counted.
-
-    Attributes:
-        ids: Example ids.
-        intersection: Pixels of each class that were given that class, int64 (n, K).
-        target: Pixels of each class, int64 (n, K).
-        predicted: Pixels that were given each class, int64 (n, K).
-        forward: Forward passes of each image, int64 (n,).
-        backward: Backward passes of each image, int64 (n,).
-        corrupted: Per image the counts under each corruption and severity, as
-            `service/metrics/corrupted_pixel_counts.py` writes them; None without corruptions. The other
-            counts are then of the uncorrupted image.
-        nonfinite: Number of images with a pixel whose logits are not finite; such pixels are wrong.
-        noted: Further caveats: a batch that had to be reduced.
-    """
+    """One row of counts per image, in the order of `ids`; ignored pixels are not counted."""
 
     ids: tuple[str, ...]
-    intersection: Tensor
-    target: Tensor
-    predicted: Tensor
+    intersection: Tensor  # pixels of each class that were given that class, int64 (n, K)
+    target: Tensor  # pixels of each class, int64 (n, K)
+    predicted: Tensor  # pixels that were given each class, int64 (n, K)
     forward: Tensor
     backward: Tensor
+    # Per image the counts under each corruption and severity, as `service/metrics/corrupted_pixel_counts.py`
+    # writes them; None without corruptions. The other counts are then of the uncorrupted image
     corrupted: tuple[str, ...] | None = None
-    nonfinite: int = 0
+    nonfinite: int = 0  # number of images with a pixel whose logits are not finite; such pixels are wrong
     noted: Mapping[str, Any] = field(default_factory=dict)
 
     def columns(self) -> dict[str, list[object]]:
@@ -80,17 +68,8 @@ def segment(
 ) -> PixelCounts:
     """Runs the model on unattacked images.
 
-    Args:
-        model: Maps images in [0, 1] to logits (B, K, H, W); on `device`, in `dtype` (float32 for bfloat16,
-            which is autocast). Its mode, parameters and buffers are left as they were.
-        images_of: Loads images by index.
-        maps_of: Loads their label maps by index.
-        ids: Example ids; indices go from 0 to n - 1 in this order.
-        classes: K.
-        batch_size: Images at a time.
-        device: Where the model is.
-        dtype: Arithmetic.
-        progress: Called with the number of images done.
+    `model`: maps images in [0, 1] to logits (B, K, H, W); on `device`, in `dtype` (float32 for bfloat16,
+    which is autocast). Its mode, parameters and buffers are left as they were.
 
     Raises:
         ValueError: If there are no images, they are outside [0, 1], or the logits have another shape.
@@ -128,10 +107,8 @@ def segment(
 def count_pixels(prediction: Tensor, maps: Tensor, classes: int) -> Tensor:
     """Pixels of each class: intersection, target and predicted.
 
-    Args:
-        prediction: int64 (B, H, W); `classes` stands for no class.
-        maps: classes or IGNORE, uint8 (B, H, W).
-        classes: K.
+    `prediction`: int64 (B, H, W); `classes` stands for no class; `maps`: classes or IGNORE, uint8 (B, H,
+    W).
 
     Returns:
         int64 (B, 3, K).

@@ -45,8 +45,6 @@ class StepDraws(Randomness):
     The draws of a series depend on its own number of steps alone, not on that of the row.
 
     Args:
-        seed: The job's seed.
-        attack: The attack's name.
         lengths: Steps of each series by its id.
     """
 
@@ -110,22 +108,14 @@ def attack_series(attack: Attack | Ensemble, shard: Shard) -> ExampleOutcomes:
 
 @dataclass(frozen=True)
 class SquaredErrors(WithoutFiles):
-    """Predictions of a regression, one row per series, in the order of `ids`; all float64 (n,), on the CPU.
-
-    Attributes:
-        ids: The series.
-        targets: In their own unit.
-        predictions: In the same unit.
-        clean: Predictions for the unperturbed series; None where nothing was perturbed.
-        noted: Caveats.
-        gallery: Candidates for the gallery; None where nothing was perturbed.
-    """
+    """Predictions of a regression, one row per series, in the order of `ids`; float64 (n,), on the CPU."""
 
     ids: tuple[str, ...]
-    targets: Tensor
-    predictions: Tensor
-    clean: Tensor | None
-    noted: Mapping[str, Any]
+    targets: Tensor  # in their own unit
+    predictions: Tensor  # in the same unit
+    clean: Tensor | None  # predictions for the unperturbed series; None where nothing was perturbed
+    noted: Mapping[str, Any]  # caveats
+    # Candidates for the gallery; None where nothing was perturbed
     gallery: tuple[GalleryItem, ...] | None = None
 
     @property
@@ -202,14 +192,9 @@ def _finite(values: Tensor) -> list[float | None]:
 
 @dataclass(frozen=True)
 class Perturbed:
-    """A random perturbation of each series as an evaluation: two passes, with and without it.
+    """A random perturbation of each series as an evaluation: two passes, with and without it."""
 
-    Attributes:
-        name: Of the evaluation; draws are keyed by it, by the job's seed and by the series' id.
-        change: The perturbation of one series.
-    """
-
-    name: str
+    name: str  # of the evaluation; draws are keyed by it, by the job's seed and by the series' id
     change: Change
 
     def measure(self, shard: Shard) -> ExampleOutcomes | SquaredErrors:

@@ -60,8 +60,7 @@ class FolderReader(Protocol):
     def check(self, root: Path | None) -> None:
         """Refuses missing or malformed folders before any measurement.
 
-        Args:
-            root: ASSAY_DATA_ROOT, which the folders' names are relative to.
+        `root`: ASSAY_DATA_ROOT, which the folders' names are relative to.
 
         Raises:
             MissingData: a folder is missing; says how to fill it.
@@ -76,8 +75,7 @@ class ModelReader(Protocol):
     def check_model(self, shard: Shard) -> None:
         """Refuses a model before any measurement.
 
-        Args:
-            shard: One example.
+        `shard`: one example.
 
         Raises:
             ValueError: Says what in the model is not supported, and where.
@@ -90,47 +88,33 @@ def _ignore(*_: object) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """Some examples of a data set, the model to run over them, and how.
+    """Some examples of a data set, the model to run over them, and how."""
 
-    Attributes:
-        data: The whole data set; `order` says which of its examples are measured.
-        order: Indices into the data set, one per row, (n,).
-        classifier: On `device`, in evaluation mode, in `dtype` (float32 for bfloat16, which is autocast).
-            Maps images (B, C, S, S) in [0, 1], or tokens (B, N), to logits: (B, K), for segmentation (B, K,
-            S, S). Leave its mode, parameters and buffers as they are.
-        image_size: S; for a model of words the maximum number of tokens, of time series that of steps; for a
-            policy the steps of a window.
-        batch_size: Examples at a time.
-        device: Where the classifier is.
-        dtype: Arithmetic: float32, float64 or bfloat16.
-        seed: Of the job; key random draws by it and by the examples' ids.
-        root: ASSAY_DATA_ROOT, for evaluations that read folders; None where it is not set.
-        protocol: For attacks on classifiers: `pixel` or `paper`.
-        screening: How attacks use bfloat16, if they do.
-        save_adversarial: Whether the outcomes' files include adversarial examples.
-        ranks: Rows that a gallery may show, with their places in the order of sampling of the whole job.
-        planned: The plan's facts about the evaluation, by name.
-        others: The classifiers of other jobs named by the evaluation, by job.
-        progress: Called with the number of rows done, from 0 to n; may raise to stop the run.
-        staged: Called at the end of a stage of an attack, with the number of examples that hold out.
-    """
-
-    data: ExampleSet
-    order: Sequence[int]
+    data: ExampleSet  # the whole data set; `order` says which of its examples are measured
+    order: Sequence[int]  # indices into the data set, one per row, (n,)
+    # On `device`, in evaluation mode, in `dtype` (float32 for bfloat16, which is autocast). Maps images (B,
+    # C, S, S) in [0, 1], or tokens (B, N), to logits: (B, K), for segmentation (B, K, S, S). Leave its mode,
+    # parameters and buffers as they are
     classifier: Classifier
+    # S; for a model of words the maximum number of tokens, of time series that of steps; for a policy the
+    # steps of a window
     image_size: int
     batch_size: int
-    device: torch.device
-    dtype: DType = "float32"
-    seed: int = 0
-    root: Path | None = None
-    protocol: str = "pixel"
-    screening: Screening | None = None
-    save_adversarial: bool = False
+    device: torch.device  # where the classifier is
+    dtype: DType = "float32"  # arithmetic: float32, float64 or bfloat16
+    seed: int = 0  # of the job; key random draws by it and by the examples' ids
+    root: Path | None = None  # ASSAY_DATA_ROOT, for evaluations that read folders; None where it is not set
+    protocol: str = "pixel"  # for attacks on classifiers: `pixel` or `paper`
+    screening: Screening | None = None  # how attacks use bfloat16, if they do
+    save_adversarial: bool = False  # whether the outcomes' files include adversarial examples
+    # Rows that a gallery may show, with their places in the order of sampling of the whole job
     ranks: Mapping[int, int] = field(default_factory=dict)
-    planned: Mapping[str, Any] = field(default_factory=dict)
+    planned: Mapping[str, Any] = field(default_factory=dict)  # the plan's facts about the evaluation, by name
+    # The classifiers of other jobs named by the evaluation, by job
     others: Mapping[str, Classifier] = field(default_factory=dict)
+    # Called with the number of rows done, from 0 to n; may raise to stop the run
     progress: Progress = _ignore
+    # Called at the end of a stage of an attack, with the number of examples that hold out
     staged: Staged = _ignore
 
     @property

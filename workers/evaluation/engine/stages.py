@@ -40,14 +40,10 @@ class PixelRun:
     """Runs stages one after the other over the same examples.
 
     Args:
-        loader: The examples and the model.
-        ledger: Where outcomes go.
         progress: Called with the number of examples done; those that wait for later stages count in part.
-        size: Slots.
         stages: Total number of runs of stages.
         eight_bit: Whether to judge adversarial examples rounded to 8 bits as well.
         ensemble: Whether the stages are part of the outcomes.
-        box: Range of what is perturbed.
     """
 
     def __init__(
@@ -96,13 +92,9 @@ class PixelRun:
     ) -> Stage:
         """Attacks all remaining examples through this forward pass, and returns the stage's counts.
 
-        Args:
-            attack: The stage.
-            ids: Example ids.
-            randomness: Has the job's seed; the stage's draws are keyed by its own name.
-            forward: The attacked model.
-            number: Of the stage in its ensemble.
-            final: Whether it is the stage's last run: examples left by an earlier one are no evidence.
+        `randomness`: has the job's seed; the stage's draws are keyed by its own name; `number`: of the
+        stage in its ensemble; `final`: whether it is the stage's last run: examples left by an earlier one
+        are no evidence.
         """
         begun, before = time.monotonic(), self._ledger.cost()
         self._forward = forward

@@ -26,24 +26,14 @@ from assay.workers.evaluation.engine.shard import Shard
 
 @dataclass(frozen=True)
 class CellOutcomes(WithoutFiles):
-    """One row per example, in the order of `ids`.
-
-    Attributes:
-        ids: Example ids.
-        labels: True classes, int64 (n,).
-        right: Whether the example is right in each cell, bool (n, C).
-        forward: Forward passes of each, int64 (n,).
-        backward: Backward passes of each, int64 (n,).
-        nonfinite: Number of images with logits that are not finite; they are wrong.
-        noted: Further caveats: a batch that had to be reduced.
-    """
+    """One row per example, in the order of `ids`."""
 
     ids: tuple[str, ...]
-    labels: Tensor
-    right: Tensor
+    labels: Tensor  # true classes, int64 (n,)
+    right: Tensor  # whether the example is right in each cell, bool (n, C)
     forward: Tensor
     backward: Tensor
-    nonfinite: int = 0
+    nonfinite: int = 0  # number of images with logits that are not finite; they are wrong
     noted: Mapping[str, Any] = field(default_factory=dict)
 
     def columns(self) -> dict[str, list[object]]:

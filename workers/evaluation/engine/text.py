@@ -19,61 +19,38 @@ Status = Literal["skipped", "succeeded", "failed"]
 
 @dataclass(frozen=True)
 class TextRow:
-    """One example.
-
-    Attributes:
-        id: its id.
-        label: its class.
-        prediction: the model's answer to the text that counts, -1 where its logits are not finite.
-        status: `skipped` where it was wrong before the attack, else whether the attack succeeded or failed.
-        loss: cross-entropy to the label on the text that counts; may be infinite or NaN.
-        queries: texts queried by the search, the unchanged one included.
-        passes: texts seen by the model: repeated texts are cached.
-        words: of the unchanged text.
-        changed: how many of them differ in the text that counts.
-        nonfinite: the logits of the text that counts are not finite.
-        original: the unchanged text.
-        text: the text that counts: the adversarial one, or the best of a failed search.
-        clean_confidence: softmax of the prediction for the unchanged text; None where it is not finite.
-        confidence: that for the text that counts.
-        backward: gradients taken by the search.
-        expected: share of fresh draws of a random model that are right on the text that counts, or None.
-        clean_expected: the same on the unchanged text. `status` is then about most of these draws.
-    """
+    """One example."""
 
     id: str
     label: int
-    prediction: int
+    prediction: int  # the model's answer to the text that counts, -1 where its logits are not finite
+    # `skipped` where it was wrong before the attack, else whether the attack succeeded or failed
     status: Status
-    loss: float
-    queries: int
-    passes: int
-    words: int
-    changed: int
-    nonfinite: bool
+    loss: float  # cross-entropy to the label on the text that counts; may be infinite or NaN
+    queries: int  # texts queried by the search, the unchanged one included
+    passes: int  # texts seen by the model: repeated texts are cached
+    words: int  # of the unchanged text
+    changed: int  # how many of them differ in the text that counts
+    nonfinite: bool  # the logits of the text that counts are not finite
     original: str
-    text: str
+    text: str  # the text that counts: the adversarial one, or the best of a failed search
+    # softmax of the prediction for the unchanged text; None where it is not finite
     clean_confidence: float | None = None
-    confidence: float | None = None
-    backward: int = 0
+    confidence: float | None = None  # that for the text that counts
+    backward: int = 0  # gradients taken by the search
+    # share of fresh draws of a random model that are right on the text that counts, or None
     expected: float | None = None
+    # the same on the unchanged text. `status` is then about most of these draws
     clean_expected: float | None = None
 
 
 @dataclass(frozen=True)
 class TextOutcomes:
-    """One row per example, in the order of the shard.
-
-    Attributes:
-        rows: The examples.
-        notes: Further evidence for warnings.
-        keep_adversarial: Whether the adversarial texts become a file.
-        gallery: Candidates for the gallery.
-    """
+    """One row per example, in the order of the shard."""
 
     rows: tuple[TextRow, ...]
-    notes: Mapping[str, Any] = field(default_factory=dict)
-    keep_adversarial: bool = False
+    notes: Mapping[str, Any] = field(default_factory=dict)  # further evidence for warnings
+    keep_adversarial: bool = False  # whether the adversarial texts become a file
     gallery: tuple[GalleryItem, ...] | None = None
     analysis: ClassVar[bool] = False
 

@@ -50,18 +50,12 @@ class JudgedText:
 
 @dataclass
 class _Running:
-    """One example whose search is not over.
+    """One example whose search is not over."""
 
-    Attributes:
-        session: its search.
-        wanted: the texts that it waits for.
-        known: the model's answer to each text so far.
-        read: the same by what the model reads of a text.
-    """
-
-    session: Session
-    wanted: list[Text]
-    known: dict[str, JudgedText] = field(default_factory=dict)
+    session: Session  # its search
+    wanted: list[Text]  # the texts that it waits for
+    known: dict[str, JudgedText] = field(default_factory=dict)  # the model's answer to each text so far
+    # the same by what the model reads of a text
     read: dict[Hashable, JudgedText] = field(default_factory=dict)
 
     def questions(self) -> list[str]:
@@ -71,15 +65,11 @@ class _Running:
 
 @dataclass(frozen=True)
 class TextAttack:
-    """A recipe, ready to run: the evaluation of a text attack.
-
-    Attributes:
-        recipe: The recipe.
-        expectation: Passes at each text. Where there are several, fresh draws judge the text that the search
-            ends with, and the unchanged one.
-    """
+    """A recipe, ready to run: the evaluation of a text attack."""
 
     recipe: Recipe
+    # Passes at each text. Where there are several, fresh draws judge the text that the search ends with, and
+    # the unchanged one
     expectation: Expectation = SINGLE
 
     def measure(self, shard: Shard) -> TextOutcomes:
@@ -128,15 +118,10 @@ class TextAttack:
     ) -> TextOutcomes:
         """Attack some examples.
 
-        Args:
-            ask: the model, in evaluation mode.
-            sentences: (n,).
-            labels: int64 (n,), on the CPU.
-            ids: example ids, which the draws are keyed by, (n,).
-            seed: the job's.
-            batch_size: texts in one batch, and examples in hand at a time.
-            progress: called with the number of examples done.
-            read: what the model reads of a text: of texts for which it is the same only one is asked about.
+        `ask`: the model, in evaluation mode; `sentences`: (n,); `labels`: int64 (n,), on the CPU; `ids`:
+        example ids, which the draws are keyed by, (n,); `batch_size`: texts in one batch, and examples in
+        hand at a time; `read`: what the model reads of a text: of texts for which it is the same only one
+        is asked about.
         """
         running: dict[int, _Running] = {}
         rows: dict[int, TextRow] = {}
@@ -235,13 +220,8 @@ def expected_rows(
 ) -> tuple[TextRow, ...]:
     """The rows with the share of fresh draws of the model that are right, before and after the attack.
 
-    Args:
-        ask: the model, in evaluation mode.
-        rows: of the attack, with their texts.
-        draws: of the model, keyed by the job's seed and the first text of a batch.
-        seed: the job's.
-        device: where the model is.
-        batch_size: texts in one batch.
+    `ask`: the model, in evaluation mode; `rows`: of the attack, with their texts; `draws`: of the model,
+    keyed by the job's seed and the first text of a batch; `batch_size`: texts in one batch.
 
     Returns:
         Rows whose `status` says whether most draws are right: `skipped` where they were not before.

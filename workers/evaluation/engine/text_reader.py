@@ -24,7 +24,6 @@ class Reader:
         classifier: Maps tokens (B, N) to logits (B, classes); on `device`.
         cut: The texts' tokens, as many as it reads.
         longest: Its maximum number of tokens.
-        device: Where it is.
         autocast: Whether it computes in bfloat16.
     """
 

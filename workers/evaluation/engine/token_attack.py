@@ -41,20 +41,13 @@ OF_WHOLE_WORDS = (
 
 @dataclass(frozen=True)
 class TokenAttack:
-    """A search, ready to run: the evaluation of a gradient-guided attack on text.
+    """A search, ready to run: the evaluation of a gradient-guided attack on text."""
 
-    Attributes:
-        name: Of the component; random draws are keyed by it.
-        search: The search.
-        max_share: Share of the words that may be swapped; one word always may.
-        expectation: Passes at each text; as of `TextAttack`.
-        min_cosine: Of the model's vectors of a word and of the word that it becomes; None for no limit.
-    """
-
-    name: str
+    name: str  # of the component; random draws are keyed by it
     search: Search
-    max_share: float
-    expectation: Expectation = SINGLE
+    max_share: float  # share of the words that may be swapped; one word always may
+    expectation: Expectation = SINGLE  # passes at each text; as of `TextAttack`
+    # Of the model's vectors of a word and of the word that it becomes; None for no limit
     min_cosine: float | None = None
 
     def measure(self, shard: Shard) -> TextOutcomes:

@@ -24,24 +24,16 @@ REASONS = ("unverified", "out_of_ball", "out_of_box")
 
 
 class Checked(NamedTuple):
-    """Adversarial examples after their second judgement.
+    """Adversarial examples after their second judgement."""
 
-    Attributes:
-        state: The slots, with the attack's own outcomes, or where it gave none, with those found here.
-        holds: Which of them count, on the CPU, (B,).
-        right: Those judged here for the first time and found right, on the CPU, (B,).
-        correct8: Whether the image rounded to 8 bits is right where it counts, on the CPU, (B,); None if not
-            requested.
-        reasons: Which do not count, by reason of REASONS, on the CPU, (B,); one may have several.
-        discrepancy: By how much the lead of the highest wrong logit fell from the attack to here, float64
-            (B,).
-    """
-
-    state: State
-    holds: Tensor
-    right: Tensor
+    state: State  # the slots, with the attack's own outcomes, or where it gave none, with those found here
+    holds: Tensor  # which of them count, on the CPU, (B,)
+    right: Tensor  # those judged here for the first time and found right, on the CPU, (B,)
+    # Whether the image rounded to 8 bits is right where it counts, on the CPU, (B,); None if not requested
     correct8: Tensor | None
+    # Which do not count, by reason of REASONS, on the CPU, (B,); one may have several
     reasons: dict[str, Tensor]
+    # By how much the lead of the highest wrong logit fell from the attack to here, float64 (B,)
     discrepancy: Tensor
 
 
@@ -51,7 +43,6 @@ class Verification:
     Args:
         model: In float32 (or float64), without autocast.
         ball: Of allowed perturbations; None for attacks that search for the smallest one.
-        box: Range of pixels.
         size: Images in a batch.
         eight_bit: Whether to judge the images rounded to 8 bits as well.
     """
