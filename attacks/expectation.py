@@ -52,9 +52,6 @@ class Expectation:
         average: What is averaged over them.
         judgement: What counts; with a single pass always the single draw.
         draws: Fresh draws of the model from which expected accuracy is estimated.
-
-    Raises:
-        ValueError: If one of these is out of its range.
     """
 
     passes: int = 1

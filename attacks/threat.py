@@ -66,11 +66,7 @@ def as_column(values: Tensor, like: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Ball:
-    """All perturbations whose norm is at most epsilon (in the units of the attacked images).
-
-    Raises:
-        ValueError: If the norm is unknown, or epsilon is negative or not finite.
-    """
+    """All perturbations whose norm is at most epsilon (in the units of the attacked images)."""
 
     norm: BallNorm
     epsilon: float
@@ -127,11 +123,7 @@ class L1Ball(Ball):
 
 
 def lp_ball(norm: LpNorm, epsilon: float) -> Ball:
-    """The ball of this norm and radius.
-
-    Raises:
-        ValueError: If the norm is unknown, or epsilon is negative or not finite.
-    """
+    """The ball of this norm and radius."""
     return L1Ball(epsilon) if norm == "L1" else Ball(norm, epsilon)
 
 

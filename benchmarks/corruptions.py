@@ -40,9 +40,9 @@ def crops(count: int, size: int) -> Tensor:
 
 
 def ours(name: str, severity: int) -> Corruption:
-    """Native corruption."""
+    """Native corruption, with the steps and constants of the library."""
     made: Corruption = getattr(importlib.import_module(f"assay.attacks.corruptions.{name}"), name)(
-        severity=severity
+        severity=severity, constants="imagecorruptions"
     )
     return made
 

@@ -89,9 +89,6 @@ def adversarial_patch(
             counts those that end in the target.
         target: How the target is chosen.
         target_class: One target for all examples, instead of `target`.
-
-    Raises:
-        ValueError: If a value is out of its range, or the square is larger than the image.
     """
     if min(size, steps, restarts) < 1:
         raise ValueError(f"size ({size}), steps ({steps}) and restarts ({restarts}) must be at least 1")

@@ -78,9 +78,6 @@ def apgd(
         model_draws: Fresh draws of the model from which expected accuracy is estimated.
         loss: Cross-entropy, margin of the logits, difference of logits ratio, cross-entropy of rescaled
             logits, or margin of the probabilities.
-
-    Raises:
-        ValueError: If a value is out of its range, or there are too few classes for the loss.
     """
     return auto_pgd(
         "apgd",

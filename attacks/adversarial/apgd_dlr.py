@@ -80,9 +80,6 @@ def apgd_dlr(
             codes do, that of a single draw: an example is broken by one wrong answer.
         model_draws: Fresh draws of the model from which expected accuracy is estimated.
         backend: Our kernel with draws of its own, our kernel with the library's draws, or the library.
-
-    Raises:
-        ValueError: If a value is out of its range, or there are fewer than 3 classes.
     """
     return auto_pgd(
         "apgd_dlr",

@@ -98,9 +98,6 @@ def apgd_t(
         order: Targets by their logits on the unattacked image, or by their distance in a linear model.
         candidates: Among how many classes `malt` chooses its targets; all wrong ones where there are fewer.
         backend: Our kernel with draws of its own, our kernel with the library's draws, or the library.
-
-    Raises:
-        ValueError: If a value is out of its range, or there are too few classes for the loss.
     """
     if targets < 1:
         raise ValueError(f"targets is {targets}, it must be at least 1")

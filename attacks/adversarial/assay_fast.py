@@ -87,9 +87,6 @@ def assay_fast(
         queries: Of Square, for each example of the sample.
         check_share: Share of the remaining examples that Square attacks.
         confirm: Whether AutoAttack (version standard) attacks what is left.
-
-    Raises:
-        ValueError: If a value is out of its range.
     """
     if min(targets, steps, candidates) < 1 or rounds < 0:
         raise ValueError(

@@ -123,9 +123,6 @@ def autoattack(
             code, that of a single draw: an example is broken by one wrong answer.
         model_draws: Of `rand`: fresh draws of the model from which expected accuracy is estimated.
         backend: Our kernels, our kernels with the library's random draws, or the library, stage by stage.
-
-    Raises:
-        ValueError: If a value is out of its range, or stages and version don't go together.
     """
     if (version == "custom") != (stages is not None):
         raise ValueError("version 'custom' needs stages, and stages need version 'custom'")

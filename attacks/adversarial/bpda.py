@@ -68,9 +68,6 @@ def bpda(
         relative_step_size: Length of a step as a share of epsilon.
         restarts: How many random starts; an example stops at the first success.
         loss: What is raised, as in `pgd`.
-
-    Raises:
-        ValueError: If a value is out of its range.
     """
     inner = pgd(
         epsilon=epsilon,

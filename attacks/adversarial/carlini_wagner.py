@@ -116,9 +116,6 @@ def carlini_wagner(
         model_draws: Fresh draws of the model from which expected accuracy is estimated.
         backend: Our kernel, or the library's function on one example at a time, since those of a batch
             influence each other there.
-
-    Raises:
-        ValueError: If a value is out of its range.
     """
     if norm != "L2":
         raise ValueError(f"norm is {norm!r}, allowed is L2")

@@ -69,9 +69,6 @@ def fab_t(
         beta: Where to go on after a success, as a share of the way from the image.
         backend: Our kernel; our kernel with the draws of the library (they depend on the batch); or the
             library's class.
-
-    Raises:
-        ValueError: If a value is out of its range.
     """
     ball = lp_ball(norm, epsilon)
     if backend == "pyautoattack":

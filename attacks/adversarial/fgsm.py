@@ -69,9 +69,6 @@ def fgsm(
             codes do, that of a single draw: an example is broken by one wrong answer.
         model_draws: Fresh draws of the model from which expected accuracy is estimated.
         backend: Our kernel, or the library's function.
-
-    Raises:
-        ValueError: If a value is out of its range.
     """
     ball, goal = Ball(norm, epsilon), Goal(targeted, target, target_class)
     if backend == "cleverhans":

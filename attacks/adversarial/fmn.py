@@ -67,9 +67,6 @@ def fmn(
         target_class: One target for all examples, instead of `target`.
         area_to: End of the area under the security curve, in the same unit; None ends it at the largest
             perturbation found, which differs between models. It changes nothing but that number.
-
-    Raises:
-        ValueError: If a value is out of its range.
     """
     del area_to  # read by the summary
     goal = Goal(targeted, target, target_class)

@@ -39,9 +39,6 @@ def gaussian_noise(
         sigma: Standard deviation: in pixel units in `pixel`, in units of the normalised images in `paper`.
         draws: How many perturbations are tried; an example is broken if one of them is misclassified
             (`pixel`), or the one with the highest loss counts (`paper`).
-
-    Raises:
-        ValueError: If a value is out of its range.
     """
     # Refuses NaN as well.
     if not 0 <= sigma < float("inf"):

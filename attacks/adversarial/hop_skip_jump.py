@@ -74,9 +74,6 @@ def hop_skip_jump(
         samples_per_pass: How many draws go through the model together; it bounds the memory.
         area_to: End of the area under the security curve, in the same unit; None ends it at the largest
             perturbation found, which differs between models. It changes nothing but that number.
-
-    Raises:
-        ValueError: If a value is out of its range.
     """
     del area_to  # read by the summary
     if norm not in ("Linf", "L2"):

@@ -72,9 +72,6 @@ def mi_fgsm(
             counts those that end in the target.
         target: How the target is chosen.
         target_class: One target for all examples, instead of `target`.
-
-    Raises:
-        ValueError: If a value is out of its range.
     """
     goal = Goal(targeted, target, target_class)
     size = epsilon / max(steps, 1) if step_size is None else step_size

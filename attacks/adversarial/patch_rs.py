@@ -68,9 +68,6 @@ def patch_rs(
         size: Side of the square, in pixels.
         queries: Proposals, the start included.
         share: Share of the patch that the first proposals paint.
-
-    Raises:
-        ValueError: If a value is out of its range, or the square is larger than the image.
     """
     check_budget(queries, share, size=size)
     return _PatchRS(queries, share, size)

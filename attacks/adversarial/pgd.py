@@ -115,9 +115,6 @@ def pgd(
         loss: What an untargeted attack raises: cross-entropy, margin of the logits, difference of logits
             ratio, cross-entropy of rescaled logits, or margin of the probabilities. Native only, but for ce.
         backend: Our kernel, or the library's function (which looks at the last iterate only).
-
-    Raises:
-        ValueError: If a value is out of its range.
     """
     if steps < 1 or restarts < 1:
         raise ValueError(f"steps ({steps}) and restarts ({restarts}) must be at least 1")

@@ -49,9 +49,6 @@ def sea(
     Args:
         epsilon: Radius, in pixel units.
         steps: Gradient steps for each loss, split 3 : 3 : 4 over radii of 2, 1.5 and 1 times epsilon.
-
-    Raises:
-        ValueError: If a value is out of its range.
     """
     if steps < 1:
         raise ValueError(f"steps is {steps}, it must be at least 1")

@@ -46,9 +46,6 @@ def segmentation_apgd(
             weighed by the inverse number of its training pixels, `js` the Jensen-Shannon divergence from the
             label, `ce` the plain cross-entropy.
         rho: Share of a window's steps up to which rises of the loss are too few, and the step is halved.
-
-    Raises:
-        ValueError: If a value is out of its range.
     """
     if steps < 1 or not 0 <= rho <= 1:
         raise ValueError(f"steps is {steps} and rho {rho}: at least 1, and from 0 to 1")

@@ -45,9 +45,6 @@ def segpgd(
         step_size: Change of a value in a step; None takes `relative_step_size * epsilon`.
         relative_step_size: Length of a step as a share of epsilon.
         random_start: Begin at a random point of the ball.
-
-    Raises:
-        ValueError: If a value is out of its range.
     """
     return ascending(
         "segpgd",

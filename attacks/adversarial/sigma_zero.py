@@ -53,9 +53,6 @@ def sigma_zero(
         threshold: Changes that are smaller become 0, at first.
         area_to: End of the area under the security curve, in the same unit; None ends it at the largest
             perturbation found, which differs between models. It changes nothing but that number.
-
-    Raises:
-        ValueError: If a value is out of its range.
     """
     del area_to  # read by the summary
     if norm != "L0":

@@ -105,9 +105,6 @@ def sparse_l1_descent(
             codes do, that of a single draw: an example is broken by one wrong answer.
         model_draws: Fresh draws of the model from which expected accuracy is estimated.
         backend: Our kernel, or the library's function (which looks at the last iterate only).
-
-    Raises:
-        ValueError: If a value is out of its range.
     """
     if steps < 1 or restarts < 1:
         raise ValueError(f"steps ({steps}) and restarts ({restarts}) must be at least 1")

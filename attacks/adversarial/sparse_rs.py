@@ -65,9 +65,6 @@ def sparse_rs(
         pixels: How many pixels change.
         queries: Proposals, the start included.
         share: Twice the share of them that the first proposals exchange.
-
-    Raises:
-        ValueError: If a value is out of its range, or the image has no more pixels than change.
     """
     check_budget(queries, share, pixels=pixels)
     return _SparseRS(queries, share, pixels)
@@ -129,12 +126,7 @@ class _SparseRS(RandomSearch):
     def _drawn(
         self, setting: Setting, state: State, count: Tensor, channels: int, places: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Draws of one proposal, keyed by the example and the query, on the CPU.
-
-        Returns:
-            An order of the places of M, (B, k); new pixels outside M, all different, (B, k), of which the
-            first `count` are used; a number in [0, 1) for each channel of each of these, (B, C, k).
-        """
+        """Draws of one proposal, keyed by the example and the query, on the CPU."""
         orders, pixels, colours = [], [], []
         changed = state["changed"].cpu()
         for slot, (row, query) in enumerate(

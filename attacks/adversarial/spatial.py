@@ -69,9 +69,6 @@ def spatial(
         shifts: Of the grid: how many shifts in each direction; 1 is none.
         draws: Of `random`: how many triples.
         padding: Pixels beyond the image: black, those of the border, or its reflection.
-
-    Raises:
-        ValueError: If a value is out of its range.
     """
     if min(rotations, shifts, draws) < 1:
         raise ValueError(f"rotations ({rotations}), shifts ({shifts}) and draws ({draws}) must be at least 1")

@@ -117,9 +117,6 @@ def spsa(
         model_draws: Fresh draws of the model from which expected accuracy is estimated.
         backend: Our kernel, or the library's function (which looks at the last iterate only, and knows
             `gradient_point="shifted"` only).
-
-    Raises:
-        ValueError: If a value is out of its range.
     """
     if min(steps, samples, samples_per_pass) < 1:
         raise ValueError(

@@ -104,9 +104,6 @@ def square(
         model_draws: Fresh draws of the model from which expected accuracy is estimated.
         backend: Our kernel; our kernel with the draws of the library (they depend on the batch); or the
             library's class.
-
-    Raises:
-        ValueError: If a value is out of its range.
     """
     if backend != "native":
         native_only(eot)

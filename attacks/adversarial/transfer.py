@@ -95,9 +95,6 @@ def transfer(
             (TI).
         scales: Of mi_fgsm: copies at 1, 1/2, 1/4 ... of the pixel values, over which gradients are averaged
             (SI).
-
-    Raises:
-        ValueError: If a value is out of its range.
     """
     if fusion not in get_args(Fusion):
         raise ValueError(f"fusion is {fusion!r}, allowed are {', '.join(get_args(Fusion))}")

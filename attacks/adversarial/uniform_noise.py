@@ -48,9 +48,6 @@ def uniform_noise(
         draws: How many perturbations are tried; an example is broken if one of them is misclassified
             (`pixel`), or the one with the highest loss counts (`paper`).
         backend: Our kernel, or the library's function.
-
-    Raises:
-        ValueError: If a value is out of its range.
     """
     ball = Ball(norm, epsilon)
 

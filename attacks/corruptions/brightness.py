@@ -6,34 +6,40 @@ so no conversion is needed. In float64, because V + 0.2 and V + 0.4 are whole le
 truncated.
 
     x' = x V' / V,    V = the largest channel of x,    V' = min(V + b, 1);    x' = V' where V = 0
-    b = ADDED[severity - 1]
+    b = ADDED[constants][severity - 1]
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Severity, at, cut
+from assay.attacks.corruptions.imaging.constants import Constants, constant
+from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Severity, cut
 
 __all__ = ["brightness"]
 
 PAPER = IMAGENET_C
 FACTS = {"group": "weather", "milliseconds": 0.49}
-ADDED = (0.1, 0.2, 0.3, 0.4, 0.5)
+ADDED: Mapping[Constants, Sequence[float]] = {
+    "imagenet_c": (0.1, 0.2, 0.3, 0.4, 0.5),
+    "cifar_c": (0.05, 0.1, 0.15, 0.2, 0.3),
+    "tiny_imagenet_c": (0.1, 0.2, 0.3, 0.4, 0.5),
+}
 
 
-def brightness(*, severity: Severity = 1) -> Corruption:
+def brightness(*, severity: Severity = 1, constants: Constants = "imagenet_c") -> Corruption:
     """Bright daylight.
 
     Args:
-        severity: 1 to 5; 0.1, 0.2, 0.3, 0.4 and 0.5 of the range are added.
-
-    Raises:
-        ValueError: If there is no such severity.
+        severity: 1 to 5; in ImageNet-C 0.1, 0.2, 0.3, 0.4 and 0.5 of the range are added.
+        constants: Which released script's constants.
     """
-    return Corruption("brightness", severity, functools.partial(_apply, added=at(severity, ADDED)))
+    return Corruption(
+        "brightness", severity, functools.partial(_apply, added=constant(constants, severity, ADDED))
+    )
 
 
 def _apply(levels: Tensor, *, added: float) -> Tensor:

@@ -4,35 +4,41 @@ Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common
 Perturbations". In float64: the released code truncates to levels, and whole levels must be hit exactly.
 
     x' = s (x - m) + m,    m = the mean of the channel
-    s = SHARES[severity - 1]
+    s = SHARES[constants][severity - 1]
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Severity, at, cut
+from assay.attacks.corruptions.imaging.constants import Constants, constant
+from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Severity, cut
 
 __all__ = ["contrast"]
 
 PAPER = IMAGENET_C
 FACTS = {"group": "digital", "milliseconds": 0.44}
-SHARES = (0.4, 0.3, 0.2, 0.1, 0.05)
+SHARES: Mapping[Constants, Sequence[float]] = {
+    "imagenet_c": (0.4, 0.3, 0.2, 0.1, 0.05),
+    "cifar_c": (0.75, 0.5, 0.4, 0.3, 0.15),
+    "tiny_imagenet_c": (0.4, 0.3, 0.2, 0.1, 0.05),
+}
 
 
-def contrast(*, severity: Severity = 1) -> Corruption:
+def contrast(*, severity: Severity = 1, constants: Constants = "imagenet_c") -> Corruption:
     """Little contrast, as in bad light.
 
     Args:
-        severity: 1 to 5; 40, 30, 20, 10 and 5 % of the contrast are kept.
-
-    Raises:
-        ValueError: If there is no such severity.
+        severity: 1 to 5; in ImageNet-C 40, 30, 20, 10 and 5 % of the contrast are kept.
+        constants: Which released script's constants.
     """
-    return Corruption("contrast", severity, functools.partial(_apply, share=at(severity, SHARES)))
+    return Corruption(
+        "contrast", severity, functools.partial(_apply, share=constant(constants, severity, SHARES))
+    )
 
 
 def _apply(levels: Tensor, *, share: float) -> Tensor:

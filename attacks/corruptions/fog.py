@@ -4,17 +4,19 @@ Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common
 Perturbations". With f the landscape of `plasma.py` and m the image's largest value: (x + c f) m / (m + c).
 
     x' = (x + c f) m / (m + c),    f = a random landscape,    m = the largest value of x
-    c, decay of f's details = FOGS[severity - 1]
+    c, decay of f's details = FOGS[constants][severity - 1]
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, at, cut
+from assay.attacks.corruptions.imaging.constants import Constants, constant
+from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, cut
 from assay.attacks.corruptions.imaging.draws import symmetric
 from assay.attacks.corruptions.imaging.plasma import draws_needed, plasma
 
@@ -23,19 +25,21 @@ __all__ = ["fog"]
 PAPER = IMAGENET_C
 FACTS = {"group": "weather", "milliseconds": 1.14}
 # Thickness c, and how fast the landscape's details fade.
-FOGS = ((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4))
+FOGS: Mapping[Constants, Sequence[tuple[float, float]]] = {
+    "imagenet_c": ((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4)),
+    "cifar_c": ((0.2, 3.0), (0.5, 3.0), (0.75, 2.5), (1.0, 2.0), (1.5, 1.75)),
+    "tiny_imagenet_c": ((0.4, 3.0), (0.7, 3.0), (1.0, 2.5), (1.5, 2.0), (2.0, 1.75)),
+}
 
 
-def fog(*, severity: Severity = 1) -> Corruption:
+def fog(*, severity: Severity = 1, constants: Constants = "imagenet_c") -> Corruption:
     """Uneven fog.
 
     Args:
-        severity: 1 to 5; thickness 1.5, 2, 2.5, 2.5 and 3, the last three with more detail.
-
-    Raises:
-        ValueError: If there is no such severity.
+        severity: 1 to 5; in ImageNet-C thickness 1.5, 2, 2.5, 2.5 and 3, the last three with more detail.
+        constants: Which released script's constants.
     """
-    thickness, decay = at(severity, FOGS)
+    thickness, decay = constant(constants, severity, FOGS)
     return Corruption("fog", severity, functools.partial(_apply, thickness=thickness, decay=decay), _draw)
 
 

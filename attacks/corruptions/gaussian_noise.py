@@ -4,36 +4,40 @@ Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common
 Perturbations".
 
     x' = x + sigma z,    z ~ N(0, 1)
-    sigma = SIGMAS[severity - 1]
+    sigma = SIGMAS[constants][severity - 1]
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, at, cut
+from assay.attacks.corruptions.imaging.constants import Constants, constant
+from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, cut
 from assay.attacks.corruptions.imaging.draws import normal
 
 __all__ = ["gaussian_noise"]
 
 PAPER = IMAGENET_C
 FACTS = {"group": "noise", "milliseconds": 0.74}
-SIGMAS = (0.08, 0.12, 0.18, 0.26, 0.38)
+SIGMAS: Mapping[Constants, Sequence[float]] = {
+    "imagenet_c": (0.08, 0.12, 0.18, 0.26, 0.38),
+    "cifar_c": (0.04, 0.06, 0.08, 0.09, 0.1),
+    "tiny_imagenet_c": (0.04, 0.08, 0.12, 0.15, 0.18),
+}
 
 
-def gaussian_noise(*, severity: Severity = 1) -> Corruption:
+def gaussian_noise(*, severity: Severity = 1, constants: Constants = "imagenet_c") -> Corruption:
     """Normal noise of the same size in every value.
 
     Args:
-        severity: 1 to 5; standard deviations of 0.08, 0.12, 0.18, 0.26 and 0.38 of the range.
-
-    Raises:
-        ValueError: If there is no such severity.
+        severity: 1 to 5; in ImageNet-C standard deviations of 0.08, 0.12, 0.18, 0.26, 0.38 of the range.
+        constants: Which released script's constants.
     """
-    apply = functools.partial(_apply, sigma=at(severity, SIGMAS))
+    apply = functools.partial(_apply, sigma=constant(constants, severity, SIGMAS))
     return Corruption("gaussian_noise", severity, apply, _draw)
 
 

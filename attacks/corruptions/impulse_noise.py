@@ -4,36 +4,40 @@ Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common
 Perturbations". The channels of a pixel are hit independently. One 32-bit word decides each value.
 
     x' = 1 with probability p/2, 0 with probability p/2, else x
-    p = AMOUNTS[severity - 1]
+    p = AMOUNTS[constants][severity - 1]
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, at
+from assay.attacks.corruptions.imaging.constants import Constants, constant
+from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity
 from assay.attacks.corruptions.imaging.draws import words
 
 __all__ = ["impulse_noise"]
 
 PAPER = IMAGENET_C
 FACTS = {"group": "noise", "milliseconds": 0.98}
-AMOUNTS = (0.03, 0.06, 0.09, 0.17, 0.27)
+AMOUNTS: Mapping[Constants, Sequence[float]] = {
+    "imagenet_c": (0.03, 0.06, 0.09, 0.17, 0.27),
+    "cifar_c": (0.01, 0.02, 0.03, 0.05, 0.07),
+    "tiny_imagenet_c": (0.01, 0.02, 0.05, 0.08, 0.14),
+}
 
 
-def impulse_noise(*, severity: Severity = 1) -> Corruption:
+def impulse_noise(*, severity: Severity = 1, constants: Constants = "imagenet_c") -> Corruption:
     """Single values turned black or white.
 
     Args:
-        severity: 1 to 5; 3, 6, 9, 17 and 27 % of the values are replaced.
-
-    Raises:
-        ValueError: If there is no such severity.
+        severity: 1 to 5; in ImageNet-C 3, 6, 9, 17 and 27 % of the values are replaced.
+        constants: Which released script's constants.
     """
-    apply = functools.partial(_apply, amount=at(severity, AMOUNTS))
+    apply = functools.partial(_apply, amount=constant(constants, severity, AMOUNTS))
     return Corruption("impulse_noise", severity, apply, _draw)
 
 

@@ -6,36 +6,41 @@ Greys have no hue; the released code treats them as red, with S' = shift. Images
 saturation and stay unchanged.
 
     x' = V - (V - x) S' / S,    S' = min(a S + b, 1),    V = the largest channel, S = (V - smallest) / V
-    a, b = CHANGES[severity - 1]
+    a, b = CHANGES[constants][severity - 1]
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Severity, at, cut
+from assay.attacks.corruptions.imaging.constants import Constants, constant
+from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Severity, cut
 
 __all__ = ["saturate"]
 
 PAPER = IMAGENET_C
 FACTS = {"group": "extra", "milliseconds": 1.01}
 # Factor and shift of the saturation.
-CHANGES = ((0.3, 0.0), (0.1, 0.0), (2.0, 0.0), (5.0, 0.1), (20.0, 0.2))
+CHANGES: Mapping[Constants, Sequence[tuple[float, float]]] = {
+    "imagenet_c": ((0.3, 0.0), (0.1, 0.0), (2.0, 0.0), (5.0, 0.1), (20.0, 0.2)),
+    "cifar_c": ((0.3, 0.0), (0.1, 0.0), (1.5, 0.0), (2.0, 0.1), (2.5, 0.2)),
+    "tiny_imagenet_c": ((0.3, 0.0), (0.1, 0.0), (2.0, 0.0), (5.0, 0.1), (30.0, 0.2)),
+}
 
 
-def saturate(*, severity: Severity = 1) -> Corruption:
+def saturate(*, severity: Severity = 1, constants: Constants = "imagenet_c") -> Corruption:
     """Pale colours, and then garish ones.
 
     Args:
-        severity: 1 to 5; saturations times 0.3 and 0.1, doubled, times 5 and 20 with 0.1 and 0.2 added.
-
-    Raises:
-        ValueError: If there is no such severity.
+        severity: 1 to 5; in ImageNet-C saturations times 0.3 and 0.1, doubled, times 5 and 20 with 0.1 and
+            0.2 added.
+        constants: Which released script's constants.
     """
-    factor, shift = at(severity, CHANGES)
+    factor, shift = constant(constants, severity, CHANGES)
     return Corruption("saturate", severity, functools.partial(_apply, factor=factor, shift=shift))
 
 

@@ -5,37 +5,41 @@ Perturbations". A value is one of 256 levels, and c or more counts are white, so
 distributions on the counts 0..c, made by the alias method from one 32-bit word.
 
     x' = min(Poisson(c x) / c, 1)
-    c = PHOTONS[severity - 1]
+    c = PHOTONS[constants][severity - 1]
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from assay.attacks.corruptions.imaging.alias_sampling import AliasTable, alias_table
-from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, at
+from assay.attacks.corruptions.imaging.constants import Constants, constant
+from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity
 from assay.attacks.corruptions.imaging.draws import words
 
 __all__ = ["shot_noise"]
 
 PAPER = IMAGENET_C
 FACTS = {"group": "noise", "milliseconds": 0.89}
-PHOTONS = (60, 25, 12, 5, 3)
+PHOTONS: Mapping[Constants, Sequence[int]] = {
+    "imagenet_c": (60, 25, 12, 5, 3),
+    "cifar_c": (500, 250, 100, 75, 50),
+    "tiny_imagenet_c": (250, 100, 50, 30, 15),
+}
 
 
-def shot_noise(*, severity: Severity = 1) -> Corruption:
+def shot_noise(*, severity: Severity = 1, constants: Constants = "imagenet_c") -> Corruption:
     """Poisson noise: fewer photons, more noise.
 
     Args:
-        severity: 1 to 5; white is 60, 25, 12, 5 and 3 photons.
-
-    Raises:
-        ValueError: If there is no such severity.
+        severity: 1 to 5; in ImageNet-C white is 60, 25, 12, 5 and 3 photons.
+        constants: Which released script's constants.
     """
-    apply = functools.partial(_apply, photons=at(severity, PHOTONS))
+    apply = functools.partial(_apply, photons=constant(constants, severity, PHOTONS))
     return Corruption("shot_noise", severity, apply, _draw)
 
 
@@ -56,7 +60,7 @@ def probabilities(photons: int) -> Tensor:
     return torch.cat([below, rest], dim=1)
 
 
-@functools.lru_cache(maxsize=len(PHOTONS))
+@functools.lru_cache(maxsize=16)
 def photon_table(photons: int) -> AliasTable:
     """Alias tables from each level to its noisy level."""
     counts = torch.arange(photons + 1, dtype=torch.float64)

@@ -7,7 +7,7 @@ brown and opaque. Images of one channel get the grey of these colours.
     n = Gaussian(sigma) * (m + d z),    z ~ N(0, 1)
     rain    x' = x + c l turquoise,      l = shaded drops where n is at least t, scaled to 1
     mud     x' = (1 - a) x + a brown,    a = Gaussian(c) * [n > t], 0 below 0.8
-    m, d, sigma, t, c, rain or mud = LIQUIDS[severity - 1]
+    m, d, sigma, t, c, rain or mud = LIQUIDS[constants][severity - 1]
 
 n = images, C = channels, H x W = size.
 """
@@ -15,11 +15,13 @@ n = images, C = channels, H x W = size.
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from assay.attacks.corruptions.imaging.constants import Constants, constant
 from assay.attacks.corruptions.imaging.corruption import (
     IMAGENET_C,
     SLACK,
@@ -27,7 +29,6 @@ from assay.attacks.corruptions.imaging.corruption import (
     Corruption,
     Draws,
     Severity,
-    at,
     cut,
     luminance,
 )
@@ -54,25 +55,39 @@ class _Liquid:
     mud: bool
 
 
-LIQUIDS = (
-    _Liquid(0.65, 0.3, 4, 0.69, 0.6, False),
-    _Liquid(0.65, 0.3, 3, 0.68, 0.6, False),
-    _Liquid(0.65, 0.3, 2, 0.68, 0.5, False),
-    _Liquid(0.65, 0.3, 1, 0.65, 1.5, True),
-    _Liquid(0.67, 0.4, 1, 0.65, 1.5, True),
-)
+LIQUIDS: Mapping[Constants, Sequence[_Liquid]] = {
+    "imagenet_c": (
+        _Liquid(0.65, 0.3, 4, 0.69, 0.6, False),
+        _Liquid(0.65, 0.3, 3, 0.68, 0.6, False),
+        _Liquid(0.65, 0.3, 2, 0.68, 0.5, False),
+        _Liquid(0.65, 0.3, 1, 0.65, 1.5, True),
+        _Liquid(0.67, 0.4, 1, 0.65, 1.5, True),
+    ),
+    "cifar_c": (
+        _Liquid(0.62, 0.1, 0.7, 0.7, 0.5, False),
+        _Liquid(0.65, 0.1, 0.8, 0.7, 0.5, False),
+        _Liquid(0.65, 0.3, 1, 0.69, 0.5, False),
+        _Liquid(0.65, 0.1, 0.7, 0.69, 0.6, True),
+        _Liquid(0.65, 0.1, 0.5, 0.68, 0.6, True),
+    ),
+    "tiny_imagenet_c": (
+        _Liquid(0.62, 0.1, 0.7, 0.7, 0.6, False),
+        _Liquid(0.65, 0.1, 0.8, 0.7, 0.6, False),
+        _Liquid(0.65, 0.3, 1, 0.69, 0.6, False),
+        _Liquid(0.65, 0.1, 0.7, 0.68, 0.6, True),
+        _Liquid(0.65, 0.1, 0.5, 0.67, 0.6, True),
+    ),
+}
 
 
-def spatter(*, severity: Severity = 1) -> Corruption:
+def spatter(*, severity: Severity = 1, constants: Constants = "imagenet_c") -> Corruption:
     """Rain or mud on the lens.
 
     Args:
         severity: 1 to 5; three strengths of rain, then two of mud.
-
-    Raises:
-        ValueError: If there is no such severity.
+        constants: Which released script's constants.
     """
-    apply = functools.partial(_apply, liquid=at(severity, LIQUIDS))
+    apply = functools.partial(_apply, liquid=constant(constants, severity, LIQUIDS))
     return Corruption("spatter", severity, apply, _draw)
 
 

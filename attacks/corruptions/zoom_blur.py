@@ -6,18 +6,20 @@ error (1.11 at severity 1).
 
     x' = (x + sum_i zoom(x, f_i)) / (n + 1),    f_1 = 1, f_2 = 1 + step, ... f_n up to the end
     zoom: the middle enlarged
-    end, step = ZOOMS[severity - 1]
+    end, step = ZOOMS[constants][severity - 1]
 """
 
 from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, SLACK, Corruption, Severity, at, cut
+from assay.attacks.corruptions.imaging.constants import FORK, Constants, constant
+from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, SLACK, Corruption, Severity, cut
 from assay.attacks.corruptions.imaging.zoom import zoom_into_the_middle
 
 __all__ = ["zoom_blur"]
@@ -25,19 +27,23 @@ __all__ = ["zoom_blur"]
 PAPER = IMAGENET_C
 FACTS = {"group": "blur", "milliseconds": 2.65}
 # End and step of the factors.
-ZOOMS = ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03))
+ZOOMS: Mapping[Constants, Sequence[tuple[float, float]]] = {
+    "imagenet_c": ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03)),
+    "cifar_c": ((1.06, 0.01), (1.11, 0.01), (1.16, 0.01), (1.21, 0.01), (1.26, 0.01)),
+    "tiny_imagenet_c": ((1.06, 0.01), (1.11, 0.01), (1.16, 0.01), (1.21, 0.01), (1.26, 0.01)),
+}
 
 
-def zoom_blur(*, severity: Severity = 1) -> Corruption:
+def zoom_blur(*, severity: Severity = 1, constants: Constants = "imagenet_c") -> Corruption:
     """A camera that moves forward.
 
     Args:
-        severity: 1 to 5; zooms of up to 1.11, 1.15, 1.2, 1.24 and 1.3.
-
-    Raises:
-        ValueError: If there is no such severity.
+        severity: 1 to 5; in ImageNet-C zooms of up to 1.11, 1.15, 1.2, 1.24 and 1.3.
+        constants: Which released script's constants.
     """
-    return Corruption("zoom_blur", severity, functools.partial(_apply, factors=factors(*at(severity, ZOOMS))))
+    zooms = factors(*constant(constants, severity, ZOOMS))
+    apply = functools.partial(_apply, factors=zooms, from_corner=constants == FORK)
+    return Corruption("zoom_blur", severity, apply)
 
 
 def factors(end: float, step: float) -> tuple[float, ...]:
@@ -46,10 +52,10 @@ def factors(end: float, step: float) -> tuple[float, ...]:
     return tuple(1 + rounded * index for index in range(math.ceil((end - 1) / step)))
 
 
-def _apply(levels: Tensor, *, factors: tuple[float, ...]) -> Tensor:
+def _apply(levels: Tensor, *, factors: tuple[float, ...], from_corner: bool) -> Tensor:
     # Two of the terms are the image itself: it is added to its zooms, the first of which has factor 1.
     images = levels.contiguous(memory_format=torch.channels_last)  # twice as fast to interpolate
     total = images * 2
     for factor in factors[1:]:
-        total += zoom_into_the_middle(images, factor)
+        total += zoom_into_the_middle(images, factor, from_corner=from_corner)
     return cut(total.div_(len(factors) + 1), SLACK)  # (n, C, H, W)

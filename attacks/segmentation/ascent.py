@@ -50,9 +50,6 @@ def ascending(
         step_size: Change of a value per step; None takes `relative_step_size * epsilon`.
         relative_step_size: Step length as a fraction of epsilon.
         random_start: Start at a random point of the ball.
-
-    Raises:
-        ValueError: If the number of steps is below one.
     """
     if steps < 1:
         raise ValueError(f"steps is {steps}, it must be at least 1")

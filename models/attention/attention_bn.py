@@ -49,9 +49,6 @@ class AttentionBN(DotProductAttention):
         prefix_tokens: tokens before the patches; their keys count in the statistics.
         causal: each token attends to itself and to those before it.
         dropout: share of the attention weights that is dropped in training, in [0, 1).
-
-    Raises:
-        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
     """
 
     name: ClassVar[str] = "attention_bn"

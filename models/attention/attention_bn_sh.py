@@ -49,9 +49,6 @@ class AttentionBNSH(ScaledHeads):
             heads, 1, 1, 2, 4 for 4, and otherwise 1, 1, 2, 2, 4, 4, 8, 8, ...
         prefix_tokens: tokens before the patches; they are not pooled, and their keys count in the statistics.
         dropout: share of the attention weights that is dropped in training, in [0, 1).
-
-    Raises:
-        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
     """
 
     name: ClassVar[str] = "attention_bn_sh"

@@ -40,9 +40,6 @@ class AttentionSH(ScaledHeads):
             heads, 1, 1, 2, 4 for 4, and otherwise 1, 1, 2, 2, 4, 4, 8, 8, ...
         prefix_tokens: tokens before the patches; they are not pooled.
         dropout: share of the attention weights that is dropped in training, in [0, 1).
-
-    Raises:
-        ValueError: `heads` does not divide `dim`, or the factors do not suit.
     """
 
     name: ClassVar[str] = "attention_sh"

@@ -55,9 +55,6 @@ class BigBirdAttention(nn.Module):
             first block in place of each.
         prefix_tokens: tokens before the patches; not used here: they are in the first block.
         dropout: share of the attention weights that is dropped in training, in [0, 1).
-
-    Raises:
-        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
     """
 
     name: ClassVar[str] = "bigbird"
@@ -156,13 +153,7 @@ class BigBirdAttention(nn.Module):
         return mixed.view_as(q)
 
     def _seen_blocks(self, heads: int, blocks: int, last: Tensor) -> tuple[Tensor, Tensor]:
-        """The blocks that each block sees and whether each of them counts, both (B, H, T, S).
-
-        Args:
-            heads: H.
-            blocks: T.
-            last: the last block with a token, (B,).
-        """
+        """The blocks that each block sees and whether each of them counts, both (B, H, T, S)."""
         last = last[:, None, None, None]  # (B, 1, 1, 1)
         block = torch.arange(blocks, device=last.device)
         row, column = block[:, None], block[None, :]

@@ -49,9 +49,6 @@ class Conv1DAttention(DotProductAttention):
         prefix_tokens: tokens before the patches; they are not convolved.
         causal: each token attends to itself and to those before it.
         dropout: share of the attention weights that is dropped in training, in [0, 1).
-
-    Raises:
-        ValueError: `heads` does not divide `dim`, or `size` is below 1.
     """
 
     name: ClassVar[str] = "conv1d_attention"

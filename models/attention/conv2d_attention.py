@@ -47,9 +47,6 @@ class Conv2DAttention(nn.Module):
             right of, the patch than before it.
         prefix_tokens: tokens before the patches; they are not convolved.
         dropout: share of the attention weights that is dropped in training, in [0, 1).
-
-    Raises:
-        ValueError: `heads` does not divide `dim`, or `size` is below 1.
     """
 
     name: ClassVar[str] = "conv2d_attention"

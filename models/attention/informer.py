@@ -79,9 +79,6 @@ class InformerAttention(nn.Module):
         tokens: longest sequence of the model, for u in the causal form.
         causal: each token attends to itself and to those before it.
         dropout: share of the attention weights that is dropped in training, in [0, 1).
-
-    Raises:
-        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
     """
 
     name: ClassVar[str] = "informer"
@@ -192,15 +189,7 @@ class InformerAttention(nn.Module):
         return torch.zeros_like(taken).scatter(2, order[:, None].expand_as(taken), taken)
 
     def _sparsity(self, q: Tensor, k: Tensor, seen: Tensor, draws: Tensor, lengths: Tensor) -> Tensor:
-        """M of each query, (B, H, N), -inf for padding.
-
-        Args:
-            q: queries (B, H, N, D), padding last.
-            k: keys (B, H, N, D) alike.
-            seen: how many of the first keys each query draws from, (B, N).
-            draws: how many it draws, (B, N).
-            lengths: tokens of each example, (B,).
-        """
+        """M of each query, (B, H, N), -inf for padding."""
         ranks = torch.arange(q.shape[2], device=q.device)
         largest, total = torch.full_like(q[..., 0], -torch.inf), torch.zeros_like(q[..., 0])
         for begin in range(0, int(draws.max()), DRAWS):

@@ -47,9 +47,6 @@ class LinearAttention(ScaledHeads):
         heads: number of heads H; must divide `dim`.
         prefix_tokens: tokens before the patches; not used here.
         causal: each token attends to itself and to those before it.
-
-    Raises:
-        ValueError: `heads` does not divide `dim`.
     """
 
     name: ClassVar[str] = "linear"

@@ -51,9 +51,6 @@ class LinearAttentionBN(ScaledHeads):
         learn_beta: learn beta, one for the layer; it starts at `beta`.
         prefix_tokens: tokens before the patches; their keys count in the statistics.
         causal: each token attends to itself and to those before it.
-
-    Raises:
-        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
     """
 
     name: ClassVar[str] = "linear_bn"

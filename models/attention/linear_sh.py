@@ -41,9 +41,6 @@ class LinearAttentionSH(ScaledHeads):
         factors: tokens that are averaged, for each head; a shorter list is repeated. Without it 1, 2 for 2
             heads, 1, 1, 2, 4 for 4, and otherwise 1, 1, 2, 2, 4, 4, 8, 8, ...
         prefix_tokens: tokens before the patches; they are not pooled.
-
-    Raises:
-        ValueError: `heads` does not divide `dim`, or the factors do not suit.
     """
 
     name: ClassVar[str] = "linear_sh"

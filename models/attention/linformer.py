@@ -52,9 +52,6 @@ class LinformerAttention(ProjectedAttention):
         prefix_tokens: tokens before the patches; not used here.
         tokens: N of the longest sequence.
         dropout: share of the softmax's weights that is dropped in training, in [0, 1).
-
-    Raises:
-        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
     """
 
     name: ClassVar[str] = "linformer"

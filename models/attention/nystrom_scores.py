@@ -72,9 +72,6 @@ class NystromScoresAttention(LandmarkAttention):
         seed: of the draw.
         prefix_tokens: tokens before the patches; not used here.
         dropout: rate of dropout of the output before its projection, in [0, 1).
-
-    Raises:
-        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
     """
 
     name: ClassVar[str] = "nystrom_scores"

@@ -70,9 +70,6 @@ class NystromformerAttention(ProjectedAttention):
         kernel: taps of the depth-wise convolution of the values over the tokens; odd, or 0 for none.
         prefix_tokens: tokens before the patches; not used here.
         dropout: rate of dropout of the output before its projection, in [0, 1).
-
-    Raises:
-        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
     """
 
     name: ClassVar[str] = "nystromformer"

@@ -104,9 +104,6 @@ class PerformerAttention(nn.Module):
         prefix_tokens: tokens before the patches; not used here.
         causal: each token attends to itself and to those before it.
         dropout: share of the values that is dropped in training, in [0, 1): no matrix of weights exists.
-
-    Raises:
-        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
     """
 
     name: ClassVar[str] = "performer"

@@ -119,10 +119,6 @@ class PrimalAttention(nn.Module):
         tokens: N of the longest sequence; bounds n.
         causal: the causal form: q and k are means over the tokens up to each one.
         dropout: share of the output that is dropped in training, in [0, 1).
-
-    Raises:
-        ValueError: `heads` does not divide `dim`, a parameter is out of its range, or the causal form is to
-            have data-dependent weights.
     """
 
     name: ClassVar[str] = "primal"

@@ -75,9 +75,6 @@ class ReformerAttention(nn.Module):
         tokens: longest sequence of the model, which decides the number of buckets.
         causal: each token attends to tokens before it, and to itself where it sees no other.
         dropout: share of the attention weights that is dropped in training, in [0, 1).
-
-    Raises:
-        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
     """
 
     name: ClassVar[str] = "reformer"

@@ -118,9 +118,6 @@ class RPCAttention(nn.Module):
         dual_sign: sign of Y / mu in the L step; -1 as published, +1 minimises the stated Lagrangian.
         prefix_tokens: tokens before the patches; not used here.
         dropout: share of the last iteration's attention weights that is dropped in training, in [0, 1).
-
-    Raises:
-        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
     """
 
     name: ClassVar[str] = "rpc"

@@ -58,9 +58,6 @@ class AsymmetricRPCAttention(RPCAttention):
         prefix_tokens: tokens before the patches; not used here.
         causal: each token attends to itself and to those before it, and mu is taken over these.
         dropout: share of the last iteration's attention weights that is dropped in training, in [0, 1).
-
-    Raises:
-        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
     """
 
     name: ClassVar[str] = "rpc_asymmetric"

@@ -94,9 +94,6 @@ class CausalRPCAttention(RPCAttention):
         prefix_tokens: tokens before the patches; not used here.
         causal: always true here; `rpc` is the form without the mask.
         dropout: share of the last iteration's attention weights that is dropped in training, in [0, 1).
-
-    Raises:
-        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
     """
 
     name: ClassVar[str] = "rpc_causal"

@@ -43,9 +43,6 @@ class AlphaScaledAttention(DotProductAttention):
         prefix_tokens: tokens before the patches; not used here.
         causal: each token attends to itself and to those before it.
         dropout: share of A's weights that is dropped in training, in [0, 1); A_sym keeps all of its own.
-
-    Raises:
-        ValueError: `heads` does not divide `dim`.
     """
 
     name: ClassVar[str] = "scaled_alpha"

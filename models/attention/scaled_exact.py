@@ -90,9 +90,6 @@ class ExactScaledAttention(nn.Module):
         log_range: the largest log g(k_j') - log g(k_j) that counts; a ratio beyond it is that of e^log_range.
         prefix_tokens: tokens before the patches; not used here.
         dropout: share of A's weights that is dropped in training, in [0, 1); S keeps all of its own.
-
-    Raises:
-        ValueError: `heads` does not divide `dim`, or `log_range` is out of its range.
     """
 
     name: ClassVar[str] = "scaled_exact"

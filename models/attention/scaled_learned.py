@@ -56,9 +56,6 @@ class LearnedScaledAttention(nn.Module):
         prefix_tokens: tokens before the patches; N is their sum with the patches.
         causal: each token attends to itself and to those before it, and S counts below its diagonal alone.
         dropout: share of A's weights that is dropped in training, in [0, 1); S keeps all of its own.
-
-    Raises:
-        ValueError: `heads` does not divide `dim`, or `patches` is below 1.
     """
 
     name: ClassVar[str] = "scaled_learned"

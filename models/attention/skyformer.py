@@ -71,9 +71,6 @@ class SkyformerAttention(LandmarkAttention):
         seed: of the draw.
         prefix_tokens: tokens before the patches; not used here.
         dropout: rate of dropout of the output before its projection, in [0, 1).
-
-    Raises:
-        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
     """
 
     name: ClassVar[str] = "skyformer"

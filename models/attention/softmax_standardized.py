@@ -53,9 +53,6 @@ class StandardizedSoftmaxAttention(DotProductAttention):
         prefix_tokens: tokens before the patches; not used here.
         causal: each token attends to itself and to those before it.
         dropout: share of the attention weights that is dropped in training, in [0, 1).
-
-    Raises:
-        ValueError: `heads` does not divide `dim`, or heads have one feature.
     """
 
     name: ClassVar[str] = "softmax_standardized"

@@ -63,9 +63,6 @@ class SparseAttentionBN(SparseHeads):
         tokens: length of the longest sequence, prefix included.
         causal: each token attends to itself and to those before it.
         dropout: share of the attention weights that is dropped in training, in [0, 1).
-
-    Raises:
-        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
     """
 
     name: ClassVar[str] = "sparse_bn"

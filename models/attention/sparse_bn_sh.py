@@ -64,9 +64,6 @@ class SparseAttentionBNSH(SparseHeads):
         prefix_tokens: tokens before the patches; all see them, and they see all.
         tokens: length of the longest sequence, prefix included.
         dropout: share of the attention weights that is dropped in training, in [0, 1).
-
-    Raises:
-        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
     """
 
     name: ClassVar[str] = "sparse_bn_sh"

@@ -35,9 +35,6 @@ class SymmetricAttention(DotProductAttention):
         prefix_tokens: tokens before the patches; not used here.
         causal: each token attends to itself and to those before it.
         dropout: share of the attention weights that is dropped in training, in [0, 1).
-
-    Raises:
-        ValueError: `heads` does not divide `dim`.
     """
 
     name: ClassVar[str] = "symmetric"

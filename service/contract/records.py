@@ -46,7 +46,8 @@ class PlannedEvaluation(TypedDict):
     learning rate, where it was scaled to that batch from the `published_peak`. `cut` counts examples that are
     longer than the model reads, `cut_in_training` those of the `training` examples. `reduced_in_training` are
     the examples of its passes where memory was short, `unsaved_checkpoints` counts those that found no room.
-    `resampled` says how images of the model's size are resized, where all are.
+    `resampled` says how images of the model's size are resized, where all are; `constants` whose constants
+    generated corruptions have.
     """
 
     n: int
@@ -56,6 +57,7 @@ class PlannedEvaluation(TypedDict):
     published: NotRequired[int]
     repeats: NotRequired[int]
     class_pixels: NotRequired[list[int]]
+    constants: NotRequired[str]
     seen: NotRequired[int]
     renamed: NotRequired[int]
     selected_on_test: NotRequired[int]

@@ -7,6 +7,7 @@ import inspect
 import itertools
 import pkgutil
 from collections.abc import Callable
+from typing import get_args
 
 import pytest
 import torch
@@ -15,14 +16,16 @@ from torch import Tensor
 
 import assay.attacks.corruptions
 from assay.attacks.corruptions.imaging import corruption as kernel
+from assay.attacks.corruptions.imaging.constants import Constants
 from assay.attacks.corruptions.imaging.corruption import Corruption
 from assay.service.catalog.catalog import load
 from assay.workers.catalog import build
 
 SEVERITIES = (1, 2, 3, 4, 5)
 IDS = ("a", "b", "c", "d")
-# Their severities are not steps of one scale: pale, paler, then garish; rain, then mud.
-NO_SCALE = {"saturate", "spatter"}
+# Their severities are not steps of one scale: pale, then garish; rain, then mud; skewed, then wavy; more ice
+# on less of the scene.
+NO_SCALE = {"saturate", "spatter", "elastic_transform", "frost"}
 # Greys have no saturation.
 NOTHING_ON_GREY = {"saturate"}
 # Colour channels are hit independently, so that a grey image is not a channel of a colour image.
@@ -44,8 +47,14 @@ MODULES = modules()
 every = pytest.mark.parametrize("name", MODULES)
 
 
-def make(name: str, severity: int) -> Corruption:
-    made: Corruption = getattr(importlib.import_module(MODULES[name]), name)(severity=severity)
+SCRIPTS: tuple[Constants, ...] = get_args(Constants)
+every_script = pytest.mark.parametrize("constants", SCRIPTS)
+
+
+def make(name: str, severity: int, constants: Constants = "imagenet_c") -> Corruption:
+    made: Corruption = getattr(importlib.import_module(MODULES[name]), name)(
+        severity=severity, constants=constants
+    )
     return made
 
 
@@ -72,10 +81,14 @@ def test_a_component_is_a_documented_function_of_the_severity(name: str) -> None
     component = getattr(importlib.import_module(MODULES[name]), name)
     assert component.__name__ == name
     assert component.__doc__
-    [parameter] = inspect.signature(component).parameters.values()
-    assert (parameter.name, parameter.kind) == ("severity", inspect.Parameter.KEYWORD_ONLY)
-    made = build("corruption", name, {"severity": 2})()
-    assert (made.name, made.severity) == (name, 2)
+    parameters = inspect.signature(component).parameters.values()
+    assert [parameter.name for parameter in parameters] == ["severity", "constants"]
+    assert {parameter.kind for parameter in parameters} == {inspect.Parameter.KEYWORD_ONLY}
+    for constants in SCRIPTS:
+        made = build("corruption", name, {"severity": 2, "constants": constants})()
+        assert (made.name, made.severity) == (name, 2)
+    with pytest.raises(ValueError, match="must be one of imagenet_c, cifar_c"):
+        component(severity=1, constants="imagenet")
     for wrong in (0, 6, 2.5, True):
         with pytest.raises(ValueError, match="from 1 to 5"):
             component(severity=wrong)
@@ -84,12 +97,13 @@ def test_a_component_is_a_documented_function_of_the_severity(name: str) -> None
 
 
 @every
+@every_script
 @pytest.mark.parametrize("severity", SEVERITIES)
 def test_results_are_levels_in_range_and_the_input_is_left_alone(
-    name: str, severity: int, photographs: Tensor
+    name: str, severity: int, constants: Constants, photographs: Tensor
 ) -> None:
     before = photographs.clone()
-    corrupted = make(name, severity)(photographs, IDS, 0)
+    corrupted = make(name, severity, constants)(photographs, IDS, 0)
     assert torch.equal(photographs, before)
     assert corrupted.shape == photographs.shape
     assert corrupted.dtype == photographs.dtype
@@ -110,11 +124,12 @@ def test_other_dtypes_get_the_same_levels(name: str, photographs: Tensor) -> Non
 
 
 @every
+@every_script
 @pytest.mark.parametrize("severity", [1, 5])
 def test_an_example_does_not_depend_on_its_batch(
-    name: str, severity: int, photographs: Tensor, monkeypatch: pytest.MonkeyPatch
+    name: str, severity: int, constants: Constants, photographs: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours = make(name, severity)
+    ours = make(name, severity, constants)
     together = ours(photographs, IDS, 3)
     alone = torch.cat([ours(photographs[row : row + 1], IDS[row : row + 1], 3) for row in range(4)])
     backwards = ours(photographs.flip(0), IDS[::-1], 3).flip(0)
@@ -165,8 +180,8 @@ def test_higher_severities_move_an_image_farther(name: str, photographs: Tensor)
 @pytest.mark.parametrize("size", [(1, 1), (2, 3), (7, 5), (32, 32), (33, 90)])
 def test_any_size_will_do(name: str, channels: int, size: tuple[int, int]) -> None:
     images = torch.rand(2, channels, *size, generator=torch.Generator().manual_seed(0))
-    for severity in (1, 3, 5):
-        corrupted = make(name, severity)(images, IDS[:2], 0)
+    for severity, constants in itertools.product((1, 3, 5), SCRIPTS):
+        corrupted = make(name, severity, constants)(images, IDS[:2], 0)
         assert corrupted.shape == images.shape
         assert corrupted.isfinite().all()
         assert 0 <= corrupted.min() <= corrupted.max() <= 1

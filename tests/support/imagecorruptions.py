@@ -51,7 +51,7 @@ def _noise(patch: pytest.MonkeyPatch, draws: list[Tensor], levels: Tensor, corru
 
 def _shot(patch: pytest.MonkeyPatch, draws: list[Tensor], levels: Tensor, corruption: Corruption) -> None:
     """Counts behind Assay's levels: the smallest that give them."""
-    photons = PHOTONS[corruption.severity - 1]
+    photons = PHOTONS["imagenet_c"][corruption.severity - 1]
     of_count = (torch.arange(photons + 1, dtype=torch.float64) / photons * 255).floor()
     counts = torch.searchsorted(of_count, corruption.apply(levels[None], draws[0][None])[0].double())
     patch.setattr(np.random, "poisson", lambda _: counts.permute(1, 2, 0).numpy())

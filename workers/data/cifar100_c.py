@@ -23,6 +23,9 @@ FACTS = {
     "test": 10_000,
     "test_only": True,
     "corruption_arrays": True,
+    "corrupted_from": "cifar100",
+    "made_with": "cifar_c",
+    "made_at": 32,
 }
 
 IMAGES = 10_000  # of a corruption at a severity

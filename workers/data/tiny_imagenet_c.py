@@ -20,7 +20,15 @@ __all__ = ["tiny_imagenet_c"]
 
 TASKS = ("stored_corruptions",)
 PAPER = "Hendrycks and Dietterich 2019, Benchmarking Neural Network Robustness to Common Corruptions"
-FACTS = {"classes": 200, "channels": 3, "test": 10_000, "test_only": True}
+FACTS = {
+    "classes": 200,
+    "channels": 3,
+    "test": 10_000,
+    "test_only": True,
+    "corrupted_from": "tiny_imagenet",
+    "made_with": "tiny_imagenet_c",
+    "made_at": 64,
+}
 
 SIDE = 64
 

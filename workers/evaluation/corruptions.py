@@ -5,6 +5,9 @@ Perturbations", section 4: every image under every corruption at every severity.
 the model's size, a batch at a time, and never stored. The model judges each uncorrupted image, too. Stored
 images are another test set (`workers/evaluation/engine/stored_corruptions.py`).
 
+The authors have a script for each image size, with its own constants; the default is the script for the size
+nearest to the model's. Two of the scripts store JPEG files: images pass through those, too.
+
     corrupted_top1 = mean over corruptions c and severities s of (1 - E_{s,c})
     CE_c = sum_s E_{s,c} / sum_s E_{s,c} of AlexNet,    mCE = mean_c CE_c    of the fifteen, at all severities
 """
@@ -18,15 +21,16 @@ from typing import Annotated, Literal
 import torch
 from annotated_types import Interval, Len
 
+from assay.attacks.corruptions.imaging.constants import Constants, constants_for
 from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, Corruption
 from assay.attacks.corruptions.imaging.imagenet_c import FIFTEEN
 from assay.attacks.judgement import judge
 from assay.attacks.kernel import frozen
-from assay.service.contract.corruption_cells import cells_of
-from assay.workers import catalog
+from assay.service.contract.corruption_cells import Cell, cells_of
 from assay.workers.evaluation.engine.candidates import safely
 from assay.workers.evaluation.engine.corrupted_example import CorruptedExample
 from assay.workers.evaluation.engine.corrupted_segmentation import segment_corrupted
+from assay.workers.evaluation.engine.corruption_kernels import corruption_kernels
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes, Ledger
 from assay.workers.evaluation.engine.loader import Loader
 from assay.workers.evaluation.engine.segmentation import PixelCounts
@@ -58,6 +62,10 @@ RULES = (
         "params.source == 'stored' or 'stored_corruptions' not in data.tasks",
         "this data set is stored corrupted: the source must be 'stored'",
     ),
+    (
+        "params.source == 'generated' or params.constants is None",
+        "stored images were made with their own constants: leave `constants` out",
+    ),
 )
 # The uncorrupted image, then once per corruption and severity; stored sets lack the former.
 PASSES = ("(params.source == 'generated') + len(params.corruptions) * len(params.severities)", "0")
@@ -72,6 +80,8 @@ def corruptions(
     corruptions: CorruptionNames = COMMON,
     severities: Annotated[list[Annotated[int, Interval(ge=1, le=5)]], Len(1, 5)] = [1, 2, 3, 4, 5],  # noqa: B006
     source: Literal["generated", "stored"] = "generated",
+    constants: Constants | None = None,
+    as_files: bool = True,
 ) -> Evaluation:
     """Accuracy under the corruptions of ImageNet-C, the mean corruption error, and mIoU of segmentation.
 
@@ -80,36 +90,49 @@ def corruptions(
         severities: Which, 1 to 5; by default all.
         source: "generated" corrupts the images of the data set; "stored" reads those that lie corrupted in
             the folders of a data set like imagenet_c, which is another test set.
+        constants: The released code: the authors' script for ImageNet-C (224 pixels), CIFAR-10-C (32) or
+            Tiny ImageNet-C (64), or the fork `imagecorruptions`. Null: the script for the size nearest to the
+            model's; the results state which.
+        as_files: Whether generated images pass through the files that the authors' script writes: JPEG of
+            quality 85 for ImageNet-C and Tiny ImageNet-C.
     """
-    params = {"corruptions": corruptions, "severities": severities}
-    if source == "stored":
-        return StoredCells(cells_of(params))
-    kernels = [
-        catalog.build("corruption", name, {"severity": severity})() for name, severity in cells_of(params)
-    ]
-    return Corrupted(kernels)
+    cells = cells_of({"corruptions": corruptions, "severities": severities})
+    return StoredCells(cells) if source == "stored" else Corrupted(cells, constants, as_files)
 
 
 @dataclass(frozen=True)
 class Corrupted:
     """The evaluation with its parameters; see `corruptions`."""
 
-    kernels: Sequence[Corruption]
+    cells: Sequence[Cell]
+    constants: Constants | None
+    as_files: bool
+
+    def constants_at(self, image_size: int) -> Constants:
+        """The constants for a model of an image size, in pixels."""
+        return self.constants or constants_for(image_size)
+
+    @property
+    def kernels(self) -> list[Corruption]:
+        """The corruptions, which read the same files with the constants of every script of the authors."""
+        return corruption_kernels(self.cells, self.constants or "imagenet_c", as_files=self.as_files)
 
     def measure(self, shard: Shard) -> ExampleOutcomes | PixelCounts:
         """One row per example, uncorrupted and under each corruption."""
+        constants = self.constants_at(shard.image_size)
+        kernels = corruption_kernels(self.cells, constants, as_files=self.as_files)
         if shard.task == "segmentation":
             subject = (shard.classifier, shard.images, shard.truth, shard.ids)
             return segment_corrupted(
-                *subject, kernels=self.kernels, seed=shard.seed, classes=shard.classes, **shard.running
+                *subject, kernels=kernels, seed=shard.seed, classes=shard.classes, **shard.running
             )
-        return self._classify(shard)
+        return self._classify(shard, kernels)
 
-    def _classify(self, shard: Shard) -> ExampleOutcomes:
+    def _classify(self, shard: Shard, kernels: Sequence[Corruption]) -> ExampleOutcomes:
         model, labels, ids = shard.classifier, shard.labels, shard.ids
         loader = Loader(model, shard.images, labels, ids, shard.batch_size, shard.device, shard.dtype)
-        ledger, shown = Ledger(labels, ids), CorruptedExample(shard.ranks, self.kernels)
-        right = torch.zeros(len(ids), len(self.kernels), dtype=torch.bool)
+        ledger, shown = Ledger(labels, ids), CorruptedExample(shard.ranks, kernels)
+        right = torch.zeros(len(ids), len(kernels), dtype=torch.bool)
         nonfinite = 0
         with torch.no_grad(), frozen(model):
             for rows in loader.batches():
@@ -119,7 +142,7 @@ class Corrupted:
                 ledger.note_clean(rows, verdict, images, settle=False)
                 ledger.note_pass(rows)
                 shown.begin(rows, verdict, images, logits)
-                for cell, kernel in enumerate(self.kernels):
+                for cell, kernel in enumerate(kernels):
                     corrupted = kernel(images, names, shard.seed)
                     seen = loader.forward(corrupted)
                     shown.note(cell, corrupted, seen)

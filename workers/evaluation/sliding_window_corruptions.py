@@ -23,13 +23,14 @@ import torch
 from annotated_types import Interval, Len
 from torch import Tensor
 
+from assay.attacks.corruptions.imaging.constants import Constants
 from assay.attacks.corruptions.imaging.corruption import TOP, Corruption
 from assay.attacks.kernel import frozen
 from assay.service.contract.corruption_cells import cells_of
-from assay.workers import catalog
 from assay.workers.data.formats.prefetch import prefetch
 from assay.workers.evaluation.corruptions import COMMON, OF_CHANNELS, CorruptionNames
 from assay.workers.evaluation.engine.corrupted_segmentation import CellTally
+from assay.workers.evaluation.engine.corruption_kernels import corruption_kernels
 from assay.workers.evaluation.engine.forward import Passes
 from assay.workers.evaluation.engine.segmentation import PixelCounts
 from assay.workers.evaluation.engine.shard import Shard
@@ -54,6 +55,7 @@ def sliding_window_corruptions(
     window: Side = 512,
     stride: Side = 512,
     average: Literal["logits", "probabilities"] = "logits",
+    constants: Constants = "imagenet_c",
 ) -> CorruptedWindows:
     """Segmentation of corrupted whole images by sliding windows, judged at the label maps' own size.
 
@@ -66,9 +68,9 @@ def sliding_window_corruptions(
         window: side of a window, in pixels.
         stride: distance of two windows, in pixels; at most `window`.
         average: what is averaged where windows overlap; the released code takes logits.
+        constants: whose constants and steps, as of `corruptions`; at any size of the files.
     """
-    cells = cells_of({"corruptions": corruptions, "severities": severities})
-    kernels = [catalog.build("corruption", name, {"severity": severity})() for name, severity in cells]
+    kernels = corruption_kernels(cells_of({"corruptions": corruptions, "severities": severities}), constants)
     return CorruptedWindows(kernels, SlidingWindow(short_side, window, stride, average))
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from assay.service.catalog.catalog import load
 from assay.service.contract.records import PlannedEvaluation
 from assay.service.contract.results import Warning
+from assay.service.contract.stored_specs import Params
 
 
 def of_data(planned: PlannedEvaluation, noun: str) -> Iterator[Warning]:
@@ -47,3 +49,33 @@ def of_data(planned: PlannedEvaluation, noun: str) -> Iterator[Warning]:
             " nothing about them"
         )
         yield Warning(code="empty_classes", message=message, evidence=dict(empty))
+
+
+def of_generated(params: Params, data: str, image_size: int | None) -> Iterator[Warning]:
+    """Whether the row's corrupted images have a stored set, which its numbers are not to be confused with.
+
+    `data` is the data set's name. The catalog's stored sets state the data that they were `corrupted_from`,
+    their constants (`made_with`) and their size (`made_at`), in pixels like `image_size`.
+    """
+    constants = params.get("constants")
+    if constants is None or params.get("source") == "stored":
+        return
+    for stored in load().list("data"):
+        facts = stored.facts or {}
+        if facts.get("corrupted_from") != data:
+            continue
+        made_with, made_at = facts["made_with"], facts["made_at"]
+        evidence = {"stored": stored.name, "constants": constants, "image_size": image_size}
+        if (constants, image_size) == (made_with, made_at):
+            message = (
+                f"the images were corrupted here, with the constants of {made_with}: this is another test set"
+                f" than the stored {stored.name}; compare the numbers with rows that were generated in the"
+                " same way, not with published ones"
+            )
+        else:
+            message = (
+                f"the images were corrupted here, with the constants of {constants} at {image_size} pixels,"
+                f" but the stored {stored.name} with {made_with} at {made_at}: the numbers are of"
+                f" another severity, and cannot be compared with any of {stored.name}"
+            )
+        yield Warning(code="regenerated_set", message=message, evidence=evidence)

@@ -36,7 +36,7 @@ from assay.workers.jobs.galleries import remove_parts, write_gallery
 from assay.workers.jobs.plots import render_plots, save_plots
 from assay.workers.jobs.warnings import Row, of_evaluation
 from assay.workers.published.analyses import analysis_references
-from assay.workers.published.corruptions import baseline_errors
+from assay.workers.published.corruptions import baseline_errors, with_constants
 from assay.workers.published.match import references
 
 # What an example is called in warnings, by the task of the data.
@@ -159,7 +159,8 @@ def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Mer
         MixedIdentities: workers with different code have measured it.
         ValueError: outcomes are missing, or an example was measured twice.
     """
-    item, plan, spec = evaluations(job)[index], plan_of(job, rows), user_spec(job.spec)
+    plan, spec = plan_of(job, rows), user_spec(job.spec)
+    item = with_constants(evaluations(job)[index], plan["evaluations"][index])
     check_identities(plan, rows)
     table, planned = table_of(job, item), plan["evaluations"][index]
     ordered = sorted(rows, key=lambda row: row.number)
@@ -179,7 +180,7 @@ def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Mer
         protocol=protocol,
         evidence=[row.extra["evidence"] for row in ordered],
         device=first["provenance"]["device"],
-        baseline_errors=baseline_errors(planned.get("known_as")),
+        baseline_errors=baseline_errors(planned.get("known_as"), item["params"], plan.get("image_size")),
         classes=planned.get("classes"),
     )
     try:
@@ -196,6 +197,7 @@ def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Mer
         screening=_screening(spec["execution"]),
         expected=any(name.startswith("expected_") for name in summary.metrics),
         planned=planned,
+        data=(item["data"] or spec["data"])["name"],
         breakdown=[part for part in summary.breakdown if isinstance(part, StageBreakdown)],
         undefined=_undefined(summary, table),
         noun=next((NOUNS[task] for task in _tasks(job, item) if task in NOUNS), "images"),

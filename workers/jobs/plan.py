@@ -31,7 +31,7 @@ from assay.workers.jobs.cost import (
     windows_of,
 )
 from assay.workers.jobs.data_facts import count_cut, facts_of, found_in, resampled_images
-from assay.workers.jobs.evaluate import check_folders, check_model
+from assay.workers.jobs.evaluate import check_folders, check_model, evaluation_of
 from assay.workers.jobs.segmentation_attacks import class_pixels
 from assay.workers.jobs.session import Loaded, Session
 from assay.workers.jobs.sources import content_hash, examples_of, planned_sources
@@ -139,7 +139,7 @@ def _facts_of_input(
     loaded: Loaded,
     order: Sequence[int],
 ) -> dict[str, object]:
-    """Facts of the examples in `order` as the model reads them: `cut`, `class_pixels` and `resampled`."""
+    """`cut`, `class_pixels` and `resampled` of the examples in `order` for the model, and `constants`."""
     facts: dict[str, object] = {}
     resampled = resampled_images(examples, order, loaded.image_size)
     fraction = getattr(examples, "crop_fraction", None)
@@ -150,6 +150,10 @@ def _facts_of_input(
     pixels = class_pixels(item, examples, spec, session, loaded.image_size)
     if pixels is not None:
         facts["class_pixels"] = pixels
+    # Of evaluations that generate corruptions.
+    choose = getattr(evaluation_of(item, examples.task), "constants_at", None)
+    if choose is not None:
+        facts["constants"] = choose(loaded.image_size)
     return facts
 
 

@@ -176,10 +176,11 @@ def content_hash(
     found = {label: session.content_sha256(label, examples)}
     evaluation = catalog.build("evaluation", item["name"], item["params"])()
     for corruption in getattr(evaluation, "kernels", ()):
-        if corruption.files is None or f"files of {corruption.name}" in found:
+        label = " ".join(filter(None, ("files of", corruption.name, corruption.variant)))
+        if corruption.files is None or label in found:
             continue
         try:
-            found[f"files of {corruption.name}"] = corruption.files()
+            found[label] = corruption.files()
         except ValueError as error:
             raise MissingData(str(error)) from error
     return found

@@ -19,7 +19,7 @@ from assay.service.contract.warning_codes import SEVERITY, Severity
 from assay.service.metrics.answers import Answers
 from assay.service.metrics.classification import TOP5_CLASSES
 from assay.service.metrics.sanity_checks import MIN_EXAMPLES, TOLERANCE
-from assay.workers.jobs.data_warnings import of_data
+from assay.workers.jobs.data_warnings import of_data, of_generated
 from assay.workers.jobs.library_backends import describe
 from assay.workers.jobs.model_warnings import of_answers, of_gradients
 from assay.workers.jobs.training_warnings import of_training
@@ -112,6 +112,7 @@ class Row:
     answers: Answers | None = None  # to the unattacked examples
     attacks: Sequence[str] = ()  # every evaluation of the job on the same data
     chosen_against_models: bool = False  # the data are examples that models get wrong
+    data: str = ""  # the name of the data set
 
 
 def of_evaluation(plan: Plan, evidence: Sequence[Evidence], row: Row) -> list[Warning]:
@@ -127,6 +128,7 @@ def of_evaluation(plan: Plan, evidence: Sequence[Evidence], row: Row) -> list[Wa
         *_of_stages(row),
         *_of_run(plan, evidence, row),
         *_of_reading(row),
+        *of_generated(row.params, row.planned.get("known_as") or row.data, plan.get("image_size")),
         *_of_texts(evidence, row.planned["n"]),
     ]
 
@@ -317,13 +319,6 @@ def _of_reading(row: Row) -> Iterator[Warning]:
             " it is an upper bound of accuracy under an attack on top-5"
         )
         yield Warning(code="top5_upper_bound", message=message)
-    generated = row.name == "corruptions" and row.params.get("source") != "stored"
-    if generated and row.planned.get("known_as") == "imagenet":
-        message = (
-            "the images were corrupted anew: this is another test set than the stored ImageNet-C, on which"
-            " AlexNet's errors and the published numbers were measured"
-        )
-        yield Warning(code="regenerated_set", message=message)
     if left_out := _omitted_constraints(row.name):
         message = (
             f"{row.name} ran without these constraints of the published recipe: {', '.join(left_out)}; it may"

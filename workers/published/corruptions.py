@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from assay.service.contract.records import PlannedEvaluation
+from assay.service.contract.stored_specs import EvaluationItem, Params
 from assay.workers.published.imagenet import BASE_MODELS, BOTH, TINY_MODELS, PublishedEvaluation
 
 # AlexNet's error under each corruption, the mean over severities, on the stored ImageNet-C; of the authors.
@@ -30,6 +32,7 @@ ALEXNET_ERRORS = {
     "pixelate": 0.717840,
     "jpeg_compression": 0.606500,
 }
+ALEXNET_SIZE = 224
 # The sets that AlexNet's errors belong to: ImageNet-C, and ImageNet's validation set, corrupted anew.
 OF_ALEXNET = frozenset({"imagenet", "imagenet_c"})
 
@@ -38,7 +41,7 @@ STORED = PublishedEvaluation(
     "corruptions", {"source": "stored"}, protocols=BOTH, protocol="stored ImageNet-C", data="imagenet_c"
 )
 GENERATED = STORED._replace(
-    params={"source": "generated"},
+    params={"source": "generated", "constants": "imagenet_c"},
     data="imagenet",
     note="measured on the stored ImageNet-C, another test set than this row's regenerated images",
 )
@@ -75,13 +78,29 @@ EACH = tuple(f"{name}/top1" for name in BY_CORRUPTION)
 ORDER = (TINY_MODELS[0], TINY_MODELS[4], *TINY_MODELS[1:4])
 
 
-def baseline_errors(known_as: str | None) -> Mapping[str, float] | None:
+def with_constants(item: EvaluationItem, planned: PlannedEvaluation) -> EvaluationItem:
+    """An evaluation with the constants of its generated corruptions, as the plan chose them."""
+    chosen = planned.get("constants")
+    return item if chosen is None else {**item, "params": {**item["params"], "constants": chosen}}
+
+
+def baseline_errors(
+    known_as: str | None, params: Params, image_size: int | None
+) -> Mapping[str, float] | None:
     """The errors that the mean corruption error on a data set is relative to; None where there are none.
+
+    AlexNet's are of the stored ImageNet-C; generated images are alike with its constants, size and files.
 
     Args:
         known_as: the well-known data set that it is, or None.
+        params: of the evaluation, `with_constants`.
+        image_size: of the model, in pixels.
     """
-    return ALEXNET_ERRORS if known_as in OF_ALEXNET else None
+    generated = {"constants": "imagenet_c", "as_files": True}
+    alike = params.get("source") == "stored" or (
+        image_size == ALEXNET_SIZE and all(params.get(name) == value for name, value in generated.items())
+    )
+    return ALEXNET_ERRORS if known_as in OF_ALEXNET and alike else None
 
 
 def _each() -> dict[str, tuple[float, ...]]:

@@ -163,8 +163,9 @@ def _segmented(
 
 
 def _same_cells(params: Params, defaults: Params) -> bool:
-    """Whether the corruptions and severities are those of the defaults, in any order."""
-    return all(set(params[name]) == set(defaults[name]) for name in ("corruptions", "severities"))
+    """Whether corruptions, severities and constants are the defaults, in any order."""
+    same = all(set(params[name]) == set(defaults[name]) for name in ("corruptions", "severities"))
+    return same and params.get("constants") == defaults.get("constants")
 
 
 def architecture(model: ComponentReference) -> dict[str, Any]:

@@ -186,14 +186,7 @@ class AutoPGD:
         return torch.full_like(state["step_size"], 2 * self.ball.epsilon)
 
     def _remember(self, state: State, values: Tensor, gradient: Tensor, begun: Tensor | None) -> None:
-        """Notes whether the loss rose, and the best point of the run; begins the count of a new run.
-
-        Args:
-            state: The slots.
-            values: Loss of the present iterates, (B,).
-            gradient: Its gradient, like the images.
-            begun: Which slots are at the first iterate of a run, (B,); None where none is.
-        """
+        """Notes whether the loss rose, and the best point of the run; begins the count of a new run."""
         better, rose = values > state["run_loss"], values > state["last_loss"]
         state["rises"] = state["rises"] + rose
         state["last_loss"] = values

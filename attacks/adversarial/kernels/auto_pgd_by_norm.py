@@ -33,9 +33,6 @@ def auto_pgd(
         rho: Share of a window's steps up to which rises of the loss are too few.
         backend: `compatible` is the native kernel too, with a `LibraryStream` as its source of draws.
         expectation: The passes at each iterate.
-
-    Raises:
-        ValueError: If a value is out of its range.
     """
     if steps < 1 or restarts < 1:
         raise ValueError(f"steps ({steps}) and restarts ({restarts}) must be at least 1")

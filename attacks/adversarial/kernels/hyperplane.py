@@ -89,13 +89,7 @@ def _level(slopes: Tensor, limits: Tensor, wanted: Tensor) -> Tensor:
 
 
 def _steepest_first(size: Tensor, room: Tensor, wanted: Tensor) -> Tensor:
-    """How far each coordinate moves in L1, (B, D): by all of its room where others are less steep.
-
-    Args:
-        size: |w|, (B, D).
-        room: How far each coordinate may move, (B, D); infinite without a box.
-        wanted: |c|, (B,).
-    """
+    """How far each coordinate moves in L1, (B, D): by all of its room where others are less steep."""
     size, order = size.sort(dim=1, descending=True, stable=True)
     gains = torch.where(size > 0, size * room.gather(1, order), 0.0)
     steeper = prefix_sums(gains.clamp(max=wanted[:, None])).roll(1, 1)

@@ -54,9 +54,6 @@ class Loss(Protocol):
         Args:
             labels: The class that the attack leads away from, (B,).
             logits: The model's answer to the unattacked images, (B, C).
-
-        Raises:
-            ValueError: If there are too few classes for this loss.
         """
 
     def objective(self, labels: Tensor, target: Tensor) -> Objective:

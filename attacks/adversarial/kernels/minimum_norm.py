@@ -137,13 +137,7 @@ class MinimumNorm(ABC):
 
     @abstractmethod
     def _moved(self, setting: Setting, state: State, iterate: Iterate) -> Tensor:
-        """The next iterates, like the images; updates the keys of the attack's own.
-
-        Args:
-            setting: Has the box.
-            state: The slots.
-            iterate: What was found at the present iterates.
-        """
+        """The next iterates, like the images; updates the keys of the attack's own."""
 
 
 def unit(gradient: Tensor) -> Tensor:

@@ -52,11 +52,7 @@ class RandomSearch(ABC):
 
     @abstractmethod
     def _nothing(self, examples: Examples) -> State:
-        """The keys of `KEPT` before the first proposal, each (B, ...).
-
-        Raises:
-            ValueError: The images are too small.
-        """
+        """The keys of `KEPT` before the first proposal, each (B, ...)."""
 
     @abstractmethod
     def _propose(self, setting: Setting, state: State) -> None:

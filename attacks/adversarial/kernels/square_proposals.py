@@ -254,12 +254,7 @@ def _on_side(upright: Tensor, uniform: Tensor, images: Tensor) -> Tensor:
 
 
 def _two_squares(draws: Tensor, size: int, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Two squares of each image, at the places of the first four draws.
-
-    Returns:
-        Places of the pixels of the first and of the second, row by row, (B, C, size^2), and whether each
-        pixel is in one of them, (B, 1, H, W).
-    """
+    """Two squares of each image, at the places of the first four draws."""
     channels, height, width = images.shape[1:]
     corners = [
         (positions(draws[:, place], height, size), positions(draws[:, place + 1], width, size))

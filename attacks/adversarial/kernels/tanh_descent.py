@@ -86,9 +86,6 @@ class TanhDescent:
         shared_constant: Use the mean of all slots' c in place of each slot's own.
         abort_early: End a search when its loss no longer falls; not with a shared constant.
         expectation: The passes at each iterate.
-
-    Raises:
-        ValueError: If one of these is out of its range.
     """
 
     name: str

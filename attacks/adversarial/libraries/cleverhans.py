@@ -130,11 +130,7 @@ class Cleverhans:
 
 
 def native_only(eot: int) -> None:
-    """Refuses averaged gradients: the library differentiates one pass.
-
-    Raises:
-        ValueError: If `eot` is above 1.
-    """
+    """Refuses averaged gradients: the library differentiates one pass."""
     if eot > 1:
         raise ValueError(f"eot is {eot}, above 1 it needs backend 'native'")
 

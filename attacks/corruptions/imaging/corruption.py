@@ -12,18 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import torch
 from annotated_types import Interval
 from torch import Tensor
 
+from assay.attacks.corruptions.imaging.constants import at as at
 from assay.attacks.corruptions.imaging.threads import for_each
 from assay.attacks.randomness import Randomness
 
 Severity = Annotated[int, Interval(ge=1, le=5)]
 Draws = tuple[Tensor, ...]
-T = TypeVar("T")
 
 IMAGENET_C = (
     "Hendrycks and Dietterich 2019, Benchmarking Neural Network Robustness to Common Corruptions and"
@@ -54,6 +54,7 @@ class Corruption:
         apply: Maps levels (n, C, H, W), whole numbers in float32, and the stacked draws to new levels.
         draw: Makes all random draws of one example, from a CPU generator and C, H, W.
         files: The hash of the files that it reads, which numbers depend on; None where it reads none.
+        variant: Which of its sets of files, where it has several.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Corruption:
     apply: Callable[..., Tensor]
     draw: Callable[[torch.Generator, int, int, int], Draws] = no_draws
     files: Callable[[], str] | None = None
+    variant: str = ""
 
     def __call__(self, images: Tensor, ids: Sequence[str], seed: int) -> Tensor:
         """Corrupt a batch.
@@ -104,17 +106,6 @@ class Corruption:
 
         rows = for_each(source.generators(ids, step=self.severity), of_one, device)
         return tuple(torch.stack(part).to(device) for part in zip(*rows, strict=True))
-
-
-def at(severity: int, values: Sequence[T]) -> T:
-    """The entry for a severity, 1 to 5.
-
-    Raises:
-        ValueError: there is no such severity.
-    """
-    if isinstance(severity, bool) or severity not in range(1, len(values) + 1):
-        raise ValueError(f"severity is {severity!r}, it must be a whole number from 1 to {len(values)}")
-    return values[severity - 1]
 
 
 def cut(values: Tensor, slack: float = 0.0) -> Tensor:

@@ -96,6 +96,29 @@ def blur(fields: Tensor, sigmas: tuple[float, float], border: Border, truncate: 
     return correlate(extend(fields, (down, down), (across, across), border), kernel)
 
 
+def smooth_widely(fields: Tensor, sigma: float, truncate: float) -> Tensor:
+    """Gaussian smoothing of float64 fields (n, C, H, W) with symmetric borders, for kernels of any width.
+
+    One product with a matrix along either axis. On a CPU images are smoothed one by one, as by `correlate`.
+    """
+    down, across = (_smoothing(side, sigma, truncate).to(fields.device) for side in fields.shape[-2:])
+    if fields.device.type == "cpu":
+        return torch.stack([down @ field.clone() @ across.T for field in fields.flatten(0, 1)]).view_as(
+            fields
+        )
+    return down @ fields @ across.T
+
+
+@functools.lru_cache(maxsize=32)
+def _smoothing(length: int, sigma: float, truncate: float) -> Tensor:
+    """The smoothing of a line as a matrix, (L, L)."""
+    radius = int(truncate * sigma + 0.5)
+    taps = _positions(-radius, length + radius, length, "symmetric", torch.device("cpu"))
+    sources = taps.unfold(0, 2 * radius + 1, 1)  # (L, 2 radius + 1)
+    weights = gaussian_weights(sigma, radius).expand_as(sources)
+    return torch.zeros(length, length, dtype=torch.float64).scatter_add_(1, sources, weights.contiguous())
+
+
 def blur_exactly(fields: Tensor, sigma: float) -> Tensor:
     """Gaussian blur of float64 fields (n, C, H, W) with clamped borders, equal to scipy's to the last bit.
 

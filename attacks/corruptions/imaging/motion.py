@@ -1,8 +1,8 @@
 """Motion blur: each pixel becomes an average over a line of pixels that starts at it.
 
 The taps i = 0, 1, ... are at the whole pixels next to i (cos a, sin a), weighted by half a Gaussian in i.
-Border pixels are replicated. As in the released code, taps at a distance of the image's size or more are
-dropped without renormalising the rest, which darkens images smaller than the kernel.
+Border pixels are replicated. These are the taps of ImageMagick, which the authors call. The fork drops taps
+at a distance of the image's size or more, which darkens images smaller than the kernel.
 
 n = images, C = channels, H x W = size, T = taps.
 """
@@ -16,8 +16,19 @@ from torch import Tensor
 
 from assay.attacks.corruptions.imaging.filters import correlate, extend
 
+# ImageMagick rounds to the nearest of 65536 values, and its PNG files truncate these to levels.
+MAGICK_SLACK = 0.5 / 257
 
-def smear(fields: Tensor, radius: int, sigma: float, angles: Tensor, between: tuple[float, float]) -> Tensor:
+
+def smear(
+    fields: Tensor,
+    radius: int,
+    sigma: float,
+    angles: Tensor,
+    between: tuple[float, float],
+    *,
+    inside: bool = False,
+) -> Tensor:
     """Motion blur of fields (n, C, H, W), each at its own angle.
 
     Args:
@@ -27,9 +38,11 @@ def smear(fields: Tensor, radius: int, sigma: float, angles: Tensor, between: tu
         angles: (n,) in degrees; 0 smears towards the left, positive angles upwards as well.
         between: Min and max angle that can occur. They determine the size of the transforms, so an image's
             rounding does not depend on the angles of the others.
+        inside: Whether only taps nearer than the image's size count, as in the fork.
     """
-    down, across, weights = taps(radius, sigma, angles.cpu(), fields.shape[-2], fields.shape[-1])
-    (top, bottom), (left, right) = _window(2 * radius, between, fields.shape[-2], fields.shape[-1])
+    height, width = fields.shape[-2:] if inside else (2 * radius + 1, 2 * radius + 1)
+    down, across, weights = taps(radius, sigma, angles.cpu(), height, width)
+    (top, bottom), (left, right) = _window(2 * radius, between, height, width)
     kernels = torch.zeros(len(angles), 1, top + bottom + 1, left + right + 1, dtype=torch.float64)
     images = torch.arange(len(angles))[:, None].expand_as(down)
     kernels.index_put_(
@@ -40,7 +53,7 @@ def smear(fields: Tensor, radius: int, sigma: float, angles: Tensor, between: tu
 
 
 def taps(radius: int, sigma: float, angles: Tensor, height: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Offsets and weights of the taps.
+    """Offsets and weights of the taps; 0 from the first tap at a distance of `height` or `width`.
 
     Returns:
         Offsets down and across (n, T), int64, and weights (n, T), float64.

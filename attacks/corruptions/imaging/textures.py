@@ -1,7 +1,9 @@
 """Frost photographs, which are not in this repository: from a folder, or from `imagecorruptions-imaug`.
 
-The folder `frost-photographs` below ASSAY_DATA_ROOT goes first; the package is not imported. Each photograph
-is enlarged to be a tenth larger than itself or the image.
+The folder `frost-photographs` below ASSAY_DATA_ROOT goes first; the package is not imported. The authors list
+six photographs, and draw a number below five: the sixth is never used. For images of 32 and 64 pixels they
+shrink the photographs to 0.2 and 0.3 of their size. The fork draws from all six, and enlarges each to be a
+tenth larger than itself or the image.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import hashlib
 import importlib.util
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -19,19 +22,31 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from assay.attacks.corruptions.imaging.constants import FORK, Constants
+
 FOLDER = "frost-photographs"
 PACKAGE = "imagecorruptions"
 TEXTURES = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg", "frost6.jpg")
+DRAWN = 5
 MARGIN = 1.1
+UNITS = 2048  # of the weights of neighbours
+# Size of the photographs in use, as a share of their own.
+SCALES: Mapping[Constants, float] = {"imagenet_c": 1.0, "cifar_c": 0.2, "tiny_imagenet_c": 0.3}
 
 
-def frost_texture(number: int, height: int, width: int) -> Tensor:
+def textures_of(constants: Constants) -> tuple[str, ...]:
+    """Names of the photographs that are drawn from: five, the fork's six."""
+    return TEXTURES if constants == FORK else TEXTURES[:DRAWN]
+
+
+def frost_texture(number: int, height: int, width: int, constants: Constants = "imagenet_c") -> Tensor:
     """Frost photograph, large enough for images of the given size.
 
     Args:
-        number: 0 to 5.
+        number: 0 to 4, for the fork 0 to 5.
         height: Height of the images in pixels.
         width: Width of the images in pixels.
+        constants: Whose size the photograph has.
 
     Returns:
         (3, >= H + 1, >= W + 1), RGB, uint8.
@@ -40,13 +55,41 @@ def frost_texture(number: int, height: int, width: int) -> Tensor:
         ValueError: There are no photographs.
     """
     path = folder() / TEXTURES[number]
-    return _enlarged(path, path.stat().st_mtime_ns, height, width)
+    return _sized(path, path.stat().st_mtime_ns, height, width, constants)
 
 
 @functools.lru_cache(maxsize=2 * len(TEXTURES))
-def _enlarged(path: Path, _changed: int, height: int, width: int) -> Tensor:
+def _sized(path: Path, _changed: int, height: int, width: int, constants: Constants) -> Tensor:
     with Image.open(path) as file:
         pixels = torch.from_numpy(np.array(file.convert("RGB"))).permute(2, 0, 1)
+    if constants != FORK:
+        shrunk = _shrunk(pixels, SCALES[constants])
+        if shrunk.shape[-2] > height and shrunk.shape[-1] > width:
+            return shrunk
+    return _enlarged(pixels, height, width)
+
+
+def _shrunk(pixels: Tensor, scale: float) -> Tensor:
+    """Photograph (3, H, W) at a share of its size, as by OpenCV: bilinear, in whole numbers, not smoothed."""
+    if scale == 1:
+        return pixels
+    left, right, far = _neighbours(pixels.shape[-1], scale)
+    upper, lower, low = _neighbours(pixels.shape[-2], scale)
+    wide = pixels.long()
+    lines = wide[..., left] * (UNITS - far) + wide[..., right] * far >> 4
+    above, below = lines[:, upper] * (UNITS - low)[:, None], lines[:, lower] * low[:, None]
+    return ((above >> 16) + (below >> 16) + 2 >> 2).to(torch.uint8)
+
+
+def _neighbours(side: int, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The two pixels next to each place of a shrunk line, and the weight of the second."""
+    places = (torch.arange(round(side * scale), dtype=torch.float64) + 0.5) / scale - 0.5
+    first = places.floor().clamp(0, side - 1)
+    weights = ((places - first).clamp(0, 1) * UNITS).round().long()
+    return first.long(), (first + 1).clamp(max=side - 1).long(), weights
+
+
+def _enlarged(pixels: Tensor, height: int, width: int) -> Tensor:
     rows, columns = pixels.shape[-2:]
     scale = max(1.0, height / rows, width / columns) * MARGIN
     size = max(math.ceil(rows * scale), height + 1), max(math.ceil(columns * scale), width + 1)
@@ -54,14 +97,14 @@ def _enlarged(path: Path, _changed: int, height: int, width: int) -> Tensor:
     return enlarged[0].round_().clamp_(0, 255).to(torch.uint8)
 
 
-def photographs_sha256() -> str:
-    """Hash of the six files in their order: which photographs a number is of.
+def photographs_sha256(constants: Constants = "imagenet_c") -> str:
+    """Hash of the files that are drawn from, in their order: which photographs a number is of.
 
     Raises:
         ValueError: There are no photographs.
     """
     place, digest = folder(), hashlib.sha256()
-    for name in TEXTURES:
+    for name in textures_of(constants):
         digest.update(hashlib.sha256((place / name).read_bytes()).digest())
     return digest.hexdigest()
 
@@ -76,7 +119,7 @@ def folder() -> Path:
     own = Path(root) / FOLDER if root else None
     if own is not None and own.is_dir():
         if missing := [name for name in TEXTURES if not (own / name).is_file()]:
-            raise ValueError(f"frost needs six photographs in {own}, it lacks {', '.join(missing)}")
+            raise ValueError(f"frost needs its photographs in {own}, it lacks {', '.join(missing)}")
         return own
     spec = importlib.util.find_spec(PACKAGE)
     for place in spec.submodule_search_locations or () if spec else ():

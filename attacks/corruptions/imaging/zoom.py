@@ -25,10 +25,20 @@ def zoom(fields: Tensor, factor: float) -> Tensor:
     return interpolate(fields, size=(height, width), mode="bilinear", align_corners=True)
 
 
-def zoom_into_the_middle(fields: Tensor, factor: float) -> Tensor:
-    """Enlarges the centre of fields (n, C, H, W) to at least H x W and crops it at the right and bottom."""
+def trimmed(fields: Tensor, height: int, width: int, *, from_corner: bool) -> Tensor:
+    """The central H x W of larger fields, or the part at the upper left."""
+    rows, columns = fields.shape[-2:]
+    top, left = (0, 0) if from_corner else ((rows - height) // 2, (columns - width) // 2)
+    return fields[..., top : top + height, left : left + width]
+
+
+def zoom_into_the_middle(fields: Tensor, factor: float, *, from_corner: bool = False) -> Tensor:
+    """Enlarges the centre of fields (n, C, H, W) to at least H x W, and crops what is more.
+
+    The authors crop on both sides, the fork at the right and bottom (`from_corner`).
+    """
     height, width = fields.shape[-2:]
     rows, columns = cropped(height, factor), cropped(width, factor)
     top, left = (height - rows) // 2, (width - columns) // 2
     middle = fields[..., top : top + rows, left : left + columns]
-    return zoom(middle, factor)[..., :height, :width]
+    return trimmed(zoom(middle, factor), height, width, from_corner=from_corner)

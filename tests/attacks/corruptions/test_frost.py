@@ -20,8 +20,9 @@ from assay.attacks.corruptions.imaging.textures import (
     photographs_sha256,
 )
 
-# Of imagecorruptions-imaug 1.1.5; docs/corruptions.md states it.
-SHA256 = "a8cedd85d38cead3ccdcdb1f650fc799add967a51a29b3ae0ca3c3858a96f611"
+# Of the five and of the six photographs of imagecorruptions-imaug 1.1.5; docs/corruptions.md states both.
+SHA256 = "dba9eb3246ebb36babe196da042d103d32427affc397d3dd0d558c1441473472"
+SHA256_OF_SIX = "a8cedd85d38cead3ccdcdb1f650fc799add967a51a29b3ae0ca3c3858a96f611"
 
 
 @pytest.mark.parametrize("number", range(len(TEXTURES)))
@@ -30,7 +31,7 @@ def test_a_photograph_is_enlarged_as_by_opencv(number: int) -> None:
     scale = max(1.0, 700 / pixels.shape[0], 300 / pixels.shape[1]) * 1.1
     size = (-int(-pixels.shape[1] * scale // 1), -int(-pixels.shape[0] * scale // 1))
     expected = torch.tensor(cv2.resize(pixels, size, interpolation=cv2.INTER_CUBIC)[..., ::-1].copy())
-    found = frost_texture(number, 700, 300)
+    found = frost_texture(number, 700, 300, "imagecorruptions")
     assert found.shape[-2] > 700
     assert found.shape[-1] > 300
     difference = (found.permute(1, 2, 0).int() - expected.int()).abs()
@@ -63,7 +64,11 @@ def test_photographs_of_a_folder_give_the_same_bytes_and_hash(
     shutil.copytree(packaged, tmp_path / FOLDER)
     assert folder() == tmp_path / FOLDER
     assert photographs_sha256() == SHA256
+    assert photographs_sha256("imagecorruptions") == SHA256_OF_SIX
     assert torch.equal(frost(severity=3)(images, ids, 0), expected)
+    Image.new("RGB", (60, 60)).save(tmp_path / FOLDER / TEXTURES[5])
+    assert photographs_sha256() == SHA256
+    assert photographs_sha256("imagecorruptions") != SHA256_OF_SIX
     Image.new("RGB", (60, 60)).save(tmp_path / FOLDER / TEXTURES[0])
     assert photographs_sha256() != SHA256
     assert not torch.equal(frost(severity=3)(images, ids, 0), expected)
@@ -71,7 +76,7 @@ def test_photographs_of_a_folder_give_the_same_bytes_and_hash(
 
 def test_all_photographs_and_places_come_up() -> None:
     ids = [str(number) for number in range(200)]
-    [places] = frost(severity=1).draws(ids, (3, 64, 64), 0)
+    [places] = frost(severity=1, constants="imagecorruptions").draws(ids, (3, 64, 64), 0)
     assert set(places[:, 0].tolist()) == set(range(len(TEXTURES)))
     assert len(set(places[:, 1].tolist())) > 100
     assert int(places.min()) >= 0

@@ -53,10 +53,10 @@ def test_each_flag_is_the_answer_to_that_corrupted_image(
     assert outcomes.corrupted is not None
     images, labels = digits[0][:N], digits[1][:N]
     order = [
-        gaussian_noise(severity=1),
-        gaussian_noise(severity=5),
-        contrast(severity=1),
-        contrast(severity=5),
+        gaussian_noise(severity=1, constants="cifar_c"),
+        gaussian_noise(severity=5, constants="cifar_c"),
+        contrast(severity=1, constants="cifar_c"),
+        contrast(severity=5, constants="cifar_c"),
     ]
     for cell, kernel in enumerate(order):
         with torch.no_grad():

@@ -270,6 +270,9 @@ def test_folders_are_looked_at_before_anything_is_measured(
     check_folders({"name": "deepwordbug", "params": {"max_edit_distance": 30}})
 
 
+FORK = {"constants": "imagecorruptions"}
+
+
 def test_the_photographs_of_frost_are_planned_with_the_data(
     spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,8 +280,18 @@ def test_the_photographs_of_frost_are_planned_with_the_data(
     spec["evaluations"] = [{"name": "corruptions", "params": params, "data": None}]
     made = plan.run(request(spec | {"limit": 20}), Session(), lambda _: None)["plan"]
     assert made["data_sha256"]["files of frost"] == textures.photographs_sha256()
-    monkeypatch.setattr(textures, "photographs_sha256", lambda: "of others")
-    monkeypatch.setattr(frost, "photographs_sha256", lambda: "of others")
+    assert made["evaluations"][0]["constants"] == "cifar_c"
+    sixth = spec | {
+        "limit": 20,
+        "evaluations": [{"name": "corruptions", "params": params | FORK, "data": None}],
+    }
+    assert "files of frost" not in plan.run(request(sixth), Session(), lambda _: None)["plan"]["data_sha256"]
+    both = spec | {"limit": 20, "evaluations": [*spec["evaluations"], *sixth["evaluations"]]}
+    hashes = plan.run(request(both), Session(), lambda _: None)["plan"]["data_sha256"]
+    assert hashes["files of frost"] == textures.photographs_sha256()
+    assert hashes["files of frost imagecorruptions"] == textures.photographs_sha256("imagecorruptions")
+    monkeypatch.setattr(textures, "photographs_sha256", lambda *_: "of others")
+    monkeypatch.setattr(frost, "photographs_sha256", lambda *_: "of others")
     with pytest.raises(OtherData, match=r"files of frost has the content of others on this worker"):
         check_content(made, Session(), spec, spec["evaluations"][0], Session().data(spec["data"], "test"))
 

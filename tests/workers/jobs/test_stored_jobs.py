@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from assay.attacks.corruptions.imaging.imagenet_c import FIFTEEN
+from assay.service.catalog.catalog import load
 from assay.service.contract.corruption_cells import SEVERITIES
 from assay.service.contract.results import Breakdown
 from assay.workers.data import cifar10_c
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.jobs import data_facts
+from assay.workers.published import corruptions as published
 from tests.support.stored_arrays import IMAGES, write_arrays
 from tests.support.stored_trees import write_cells
 from tests.workers.jobs.test_whole_jobs import Bench, Plain, bench
@@ -96,31 +98,57 @@ def test_cifar10_c_has_the_breakdown_of_imagenet_c_and_no_mce(
         bench.run(Grey(), item, data=data)
 
 
+LIKE_THE_STORED: dict[str, object] = {"source": "generated", "constants": "imagenet_c"}
+
+
 @pytest.mark.parametrize(
-    ("source", "known", "mce", "warned"),
+    ("params", "known", "mce", "warned"),
     [
-        ("stored", "imagenet_c", True, False),
-        ("generated", "imagenet", True, True),
-        ("generated", None, False, False),
+        ({"source": "stored"}, "imagenet_c", True, None),
+        (
+            LIKE_THE_STORED,
+            "imagenet",
+            True,
+            "compare the numbers with rows that were generated in the same way",
+        ),
+        (LIKE_THE_STORED | {"as_files": False}, "imagenet", False, "generated in the same way"),
+        (
+            {"source": "generated"},
+            "imagenet",
+            False,
+            "cifar_c at 8 pixels, but the stored imagenet_c",
+        ),
+        (
+            LIKE_THE_STORED | {"constants": "imagecorruptions"},
+            "imagenet",
+            False,
+            "constants of imagecorr",
+        ),
+        ({"source": "generated"}, None, False, None),
     ],
 )
-def test_of_imagenet_there_is_mce_and_generated_images_are_said_to_be_others(
+def test_mce_is_of_images_like_those_of_alexnet_and_generated_images_are_said_to_be_others(
     bench: Bench,
     root: Path,
     monkeypatch: pytest.MonkeyPatch,
-    source: str,
+    params: dict[str, object],
     known: str,
     mce: bool,
-    warned: bool,
+    warned: str | None,
 ) -> None:
     for name, severity in ((name, severity) for name in FIFTEEN for severity in SEVERITIES):
         if not (root / name / str(severity)).is_dir():
             write_cells(root, [(name, severity)], [f"{digit}" for digit in range(10)], side=8, images=6)
     monkeypatch.setattr(data_facts, "known_as", lambda *arguments, **options: known)
-    data = DATA if source == "stored" else {"name": "digits", "params": {}}
-    item = {"name": "corruptions", "params": {"source": source}}
-    model = Grey() if source == "stored" else Plain()
-    [row] = bench.run(model, item, data=data, limit=20).evaluations
+    monkeypatch.setattr(published, "ALEXNET_SIZE", 8)
+    facts = load().find("data", "imagenet_c").facts
+    assert facts is not None
+    monkeypatch.setitem(facts, "made_at", 8)
+    data = DATA if params["source"] == "stored" else {"name": "digits", "params": {}}
+    model = Grey() if params["source"] == "stored" else Plain()
+    [row] = bench.run(model, {"name": "corruptions", "params": params}, data=data, limit=8).evaluations
+    stated = "cifar_c" if params["source"] == "generated" else None
+    assert row.params["constants"] == params.get("constants", stated)
     assert ("mce" in row.metrics) is mce
     each = [part for part in row.breakdown if isinstance(part, Breakdown) and part.severity is None]
     assert len(each) == 15
@@ -128,4 +156,6 @@ def test_of_imagenet_there_is_mce_and_generated_images_are_said_to_be_others(
     if mce:
         relative = [part.metrics["ce"].value or 0.0 for part in each]
         assert row.metrics["mce"].value == pytest.approx(sum(relative) / 15)
-    assert ("regenerated_set" in {warning.code for warning in row.warnings}) is warned
+    messages = [warning.message for warning in row.warnings if warning.code == "regenerated_set"]
+    assert len(messages) == (warned is not None)
+    assert all((warned or "") in message for message in messages)

@@ -7,9 +7,17 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.ndimage import gaussian_filter
 from torch.nn.functional import conv2d
 
-from assay.attacks.corruptions.imaging.filters import blur, correlate, extend, fast_length, gaussian_weights
+from assay.attacks.corruptions.imaging.filters import (
+    blur,
+    correlate,
+    extend,
+    fast_length,
+    gaussian_weights,
+    smooth_widely,
+)
 from assay.attacks.corruptions.imaging.motion import smear, taps
 from assay.attacks.corruptions.imaging.zoom import zoom_into_the_middle
 from assay.attacks.corruptions.zoom_blur import ZOOMS, factors, zoom_blur
@@ -66,7 +74,7 @@ def test_a_blur_keeps_flat_fields_and_spreads_a_point() -> None:
     torch.testing.assert_close(spread[4:17, 4:17].double(), weights[:, None] * weights, rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize(("end", "step"), ZOOMS)
+@pytest.mark.parametrize(("end", "step"), {zoom for table in ZOOMS.values() for zoom in table})
 def test_zooms_are_those_of_arange(end: float, step: float) -> None:
     assert factors(end, step) == tuple(np.arange(1, end, step).tolist())
 
@@ -95,6 +103,22 @@ def test_streaks_are_means_along_a_line() -> None:
             columns = (torch.arange(50) + across).clamp(0, 49)
             expected += weight / sum(weights) * fields[row, 0][rows][:, columns]
         torch.testing.assert_close(found[row, 0], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_only_the_forks_streaks_darken_images_smaller_than_they(inside: bool) -> None:
+    white = torch.ones(2, 3, 12, 9)
+    smeared = smear(white, 10, 15.0, torch.tensor([0.0, 30.0]), (-45.0, 45.0), inside=inside)
+    assert (float(smeared.max()) < 0.8) is inside
+    assert inside or float((smeared - 1).abs().max()) < 1e-5
+
+
+def test_wide_smoothing_is_that_of_scipy() -> None:
+    fields = torch.rand(2, 1, 20, 33, dtype=torch.float64)
+    found = smooth_widely(fields, 60.0, 3.0)
+    for field, smooth in zip(fields[:, 0], found[:, 0], strict=True):
+        expected = gaussian_filter(field.numpy(), 60.0, mode="reflect", truncate=3.0)
+        torch.testing.assert_close(smooth, torch.from_numpy(expected), rtol=0, atol=1e-12)
 
 
 def test_streaks_longer_than_the_image_lose_their_ends() -> None:
