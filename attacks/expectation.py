@@ -91,8 +91,5 @@ def lower(accuracy: Tensor, values: Tensor, lowest: Tensor, highest: Tensor) -> 
         values: Objective there, (B,).
         lowest: Share at the iterates that count so far, (B,); NaN before the first.
         highest: Objective there, (B,); NaN is below everything.
-
-    Returns:
-        Bool, (B,).
     """
     return ~(accuracy > lowest) & ~((accuracy == lowest) & (values <= highest))

@@ -70,9 +70,6 @@ def ascend(
         steps: gradient steps.
         step_size: length of a step.
         discrete: whether answers are logits.
-
-    Returns:
-        (B, S), in the ball.
     """
     point, best = start, start
     value = torch.full((len(start),), -torch.inf, dtype=start.dtype, device=start.device)

@@ -70,9 +70,6 @@ class Randomness:
             purpose: Distinguishes several draws of the same step.
             dtype: Result type.
             device: Result device.
-
-        Returns:
-            Tensor of shape (len(ids), *shape).
         """
         key = Key(restart=restart, target=target, step=step, purpose=purpose)
         return self.drawn(torch.rand, ids, shape, key).to(dtype).to(device)

@@ -106,16 +106,6 @@ class _Patch:
 
         places    the corners of the squares in the order in which they are tried, top and left, (B, R, 2)
         looked    the places are known, on the CPU
-
-    Attributes:
-        goal: The loss.
-        size: Side of the square.
-        aligned: Whether squares are on the grid of `size` pixels.
-        location: How places are chosen.
-        steps: Gradient steps for each place.
-        step_size: Length of a step.
-        restarts: Places, or starts.
-        random_start: Begin with uniform pixels.
     """
 
     goal: Goal

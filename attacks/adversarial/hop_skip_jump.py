@@ -88,14 +88,7 @@ def hop_skip_jump(
 
 @dataclass(frozen=True)
 class _HopSkipJump:
-    """A step of the kernel is a round: a direction, a jump and a binary search; `iteration` counts rounds.
-
-    Attributes:
-        norm: Norm that is minimised.
-        queries: Passes after which no new round begins.
-        samples: Draws of the first direction.
-        samples_per_pass: Draws that go through the model together.
-    """
+    """A step of the kernel is a round: a direction, a jump and a binary search; `iteration` counts rounds."""
 
     norm: Norm
     queries: int

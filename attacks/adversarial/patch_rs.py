@@ -75,11 +75,7 @@ def patch_rs(
 
 @dataclass(frozen=True)
 class _PatchRS(RandomSearch):
-    """Keeps the best `patch`, (B, C, s, s), and its `place`: row and column, int64 (B, 2).
-
-    Attributes:
-        size: s.
-    """
+    """Keeps the best `patch`, (B, C, s, s), and its `place`: row and column, int64 (B, 2)."""
 
     size: int
     KEPT: ClassVar[tuple[str, ...]] = ("patch", "place")

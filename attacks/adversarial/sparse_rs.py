@@ -72,11 +72,7 @@ def sparse_rs(
 
 @dataclass(frozen=True)
 class _SparseRS(RandomSearch):
-    """Keeps the best image, `current`, and its `changed` pixels, row by row, int64 (B, k).
-
-    Attributes:
-        pixels: k.
-    """
+    """Keeps the best image, `current`, and its `changed` pixels, row by row, int64 (B, k)."""
 
     pixels: int
     KEPT: ClassVar[tuple[str, ...]] = ("current", "changed")

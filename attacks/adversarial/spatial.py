@@ -105,9 +105,6 @@ def transformed(images: Tensor, triples: Tensor, padding: Padding) -> Tensor:
         images: (B, C, H, W).
         triples: Angle in degrees, shift to the right and down as shares of the sides, (B, 3).
         padding: Pixels beyond the image.
-
-    Returns:
-        Like the images.
     """
     height, width = images.shape[-2:]
     radians = triples[:, 0] * (math.pi / 180)
@@ -124,15 +121,7 @@ def transformed(images: Tensor, triples: Tensor, padding: Padding) -> Tensor:
 
 @dataclass(frozen=True)
 class _Spatial:
-    """Evaluates one triple of every slot in each step; `restart` counts them.
-
-    Attributes:
-        max_rotation: In degrees.
-        max_shift: As a share of the side.
-        count: Number of triples.
-        padding: Pixels beyond the image.
-        grid: The triples, (T, 3); None to draw them.
-    """
+    """Evaluates one triple of every slot in each step; `restart` counts them."""
 
     max_rotation: float
     max_shift: float

@@ -184,9 +184,6 @@ def fused(sources: Sequence[Forward], fusion: Fusion) -> Forward:
 
     Of `losses` the cross-entropy of each class is the mean over the models. These are logarithms of numbers
     whose sum is at most 1, since a geometric mean is; the rest is the probability of one class more, K.
-
-    Raises:
-        ValueError: There is no model.
     """
     if not sources:
         raise ValueError("there is no model to attack")

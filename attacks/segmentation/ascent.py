@@ -69,14 +69,6 @@ class PixelAscent:
     """Ascends from the image or from a random start.
 
     A step of the kernel evaluates the current iterate of every slot, then moves those with steps left.
-
-    Attributes:
-        name: Name of the attack.
-        loss: The loss to maximise.
-        ball: The allowed perturbations.
-        step_size: Change of a value per step.
-        steps: Gradient steps.
-        random_start: Start at a random perturbation instead of the image itself.
     """
 
     name: str

@@ -61,13 +61,6 @@ class ShrinkingAutoPGD:
         checked_loss  the highest loss at the last checkpoint
         halved        the last checkpoint halved the step size
         step_size
-
-    Attributes:
-        name: Name of the attack.
-        loss: The loss to maximise.
-        ball: The allowed perturbations.
-        steps: Gradient steps of all runs together.
-        rho: Fraction of a window's steps up to which rises of the loss are too few.
     """
 
     name: str

@@ -112,9 +112,6 @@ def class_weights(pixels: Sequence[int]) -> tuple[float, ...]:
 
     Args:
         pixels: Number of training pixels of each class, (K,).
-
-    Raises:
-        ValueError: All counts are zero.
     """
     known = [count for count in pixels if count > 0]
     if not known:

@@ -29,9 +29,6 @@ def fixed_word(*, word: Annotated[str, Len(1, 64)] = "AAA") -> WordChange:
 
     Args:
         word: What it becomes; a word that the model's vocabulary does not have is read as `<unk>`.
-
-    Raises:
-        ValueError: it has white space in it.
     """
     if word.split() != [word]:
         raise ValueError(f"word must be one word, without white space: got {word!r}")

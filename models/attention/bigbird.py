@@ -47,8 +47,6 @@ class BigBirdAttention(nn.Module):
     before them moves them to other blocks.
 
     Args:
-        dim: width C of the tokens.
-        heads: number of heads H; must divide `dim`.
         block_size: tokens b of a block.
         random_blocks: number r of random blocks that each block sees.
         random_at: whether the random blocks are seen "always", or only in "training" and otherwise the

@@ -43,8 +43,6 @@ class Conv1DAttention(DotProductAttention):
     `kernel` (s,), from the earliest token to the latest.
 
     Args:
-        dim: width C of the tokens.
-        heads: number of heads H; must divide `dim`.
         size: tokens s of the kernel; of an even number one more comes after the token than before it.
         prefix_tokens: tokens before the patches; they are not convolved.
         causal: each token attends to itself and to those before it.

@@ -41,8 +41,6 @@ class Conv2DAttention(nn.Module):
     `kernel` (s, s), from the patch above and to the left.
 
     Args:
-        dim: width C of the tokens.
-        heads: number of heads H; must divide `dim`.
         size: patches s along each side of the kernel; of an even number one more comes below, and to the
             right of, the patch than before it.
         prefix_tokens: tokens before the patches; they are not convolved.

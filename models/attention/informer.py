@@ -69,13 +69,10 @@ class InformerAttention(nn.Module):
     unless the mask is ignored.
 
     Args:
-        dim: width C of the tokens.
-        heads: number of heads H; must divide `dim`.
         factor: c; None is ceil(128 / ln N).
         padding: masks are "respected", or ignored as in the "released" code.
         choice: what decides about a query in the causal form: tokens up to it ("past") or all ("sequence"),
             which is not causal.
-        prefix_tokens: tokens before the patches; not used here.
         tokens: longest sequence of the model, for u in the causal form.
         causal: each token attends to itself and to those before it.
         dropout: share of the attention weights that is dropped in training, in [0, 1).

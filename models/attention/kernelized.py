@@ -40,9 +40,6 @@ class KernelizedAttention(ProjectedAttention):
     The weights have the layout of softmax attention: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
 
     Args:
-        dim: width C of the tokens.
-        heads: number of heads H; must divide `dim`.
-        prefix_tokens: tokens before the patches; not used here.
         causal: each token attends to itself and to those before it.
         dropout: share of the kernel matrix that is dropped in training, in [0, 1).
     """

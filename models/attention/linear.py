@@ -43,9 +43,6 @@ class LinearAttention(ScaledHeads):
     The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
 
     Args:
-        dim: width C of the tokens.
-        heads: number of heads H; must divide `dim`.
-        prefix_tokens: tokens before the patches; not used here.
         causal: each token attends to itself and to those before it.
     """
 

@@ -42,8 +42,6 @@ class LinearAttentionBNSH(ScaledHeads):
     learned beta is `normalization.beta`.
 
     Args:
-        dim: width C of the tokens.
-        heads: number of heads H; must divide `dim`.
         form: "beta" subtracts beta times the mean of the keys; "full" also divides by their deviation.
         beta: weight of the mean; the authors use 0.15 to 0.95.
         learn_beta: learn beta, one for the layer; it starts at `beta`.

@@ -45,11 +45,8 @@ class LinformerAttention(ProjectedAttention):
     and `e` (H, L, N).
 
     Args:
-        dim: width C of the tokens.
-        heads: number of heads H; must divide `dim`.
         features: L, the number of combinations; 128 in Skyformer's tables, 256 in those of Primal-Attention.
         projection: whether E is trained ("trained"), or stays as drawn ("released").
-        prefix_tokens: tokens before the patches; not used here.
         tokens: N of the longest sequence.
         dropout: share of the softmax's weights that is dropped in training, in [0, 1).
     """

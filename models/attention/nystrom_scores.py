@@ -59,8 +59,6 @@ class NystromScoresAttention(LandmarkAttention):
     The weights have the layout of softmax attention: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
 
     Args:
-        dim: width C of the tokens.
-        heads: number of heads H; must divide `dim`.
         landmarks: L; half of them are queries, half keys. From twice the number of tokens, all are.
         draw: how landmarks are drawn: places by seed and number of tokens alone ("fixed"); so in evaluation,
             and anew in each pass of a training ("training"); anew in every pass, with replacement, so that
@@ -70,7 +68,6 @@ class NystromScoresAttention(LandmarkAttention):
         normaliser: where the inverse starts: from the largest column sum of each matrix ("matrix"), or of
             the whole batch, so that answers depend on it ("tensor", as released).
         seed: of the draw.
-        prefix_tokens: tokens before the patches; not used here.
         dropout: rate of dropout of the output before its projection, in [0, 1).
     """
 

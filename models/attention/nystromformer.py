@@ -60,15 +60,12 @@ class NystromformerAttention(ProjectedAttention):
     with a convolution also `conv` (H, 1, kernel, 1).
 
     Args:
-        dim: width C of the tokens.
-        heads: number of heads H; must divide `dim`.
         landmarks: L, the number of segments; a sequence of fewer tokens has one segment for each.
         iterations: steps of the inverse.
         normaliser: where the inverse starts: from the largest column sum of each matrix ("matrix"), or of
             the whole batch, so that answers depend on it ("tensor", as released).
         padding: whether the means leave padding out ("excluded"), or count it as zeros ("released").
         kernel: taps of the depth-wise convolution of the values over the tokens; odd, or 0 for none.
-        prefix_tokens: tokens before the patches; not used here.
         dropout: rate of dropout of the output before its projection, in [0, 1).
     """
 

@@ -95,13 +95,10 @@ class PerformerAttention(nn.Module):
     nothing.
 
     Args:
-        dim: width C of the tokens.
-        heads: number of heads H; must divide `dim`.
         features: number M of random features; 128 in Skyformer's tables, 256 in those of Primal-Attention.
         scaling: how often queries and keys are divided by D^1/4; "twice" is a slip of Skyformer's code.
         stabilizer: which keys share the largest exponent, those of an "example" and head or all of a "batch";
             the latter makes outputs depend on the batch.
-        prefix_tokens: tokens before the patches; not used here.
         causal: each token attends to itself and to those before it.
         dropout: share of the values that is dropped in training, in [0, 1): no matrix of weights exists.
     """

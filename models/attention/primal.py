@@ -101,8 +101,6 @@ class PrimalAttention(nn.Module):
     weights without the causal form mix no tokens.
 
     Args:
-        dim: width C of the tokens.
-        heads: number of heads H; must divide `dim`.
         rank: projection directions s of each head; the authors use 20 to 40, and 32 to 96 for images.
         rank_multi: s rank_multi rows are sampled; 10, and 5 for short time series.
         projection: W_e|X of sampled rows of the input ("data_dependent"), or W_e alone ("data_independent").
@@ -115,7 +113,6 @@ class PrimalAttention(nn.Module):
         ksvd_reduction: the mean of each example's J^2 ("example"), or the square of the mean of J ("batch").
         ksvd_trace: whether its trace has W_e and W_r ("parameters") or W_e|X and W_r|X ("projected").
         padding: whether padding is left out of rows, means and losses ("excluded") or not ("included").
-        prefix_tokens: tokens before the patches; not used here.
         tokens: N of the longest sequence; bounds n.
         causal: the causal form: q and k are means over the tokens up to each one.
         dropout: share of the output that is dropped in training, in [0, 1).

@@ -64,14 +64,11 @@ class ReformerAttention(nn.Module):
     larger. Padding changes nothing.
 
     Args:
-        dim: width C of the tokens.
-        heads: number of heads H; must divide `dim`.
         hashes: number R of rounds; Skyformer's tables have 2.
         bucket_length: tokens m of a chunk; no more tokens than this see all others.
         rotations: "stored" with the weights, or drawn anew in "each_pass", which makes outputs random.
         chunks: whom a token sees in the causal form: the m tokens before it in its bucket ("past"), or those
             of its chunk and the one before ("released"), which depends on later tokens.
-        prefix_tokens: tokens before the patches; not used here.
         tokens: longest sequence of the model, which decides the number of buckets.
         causal: each token attends to tokens before it, and to itself where it sees no other.
         dropout: share of the attention weights that is dropped in training, in [0, 1).

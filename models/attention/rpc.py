@@ -109,14 +109,11 @@ class RPCAttention(nn.Module):
     large `regularization` this is symmetric attention.
 
     Args:
-        dim: width C of the tokens.
-        heads: number of heads H; must divide `dim`.
         iterations: number n of PAP iterations.
         regularization: lambda, the weight of the sparse part; the authors use 4, and 3 for all layers.
         threshold: the shrinkage threshold, lambda * mu ("code") or lambda / mu ("paper").
         mu_width: the width in mu, that of the model ("full", as released) or of one head ("head").
         dual_sign: sign of Y / mu in the L step; -1 as published, +1 minimises the stated Lagrangian.
-        prefix_tokens: tokens before the patches; not used here.
         dropout: share of the last iteration's attention weights that is dropped in training, in [0, 1).
     """
 

@@ -82,8 +82,6 @@ class CausalRPCAttention(RPCAttention):
     The weights have the layout of `rpc`: `qkv` (2C, C) with the row blocks k, v, and `proj`.
 
     Args:
-        dim: width C of the tokens.
-        heads: number of heads H; must divide `dim`.
         iterations: number n of PAP iterations; the authors' language model has 4, in its first four layers.
         regularization: lambda, the weight of the sparse part; the authors use 4.
         threshold: the shrinkage threshold, lambda * mu ("code") or lambda / mu ("paper").
@@ -91,7 +89,6 @@ class CausalRPCAttention(RPCAttention):
         mu_tokens: what mu is taken over: the tokens up to each one ("prefix"), or all, which is not causal
             ("sequence").
         dual_sign: sign of Y / mu in the L step; -1 as published, +1 minimises the stated Lagrangian.
-        prefix_tokens: tokens before the patches; not used here.
         causal: always true here; `rpc` is the form without the mask.
         dropout: share of the last iteration's attention weights that is dropped in training, in [0, 1).
     """

@@ -38,9 +38,6 @@ class AlphaScaledAttention(DotProductAttention):
     `alpha` (1,), which as a vector gets no weight decay.
 
     Args:
-        dim: width C of the tokens.
-        heads: number of heads H; must divide `dim`.
-        prefix_tokens: tokens before the patches; not used here.
         causal: each token attends to itself and to those before it.
         dropout: share of A's weights that is dropped in training, in [0, 1); A_sym keeps all of its own.
     """

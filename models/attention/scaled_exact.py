@@ -85,10 +85,7 @@ class ExactScaledAttention(nn.Module):
     stores N x N matrices.
 
     Args:
-        dim: width C of the tokens.
-        heads: number of heads H; must divide `dim`.
         log_range: the largest log g(k_j') - log g(k_j) that counts; a ratio beyond it is that of e^log_range.
-        prefix_tokens: tokens before the patches; not used here.
         dropout: share of A's weights that is dropped in training, in [0, 1); S keeps all of its own.
     """
 

@@ -50,8 +50,6 @@ class LearnedScaledAttention(nn.Module):
     It belongs to places in the sequence, so weights of one image size do not fit another.
 
     Args:
-        dim: width C of the tokens.
-        heads: number of heads H; must divide `dim`.
         patches: number of patch tokens; a shorter sequence uses the first rows and columns of `s`.
         prefix_tokens: tokens before the patches; N is their sum with the patches.
         causal: each token attends to itself and to those before it, and S counts below its diagonal alone.

@@ -57,8 +57,6 @@ class SkyformerAttention(LandmarkAttention):
     The weights have the layout of softmax attention: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
 
     Args:
-        dim: width C of the tokens.
-        heads: number of heads H; must divide `dim`.
         landmarks: L; half of them are queries, half keys. From twice the number of tokens, all are.
         draw: how landmarks are drawn: places by seed and number of tokens alone ("fixed"); so in evaluation,
             and anew in each pass of a training ("training"); anew in every pass, with replacement, so that
@@ -69,7 +67,6 @@ class SkyformerAttention(LandmarkAttention):
             the whole batch, so that answers depend on it ("tensor", as released).
         scale: of q and k: D^-1/4 ("head"), or 32^-1/4 ("released").
         seed: of the draw.
-        prefix_tokens: tokens before the patches; not used here.
         dropout: rate of dropout of the output before its projection, in [0, 1).
     """
 

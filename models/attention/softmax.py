@@ -24,9 +24,6 @@ class SoftmaxAttention(DotProductAttention):
     The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
 
     Args:
-        dim: width C of the tokens.
-        heads: number of heads H; must divide `dim`.
-        prefix_tokens: tokens before the patches; not used here.
         causal: each token attends to itself and to those before it.
         dropout: share of the attention weights that is dropped in training, in [0, 1).
     """

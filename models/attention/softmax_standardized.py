@@ -48,9 +48,7 @@ class StandardizedSoftmaxAttention(DotProductAttention):
     The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
 
     Args:
-        dim: width C of the tokens.
         heads: number of heads H; must divide `dim` and be less than it.
-        prefix_tokens: tokens before the patches; not used here.
         causal: each token attends to itself and to those before it.
         dropout: share of the attention weights that is dropped in training, in [0, 1).
     """

@@ -43,8 +43,6 @@ class SparseAttention(SparseHeads):
     The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
 
     Args:
-        dim: width C of the tokens.
-        heads: number of heads H; must divide `dim`.
         pattern: "strided": the nearest l - 1 places on both sides and every l-th; "fixed": blocks of l
             places, and the last c places of each.
         stride: l, in places; the square root of their number in the longest sequence if absent.

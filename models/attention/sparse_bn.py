@@ -50,8 +50,6 @@ class SparseAttentionBN(SparseHeads):
     learned beta is `normalization.beta`.
 
     Args:
-        dim: width C of the tokens.
-        heads: number of heads H; must divide `dim`.
         form: "beta" subtracts beta times the mean of the keys; "full" also divides by their deviation.
         beta: weight of the mean; the authors use 0.1 to 0.9.
         learn_beta: learn beta, one for the layer; it starts at `beta`.

@@ -45,8 +45,6 @@ class SparseAttentionSH(SparseHeads):
     The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
 
     Args:
-        dim: width C of the tokens.
-        heads: number of heads H; must divide `dim`.
         factors: tokens that are averaged, for each head; a shorter list is repeated. Without it 1, 2 for 2
             heads, 1, 1, 2, 4 for 4, and otherwise 1, 1, 2, 2, 4, 4, 8, 8, ...
         pattern: "strided": the nearest l - 1 places on both sides and every l-th; "fixed": blocks of l

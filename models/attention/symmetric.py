@@ -30,9 +30,6 @@ class SymmetricAttention(DotProductAttention):
     The weights have the layout of the authors: `qkv` (2C, C) with the row blocks k, v, and `proj`.
 
     Args:
-        dim: width C of the tokens.
-        heads: number of heads H; must divide `dim`.
-        prefix_tokens: tokens before the patches; not used here.
         causal: each token attends to itself and to those before it.
         dropout: share of the attention weights that is dropped in training, in [0, 1).
     """

@@ -84,16 +84,6 @@ class AutoPGD:
         checked_loss  the highest loss at the last checkpoint
         halved        the last checkpoint halved the step size
         step_size
-
-    Attributes:
-        name: Name of the attack.
-        ball: The perturbations that are allowed.
-        loss: What is raised.
-        steps: Gradient steps in each run.
-        restarts: Runs for each target.
-        rho: Share of a window's steps up to which rises of the loss are too few.
-        expectation: The passes at each iterate.
-        backend: `native` or `compatible`, which differ in where the draws come from.
     """
 
     name: str

@@ -49,20 +49,7 @@ MIN_DISTANCE = 1e-8
 
 @dataclass(frozen=True)
 class Boundary:
-    """One step of the kernel is one iteration: a gradient, a move, and a judgement.
-
-    Attributes:
-        name: Name of the attack.
-        ball: The perturbations that are allowed.
-        targets: How many classes to aim at, one after the other, in the order of the clean logits; None aims
-            at the nearest boundary in each iteration.
-        iterations: Steps of one restart.
-        restarts: Runs for each target; all but the first begin at random points.
-        alpha_max: The largest share of the image's own way.
-        eta: How far to overshoot the hyperplane.
-        beta: How far to go back towards the image from a misclassified point.
-        backend: Source of the draws.
-    """
+    """One step of the kernel is one iteration: a gradient, a move, and a judgement."""
 
     name: str
     ball: Ball

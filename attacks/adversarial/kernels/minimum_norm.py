@@ -54,12 +54,6 @@ class MinimumNorm(ABC):
 
         smallest      norm of the smallest adversarial so far, of the farthest corner of the box before, (B,)
         found         there was an adversarial, bool (B,)
-
-    Attributes:
-        name: Name of the attack.
-        norm: Norm that is minimised.
-        goal: The class to leave or to reach.
-        steps: Iterates, the image included.
     """
 
     name: str

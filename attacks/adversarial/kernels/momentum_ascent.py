@@ -41,19 +41,6 @@ class MomentumAscent:
 
     A step of the kernel evaluates the present iterate of every slot, then moves those with steps left. Where
     the gradient is not that of the iterate itself, it takes passes of its own.
-
-    Attributes:
-        name: Name of the attack.
-        ball: The perturbations that are allowed.
-        goal: The loss.
-        step_size: Length of a step, in the ball's norm.
-        steps: Gradient steps.
-        momentum: mu.
-        nesterov: Whether to look ahead (NI).
-        diversity: p of DI; 0 is off.
-        resize: Smallest side in DI, as a share.
-        smoothing: k of TI, odd; 1 is off.
-        scales: m of SI; 1 is off.
     """
 
     name: str
@@ -167,9 +154,6 @@ def shrunk(images: Tensor, places: Tensor) -> Tensor:
         images: (B, C, H, W).
         places: Side as a share of the image's, and the place from left to right and from top to bottom, each
             from 0 to 1, (B, 3).
-
-    Returns:
-        Like the images.
     """
     side = places[:, :1]
     # In coordinates from -1 to 1 the shrunk image has its centre within 1 - side of the middle.

@@ -16,15 +16,7 @@ from assay.attacks.threat import Ball, clip_to
 
 @dataclass(frozen=True)
 class Noise:
-    """Tries several perturbations of each image.
-
-    Attributes:
-        name: Name of the attack.
-        ball: The ball of all perturbations, or None.
-        draws: Number of perturbations; an example is broken if one of them is misclassified (`pixel`), or the
-            one with the highest loss counts (`paper`).
-        perturbation: Draws one for every slot, like the images; clipping to the box comes after it.
-    """
+    """Tries several perturbations of each image."""
 
     name: str
     ball: Ball | None
@@ -66,9 +58,6 @@ def draw(
         law: `uniform` in [0, 1), or standard `normal`.
         shape: Shape of one slot's draw; None for that of its image.
         purpose: Keeps several draws for one perturbation apart.
-
-    Returns:
-        Tensor (B, *shape).
     """
     images = state["images"]
     source = setting.randomness.uniform if law == "uniform" else setting.randomness.normal

@@ -87,15 +87,6 @@ class PairedAscent:
         at_image      the loss of each lane at the unattacked image, (B, K)
         halfway       the highest loss of each lane in the middle of the round, (B, K)
         lane_...      the keys of an Auto-PGD state, (B, K, ...)
-
-    Attributes:
-        name: Name of the attack.
-        ball: The perturbations that are allowed.
-        targets: Lanes of an example; fewer where there are fewer wrong classes.
-        steps: Gradient steps of the first two rounds; later ones have twice as many.
-        rounds: Later rounds, at most.
-        candidates: Among how many classes the targets are chosen where there are many.
-        many: How many classes are not yet many.
     """
 
     name: str

@@ -37,17 +37,6 @@ class Ascent:
 
     A step of the kernel evaluates the present iterate of every slot, then moves those with steps left.
 
-    Attributes:
-        name: Name of the attack.
-        ball: The perturbations that are allowed.
-        goal: The loss.
-        step_size: Length of a step, in the ball's norm.
-        steps: Gradient steps in one restart.
-        restarts: Number of starts.
-        random_start: Begin at a random perturbation instead of the image itself.
-        cycle_detection: Whether to look for iterates that repeat; it changes the passes, nothing else.
-        expectation: The passes at each iterate.
-
     With cycle detection the state has the keys of `cycle_detection` and, on the device, `settled`: the last
     restart is in a cycle and every iterate of it was evaluated, so that the slot may leave.
     """

@@ -18,11 +18,7 @@ SCHEDULE = 10_000
 
 
 def check_budget(queries: int, share: float, **sizes: int) -> None:
-    """Refuses a budget or a size below 1, and a share outside (0, 1].
-
-    Raises:
-        ValueError: Names the parameters.
-    """
+    """Refuses a budget or a size below 1, and a share outside (0, 1]."""
     for name, value in {**sizes, "queries": queries}.items():
         if value < 1:
             raise ValueError(f"{name} is {value}, it must be at least 1")

@@ -28,12 +28,6 @@ class OneStep:
     """Moves by epsilon along the steepest direction.
 
     `iteration` is 0 at the image and 1 after the step.
-
-    Attributes:
-        name: Name of the attack.
-        ball: The perturbations that are allowed; its radius is the length of the step.
-        goal: The loss.
-        expectation: The passes at the image, where no pass was shared.
     """
 
     name: str

@@ -71,21 +71,6 @@ class TanhDescent:
     the present search. `restart` is the number of the search, `iteration` that of the iterate within it.
     `objective` is minus the squared L2 size of `best`, or minus infinity while there is no adversarial. With
     `abort_early` those of `early_abort.py`.
-
-    Attributes:
-        name: Name of the attack.
-        goal: The class to leave or to reach.
-        confidence: Margin of an adversarial, in logits, at least 0.
-        searches: Number of values of c.
-        iterations: Iterates of one search.
-        learning_rate: Adam's.
-        initial_constant: The first c.
-        search: Sequence of searches: "released" or "original".
-        epsilon: Adversarials with a larger L2 size don't count; the first one within ends the slot, except
-            where only the final iterate counts.
-        shared_constant: Use the mean of all slots' c in place of each slot's own.
-        abort_early: End a search when its loss no longer falls; not with a shared constant.
-        expectation: The passes at each iterate.
     """
 
     name: str

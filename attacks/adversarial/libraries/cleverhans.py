@@ -42,18 +42,6 @@ class Cleverhans:
     """An attack of cleverhans 4.0. Its iterates are float32 for any dtype of the model.
 
     The library neither stops early nor looks at iterates before the last, so only the last counts.
-
-    Attributes:
-        name: Name of the attack.
-        ball: The perturbations that are allowed.
-        goal: The loss.
-        run: The library's function: (model, images, goal classes, box) to adversarial images.
-        steps: Gradient steps of one run.
-        queries: Forward passes of one run without a gradient.
-        restarts: How many runs.
-        draws: Whether a run begins with uniform draws.
-        alone: Give the library one example at a time, because those of a batch influence each other.
-        counts_classes: Whether `run` finds the number of classes, `n_classes`, next to the box.
     """
 
     name: str

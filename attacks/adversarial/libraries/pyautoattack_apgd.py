@@ -80,15 +80,6 @@ class LibraryAutoPGD:
 
     The library stops no example early, and keeps the last misclassified iterate. The first one on its way is
     taken, as everywhere, or without one the iterate with the highest loss.
-
-    Attributes:
-        name: Name of the attack.
-        ball: The perturbations that are allowed.
-        loss: The loss to raise.
-        steps: Gradient steps in each run.
-        restarts: Runs for each target.
-        rho: Share of a window's steps up to which rises of the loss are too few.
-        eot: Over how many passes each gradient is averaged.
     """
 
     name: str

@@ -29,15 +29,7 @@ SLACK = 1e-6
 
 @dataclass(frozen=True)
 class PyAutoAttack:
-    """An attack of pyautoattack 0.2.0. Its iterates are float32 for any dtype of the model.
-
-    Attributes:
-        name: Name of the attack.
-        ball: The perturbations that are allowed.
-        gradient: Whether it uses gradients.
-        run: The library's attack.
-        every_class: Whether a gradient of the library is one backward pass for each class.
-    """
+    """An attack of pyautoattack 0.2.0. Its iterates are float32 for any dtype of the model."""
 
     name: str
     ball: Ball

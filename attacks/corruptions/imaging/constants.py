@@ -29,22 +29,14 @@ FILE_QUALITY: Mapping[Constants, int] = {"imagenet_c": 85, "tiny_imagenet_c": 85
 
 
 def at(severity: int, values: Sequence[T]) -> T:
-    """The entry for a severity, 1 to 5.
-
-    Raises:
-        ValueError: there is no such severity.
-    """
+    """The entry for a severity, 1 to 5."""
     if isinstance(severity, bool) or severity not in range(1, len(values) + 1):
         raise ValueError(f"severity is {severity!r}, it must be a whole number from 1 to {len(values)}")
     return values[severity - 1]
 
 
 def constant(constants: Constants, severity: int, table: Mapping[Constants, Sequence[T]]) -> T:
-    """The entry of a table for a severity, 1 to 5; the fork has ImageNet-C's where it has none of its own.
-
-    Raises:
-        ValueError: There is no such severity, or no such constants.
-    """
+    """The entry of a table for a severity, 1 to 5; the fork has ImageNet-C's where it has none of its own."""
     if constants not in get_args(Constants):
         raise ValueError(f"constants is {constants!r}, it must be one of {', '.join(get_args(Constants))}")
     return at(severity, table.get(constants, table["imagenet_c"]))

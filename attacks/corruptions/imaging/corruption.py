@@ -77,9 +77,6 @@ class Corruption:
 
         Returns:
             Multiples of 1/255 in [0, 1], with the shape, dtype and device of `images`.
-
-        Raises:
-            ValueError: `images` is not such a batch, or the number of ids differs.
         """
         _check(images, ids)
         corrupted = torch.empty_like(images)

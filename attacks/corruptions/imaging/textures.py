@@ -50,9 +50,6 @@ def frost_texture(number: int, height: int, width: int, constants: Constants = "
 
     Returns:
         (3, >= H + 1, >= W + 1), RGB, uint8.
-
-    Raises:
-        ValueError: There are no photographs.
     """
     path = folder() / TEXTURES[number]
     return _sized(path, path.stat().st_mtime_ns, height, width, constants)
@@ -98,11 +95,7 @@ def _enlarged(pixels: Tensor, height: int, width: int) -> Tensor:
 
 
 def photographs_sha256(constants: Constants = "imagenet_c") -> str:
-    """Hash of the files that are drawn from, in their order: which photographs a number is of.
-
-    Raises:
-        ValueError: There are no photographs.
-    """
+    """Hash of the files that are drawn from, in their order: which photographs a number is of."""
     place, digest = folder(), hashlib.sha256()
     for name in textures_of(constants):
         digest.update(hashlib.sha256((place / name).read_bytes()).digest())
@@ -110,11 +103,7 @@ def photographs_sha256(constants: Constants = "imagenet_c") -> str:
 
 
 def folder() -> Path:
-    """The folder of photographs.
-
-    Raises:
-        ValueError: The folder is missing or lacks files; says what to do.
-    """
+    """The folder of photographs."""
     root = os.environ.get("ASSAY_DATA_ROOT")
     own = Path(root) / FOLDER if root else None
     if own is not None and own.is_dir():

@@ -49,9 +49,6 @@ class WordSwap:
         rate: probability per eligible word, in [0, 1].
         change: the word change; a candidate is drawn uniformly.
         seed: the job's seed.
-
-    Raises:
-        ValueError: the rate is outside [0, 1].
     """
 
     rate: float
