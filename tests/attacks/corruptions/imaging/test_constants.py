@@ -20,7 +20,7 @@ def test_the_script_for_the_nearest_size_is_the_default(side: int, constants: Co
 
 
 def test_the_fork_has_imagenet_c_s_constants_where_it_has_none_of_its_own() -> None:
-    table = {"imagenet_c": (1, 2, 3, 4, 5), "cifar_c": (6, 7, 8, 9, 10)}
+    table: dict[Constants, tuple[int, ...]] = {"imagenet_c": (1, 2, 3, 4, 5), "cifar_c": (6, 7, 8, 9, 10)}
     assert constant("imagecorruptions", 2, table) == 2
     assert constant("cifar_c", 5, table) == 10
     with pytest.raises(ValueError, match="must be one of imagenet_c, cifar_c, tiny_imagenet_c, imagecorr"):
