@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 from assay.service.contract.extras import MissingExtra, require
+from assay.service.files.class_names import BadClassNames, class_names_of
 from assay.workers.weights.export import TASKS, ExportedModule, export_program
 from assay.workers.weights.export_failure import short
 from assay.workers.weights.export_inputs import CannotExport
@@ -65,6 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
     add("--task", choices=TASKS, default=TASKS[0])
     add("--mean", type=float, nargs="+", help="per channel, if the model takes normalised images")
     add("--std", type=float, nargs="+", help="per channel")
+    add("--class-names", metavar="NAMES", help="of the logits: A,B,... or a file (labels.txt, id2label)")
     given = parser.parse_args(arguments)
     try:
         require("`assay import-onnx`", "onnx")
@@ -76,8 +78,9 @@ def main(arguments: list[str] | None = None) -> int:
             task=given.task,
             mean=given.mean,
             std=given.std,
+            class_names=None if given.class_names is None else class_names_of(given.class_names),
         )
-    except (CannotImport, CannotExport, MissingExtra, OSError) as error:
+    except (CannotImport, CannotExport, BadClassNames, MissingExtra, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
     sys.stdout.write(
@@ -97,6 +100,7 @@ def convert(
     task: str = "classification",
     mean: list[float] | None = None,
     std: list[float] | None = None,
+    class_names: list[str] | None = None,
 ) -> tuple[ExportedModule, float]:
     """Write an ONNX model as an exported program.
 
@@ -108,6 +112,7 @@ def convert(
         task: "classification" or "segmentation".
         mean: per channel, in pixel units of [0, 1], where the model takes normalised images; with `std`.
         std: per channel, above 0.
+        class_names: the name of each logit, where it is known.
 
     Returns:
         The program, and the largest difference of its logits from the reference's, as a share of the largest.
@@ -140,8 +145,8 @@ def convert(
             raise CannotImport(str(error)) from error
         draft = output.with_name(f".{output.name}.draft")
         try:
-            how: dict[str, Any] = {"channels": images.channels, "task": task, "mean": mean, "std": std}
-            done = _export(module, draft, model, image_size=size, **how)
+            how: dict[str, Any] = {"task": task, "mean": mean, "std": std, "class_names": class_names}
+            done = _export(module, draft, model, image_size=size, channels=images.channels, **how)
             result = model.graph.output[0].name
             difference = compare(original, result, read_program(draft), images, size, mean, std)
             draft.replace(output)

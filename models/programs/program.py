@@ -8,6 +8,7 @@ V = words.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -34,9 +35,10 @@ MAX_GRAPH_BYTES = 64 * 2**20
 SCHEMA = 8
 # Of the images, whose sizes of all results are remembered as small.
 MAX_SHAPES = 64
-# Written beside the graph by the export of a program for texts: {"vocabulary": sha256}.
+# Written beside the graph by the export: {"vocabulary": sha256} of texts, {"class_names": [...]} of logits.
 NOTES = "extra/assay.json"
-MAX_NOTES_BYTES = 4096
+MAX_NOTES_BYTES = 8 * 2**20
+MAX_CLASS_NAME = 200
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -49,6 +51,7 @@ class Program(nn.Module):
         tensors: Parameters, buffers and constants by their names in the graph.
         parameters: Which of them are parameters.
         vocabulary: Of texts, the sha256 of the words of the ids; None where the file does not say.
+        class_names: Names of the logits; None where the file does not say.
     """
 
     _where: Tensor
@@ -60,11 +63,13 @@ class Program(nn.Module):
         tensors: Mapping[str, Tensor],
         parameters: set[str],
         vocabulary: str | None = None,
+        class_names: tuple[str, ...] | None = None,
     ) -> None:
         super().__init__()
         self.signature = signature
         self.image_size = signature.image_size
         self.vocabulary = vocabulary
+        self.class_names = class_names
         self.random = calls.random
         self._nodes = calls.nodes
         self._known: set[torch.Size] = set()
@@ -201,12 +206,38 @@ def load_program(read: ReadEntry, graph: str, model: str, *, notes: bool = False
     rows = {name: len(tensor) for name, tensor in tensors.items() if tensor.dim()}
     words = count_words(calls.nodes, inputs[0], rows)
     signature = read_signature(content, field(body, "tensor_values", dict), inputs, logits, words)
-    return Program(signature, calls, tensors, parameters, _vocabulary(read) if notes else None)
+    stated = parse(read(NOTES, MAX_NOTES_BYTES), NOTES) if notes else {}
+    names = _class_names(stated, signature.classes)
+    return Program(signature, calls, tensors, parameters, _vocabulary(stated), names)
 
 
-def _vocabulary(read: ReadEntry) -> str | None:
+def notes_file(notes: Mapping[str, Any]) -> dict[str, str] | None:
+    """`NOTES` as an extra file of `torch.export.save`, without what is None; None where nothing is stated."""
+    stated = {name: value for name, value in notes.items() if value is not None}
+    return {NOTES.partition("/")[2]: json.dumps(stated)} if stated else None
+
+
+def _class_names(notes: Mapping[str, Any], classes: int) -> tuple[str, ...] | None:
+    """What the notes say of the names of the logits."""
+    names = notes.get("class_names")
+    if names is None:
+        return None
+    for name in of_type(names, list, "class_names"):
+        text = of_type(name, str, "class_names")
+        if not (1 <= len(text) <= MAX_CLASS_NAME and text.isprintable()):
+            allowed = f"1 to {MAX_CLASS_NAME} printable characters"
+            refuse(f"its {NOTES} has the class name {shown(name)}; allowed: {allowed}")
+    if len(names) != classes or len({*names}) != classes:
+        refuse(
+            f"its {NOTES} names {len(names)} classes ({len({*names})} different ones), and it has {classes}"
+            " logits"
+        )
+    return tuple(names)
+
+
+def _vocabulary(notes: Mapping[str, Any]) -> str | None:
     """What the notes say of the vocabulary: the sha256 of its words, as data sets have it."""
-    stated = parse(read(NOTES, MAX_NOTES_BYTES), NOTES).get("vocabulary")
+    stated = notes.get("vocabulary")
     if stated is not None and not SHA256.fullmatch(of_type(stated, str, "vocabulary")):
         refuse(f"its {NOTES} has the vocabulary {shown(stated)}; allowed: a sha256 in 64 hexadecimal digits")
     return stated

@@ -28,7 +28,7 @@ from assay.service.store.artifacts import UPLOAD, WEIGHTS
 from assay.service.store.quotas import Quota
 from assay.service.store.rows import CheckpointRow
 from assay.service.store.tenants import TenantStore
-from assay.service.submission.uploads import GIVEN, model_of_file, reference_in
+from assay.service.submission.uploads import GIVEN, model_of_file, names_in, reference_in
 
 logger = logging.getLogger(__name__)
 router = APIRouter(prefix=CHECKPOINTS_PATH, tags=["checkpoints"])
@@ -58,6 +58,15 @@ Resizing = Annotated[
     Positions | None,
     Query(description="how position embeddings of another grid are resized; unsaid, they do not fit"),
 ]
+ClassNames = Annotated[
+    str | None,
+    Query(
+        min_length=1,
+        max_length=4000,
+        description="names of the logits in order, by which the data's classes are found: `A,B,...`, or a"
+        " list or id2label as JSON; longer lists belong into the file (`extra/assay.json` of a program)",
+    ),
+]
 
 
 @router.post(
@@ -73,7 +82,7 @@ Resizing = Annotated[
         },
         **documented(InvalidState, TooLarge, TooManyRequests),
     },
-    dependencies=[only("name", "model", "normalization", "positions")],
+    dependencies=[only("name", "model", "normalization", "positions", "class_names")],
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -91,11 +100,14 @@ async def upload_checkpoint(
     model: Model = None,
     normalization: Normalization = None,
     positions: Resizing = None,
+    class_names: ClassNames = None,
 ) -> Response:
     """Stores a safetensors file, or an exported program (.pt2). A worker checks it; jobs that use it wait."""
     given = None if model is None else reference_in(model, GIVEN)
     stated = None if normalization is None else normalization_in(normalization)
     reading: WeightsReading = {"normalization": stated, "positions": positions}
+    if class_names is not None:
+        reading["class_names"] = names_in(class_names)
     upload_id, quota = uuid.uuid4().hex, quota_of(settings)
 
     def reserve(size: int, begun: bool) -> int:

@@ -204,6 +204,7 @@ def checkpoint_view(row: CheckpointRow) -> Checkpoint:
         if isinstance(normalization, dict)
         else normalization,
         positions=row.reading["positions"],
+        class_names=row.reading.get("class_names"),
         left_out=verdict.get("left_out", []),
         resized=verdict.get("resized", []),
         size=row.size,

@@ -211,6 +211,7 @@ def add_import_onnx(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     parser.add_argument("--task", choices=("classification", "segmentation"))
     parser.add_argument("--mean", type=float, nargs="+", help="per channel, if it takes normalised images")
     parser.add_argument("--std", type=float, nargs="+", help="per channel")
+    parser.add_argument("--class-names", metavar="NAMES", help="of the logits: A,B,... or a file with them")
 
 
 def add(
@@ -303,6 +304,11 @@ def add_checkpoints(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     upload.add_argument(
         "--positions",
         help="resize position embeddings of another grid: bilinear, bicubic or bicubic_antialias",
+    )
+    upload.add_argument(
+        "--class-names",
+        metavar="NAMES",
+        help="of the logits in their order: A,B,... or a file (labels.txt, id2label in JSON)",
     )
     upload.add_argument("--no-wait", action="store_true", help="do not wait for the check")
     for parser in (command, upload, listing, show):

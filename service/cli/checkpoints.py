@@ -11,6 +11,7 @@ from assay.service.cli import output
 from assay.service.cli.commands import JOB_FAILED, OK, UsageError, connected, run_module
 from assay.service.contract.checkpoints import PROGRAM_LAYOUT, Checkpoint
 from assay.service.contract.extras import require
+from assay.service.files.class_names import BadClassNames, class_names_of
 from assay.service.reports.numbers import params_text
 
 Options = argparse.Namespace
@@ -29,10 +30,19 @@ def upload(options: Options) -> int:
             model=options.model,
             normalization=options.normalization,
             positions=options.positions,
+            class_names=None if options.class_names is None else stated_names(options.class_names),
         )
         if not options.no_wait:
             found = client.wait_for_checkpoint(found.name)
     return _tell(options, found)
+
+
+def stated_names(text: str) -> list[str]:
+    """The names of an option: A,B,... or a file with them."""
+    try:
+        return class_names_of(text)
+    except BadClassNames as error:
+        raise UsageError(f"--class-names: {error}") from error
 
 
 def list_all(options: Options) -> int:
@@ -70,7 +80,7 @@ def import_onnx(options: Options) -> int:
     """Replaces this process by the conversion, which needs torch and the extra `onnx`."""
     require("`assay import-onnx`", "worker", "onnx")
     more: list[str] = []
-    for name in ("image_size", "logits", "task"):
+    for name in ("image_size", "logits", "task", "class_names"):
         if (value := getattr(options, name)) is not None:
             more += [f"--{name.replace('_', '-')}", str(value)]
     for name in ("mean", "std"):

@@ -17,6 +17,7 @@ from assay.service.cli.commands import Options, UsageError
 from assay.service.cli.profiles import Chosen, chosen, key_of, saying_whose
 from assay.service.cli.progress_bars import clock
 from assay.service.client import DEFAULT_URL, AssayClient
+from assay.service.client.class_check import stated_classes
 from assay.service.client.data_place import DataPlace, place_of
 from assay.service.client.evaluation import (
     DEFAULT_STATE,
@@ -41,7 +42,10 @@ from assay.service.contract.problems import renamed
 from assay.service.contract.results import Job
 
 # Fields of errors that are options of this name.
-OPTIONS = ("normalization", "image_size", "crop_fraction", "device", "state")
+OPTIONS = (
+    *("normalization", "image_size", "crop_fraction", "device", "state"),
+    *("class_names", "labels"),
+)
 EXAMPLES = (
     "assay evaluate timm:resnet50 --data imagenet:~/data/imagenet --suite standard --limit 1000",
     "assay evaluate model.pt2 --data ./photos --attack 'pgd epsilon=4/255 steps=20' --report report.html",
@@ -101,6 +105,19 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         metavar="F",
         help="of image files: side of the centre crop / short side after resizing (default: the data set's,"
         " mostly 0.875); 1 for images that have the model's size already",
+    )
+    order = parser.add_mutually_exclusive_group()
+    order.add_argument(
+        "--class-names",
+        metavar="A,B,...",
+        help="classes of a folder or table in the order of the model's logits (default: numbers by value,"
+        " other names as text)",
+    )
+    order.add_argument(
+        "--labels",
+        type=Path,
+        metavar="FILE",
+        help="a file with these names: one a line, or JSON (a list, or id2label)",
     )
     parser.add_argument(
         "--weights",
@@ -206,7 +223,8 @@ def _measure(
     own = asked is None
     if own:
         require("a service on this machine", "service", "worker")
-    place = place_of(options.data, options.crop_fraction)
+    names = stated_classes(options.class_names, options.labels)
+    place = place_of(options.data, options.crop_fraction, names)
     subject = Subject(options.model, options.weights, options.normalization, options.image_size, tell=_tell)
     check_subject(subject)
     if options.report is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ class CheckpointCalls(Connection):
         model: str | Mapping[str, Any] | None = None,
         normalization: str | Mapping[str, Any] | None = None,
         positions: str | None = None,
+        class_names: Sequence[str] | None = None,
     ) -> Checkpoint:
         """Uploads a safetensors file or an exported program; a worker checks it (`wait_for_checkpoint`).
 
@@ -34,13 +35,16 @@ class CheckpointCalls(Connection):
             normalization: of a file from elsewhere: "imagenet", "inception", "data" or {"mean", "std"}.
             positions: how position embeddings of another grid are resized: "bilinear", "bicubic" or
                 "bicubic_antialias"; None: they do not fit.
+            class_names: the name of each logit, by which jobs find the data's classes; None: not known here.
 
         Raises:
             InvalidSpec: the kind of file is not accepted, or the model is wrong.
             InvalidState: the name is taken by another file, or the quota of checkpoints is used up.
             TooLarge: the file is over the service's limit, or over the rest of the quota.
         """
-        stated = {"model": model, "normalization": normalization, "positions": positions}
+        names = None if class_names is None else [*class_names]
+        stated: dict[str, Any] = {"model": model, "normalization": normalization, "positions": positions}
+        stated |= {"class_names": names}
         texts = {
             key: v if isinstance(v, str) else json.dumps(v) for key, v in stated.items() if v is not None
         }

@@ -20,6 +20,8 @@ ROOT_VARIABLE = "ASSAY_DATA_ROOT"
 PARTS = ("train", "val", "test")
 # The parameter of data sets of image files that are resized and cropped.
 CROP = "crop_fraction"
+# The parameter of a user's own data for the order of their classes.
+NAMES = "class_names"
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,14 @@ class DataPlace:
         params: further parameters.
         crop_fraction: of the data set's image files: side of the centre crop / short side after resizing;
             None for that of `params`, else the data set's default.
+        class_names: of the data in the order of the model's logits; None for the data set's own order.
     """
 
     name: str | None
     path: Path | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
     crop_fraction: float | None = None
+    class_names: tuple[str, ...] | None = None
 
     def root(self) -> Path | None:
         """The data root that has the path: the present one, else the folder that the path is in."""
@@ -48,7 +52,9 @@ class DataPlace:
         return self.path.parent
 
 
-def place_of(text: str, crop_fraction: float | None = None) -> DataPlace:
+def place_of(
+    text: str, crop_fraction: float | None = None, class_names: tuple[str, ...] | None = None
+) -> DataPlace:
     """The place that a text names.
 
     Raises:
@@ -56,7 +62,7 @@ def place_of(text: str, crop_fraction: float | None = None) -> DataPlace:
     """
     if crop_fraction is not None and not 0 < crop_fraction <= 1:
         raise wrong((CROP,), "must be above 0 and at most 1", given=crop_fraction)
-    return replace(_place_of(text), crop_fraction=crop_fraction)
+    return replace(_place_of(text), crop_fraction=crop_fraction, class_names=class_names)
 
 
 def _place_of(text: str) -> DataPlace:
@@ -116,7 +122,11 @@ def data_spec(place: DataPlace, components: Sequence[Component], *, whole: bool 
     if name not in known:
         message = "there is no such data set"
         raise wrong(("data",), message, given=name, allowed=sorted(known), nearest=nearest(name, known))
-    given = {**place.params, **_crop(place, known[name], components)}
+    given = {
+        **place.params,
+        **_crop(place, known[name], components),
+        **_names(place, known[name], components),
+    }
     if place.path is None:
         return {"name": name, "params": given}
     root = place.root()
@@ -140,6 +150,17 @@ def _crop(place: DataPlace, data: Component, components: Sequence[Component]) ->
         able = sorted(str(one["name"]) for one in components if CROP in properties_of(one))
         raise wrong((CROP,), message, given=place.crop_fraction, allowed=able)
     return {CROP: place.crop_fraction}
+
+
+def _names(place: DataPlace, data: Component, components: Sequence[Component]) -> dict[str, list[str]]:
+    """The parameter for the order of the classes, where it is stated."""
+    if place.class_names is None:
+        return {}
+    if NAMES not in properties_of(data):
+        message = f"the data set {data['name']!r} has an order of classes of its own"
+        able = sorted(str(one["name"]) for one in components if NAMES in properties_of(one))
+        raise wrong((NAMES,), message, given=list(place.class_names[:10]), allowed=able)
+    return {NAMES: [*place.class_names]}
 
 
 def properties_of(component: Component) -> Mapping[str, Any]:

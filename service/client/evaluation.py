@@ -8,13 +8,14 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from assay.service.catalog.catalog import load
 from assay.service.catalog.component import EVALUATIONS
+from assay.service.client.class_check import check_classes, classes_of
 from assay.service.client.data_place import DataPlace, check_root, data_spec, wrong
 from assay.service.client.jobs import AssayClient
 from assay.service.client.local import local_service
@@ -104,11 +105,6 @@ def _value(text: str) -> Any:
 def check_request(request: Request, *, own: bool) -> None:
     """Refuse what is seen to be wrong before a service is started or asked, which checks everything again.
 
-    Args:
-        request: what is to be measured.
-        own: the service will be this installation's: its catalog shows wrong names and parameters, but for
-            components of further packages.
-
     Raises:
         InvalidSpec: with a detail per wrong name or parameter.
     """
@@ -129,6 +125,7 @@ def check_request(request: Request, *, own: bool) -> None:
     known = [one.model_dump(by_alias=True) for one in catalog.list("data")]
     if not more or request.place.name in {None, *catalog.names("data")}:
         check_root(request.place, known)
+        check_classes(request.subject, request.place)
     if not more:
         check_form(request.subject, [one.model_dump(by_alias=True) for one in catalog.list("model")])
 
@@ -144,14 +141,6 @@ def service_for(
     prefetch: bool = True,
 ) -> Iterator[AssayClient]:
     """A client of the service at an address, or of one that is started for the block.
-
-    Args:
-        place: of the data; a service that is started reads the data root that has them.
-        url: the address; None starts one.
-        key: of the service at the address; None takes ASSAY_KEY.
-        state: its state folder.
-        workers: its evaluators; None for as many as `local_service` finds right.
-        prefetch: whether they start with it, in the time in which the model is exported and checked.
 
     Raises:
         InvalidSpec: the data are at a path, which the service at the address does not see.
@@ -186,11 +175,13 @@ def complete_spec(client: AssayClient, request: Request) -> tuple[dict[str, Any]
     whole = trained_elsewhere(request.subject)
     data = data_spec(request.place, client.catalog("data"), whole=whole)
     evaluations = _evaluations(client, request, str(data["name"]))
+    seen = request.place.path is not None  # else the data are the service's
+    subject = replace(request.subject, data_classes=classes_of(request.place) if seen else None)
     spec = {
         "kind": "evaluate",
         "name": request.subject.model[:200],
         "priority": FIRST,
-        "model": model_spec(client, request.subject, data),
+        "model": model_spec(client, subject, data),
         "data": data,
         "limit": request.limit,
         "evaluations": evaluations,
@@ -264,13 +255,6 @@ def ended(
     client: AssayClient, request: Request, *, own: bool, callback: Callable[[JobView], None] | None = None
 ) -> JobView:
     """Submit a request and wait for its job.
-
-    Args:
-        client: of the service.
-        request: what is to be measured.
-        own: the service was started for the call: a job of the same spec that an earlier call has left
-            unfinished goes on, and a device that this machine does not have is refused.
-        callback: called with the job after every poll.
 
     Raises:
         InvalidSpec: with a detail per wrong field.

@@ -13,6 +13,7 @@ Files are uploaded under a name made of theirs and of their hash, so that the sa
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import subprocess
 import sys
@@ -58,6 +59,8 @@ class Subject:
             safetensors file from elsewhere, as for an upload.
         image_size: height and width for which a function's module is exported; None: that of the data.
         folder: where a function's package is looked up.
+        data_classes: of the data, with which a function's logits are compared before its export, which takes
+            a while; None where they are not known.
         label: what errors show in place of the model; None for the model.
         tell: is called with each step before it begins: "exporting nets:build".
     """
@@ -67,6 +70,7 @@ class Subject:
     normalization: str | None = None
     image_size: int | None = None
     folder: Path = Path()
+    data_classes: tuple[str, ...] | None = None
     label: str | None = None
     tell: Callable[[str], None] = field(default=lambda text: None, compare=False)
 
@@ -269,6 +273,8 @@ def _of_function(client: AssayClient, subject: Subject, data: Mapping[str, Any])
     if subject.weights is not None:
         arguments += ["--weights", str(_file(subject.weights, ("model", "weights")))]
     arguments += _normalization_flags(subject)
+    if subject.data_classes is not None:
+        arguments += ["--data-classes", json.dumps(subject.data_classes)]
     subject.tell(f"exporting {subject.label or subject.model}")
     with _made(EXPORT, arguments, ("model",), subject.model.replace(":", "."), subject.folder) as program:
         name = _uploaded(client, subject, program)

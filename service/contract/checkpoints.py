@@ -87,8 +87,9 @@ class Verdict(Faults):
 class Checkpoint(Answer):
     """Uploaded weights or program. `sha256` is of the file; `error` and `faults` say why it was rejected.
 
-    `normalization` and `positions` are as stated by the upload, null where unstated. `left_out` are the
-    file's tensors that the model does not need, `resized` the position embeddings that are resized.
+    `normalization`, `positions` and `class_names` are as stated by the upload, null where unstated.
+    `left_out` are the file's tensors that the model does not need, `resized` the position embeddings that
+    are resized.
     """
 
     name: str
@@ -100,6 +101,7 @@ class Checkpoint(Answer):
     program: ProgramFacts | None
     normalization: Normalization | Literal["data"] | None
     positions: Positions | None
+    class_names: list[str] | None = None
     left_out: list[str]
     resized: list[str]
     size: int

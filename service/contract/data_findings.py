@@ -27,6 +27,13 @@ class ResampledImages(TypedDict):
     looked_at: NotRequired[int]
 
 
+class GuessedOrder(TypedDict):
+    """Nothing says which logit is which class: the first five `pairs` as they were taken, of `classes`."""
+
+    pairs: list[str]
+    classes: int
+
+
 class EmptyClasses(TypedDict):
     """The `count` of classes without an example, and the names of the first ten."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NotRequired, TypedDict
 
-from assay.service.contract.data_findings import DataFound, EmptyClasses, ResampledImages
+from assay.service.contract.data_findings import DataFound, EmptyClasses, GuessedOrder, ResampledImages
 from assay.service.contract.results import RowProtocol
 from assay.service.contract.stored_specs import ComponentReference, Spec
 from assay.service.contract.weights_options import ChannelStatistics
@@ -69,6 +69,7 @@ class PlannedEvaluation(TypedDict):
     cut: NotRequired[int]
     resampled: NotRequired[ResampledImages]
     empty_classes: NotRequired[EmptyClasses]
+    guessed_order: NotRequired[GuessedOrder]
     cut_in_training: NotRequired[int]
     training: NotRequired[int]
     reduced_in_training: NotRequired[ReducedBatch]

@@ -28,6 +28,10 @@ Protocol = Literal["pixel", "paper"]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
+# Fields of weights that a spec without them does not have.
+OPTIONAL = ("part", "class_names")
+
+
 class Spec(BaseModel):
     """Base of all parts: unknown fields are refused, values are not coerced."""
 
@@ -42,7 +46,7 @@ class WeightsOfModel(Spec):
     @model_serializer(mode="wrap")
     def _without_nothing(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         written: dict[str, Any] = dump(self)
-        return {key: value for key, value in written.items() if key != "part" or value is not None}
+        return {key: value for key, value in written.items() if key not in OPTIONAL or value is not None}
 
 
 class WeightsFromJob(WeightsOfModel):
@@ -54,13 +58,15 @@ class WeightsFromJob(WeightsOfModel):
 class WeightsFromCheckpoint(WeightsOfModel):
     """Weights uploaded under this name; submission fills in the other fields.
 
-    `sha256` is that of the file; `normalization` and `positions` are as stated by the upload.
+    `sha256` is that of the file; `normalization`, `positions` and `class_names`, the names of the logits in
+    order, are as stated by the upload.
     """
 
     checkpoint: Name
     sha256: Annotated[str, Field(min_length=64, max_length=64)] | None = None
     normalization: Normalization | Literal["data"] | None = None
     positions: Positions | None = None
+    class_names: Annotated[list[Name], Field(min_length=2, max_length=100_000)] | None = None
 
 
 class WeightsFromPull(Spec):

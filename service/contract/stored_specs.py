@@ -31,8 +31,8 @@ class WeightsReference(TypedDict, total=False):
     """Source of weights; exactly one of `job`, `checkpoint` and `pulled` is present.
 
     With `part` only the backbone is used. `sha256` is that of the checkpoint's file, or of all pulled files;
-    `normalization` and `positions` belong to `checkpoint`; specs of earlier versions lack the last two. They
-    have `timm` for the pulled weights of the model of that name.
+    `normalization`, `positions` and `class_names` belong to `checkpoint`, not in specs of earlier versions,
+    which have `timm` for the pulled weights of the model of that name.
     """
 
     job: str
@@ -42,6 +42,7 @@ class WeightsReference(TypedDict, total=False):
     sha256: str | None
     normalization: ChannelStatistics | Literal["data"] | None
     positions: Positions | None
+    class_names: list[str]
     part: Literal["backbone"]
 
 

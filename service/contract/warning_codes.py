@@ -24,6 +24,7 @@ WarningCode = Literal[
     "class_names_differ",
     "labels_by_number",
     "labels_by_name",
+    "class_order_guessed",
     "own_tokenizer",
     "incomplete_data",
     "resampled_images",

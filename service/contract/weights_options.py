@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -42,10 +42,11 @@ class ChannelStatistics(TypedDict):
 
 
 class WeightsReading(TypedDict):
-    """Reading options as stated by the upload; None where unstated."""
+    """Reading options as stated by the upload, None where unstated; `class_names` of the logits, in order."""
 
     normalization: ChannelStatistics | Literal["data"] | None
     positions: Positions | None
+    class_names: NotRequired[list[str]]
 
 
 # By timm's names.

@@ -217,6 +217,7 @@ def _check_same(known: Row[Any], model: ComponentReference, sha256: str, reading
         ("model", known.model, model),
         ("normalization", stated["normalization"], reading["normalization"]),
         ("positions", stated["positions"], reading["positions"]),
+        ("list of class names", stated.get("class_names"), reading.get("class_names")),
     ):
         if there != given:
             raise InvalidState(
@@ -229,7 +230,11 @@ def _reading(row: Row[Any]) -> WeightsReading:
     """The upload's reading options; empty for uploads of earlier versions."""
     spec: CheckJobSpec = row.spec
     weights = spec["model"]["weights"] or {}
-    return {"normalization": weights.get("normalization"), "positions": weights.get("positions")}
+    reading: WeightsReading = {
+        "normalization": weights.get("normalization"),
+        "positions": weights.get("positions"),
+    }
+    return {**reading, "class_names": weights["class_names"]} if "class_names" in weights else reading
 
 
 def _row(row: Row[Any]) -> CheckpointRow:

@@ -26,11 +26,7 @@ LAYOUT = "layout"
 
 
 def backbone_of(trained: ComponentReference) -> ComponentReference:
-    """The backbone of a trained model: for a classifier the model itself.
-
-    Args:
-        trained: {"name", "params"} with every default filled in.
-    """
+    """The backbone of a trained model: for a classifier the model itself."""
     inner = trained["params"].get(PARAMETER)
     return cast(ComponentReference, inner) if isinstance(inner, Mapping) else trained
 
@@ -41,13 +37,7 @@ def models_around(catalog: Catalog) -> list[str]:
 
 
 def with_backbone(catalog: Catalog, model: Mapping[str, Any], trained: ComponentReference) -> dict[str, Any]:
-    """The requested model, with unset parameters of the backbone taken from the trained one.
-
-    Args:
-        catalog: Has the models with a backbone.
-        model: The well-formed parts of a `ModelSpec`.
-        trained: {"name", "params"} of the model that the weights belong to.
-    """
+    """The requested model, with unset parameters of the backbone taken from the trained one."""
     params, backbone = model.get("params"), backbone_of(trained)
     if not isinstance(params, Mapping) or model.get("name") not in models_around(catalog):
         return dict(model)
@@ -77,15 +67,7 @@ def check_backbone(
     *,
     training: bool,
 ) -> None:
-    """Report why a model cannot start from the weights of a backbone.
-
-    Args:
-        catalog: Has the backbone.
-        model: The requested model; None where it was refused before.
-        trained: {"name", "params"} of the model that the weights belong to; None where unknown.
-        problems: Receives one error per differing parameter.
-        training: Whether the job trains; in an evaluation the rest of the model would be random.
-    """
+    """Report why a model cannot start from the weights of a backbone."""
     if not training:
         message = "only training begins with the weights of a part: the rest of the model would stay random"
         problems.add((*LOC, "part"), message, given=PARAMETER, allowed=[None])
@@ -154,12 +136,7 @@ def _check_words(
 
 
 def layouts(catalog: Catalog, model: ComponentReference) -> list[str]:
-    """Projections of each layer of a language model: "qkv", "kv", or those of one mechanism alone.
-
-    Args:
-        catalog: Has the model and its attention.
-        model: {"name", "params"} of one with the fact `layout`, with every default filled in.
-    """
+    """Projections of each layer of a language model: "qkv", "kv", or those of one mechanism alone."""
     component = catalog.find("model", model["name"])
     known = component.known(model["params"])
     depth = known["depth"]

@@ -18,14 +18,20 @@ from assay.service.catalog.catalog import Checked
 from assay.service.catalog.component import Component
 from assay.service.contract.data_findings import Ignored
 from assay.service.contract.problems import Loc, Problems
+from assay.service.submission.class_order import (
+    WrongClasses,
+    in_order,
+    in_stated_order,
+    stated_names,
+)
 from assay.service.submission.data_folders import IMAGE_SUFFIXES, check_folder, check_inside, is_ignored
 
 SPLIT_FOLDERS = ("train", "val", "test")
 # Files of a folder that are counted for an estimate, and for how long the count is kept, in seconds.
 MAX_COUNTED = 200_000
 COUNT_KEPT = 60
-# Names in a message, and of what was ignored.
-NAMED, LISTED = 5, 10
+# Names in a message; of what was ignored; of classes.
+NAMED, LISTED, CLASSES_LISTED = 5, 10, 20
 TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
 # The remedy for images without class folders.
 LABELS_FILE = (
@@ -37,19 +43,24 @@ HELD_OUT_DIVISOR = 5
 
 
 def check_labelled(data: Checked, root: Path | None, problems: Problems, loc: Loc) -> None:
-    """Report a labelled folder that can be seen and has no images in class folders."""
+    """Report a labelled folder that has no images in class folders, or not the stated classes."""
     folder = _labelled_folder(data.component, data.params, root)
     if folder is None or root is None or not data.certain:
         return
-    base = root.resolve()
+    base, given = root.resolve(), data.params["folder"]
+    where: Loc = (*loc, "params", "folder")
     try:
         parts = split_folders(folder, base)
         names = class_folders(folder / parts[0] if parts else folder, base)
         seen = any(_count_images(folder / part / name)[0] for part in parts or [""] for name in names)
         files = sorted(entry.name for entry in folder.iterdir() if entry.is_file())[:NAMED]
+    except WrongClasses as error:
+        problems.add(where, str(error), given=given)
+        return
     except (OSError, ValueError):  # the worker says what is wrong with it
         return
     if seen and (parts or len(names) > 1):
+        _check_stated(data, folder, base, names, problems, loc)
         return
     there = ", ".join([*(f"{name}/" for name in names[:NAMED]), *files]) or "nothing"
     message = (
@@ -60,18 +71,62 @@ def check_labelled(data: Checked, root: Path | None, problems: Problems, loc: Lo
         message += f"; {LABELS_FILE}"
     if any(name.lower().endswith(TABLES) for name in files):
         message += "; for a table, name the data set that reads it"
-    problems.add((*loc, "params", "folder"), message, given=data.params["folder"])
+    problems.add(where, message, given=given)
+
+
+def _check_stated(
+    data: Checked, folder: Path, base: Path, names: list[str], problems: Problems, loc: Loc
+) -> None:
+    """Report stated class names that differ from the class folders."""
+    class_names, class_names_file = (data.params.get(key) for key in ("class_names", "class_names_file"))
+    field = "class_names" if class_names_file is None else "class_names_file"
+    try:
+        stated = stated_names(folder, base, class_names, class_names_file)
+        if stated is not None:
+            in_stated_order(stated, names, f"the folder {data.params['folder']!r}", "class folder")
+    except WrongClasses as error:
+        problems.add(
+            (*loc, "params", field), str(error), given=data.params[field], allowed=names[:CLASSES_LISTED]
+        )
+    except (OSError, ValueError):  # the worker says what is wrong with it
+        return
+
+
+def describe_classes(data: Checked, root: Path | None) -> str | None:
+    """The class folders of data, and those without an image; None as for `count_classes`."""
+    folder = _labelled_folder(data.component, data.params, root)
+    if folder is None or root is None:
+        return None
+    base = root.resolve()
+    try:
+        parts, names = split_folders(folder, base), list_classes(data, root) or []
+        empty = [name for name in names if not any(_has_images(folder / p / name) for p in parts or [""])]
+    except (OSError, ValueError):  # the worker says what is wrong with it
+        return None
+    shown = ", ".join(f"{name}/" for name in names[:CLASSES_LISTED]) + (
+        ", ..." if len(names) > CLASSES_LISTED else ""
+    )
+    if not empty:
+        return shown
+    more = ", ..." if len(empty) > CLASSES_LISTED else ""
+    return f"{shown}; without an image: {', '.join(f'{name}/' for name in empty[:CLASSES_LISTED])}{more}"
 
 
 def count_classes(data: Checked, root: Path | None) -> int | None:
     """Number of classes of data whose classes are folders; None for others, or where they are not seen."""
+    names = list_classes(data, root)
+    return len(names) if names else None
+
+
+def list_classes(data: Checked, root: Path | None) -> list[str] | None:
+    """The names of these classes in order; None as for `count_classes`."""
     folder = _labelled_folder(data.component, data.params, root)
     if folder is None or root is None:
         return None
     base = root.resolve()
     try:
         parts = split_folders(folder, base)
-        return len(class_folders(folder / parts[0] if parts else folder, base)) or None
+        return class_folders(folder / parts[0] if parts else folder, base)
     except (OSError, ValueError):  # the worker says what is wrong with it
         return None
 
@@ -114,6 +169,14 @@ def _count(folder: Path, base: Path, whole: bool, _minute: int) -> int | None:
     except (OSError, ValueError):  # the worker says what is wrong with it
         return None
     return found or None
+
+
+def _has_images(folder: Path) -> bool:
+    return any(
+        not is_ignored(name) and name.lower().endswith(IMAGE_SUFFIXES)
+        for _, _, files in os.walk(folder)
+        for name in files
+    )
 
 
 def _count_images(folder: Path) -> tuple[int, int]:
@@ -159,7 +222,11 @@ def split_folders(folder: Path, base: Path) -> list[str]:
 
 
 def class_folders(folder: Path, base: Path) -> list[str]:
-    """Sorted names of the visible folders."""
+    """Names of the visible folders, in the order of classes (`in_order`).
+
+    Raises:
+        WrongClasses: two folders are the same number.
+    """
     names = []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -167,7 +234,7 @@ def class_folders(folder: Path, base: Path) -> list[str]:
                 if entry.is_symlink():
                     check_inside(Path(entry.path), base)
                 names.append(entry.name)
-    return sorted(names)
+    return in_order(names)
 
 
 def holds_images(folder: Path) -> bool:

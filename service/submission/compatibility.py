@@ -14,7 +14,7 @@ from assay.service.contract.corruption_cells import TASK
 from assay.service.contract.problems import Loc, Problems, nearest
 from assay.service.contract.row_protocols import row_protocol
 from assay.service.contract.stored_specs import ComponentReference, Params
-from assay.service.submission.class_folders import count_classes
+from assay.service.submission.class_folders import count_classes, describe_classes
 from assay.service.submission.weights import NO_GRADIENTS
 
 # The shape of a model's logits and input: where these differ, the weights do not fit.
@@ -73,15 +73,7 @@ def data_text(component: Component, params: Params) -> str:
 def check_fit(
     data: Checked | None, model: MadeFor, problems: Problems, loc: Loc, root: Path | None = None
 ) -> None:
-    """Report data whose classes or channels differ from those that the model is made for.
-
-    Args:
-        data: The data, None where unknown.
-        model: The data and sizes that the model is made for.
-        problems: Receives what is wrong.
-        loc: Place of the data in the body.
-        root: The data root, whose folders show how many classes they have; None where unknown.
-    """
+    """Report data whose classes or channels differ from those that the model is made for."""
     if data is None or model.data is None:
         return
     facts = data.component.facts_for(data.params)
@@ -98,6 +90,8 @@ def check_fit(
             f"{data_text(data.component, data.params)} has {given} {fact}, the model is made for the"
             f" {made_for} of {whose}"
         )
+        if fact == "classes" and (folders := describe_classes(data, root)) is not None:
+            message += f"; its class folders are {folders}"
         allowed = f"data with {made_for} {fact}"
         if made_for in [values.get(fact) for values in _by_parameter(data.component, fact)]:
             message += f'; state it: "{fact}": {made_for}'
@@ -144,17 +138,7 @@ def check_tasks(
     loc: Loc,
     field: str = "name",
 ) -> None:
-    """Report a recipe, an evaluation or a suite for another task than that of the model or the data.
-
-    Args:
-        catalog: Has the components of the right task.
-        component: The recipe, evaluation or suite.
-        model: The model, None where unknown.
-        data: The data, likewise.
-        problems: Receives at most one error.
-        loc: Place of the component in the body.
-        field: The field there that names it.
-    """
+    """Report a recipe, an evaluation or a suite for another task than that of the model or the data."""
     others = [other for other in (model, data) if other is not None]
 
     def fits(one: Component, other: Checked) -> bool:
@@ -193,13 +177,7 @@ def check_data_tasks(
 
 
 def check_protocol(protocol: str | None, data: Checked | None, problems: Problems) -> None:
-    """Report the protocol `paper` for data whose tasks have one protocol only, on which it has no effect.
-
-    Args:
-        protocol: Of an evaluation; None for a training.
-        data: The job's data, None where unknown.
-        problems: Receives at most one error.
-    """
+    """Report the protocol `paper` for data whose tasks have one protocol only, on which it has no effect."""
     if protocol != "paper" or data is None or not data.component.tasks:
         return
     if all(row_protocol("paper", task) != "paper" for task in data.component.tasks):
@@ -212,14 +190,7 @@ def check_protocol(protocol: str | None, data: Checked | None, problems: Problem
 def with_facts_of_data(
     recipe: Checked | None, data: Checked | None, problems: Problems, loc: Loc
 ) -> Checked | None:
-    """A recipe with the facts of the data in the parameters that stand for them (`fact`); reports others.
-
-    Args:
-        recipe: The recipe with its parameters, None where unknown.
-        data: The data, likewise.
-        problems: Receives a parameter that differs from the data, or must be stated as the data does not.
-        loc: Place of the recipe in the body.
-    """
+    """A recipe with the facts of the data in the parameters that stand for them (`fact`); reports others."""
     if recipe is None or data is None:
         return recipe
     params, facts = dict(recipe.params), data.component.facts or {}
@@ -263,13 +234,6 @@ def check_capabilities(
     """Report each part of a model that lacks a capability that an evaluation requires.
 
     A model for other tasks than the evaluation's is not looked at: `check_tasks` reports it.
-
-    Args:
-        catalog: Where parts are looked up.
-        evaluation: The evaluation to run.
-        model: The model with its parameters.
-        problems: Receives the parts at fault.
-        loc: Place of the evaluation in the body.
     """
     if not _share(_done_by(evaluation.tasks), model.component.tasks):
         return

@@ -44,9 +44,6 @@ def dependencies_of(spec: Spec) -> list[Dependency]:
     """Every field of a valid spec that names another job, and those of attacks that name a checkpoint.
 
     They are in the spec's order. The checkpoint of the job's own weights is not among them.
-
-    Args:
-        spec: With every default filled in.
     """
     weights = (spec["model"].get("weights") or {}).get("job")
     return [*([Dependency(weights, (*LOC, "job"))] if weights else []), *_of_evaluations(spec)]

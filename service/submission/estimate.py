@@ -123,12 +123,7 @@ def passes(component: Component, params: Params) -> tuple[float, float] | None:
 
 
 def repeats(component: Component, params: Params) -> int | None:
-    """How often an evaluation measures the machine; None where it measures examples.
-
-    Args:
-        component: An attack or an evaluation.
-        params: Its parameters, as for `passes`.
-    """
+    """How often an evaluation measures the machine; None where it measures examples."""
     if component.repeats is None:
         return None
     count = _count(component.repeats, _known(component, params))

@@ -19,6 +19,7 @@ from assay.service.catalog.catalog import Checked
 from assay.service.catalog.class_lists import class_list
 from assay.service.contract.corruption_cells import TASK, Cell, cells_of
 from assay.service.contract.problems import Loc, Problems
+from assay.service.submission.class_order import in_order
 from assay.service.submission.data_folders import IMAGE_SUFFIXES, check_folder, check_inside, is_ignored
 
 # Names of the archives of ImageNet-C; some users keep their folders in folders of these names.
@@ -117,8 +118,8 @@ def find_missing_arrays(folder: Path, base: Path, cells: Sequence[Cell]) -> str 
 
 
 def folder_names(folder: Path, base: Path) -> list[str]:
-    """Sorted names of the visible folders in a folder."""
-    return sorted(_folders(folder, base))
+    """Names of the visible folders in a folder, in the order of classes."""
+    return in_order(_folders(folder, base))
 
 
 def image_names(folder: Path, base: Path) -> tuple[list[str], list[str]]:

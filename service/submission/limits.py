@@ -36,14 +36,7 @@ class JobLimits:
     examples: int | None
 
     def excess(self, device: str, seconds: float, examples: float, source: str) -> list[tuple[str, str, str]]:
-        """The limits that a job is over: (message, given, allowed) each.
-
-        Args:
-            device: Device class that the seconds are of.
-            seconds: Estimated seconds of computing.
-            examples: Number of examples.
-            source: Where the seconds come from, in words.
-        """
+        """The limits that a job is over: (message, given, allowed) each."""
         found = []
         max_seconds = self.seconds.get(device)
         if max_seconds is not None and seconds > max_seconds:

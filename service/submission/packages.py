@@ -35,14 +35,7 @@ class Files(TypedDict):
 
 
 def check_package(data: Component, has_package: HasPackage | None, problems: Problems, loc: Loc) -> None:
-    """Report data whose package the workers lack.
-
-    Args:
-        data: The data set.
-        has_package: Whether the workers have a package; None where unknown, which reports nothing.
-        problems: Receives the error.
-        loc: Place of the data in the body.
-    """
+    """Report data whose package the workers lack."""
     package = (data.facts or {}).get("package")
     if package is None or has_package is None or has_package(package):
         return
@@ -74,16 +67,7 @@ def check_libraries(
     problems: Problems,
     loc: Loc,
 ) -> None:
-    """Report an evaluation whose library, or whose corruptions' files, the workers lack.
-
-    Args:
-        catalog: With the corruptions.
-        checked: The evaluation.
-        data_root: Folder of the data; None without one.
-        has_package: As for `check_package`.
-        problems: Receives the errors.
-        loc: Place of the evaluation in the body.
-    """
+    """Report an evaluation whose library, or whose corruptions' files, the workers lack."""
     if has_package is None:
         return
     library = library_of(checked.params)

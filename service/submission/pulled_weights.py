@@ -44,15 +44,7 @@ def pin(
     problems: Problems,
     list_pulled: ListPulled | None,
 ) -> Pinned | None:
-    """The pulled weights that a model asks for; None for others, and where something is wrong.
-
-    Args:
-        catalog: Has the models with pulled weights.
-        model: The model with its parameters; None where it is wrong.
-        weights: As the body has them.
-        problems: Receives errors of the weights.
-        list_pulled: What is pulled where the jobs run.
-    """
+    """The pulled weights that a model asks for; None for others, and where something is wrong."""
     # Wrong parameters are reported as such, and name no weights.
     if model is None or not model.certain or weights is None or not is_pulled(weights):
         return None
@@ -75,13 +67,7 @@ def pin(
 
 
 def check_pulled_only(job: Mapping[str, Any], model: Checked | None, problems: Problems) -> None:
-    """Report a job that a model defined by its pulled files cannot serve: training, or use without them.
-
-    Args:
-        job: The well-formed parts of a job spec.
-        model: Its model; None where it is wrong.
-        problems: Receives what is wrong.
-    """
+    """Report a job that a model defined by its pulled files cannot serve: training, or use without them."""
     if model is None or not (model.component.facts or {}).get("pulled_only"):
         return
     name, weights = model.component.name, job["model"].get("weights")

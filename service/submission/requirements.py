@@ -56,13 +56,7 @@ def digest_of(stated: Requirements) -> str:
 
 
 def folders_of(catalog: Catalog, kind: str, reference: ComponentReference) -> list[str]:
-    """Folders below the data root that a component reads, sorted; those that it may download are left out.
-
-    Args:
-        catalog: with the component; an unknown one has none.
-        kind: "data" or "evaluation".
-        reference: the component with its parameters.
-    """
+    """Folders below the data root that a component reads, sorted; those that it may download are left out."""
     found: set[str] = set()
     _add_folders(catalog, kind, reference["name"], reference.get("params", {}), found)
     return sorted(found)
@@ -106,15 +100,7 @@ def first_requirements(catalog: Catalog, spec: Spec) -> Requirements:
 def planned_requirements(
     catalog: Catalog, spec: EvaluateJobSpec, plan: Plan, evaluation: int, planner: PlanningDevice
 ) -> Requirements:
-    """The requirements of the shards of one evaluation.
-
-    Args:
-        catalog: with the data sets.
-        spec: of the job.
-        plan: of the job.
-        evaluation: its index.
-        planner: the device that made the plan: more than it has is never asked for.
-    """
+    """The requirements of the shards of one evaluation."""
     item, found = spec["evaluations"][evaluation], Requirements()
     if weights := weights_of(catalog, spec["model"]):
         found["weights"] = weights

@@ -135,13 +135,7 @@ def _deeper_than(value: object, max_depth: int) -> bool:
 
 
 def check_execution(given: object, protocol: str | None, problems: Problems) -> None:
-    """Report execution options that a job cannot run with.
-
-    Args:
-        given: The `execution` of a job spec, well-formed or not.
-        protocol: Of an evaluation; None for a training.
-        problems: Receives what is wrong.
-    """
+    """Report execution options that a job cannot run with."""
     execution: dict[str, Any] = given if isinstance(given, dict) else {}
     screening = execution.get("screening")
     if screening is not None and protocol != "pixel":

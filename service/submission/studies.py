@@ -86,17 +86,6 @@ def check_study(
 ) -> ValidStudy:
     """Check a study against the catalog and fill in every default.
 
-    Args:
-        catalog: Has the components.
-        body: The parsed JSON of `POST /studies`.
-        work: Estimates a job, and refuses one that is over the limits.
-        data_root: As for `validate`, like the others.
-        find_job: Likewise.
-        find_checkpoint: Likewise.
-        max_evaluations: Of each evaluation job.
-        has_package: As for `validate`.
-        list_pulled: Likewise.
-
     Raises:
         InvalidSpec: with a detail per wrong field, in the places of the study.
     """

@@ -34,13 +34,7 @@ class PlannedRun:
 
 
 def planned_runs(templates: Sequence[ArmTemplate], seeds: Sequence[int], study: str) -> Iterator[PlannedRun]:
-    """The jobs of a study, seed by seed: of a study that is stopped, the first seeds are whole.
-
-    Args:
-        templates: The jobs of each arm.
-        seeds: Each once.
-        study: Its name, the beginning of the names of its jobs.
-    """
+    """The jobs of a study, seed by seed: of a study that is stopped, the first seeds are whole."""
     for seed in seeds:
         for index, template in enumerate(templates):
             label = f"{study or STUDY}: {template['name']}, seed {seed}"
@@ -73,10 +67,5 @@ def with_weights(evaluate: EvaluateJobSpec, training: str) -> EvaluateJobSpec:
 
 
 def job_count(arms: Sequence[bool], seeds: int) -> int:
-    """Jobs of a study, those counted twice that are shared.
-
-    Args:
-        arms: Whether each is trained.
-        seeds: Their number.
-    """
+    """Jobs of a study, those counted twice that are shared."""
     return seeds * sum(2 if trained else 1 for trained in arms)

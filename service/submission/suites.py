@@ -32,16 +32,7 @@ def expand(
     data: Checked | None = None,
     data_root: Path | None = None,
 ) -> tuple[list[dict[str, Any] | None], list[dict[str, str]]]:
-    """The evaluations of a suite whose parts must all fit, and {"suite", "part", "reason"} of those replaced.
-
-    Args:
-        suite: The suite.
-        check: Checks and completes one evaluation.
-        problems: Receives the errors of any of them, as errors of the suite.
-        loc: Place of the suite in the body.
-        data: As for `expand_fitting`; not looked at.
-        data_root: As for `expand_fitting`; not looked at.
-    """
+    """The evaluations of a suite whose parts must all fit, and {"suite", "part", "reason"} of others."""
     completed: list[dict[str, Any] | None] = []
     replaced: list[dict[str, str]] = []
     for index, item in enumerate(suite.evaluations or []):
@@ -93,14 +84,6 @@ def expand_fitting(
 
     A part with data of its own is kept only where it certainly fits: the service sees the data root, and the
     classes of the job's data are known before they are read.
-
-    Args:
-        suite: The suite.
-        check: Checks and completes one evaluation.
-        problems: Receives an error where no part of the suite is left.
-        loc: Place of the suite in the body.
-        data: The job's data.
-        data_root: The data root, None where it is not visible.
     """
     kept: list[dict[str, Any] | None] = []
     left_out: list[dict[str, str]] = []

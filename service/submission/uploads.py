@@ -13,11 +13,14 @@ from assay.service.contract.problems import Loc, Problems
 from assay.service.contract.stored_specs import ComponentReference
 from assay.service.contract.strict_json import parse_json
 from assay.service.contract.weights_options import WeightsReading, check_reading
-from assay.service.files.program_file import BadProgram, is_archive, open_program
+from assay.service.files.class_names import BadClassNames, class_names_in
+from assay.service.files.model_classes import names_in_program
+from assay.service.files.program_file import BadProgram, is_archive
 from assay.service.files.safetensors_header import LENGTH_BYTES, read_header
 from assay.service.submission.weights import EXPORTED, check_same_model
 
 GIVEN: Loc = ("query", "model")
+NAMES: Loc = ("query", "class_names")
 INSIDE: Loc = ("body", "__metadata__", "model")
 MAX_DEPTH = 16
 # The first bytes of other files. An ONNX model begins with its version, as a field of a protocol buffer.
@@ -40,12 +43,6 @@ def model_of_file(
 ) -> ComponentReference:
     """The model of an uploaded file, with every parameter filled in.
 
-    Args:
-        catalog: has the models.
-        given: {"name", "params"} as the caller says; None when nothing was said.
-        path: the file.
-        reading: `normalization` and `positions` as the caller states them, None where not.
-
     Raises:
         InvalidSpec: the file is not accepted, or does not match the caller's statements.
     """
@@ -59,11 +56,6 @@ def model_of_weights(
     catalog: Catalog, given: Mapping[str, Any] | None, inside: Mapping[str, Any] | None
 ) -> ComponentReference:
     """The model of uploaded weights, with every parameter filled in.
-
-    Args:
-        catalog: has the models.
-        given: {"name", "params"} as the caller says; None when nothing was said.
-        inside: the same from the file's header; None if unstated.
 
     Raises:
         InvalidSpec: neither states the model, it is unknown, or the two disagree; the details name both
@@ -133,11 +125,7 @@ def reference_in(text: str, loc: Loc) -> dict[str, Any]:
 
 
 def _model_inside(path: Path, reading: WeightsReading) -> dict[str, Any] | None:
-    """The model named by a file; None if it names none.
-
-    Raises:
-        InvalidSpec: the file is not accepted, or already has an option that the upload states.
-    """
+    """The model named by a file; None if it names none."""
     if is_archive(path):
         return _program(path, reading)
     _check_kind(path)
@@ -148,11 +136,7 @@ def _model_inside(path: Path, reading: WeightsReading) -> dict[str, Any] | None:
 
 
 def _check_kind(path: Path) -> None:
-    """Refuses what begins like neither kind of file that is taken.
-
-    Raises:
-        InvalidSpec: says what the file begins with.
-    """
+    """Refuses what begins like neither kind of file that is taken."""
     with path.open("rb") as file:
         start = file.read(32)
     if start[LENGTH_BYTES : LENGTH_BYTES + 1] == b"{":
@@ -163,13 +147,34 @@ def _check_kind(path: Path) -> None:
     _refuse(("body",), f"{neither}: it begins with {found}")
 
 
+def names_in(text: str) -> list[str]:
+    """Parses names of logits: A,B,..., or JSON.
+
+    Raises:
+        InvalidSpec: it is neither, or a name is there twice.
+    """
+    problems = Problems()
+    try:
+        names = class_names_in(text if text.lstrip()[:1] in ("[", "{") else "\n".join(text.split(",")))
+        if len(names) > 1:
+            return names
+        problems.add(NAMES, "a classifier has at least two classes", given=text[:200], allowed="A,B,...")
+    except BadClassNames as error:
+        problems.add(NAMES, str(error), given=text[:200], allowed="A,B,... or a list or id2label as JSON")
+    problems.raise_if_any()
+    raise AssertionError("there is a remark")
+
+
 def _program(path: Path, reading: WeightsReading) -> dict[str, Any]:
     try:
-        open_program(path)
+        own = names_in_program(path)
     except BadProgram as error:
         _refuse(("body",), f"this is no exported program that can be taken: {error}")
+    given = reading.get("class_names")
+    if None not in (own, given) and list(own or ()) != given:
+        _refuse(NAMES, "the file has other class names (extra/assay.json), which hold")
     for name, stated in reading.items():
-        if stated is not None:
+        if stated is not None and name != "class_names":
             _refuse(("query", name), "an exported program takes pixels in [0, 1], and has everything inside")
     return {"name": EXPORTED}
 

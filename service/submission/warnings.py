@@ -20,13 +20,7 @@ DEFAULT_DTYPE = "float32"
 def submission_warnings(
     catalog: Catalog, spec: UserSpec, source: WeightsSource | None
 ) -> list[dict[str, Any]]:
-    """The warnings of a valid job: {"code", "message", "evidence"} each.
-
-    Args:
-        catalog: Has the data.
-        spec: With every default filled in.
-        source: Of its model's weights, if known.
-    """
+    """The warnings of a valid job: {"code", "message", "evidence"} each."""
     warnings = [warning.model_dump() for warning in spec_warnings(catalog, spec)]
     if spec["kind"] != "evaluate":
         return warnings
@@ -66,12 +60,7 @@ def _repeated(evaluations: Sequence[Mapping[str, Any]]) -> Iterator[Warning]:
 
 
 def spec_warnings(catalog: Catalog, spec: Mapping[str, Any]) -> Iterator[Warning]:
-    """The warnings that a stored spec alone gives; its results have them too.
-
-    Args:
-        catalog: Has the components; of a stored job some may be gone, which are passed over.
-        spec: Of any job.
-    """
+    """The warnings that a stored spec alone gives; its results have them too."""
     yield from training_warnings(catalog, spec)
     dtype = spec["execution"].get("dtype", DEFAULT_DTYPE)
     for name in dict.fromkeys(item["name"] for item in spec.get("evaluations", [])):
@@ -91,14 +80,7 @@ def arithmetic_of(catalog: Catalog, evaluation: str) -> str | None:
 
 
 def check_arithmetic(catalog: Catalog, names: Iterable[str], execution: object, problems: Problems) -> None:
-    """Report screening in low precision of an evaluation that is always computed in its own dtype.
-
-    Args:
-        catalog: Has the evaluations.
-        names: Of the job's evaluations.
-        execution: The `execution` of a job spec, well-formed or not.
-        problems: Receives at most one error.
-    """
+    """Report screening in low precision of an evaluation that is always computed in its own dtype."""
     screening = execution.get("screening") if isinstance(execution, dict) else None
     for name in names if screening is not None else ():
         own = arithmetic_of(catalog, name)
@@ -109,12 +91,7 @@ def check_arithmetic(catalog: Catalog, names: Iterable[str], execution: object, 
 
 
 def training_warnings(catalog: Catalog, spec: Mapping[str, Any]) -> Iterator[Warning]:
-    """Parts of a model to be trained that are for analyses only, with the reason that they state.
-
-    Args:
-        catalog: Has the model and its parts; of a stored job some may be gone, which are passed over.
-        spec: Of any job; only a training has such warnings.
-    """
+    """Parts of a model to be trained that are for analyses only, with the reason that they state."""
     if spec["kind"] != "train":
         return
     for name, reason in sorted(_for_analyses(catalog, "model", spec["model"])):

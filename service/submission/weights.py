@@ -124,14 +124,7 @@ def find_source(
     find_job: FindJob | None,
     find_checkpoint: FindCheckpoint | None,
 ) -> WeightsSource | None:
-    """The source of a model's weights, if a job or a checkpoint; reports errors.
-
-    Args:
-        model: The well-formed parts of a `ModelSpec`.
-        problems: Receives errors of the weights.
-        find_job: Job id to the job, or None for an unknown job; without it nothing is looked up.
-        find_checkpoint: The same for the names of checkpoints.
-    """
+    """The source of a model's weights, if a job or a checkpoint; reports errors."""
     weights = model.get("weights") or {}
     if "checkpoint" in weights and find_checkpoint is not None:
         return _check_checkpoint(weights, problems, find_checkpoint(weights["checkpoint"]))
@@ -200,14 +193,6 @@ def check_other_checkpoint(
 ) -> tuple[str, CheckpointLike] | None:
     """The upload named as another model of an attack, pinned to its content, or None; reports errors.
 
-    Args:
-        given: `checkpoint:NAME` or `checkpoint:NAME@SHA256`.
-        dtype: The job's arithmetic.
-        tasks: Of the attack.
-        problems: Receives errors of the upload.
-        loc: The field.
-        find_checkpoint: Name to the checkpoint, or None when there is no such checkpoint.
-
     Returns:
         `checkpoint:NAME@SHA256` and the checkpoint.
     """
@@ -238,13 +223,7 @@ def check_other_checkpoint(
 
 
 def check_exported(job: Mapping[str, Any], source: WeightsSource | None, problems: Problems) -> None:
-    """Report requests that an exported program cannot serve: training, use without its file, some dtypes.
-
-    Args:
-        job: The well-formed parts of a job spec.
-        source: Of its model's weights, if known.
-        problems: Receives what is wrong.
-    """
+    """Report requests that an exported program cannot serve: training, use without its file, some dtypes."""
     model, execution = (
         part if isinstance(part := job.get(name), dict) else {} for name in ("model", "execution")
     )
@@ -270,12 +249,6 @@ def check_source(given: str, problems: Problems, loc: Loc, find_job: FindJob) ->
     """The spec of the training job named by a field, or None; reports errors.
 
     The job may be unfinished: its dependents wait.
-
-    Args:
-        given: The job's id, as received.
-        problems: Receives errors of the job.
-        loc: The field.
-        find_job: Job id to the job, or None when there is no such job.
     """
     job = find_job(given)
     complaint = _complaint(job)
@@ -297,13 +270,7 @@ def _complaint(job: JobLike | None) -> str | None:
 
 
 def check_same_model(model: Checked, trained: ComponentReference, problems: Problems) -> None:
-    """Report differences between a model and the trained one: its weights fit no other.
-
-    Args:
-        model: The model that is asked for.
-        trained: {"name", "params"} of the training job.
-        problems: Receives one error per differing parameter.
-    """
+    """Report differences between a model and the trained one: its weights fit no other."""
     component = model.component
     if component.name != trained["name"]:
         message = f"the weights are of the model {trained['name']!r}"
@@ -321,16 +288,7 @@ def check_same_params(
     *,
     free: Collection[str] = (),
 ) -> None:
-    """Report every parameter that differs from the trained model's.
-
-    Args:
-        component: The model of both.
-        params: The requested parameters, with defaults.
-        trained: Those of the trained model.
-        problems: Receives the errors.
-        loc: Place of the model in the body.
-        free: Parameters that may differ.
-    """
+    """Report every parameter that differs from the trained model's."""
     # Parameters that are newer than the training job had their defaults in it.
     wanted = check(component.parameters, dict(trained), Problems(), component=_trusted)
     for name, value in params.items():

@@ -38,6 +38,8 @@ def evaluate(
     weights: str | None = None,
     image_size: int | None = None,
     crop_fraction: float | None = None,
+    class_names: Sequence[str] | None = None,
+    labels: str | Path | None = None,
     normalization: str | None = None,
     limit: int | None = None,
     seed: int = 0,
@@ -64,6 +66,9 @@ def evaluate(
         image_size: height and width in pixels that a module or function takes; None: that of the data.
         crop_fraction: of image files: side of the centre crop / short side after resizing; None: the data
             set's, mostly 0.875. 1 for images that have the model's size already.
+        class_names: of a folder or table, in the order of the model's logits; None: numbers by value, else as
+            text, or as the data state it.
+        labels: a file with these names: one a line, or JSON (a list, or id2label).
         normalization: of pixels in [0, 1] where the module takes normalised images, or of weights from
             elsewhere: "imagenet", "inception" or '{"mean": [...], "std": [...]}'; None: none, or the file's.
         limit: examples; None for all.
@@ -84,6 +89,7 @@ def evaluate(
         EvaluationFailed: the job did not succeed; what was measured before stays in the state folder.
     """
     from assay.service.cli.progress_bars import Bars
+    from assay.service.client.class_check import stated_classes
     from assay.service.client.data_place import place_of
     from assay.service.client.evaluation import (
         DEFAULT_SUITE,
@@ -108,7 +114,7 @@ def evaluate(
     if not isinstance(model, str | Path):
         options["name"] = type(model).__name__
     subject = _subject(model, weights, normalization, image_size, tell)
-    place = place_of(str(data), crop_fraction)
+    place = place_of(str(data), crop_fraction, stated_classes(class_names, labels))
     request = Request(subject, place, suites, attacks, limit, options)
     check_request(request, own=address is None)
     with contextlib.ExitStack() as stack:
@@ -182,6 +188,7 @@ def _exported(
     normalization: str | None,
 ) -> Iterator[str]:
     """The path of the program of a module, for images as the data have them."""
+    from assay.service.client.class_check import classes_of
     from assay.service.client.data_place import data_spec, wrong
     from assay.service.client.one_line import mean_and_std
     from assay.workers.weights.export import export_program
@@ -195,7 +202,13 @@ def _exported(
         size = image_size or facts.get("size")
         try:
             export_program(
-                module, path, image_size=size, channels=facts.get("channels", 3), mean=mean, std=std
+                module,
+                path,
+                image_size=size,
+                channels=facts.get("channels", 3),
+                mean=mean,
+                std=std,
+                data_classes=classes_of(place) if place.path is not None else None,
             )
         except CannotExport as error:
             raise wrong(("model",), str(error), given=type(module).__name__) from error

@@ -9,6 +9,7 @@ from assay.workers.data.formats.dataset import MissingData
 from assay.workers.data.formats.folders import resolve_folder
 from assay.workers.data.formats.imagenet_files import Resize
 from assay.workers.data.formats.stored_corruptions import Kind, StoredCorruptions
+from assay.workers.data.formats.table_labels import ClassNames
 from assay.workers.data.image_folder import RESAMPLING
 
 __all__ = ["corrupted_folder"]
@@ -24,11 +25,12 @@ def corrupted_folder(
     *,
     folder: Annotated[str, "folder"],
     resize: Resize = "bicubic",
+    class_names: ClassNames | None = None,
 ) -> StoredCorruptions:
     """A folder of corrupted images, FOLDER/CORRUPTION/SEVERITY/CLASS/IMAGE, of any classes and size.
 
     For the evaluation `corruptions` with source "stored"; the corruptions have ImageNet-C's names. Classes
-    are numbered in the order of their folder names. The id of an example is CLASS/IMAGE, as in an
+    are numbered as those of an `image_folder`. The id of an example is CLASS/IMAGE, as in an
     `image_folder` without split folders, so that a limit takes the same images as there with splits "all".
 
     Args:
@@ -36,10 +38,12 @@ def corrupted_folder(
         split: "test"; nothing is trained on.
         folder: relative name of the folder.
         resize: interpolation of the central square to the model's image size.
+        class_names: names of all class folders in order; sorted, if absent.
     """
     if split == "train":
         raise MissingData("A corrupted_folder is a test set: it has no training images. Train on other data.")
     where = resolve_folder(root, folder)
     assert root is not None
-    kind = Kind("corrupted_folder", "A folder of corrupted images", clean="image_folder")
+    classes = None if class_names is None else tuple(class_names)
+    kind = Kind("corrupted_folder", "A folder of corrupted images", clean="image_folder", classes=classes)
     return StoredCorruptions(kind, where, root.resolve(), RESAMPLING[resize])

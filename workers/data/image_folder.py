@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
@@ -22,6 +23,7 @@ from torch import Tensor
 
 from assay.service.contract.data_findings import Ignored
 from assay.service.submission.class_folders import ignored_in
+from assay.service.submission.class_order import WrongClasses, in_stated_order, stated_names
 from assay.workers.data.formats.dataset import CorruptData, checked_indices, checked_size
 from assay.workers.data.formats.folders import resolve_folder
 from assay.workers.data.formats.image_files import ImageFiles, find_images
@@ -34,6 +36,7 @@ from assay.workers.data.formats.pictures import (
     picture_size,
     pixels_of,
 )
+from assay.workers.data.formats.table_labels import ClassNames, ClassNamesFile
 
 __all__ = ["image_folder"]
 
@@ -63,10 +66,13 @@ def image_folder(
     channels: Literal[1, 3] = 3,
     exif_orientation: bool = False,
     labels: Annotated[str, "file_name"] | None = None,
+    class_names: ClassNames | None = None,
+    class_names_file: ClassNamesFile | None = None,
 ) -> ImageFolder:
     """A folder of labelled images: FOLDER/{train,val,test}/CLASS/IMAGE (ImageNet) or FOLDER/CLASS/IMAGE.
 
-    Classes are numbered in the order of their folder names, by the `train` folder where there is one.
+    Classes are numbered in the order of their folder names, by the `train` folder where there is one: by
+    value where all are whole numbers, else as text; or in the order that is stated.
     The id of an example is its path relative to the folder. Training and evaluation never share a file,
     unless `splits` is "all".
 
@@ -88,23 +94,47 @@ def image_folder(
             torchvision and timm.
         labels: name of a CSV or TSV file in the folder with the columns name and label, for images without
             class folders.
+        class_names: names of all class folders in the order of the model's logits.
+        class_names_file: a file in the folder with these names: one a line, or JSON (a list, or id2label).
     """
     where = resolve_folder(root, folder)
     assert root is not None
+    base = root.resolve()
     if labels is None:
-        files = find_images(where, root.resolve(), split, splits, "image_folder")
+        found = find_images(where, base, split, splits, "image_folder")
     else:
-        files = listed_images(where, root.resolve(), labels, split, splits, "image_folder")
+        found = listed_images(where, base, labels, split, splits, "image_folder")
+    files = _with_stated_classes(found, where, base, class_names, class_names_file)
     data = ImageFolder(where, files, RESAMPLING[resize], crop_fraction)
-    data.exif_orientation = exif_orientation
+    data.sorted_classes, data.exif_orientation = files is found, exif_orientation
     if channels == 1:
         data.channels, data.mean, data.std = channels, GREY_MEAN, GREY_STD
     return data
 
 
-class ImageFolder:
-    """Image files with labels, decoded on demand by as many threads as torch may use."""
+def _with_stated_classes(
+    files: ImageFiles, folder: Path, base: Path, class_names: list[str] | None, class_names_file: str | None
+) -> ImageFiles:
+    """The files with their classes in the stated order; as they are where nothing is stated."""
+    try:
+        stated = stated_names(folder, base, class_names, class_names_file)
+        if stated is None:
+            return files
+        names = in_stated_order(stated, files.class_names, str(folder), "class folder")
+    except WrongClasses as error:
+        raise CorruptData(str(error)) from error
+    place = {name: label for label, name in enumerate(names)}
+    labels = [place[files.class_names[label]] for label in files.labels]
+    return replace(files, class_names=tuple(names), labels=labels)
 
+
+class ImageFolder:
+    """Image files with labels, decoded on demand by as many threads as torch may use.
+
+    `sorted_classes` says that nothing but their sorted names gives the order of the classes.
+    """
+
+    sorted_classes = False
     task = "classification"
     channels = 3
     mean: tuple[float, ...] = MEAN

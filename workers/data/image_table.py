@@ -30,14 +30,13 @@ from assay.workers.data.formats.pictures import (
     pixels_of,
 )
 from assay.workers.data.formats.table_files import check_columns, pyarrow, read_columns, schema_of
+from assay.workers.data.formats.table_labels import ClassNames, ClassNamesFile, labels_of
 from assay.workers.data.formats.tables import (
-    ClassNames,
     ColumnName,
     PartName,
     Splits,
     Table,
     find_parts,
-    labels_of,
     rows_of,
 )
 from assay.workers.data.image_folder import BY_CHANNELS, GREY_MEAN, GREY_STD, MEAN, RESAMPLING, STD
@@ -58,6 +57,7 @@ def image_table(
     evaluated: PartName | None = None,
     splits: Splits = "auto",
     class_names: ClassNames | None = None,
+    class_names_file: ClassNamesFile | None = None,
     fit: Literal["crop", "squash"] = "crop",
     interpolation: Literal["bicubic", "bilinear"] = "bicubic",
     crop_fraction: Annotated[float, Gt(0), Le(1)] | None = None,
@@ -79,6 +79,7 @@ def image_table(
             by hash, for evaluation; "all" takes every row for either.
         class_names: names of the classes in order; those written by `datasets`, else the lines of
             class_names.txt, else the sorted labels of all parts, if absent.
+        class_names_file: a file in the folder with these names: one a line, or JSON (a list, or id2label).
         fit: of images of several sizes: "crop" resizes the short side and takes the centre; "squash" resizes
             both sides.
         interpolation: of images of several sizes.
@@ -89,7 +90,7 @@ def image_table(
         exif_orientation: turn images as their EXIF tag says; by default they are as stored.
     """
     parts = find_parts(root, folder, split, evaluated, splits, "image_table")
-    found = labels_of(parts, label, class_names)
+    found = labels_of(parts, label, class_names, class_names_file)
     ids = parts.chosen.ids(len(found.labels))
     rows = rows_of(parts, ids, found.labels)
     data = ImageTable(
@@ -104,7 +105,8 @@ def image_table(
     )
     if channels == 1:
         data.channels, data.mean, data.std = channels, GREY_MEAN, GREY_STD
-    data.rarest_classes, data.files_read = found.rarest, parts.chosen.files(len(found.labels))
+    data.rarest_classes, data.sorted_classes = found.rarest, found.sorted_classes
+    data.files_read = parts.chosen.files(len(found.labels))
     return data
 
 
@@ -112,6 +114,7 @@ class ImageTable:
     """Encoded images with labels, decoded on demand by as many threads as torch may use."""
 
     rarest_classes: Callable[[int], list[str]] | None = None
+    sorted_classes = False
     files_read: list[FileRead] | None = None
     name = "image_table"
     task = "classification"

@@ -11,13 +11,12 @@ from typing import Annotated, Literal
 
 from assay.workers.data.formats.delimited import Quoting
 from assay.workers.data.formats.sentences import LeastCount, VocabularySource, vocabulary_for
+from assay.workers.data.formats.table_labels import ClassNames, ClassNamesFile, labels_of
 from assay.workers.data.formats.tables import (
-    ClassNames,
     ColumnName,
     PartName,
     Splits,
     find_parts,
-    labels_of,
     rows_of,
     texts_of,
 )
@@ -40,6 +39,7 @@ def text_table(
     splits: Splits = "auto",
     class_names: ClassNames | None = None,
     quoting: Quoting | None = None,
+    class_names_file: ClassNamesFile | None = None,
     vocabulary: VocabularySource = None,
     least_count: LeastCount = 2,
 ) -> Sentences:
@@ -62,12 +62,13 @@ def text_table(
         quoting: of .csv and .tsv files: "double" lets a cell be in double quotes, which then may hold
             delimiters and line breaks; "none" reads quotes as characters of the text. If absent, .csv has
             double quotes and .tsv has none.
+        class_names_file: a file in the folder with these names: one a line, or JSON (a list, or id2label).
         vocabulary: the language data set whose vocabulary the words have, for models that begin with the
             weights of a language model; null for that of the training part.
         least_count: of the set's own vocabulary: words that are rarer in the training part are unknown.
     """
     parts = find_parts(root, folder, split, evaluated, splits, "text_table", quoting)
-    texts, found = texts_of(parts.chosen, text), labels_of(parts, label, class_names)
+    texts, found = texts_of(parts.chosen, text), labels_of(parts, label, class_names, class_names_file)
     ids = parts.chosen.ids(len(texts))
     rows = rows_of(parts, ids, found.labels)
     learned = parts.training
@@ -81,5 +82,6 @@ def text_table(
         labels=[found.labels[row] for row in rows],
         vocabulary=vocabulary_for(vocabulary, root, words, least_count),
     )
-    data.rarest_classes, data.files_read = found.rarest, parts.chosen.files(len(texts))
+    data.rarest_classes, data.sorted_classes = found.rarest, found.sorted_classes
+    data.files_read = parts.chosen.files(len(texts))
     return data

@@ -57,7 +57,8 @@ def run(request: CheckRequest, session: Session, report: Callable[[ProgressRepor
     size = path.stat().st_size if path.is_file() else 0
     try:
         with limited_memory(memory_limit(size)):
-            return program_check.run(path) if model["name"] == EXPORTED else _compare(path, model)
+            found = program_check.run(path) if model["name"] == EXPORTED else _compare(path, model)
+            return _named(found, (model.get("weights") or {}).get("class_names"))
     except Exception as error:  # a lack of memory has many types
         if not is_out_of_memory(error):
             raise
@@ -67,6 +68,15 @@ def run(request: CheckRequest, session: Session, report: Callable[[ProgressRepor
     )
     verdict = Verdict(other=[reason]).model_dump(mode="json")
     return {"type": "checked", "verdict": cast(VerdictRecord, verdict), "error": reason}
+
+
+def _named(report: CheckedReport, names: Sequence[str] | None) -> CheckedReport:
+    """The report on a file; other names than logits reject it."""
+    classes = report["verdict"].get("classes")
+    if names is None or report["error"] is not None or classes in (None, len(names)):
+        return report
+    error = f"the upload states {len(names)} class names, and the file has {classes} logits"
+    return {**report, "verdict": {**report["verdict"], "other": [error]}, "error": error}
 
 
 def memory_limit(size: int) -> int:

@@ -64,14 +64,7 @@ FILED = 0.84
 
 
 def example_seconds(item: EvaluationItem, flops: float, device: str, image_size: int) -> float:
-    """Nominal seconds (above 0) for one example of an evaluation.
-
-    Args:
-        item: The evaluation; it declares its passes.
-        flops: Operations of one forward pass.
-        device: "cpu" or "cuda".
-        image_size: Of the model, in pixels; corrupted images are made at it.
-    """
+    """Nominal seconds (above 0) for one example of an evaluation."""
     passes = catalog.passes(item["name"], item["params"])
     work = max(passes.forward + BACKWARD_COST * passes.backward, 1.0)
     return flops * work / NOMINAL_FLOPS[device] + preparation_seconds(item, image_size, device)
@@ -239,13 +232,7 @@ def _input(loaded: Loaded, data: ExampleSet, size: int | None, count: int = 1) -
 
 
 def preparation_seconds(item: EvaluationItem, image_size: int, device: str) -> float:
-    """Nominal seconds for the corrupted images of one example; 0 of evaluations without corruptions.
-
-    Args:
-        item: an evaluation of a spec: {"name", "params"}.
-        image_size: of the model, in pixels.
-        device: "cpu" or "cuda".
-    """
+    """Nominal seconds for the corrupted images of one example; 0 of evaluations without corruptions."""
     params = item["params"]
     if not {"corruptions", "severities"} <= params.keys():
         return 0.0

@@ -8,20 +8,25 @@ from typing import cast
 
 import torch
 
-from assay.service.contract.data_findings import DataFound, EmptyClasses, ResampledImages
-from assay.service.contract.records import PlannedEvaluation
+from assay.service.contract.data_findings import DataFound, EmptyClasses, GuessedOrder, ResampledImages
+from assay.service.contract.records import ModelJoin, PlannedEvaluation
+from assay.service.submission.class_order import are_places
 from assay.workers.data.formats.dataset import CorruptData, DataSet, ExampleSet, model_class_names
-from assay.workers.data.formats.imagenet_classes import CROP_FRACTION
+from assay.workers.data.formats.imagenet_classes import ALL, CROP_FRACTION, class_list
 from assay.workers.data.formats.text import LanguageSet, is_text
 from assay.workers.data.image_folder import ImageFolder
+from assay.workers.jobs.session import Loaded
 from assay.workers.published.language import known_text
 from assay.workers.published.match import known_as
 from assay.workers.published.sequences import known_sequences
+from assay.workers.weights.fit import order_for
 
 # Image files whose headers are read; the first ones of the evaluation's order.
 LOOKED_AT = 200
-# Names of empty classes that are kept.
+# Names of empty classes, or of logits, that are kept.
 LISTED = 10
+# Logits that are shown beside the names of their classes.
+PAIRS = 5
 # Tasks whose examples have one label each, among all the classes of the set.
 LABELLED = ("classification", "sequence", "series", "stored_corruptions")
 
@@ -98,3 +103,43 @@ def empty_classes(examples: ExampleSet) -> EmptyClasses | None:
     there = set(torch.as_tensor(cast(DataSet, examples).labels).tolist())
     names = [name for label, name in enumerate(examples.class_names) if label not in there]
     return {"count": len(names), "classes": names[:LISTED]} if names else None
+
+
+def join_by_names(loaded: Loaded, data: ExampleSet) -> ModelJoin | None:
+    """How the names of a model's logits were matched with the data's; None where there is nothing to tell.
+
+    There is nothing to tell where recorded or published names are the data's in their order.
+
+    Raises:
+        ValueError: as of `order_for`.
+    """
+    names = loaded.logit_names
+    if names is None or names.source in ("matched", "data"):
+        return None
+    found = order_for(loaded, data)
+    changed = found.order != tuple(range(len(found.order)))
+    told = {"stated": True, "published": changed or found.by == "number", "training": changed}
+    if not told[names.source]:
+        return None
+    return {"labels_by": found.by, "labels": [*names.lists[0][:LISTED]], "own_tokenizer": False}
+
+
+def guessed_order(loaded: Loaded, examples: ExampleSet, data: ExampleSet) -> GuessedOrder | None:
+    """The logits taken for the classes of examples where only sorted names give their order; None elsewhere.
+
+    It is no guess where names are the numbers of their places, or ImageNet's, in their published order.
+
+    Args:
+        loaded: the model.
+        examples: of an evaluation.
+        data: the job's, whose classes a model without names is taken to have.
+    """
+    names = loaded.logit_names
+    if names is None or names.source != "data" or loaded.untrained:
+        return None
+    ordered_by = data if order_for(loaded, examples).by == "name" else examples
+    classes = model_class_names(ordered_by)
+    if not getattr(ordered_by, "sorted_classes", False) or are_places(classes) or classes == class_list(ALL):
+        return None
+    pairs = [f"logit {logit} = {name}" for logit, name in enumerate(classes[:PAIRS])]
+    return {"pairs": pairs, "classes": len(classes)}

@@ -30,6 +30,14 @@ def of_data(planned: PlannedEvaluation, noun: str) -> Iterator[Warning]:
             " labels are compared by their number"
         )
         yield Warning(code="class_names_differ", message=message, evidence={"count": renamed})
+    if guessed := planned.get("guessed_order"):
+        shown = ", ".join(guessed["pairs"]) + (", ..." if guessed["classes"] > len(guessed["pairs"]) else "")
+        message = (
+            f"nothing says which logit of the model is which class; the sorted names were taken: {shown}. If"
+            " its order is another one, every number is wrong: state the classes in its order (class_names;"
+            " --class-names or --labels), or its own names at the export or upload"
+        )
+        yield Warning(code="class_order_guessed", message=message, evidence=dict(guessed))
     if resampled := planned.get("resampled"):
         message = (
             "the images have the model's size already, {size} x {size}, and were enlarged to {resized_to} and"

@@ -30,11 +30,7 @@ ERRORS: EvaluationItem = {"name": "rmse", "params": {}, "data": None}
 
 
 def final_evaluation(spec: TrainJobSpec) -> EvaluationItem:
-    """The clean accuracy; perplexity in windows without overlap, returns, or the error of a regression.
-
-    Args:
-        spec: Of a training job, with every default filled in.
-    """
+    """The clean accuracy; perplexity in windows without overlap, returns, or the error of a regression."""
     tasks = load().find("data", spec["data"]["name"]).tasks
     own = {"language": PERPLEXITY, "control": RETURNS, "series_regression": ERRORS}
     return own.get(tasks[0], CLEAN) if len(tasks) == 1 else CLEAN

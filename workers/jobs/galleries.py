@@ -68,12 +68,7 @@ def joined_gallery(parts: Sequence[Gallery]) -> Gallery:
 
 
 def _read(folder: Path, described: ArtifactDescription) -> Gallery:
-    """The candidates of a shard.
-
-    Raises:
-        OSError: they cannot be read.
-        ValueError: they are not what the shard wrote, or malformed.
-    """
+    """The candidates of a shard."""
     path = folder / Path(described["name"]).name
     if path.is_symlink() or path.stat().st_size > MAX_SHARD_BYTES:
         raise ValueError(f"{path.name} is a link, or has more than {MAX_SHARD_BYTES:,} bytes")

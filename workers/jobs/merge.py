@@ -248,11 +248,7 @@ def _tasks(job: JobRow, item: EvaluationItem) -> Sequence[str]:
 
 
 def _finite(summary: Summary) -> Summary:
-    """The summary, if every number in it can be written as JSON.
-
-    Raises:
-        ValueError: a metric is none, or not finite.
-    """
+    """The summary, if every number in it can be written as JSON."""
     every = [*summary.metrics.items(), *(item for part in summary.breakdown for item in part.metrics.items())]
     for name, metric in every:
         if not isinstance(metric, Metric):

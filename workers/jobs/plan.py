@@ -30,7 +30,14 @@ from assay.workers.jobs.cost import (
     measure_cost,
     windows_of,
 )
-from assay.workers.jobs.data_facts import count_cut, facts_of, found_in, resampled_images
+from assay.workers.jobs.data_facts import (
+    count_cut,
+    facts_of,
+    found_in,
+    guessed_order,
+    join_by_names,
+    resampled_images,
+)
 from assay.workers.jobs.evaluate import check_folders, check_model, evaluation_of
 from assay.workers.jobs.segmentation_attacks import class_pixels
 from assay.workers.jobs.session import Loaded, Session
@@ -98,7 +105,7 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
         "untrained": loaded.untrained,
         "assumed_normalization": loaded.assumed,
         "unstated_vocabulary": loaded.unstated_vocabulary,
-        "joined": _joined(loaded),
+        "joined": _joined(loaded, data),
         "data_sha256": hashes,
         "data_read": read,
         "sources": planned_sources(request, session, loaded),
@@ -139,8 +146,11 @@ def _facts_of_input(
     loaded: Loaded,
     order: Sequence[int],
 ) -> dict[str, object]:
-    """`cut`, `class_pixels` and `resampled` of the examples in `order` for the model, and `constants`."""
+    """Facts of the examples in `order` for the model, and of the order of its logits."""
     facts: dict[str, object] = {}
+    guessed = guessed_order(loaded, examples, session.data(spec["data"], "test"))
+    if guessed is not None:
+        facts["guessed_order"] = guessed
     resampled = resampled_images(examples, order, loaded.image_size)
     fraction = getattr(examples, "crop_fraction", None)
     if resampled is not None and not trained_with(loaded, "crop_fraction", fraction):
@@ -157,9 +167,11 @@ def _facts_of_input(
     return facts
 
 
-def _joined(loaded: Loaded) -> ModelJoin | None:
+def _joined(loaded: Loaded, data: ExampleSet) -> ModelJoin | None:
     """How a model that brings labels or a tokenizer was joined to the data; None for others."""
     backbone: Any = loaded.classifier.backbone
+    if (found := join_by_names(loaded, data)) is not None:
+        return found
     labels, tokenizer = getattr(backbone, "labels_by", None), getattr(backbone, "tokenizer", None)
     if labels is None and tokenizer is None:
         return None

@@ -26,12 +26,6 @@ def save_plots(
 ) -> dict[str, Spec]:
     """Store the plots that the job's results allow, as data; returns their specs by kind.
 
-    Args:
-        store: has the results.
-        folder: of the job's files.
-        job: whose evaluations are all merged.
-        tallies: counts of the examples, by evaluation.
-
     Raises:
         NotFound: the job has been deleted.
         OSError: a file could not be written.

@@ -25,10 +25,15 @@ from assay.service.contract.stored_specs import (
     ModelReference,
     UserSpec,
 )
-from assay.service.contract.weights_options import ChannelStatistics
 from assay.service.submission.weights import EXPORTED
 from assay.workers import accelerator, catalog
-from assay.workers.data.formats.dataset import ExampleSet, ImageSet, check_length, model_classes
+from assay.workers.data.formats.dataset import (
+    ExampleSet,
+    ImageSet,
+    check_length,
+    model_class_names,
+    model_classes,
+)
 from assay.workers.data.formats.own_tokens import built_for
 from assay.workers.data.formats.text import TextSet, is_text
 from assay.workers.data.formats.trajectories import ControlSet, policy_for
@@ -36,7 +41,13 @@ from assay.workers.jobs.failures import BadWeights
 from assay.workers.training.files import content_sha256
 from assay.workers.weights.backbone import load_backbone
 from assay.workers.weights.headers import read_shapes
-from assay.workers.weights.load import File, load_weights
+from assay.workers.weights.load import (
+    File,
+    load_weights,
+    normalization_of_pulled,
+    normalization_of_upload,
+)
+from assay.workers.weights.logit_names import LogitNames, names_of
 from assay.workers.weights.programs import load_classifier
 from assay.workers.weights.pulled import pulled_weights
 
@@ -96,6 +107,7 @@ class Loaded:
     metadata: Mapping[str, str] = field(default_factory=dict)
     assumed: AssumedNormalization | None = None
     unstated_vocabulary: bool = False
+    logit_names: LogitNames | None = None
 
     @property
     def device_class(self) -> accelerator.DeviceClass:
@@ -155,12 +167,7 @@ class Session:
         return data
 
     def classifier(self, spec: UserSpec, *, device: str, weights: str | None) -> Loaded:
-        """The classifier of a job spec with its weights, in evaluation mode.
-
-        Args:
-            spec: The job's spec.
-            device: "cpu", "cuda" or "auto".
-            weights: Path of a safetensors file, or None for random or pulled weights.
+        """The classifier of a job spec with the weights of a safetensors file, or random or pulled ones.
 
         Raises:
             BadWeights: keys or shapes do not fit.
@@ -172,16 +179,11 @@ class Session:
         if self._loaded is None or self._loaded[0] != key:
             self._loaded = None  # free the old model before building the new one
             data = self.data(spec["data"], "train" if spec["kind"] == "train" else "test")
-            self._loaded = (key, _load(spec, data, device, weights))
+            self._loaded = (key, _named(_load(spec, data, device, weights), spec, data))
         return self._loaded[1]
 
     def other(self, source: ModelSource, execution: Execution, *, device: str) -> Loaded:
         """The classifier of another job, for attacks that need a second model.
-
-        Args:
-            source: {"spec", "weights"}: of the training job or the upload, and the path of its weights.
-            execution: Of the present job.
-            device: "cpu", "cuda" or "auto".
 
         Raises:
             BadWeights: they are missing, or do not fit.
@@ -200,7 +202,7 @@ class Session:
                 EvaluateJobSpec, {**source["spec"], **changes}
             )  # `_load` reads the fields common to both
             data = self.data(spec["data"], "test")
-            self._others[key] = _load(spec, data, device, source["weights"])
+            self._others[key] = _named(_load(spec, data, device, source["weights"]), spec, data)
         return self._others[key]
 
 
@@ -238,10 +240,10 @@ def _load(spec: UserSpec, examples: ExampleSet, device_name: str, weights: str |
     mean, std = data.mean, data.std
     source = model["weights"] or {}
     if pulled_weights(model) is not None:
-        mean, std = _check_pretrained(getattr(backbone, "pretrained_cfg", None), data, model)
+        mean, std = normalization_of_pulled(getattr(backbone, "pretrained_cfg", None), data, model)
     stated = source.get("normalization")
     if isinstance(stated, dict):
-        mean, std = _check_stated(stated, data)
+        mean, std = normalization_of_upload(stated, data)
     # Mean and standard deviation of the targets of a regression.
     classifier = wrap(backbone, mean, std, getattr(data, "target_statistics", None))
     file = File({}, foreign=False)
@@ -253,6 +255,12 @@ def _load(spec: UserSpec, examples: ExampleSet, device_name: str, weights: str |
     if file.foreign and stated is None:
         assumed = {"data": data.name, "mean": [*mean], "std": [*std]}
     return _ready(spec, classifier, device, metadata=file.metadata, assumed=assumed)
+
+
+def _named(loaded: Loaded, spec: UserSpec, data: ExampleSet) -> Loaded:
+    """A classifier with the names of its logits."""
+    names = names_of(loaded.classifier, spec["model"], loaded.metadata, model_class_names(data))
+    return replace(loaded, logit_names=names)
 
 
 def _program(
@@ -351,33 +359,6 @@ def _backbone(spec: UserSpec, data: ExampleSet, **system: object) -> nn.Module:
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed the GPUs for good
         own = {"pretrained": pulled.folder} if (pulled := pulled_weights(model)) is not None else {}
         return built_for(data, build, **own, **system)
-
-
-def _check_pretrained(
-    pretrained: Mapping[str, Any] | None, data: ImageSet, model: ModelReference
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The normalisation of pulled weights, whose classes and channels must be those of the data."""
-    assert pretrained is not None
-    for noun, theirs, ours in (
-        ("classes", pretrained["num_classes"], model_classes(data)),
-        ("channels", len(pretrained["mean"]), data.channels),
-    ):
-        if theirs != ours:
-            raise BadWeights(
-                f"the pulled weights of the model {model['name']!r} are for {theirs} {noun}, the data set"
-                f" {data.name!r} has {ours}"
-            )
-    return tuple(pretrained["mean"]), tuple(pretrained["std"])
-
-
-def _check_stated(stated: ChannelStatistics, data: ImageSet) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Checks the normalisation stated with the weights."""
-    if len(stated["mean"]) != data.channels:
-        raise BadWeights(
-            f"the normalization of the weights is for {len(stated['mean'])} channels,"
-            f" the data set {data.name!r} has {data.channels}"
-        )
-    return tuple(stated["mean"]), tuple(stated["std"])
 
 
 def _image_size(model: ModelReference, backbone: nn.Module) -> int:

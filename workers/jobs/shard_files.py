@@ -40,13 +40,6 @@ def write_files(
 ) -> None:
     """Writes the files of a shard, and adds their descriptions to its report.
 
-    Args:
-        extra: Of the report.
-        outcomes: Of the shard.
-        request: Has the job's folder.
-        data: The examples' classes.
-        protocol: Of the run.
-
     Raises:
         OSError: an artifact could not be written; a gallery that cannot is left out.
     """

@@ -115,15 +115,7 @@ def _note_course(facts: PlannedEvaluation, recipe: Recipe, trained: Trained) -> 
 def _note_step(
     facts: PlannedEvaluation, recipe: Recipe, batch: int, length: int, asked: int | None = None
 ) -> None:
-    """Notes a step of other than the published examples, and a learning rate that was scaled to it.
-
-    Args:
-        facts: Receives the notes.
-        recipe: Of the training.
-        batch: Examples of a step.
-        length: Of a sequence, as the model reads it.
-        asked: The batch size of the job; None if it was chosen by the worker.
-    """
+    """Notes a step of other than the published examples, and a learning rate that was scaled to it."""
     published = recipe.published_examples(length)
     if published is None or published == batch:
         return

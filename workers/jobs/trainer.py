@@ -41,12 +41,6 @@ def train_model(
 ) -> tuple[Loaded, Trained]:
     """Train the model of a request; every process of the training calls this with the same request.
 
-    Args:
-        request: of kind "train".
-        session: has the data and the model; drops the model, whose weights are now trained.
-        report: gets progress and checkpoints, in the first process.
-        processes: this process of the training.
-
     Raises:
         MissingData: the data set is missing.
         TrainingDiverged: the loss is not finite.

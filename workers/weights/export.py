@@ -38,19 +38,23 @@ from assay.models.programs.program import (
     NOTES,
     Program,
     load_program,
+    notes_file,
     unlisted_calls,
 )
 from assay.models.programs.reading import UnsafeProgram
 from assay.models.programs.signature import MAX_CHANNELS, MAX_IMAGE_SIZE
+from assay.service.files.class_names import BadClassNames, class_names_of
 from assay.service.files.program_file import BadProgram, open_program
 from assay.workers.weights.export_failure import SizeLog, own_path, place, reason, short
 from assay.workers.weights.export_inputs import (
     MASKS,
     CannotExport,
     changed_to_float32,
+    check_logits,
     evaluated,
     on_cpu,
     refuse_given,
+    stated_image_size,
     texts,
     unwrapped,
 )
@@ -100,6 +104,8 @@ def export_program(
     words: int | None = None,
     mask: str | None = None,
     vocabulary: str | None = None,
+    class_names: Sequence[str] | None = None,
+    data_classes: Sequence[str] | None = None,
 ) -> ExportedModule:
     """Export a module to a file for `POST /checkpoints`.
 
@@ -123,6 +129,9 @@ def export_program(
             where it has none. The first token always takes part.
         vocabulary: of texts, the sha256 of the words in the order of their ids, as a data set's `vocabulary`
             has it; None does not say it, and results have a warning.
+        class_names: of a classifier, the name of each logit; a job finds the data's classes by them.
+        data_classes: of images, the classes that it is to be measured on; another number of logits is refused
+            before the export, which takes a while.
 
     Raises:
         CannotExport: the module cannot be exported, calls something that is not allowed, or the program
@@ -137,7 +146,7 @@ def export_program(
         stated = {"image_size": image_size, "mean": mean, "std": std}
         refuse_given(stated, f"is for images, and the task is {task}")
         inputs = texts(network, length, words, mask, vocabulary)
-        notes = {} if vocabulary is None else {"vocabulary": vocabulary}
+        notes = {"vocabulary": vocabulary, "class_names": class_names}
         with changed_to_float32(network), evaluated(on_cpu(network)) as ready:
             return _export(_Logits(ready, None, None, 0), inputs, output, task, words, notes)
     refuse_given(text, f"is for texts, and the task is {task}")
@@ -155,17 +164,10 @@ def export_program(
     generator = torch.Generator().manual_seed(0)
     images = torch.rand((max(BATCHES), channels, size, size), generator=generator)
     with changed_to_float32(network), evaluated(on_cpu(network)) as ready:
-        return _export(_Logits(ready, mean, std, channels), (images,), output, task)
-
-
-def stated_image_size(module: nn.Module) -> int | None:
-    """The image size that a module states as timm's and torchvision's do; None if it does not."""
-    for name in ("pretrained_cfg", "default_cfg"):
-        stated = getattr(module, name, None)
-        if isinstance(stated, Mapping) and len(stated.get("input_size") or ()) == 3:
-            return int(stated["input_size"][-1])
-    size = getattr(module, "image_size", None)
-    return size if isinstance(size, int) else None
+        inner = _Logits(ready, mean, std, channels)
+        if data_classes is not None:
+            check_logits(_answer(inner, (images[:2],)), data_classes)
+        return _export(inner, (images,), output, task, notes={"class_names": class_names})
 
 
 class _Logits(nn.Module):
@@ -205,7 +207,7 @@ def _export(
     output: Path,
     task: str,
     words: int | None = None,
-    notes: Mapping[str, str] | None = None,
+    notes: Mapping[str, Any] | None = None,
 ) -> ExportedModule:
     with torch.no_grad():
         wanted = _answer(network, inputs)
@@ -217,8 +219,7 @@ def _export(
             with _quiet(), sizes.listening():
                 some = tuple(given[:2] for given in inputs)
                 exported = torch.export.export(network, some, dynamic_shapes=(({0: batch},) * len(inputs),))
-                extra = {NOTES.partition("/")[2]: json.dumps(notes)} if notes else None
-                torch.export.save(exported, path, extra_files=extra)
+                torch.export.save(exported, path, extra_files=notes_file(notes or {}))
         except Exception as error:  # torch raises what the module's own code raises, too
             raise CannotExport(reason(error, network, sizes)) from error
         program = _read(path)
@@ -340,6 +341,8 @@ def main(arguments: list[str] | None = None) -> int:
     add("--words", type=int, metavar="V", help="of the vocabulary of texts: rows of the embedding")
     add("--mask", choices=tuple(MASKS), help="type of the mask, if the module takes one beside the ids")
     add("--vocabulary", metavar="SHA256", help="of the words of texts, as data sets state it")
+    add("--data-classes", type=json.loads, metavar="JSON", help="names of the data's classes, to be compared")
+    add("--class-names", metavar="NAMES", help="of the logits: A,B,... or a file (labels.txt, id2label)")
     add("--mean", type=float, nargs="+", help="per channel, if the module takes normalised images")
     add("--std", type=float, nargs="+", help="per channel")
     add("--output", type=Path, required=True, help="the file to write (.pt2); it must not be there")
@@ -363,8 +366,10 @@ def main(arguments: list[str] | None = None) -> int:
             words=given.words,
             mask=given.mask,
             vocabulary=given.vocabulary,
+            class_names=None if given.class_names is None else class_names_of(given.class_names),
+            data_classes=given.data_classes,
         )
-    except (CannotExport, CannotBuild, OSError) as error:
+    except (CannotExport, CannotBuild, BadClassNames, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
     takes = f"{done.channels} channels, {done.image_size} x {done.image_size} pixels"

@@ -6,7 +6,7 @@ B = batch, L = tokens of a text, V = words.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -18,6 +18,8 @@ from assay.workers.weights.export_failure import short
 
 MASKS = {"bool": torch.bool, "int64": torch.int64}
 TEXTS = 5
+# Classes in a message.
+NAMED = 20
 
 
 class CannotExport(ValueError):
@@ -114,3 +116,22 @@ def evaluated(module: nn.Module) -> Iterator[nn.Module]:
     finally:
         for part, training in modes:
             part.training = training
+
+
+def stated_image_size(module: nn.Module) -> int | None:
+    """The image size that a module states as timm's and torchvision's do; None if it does not."""
+    for name in ("pretrained_cfg", "default_cfg"):
+        stated = getattr(module, name, None)
+        if isinstance(stated, Mapping) and len(stated.get("input_size") or ()) == 3:
+            return int(stated["input_size"][-1])
+    size = getattr(module, "image_size", None)
+    return size if isinstance(size, int) else None
+
+
+def check_logits(logits: Tensor, classes: Sequence[str]) -> None:
+    """Refuse logits, (B, K) or (B, K, S, S), that are not as many as the data's classes."""
+    if logits.dim() in (2, 4) and logits.shape[1] != len(classes):
+        shown = ", ".join(classes[:NAMED]) + (", ..." if len(classes) > NAMED else "")
+        raise CannotExport(
+            f"it has {logits.shape[1]} logits, and the data have {len(classes)} classes: {shown}"
+        )

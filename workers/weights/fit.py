@@ -10,11 +10,13 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from assay.models.layers.hf_labels import LabelOrder
 from assay.models.layers.layers import Classifier
 from assay.workers.data.formats.dataset import ExampleSet, logit_groups, model_class_names, model_classes
 from assay.workers.data.formats.own_tokens import tokenized
 from assay.workers.data.formats.text import TextSet, is_text
 from assay.workers.jobs.session import Loaded
+from assay.workers.weights.logit_names import reordered
 from assay.workers.weights.training_record import trained_on
 
 FACTS = ("classes", "channels")
@@ -76,9 +78,26 @@ def _environment(class_names: Sequence[str]) -> str:
 
 
 def looking_at(loaded: Loaded, data: ExampleSet) -> Loaded:
-    """The classifier restricted to the logits of the data's classes."""
-    groups = logit_groups(data)
-    return loaded if groups is None else replace(loaded, classifier=restricted(loaded.classifier, groups))
+    """The classifier restricted to the logits of the data's classes, in their order."""
+    groups, order = logit_groups(data), order_for(loaded, data).order
+    if groups is not None:
+        placed = [[order[logit] for logit in group] for group in groups]
+        return replace(loaded, classifier=restricted(loaded.classifier, placed))
+    if order == tuple(range(len(order))):
+        return loaded
+    return replace(loaded, classifier=reordered(loaded.classifier, order))
+
+
+def order_for(loaded: Loaded, data: ExampleSet) -> LabelOrder:
+    """The classifier's logit for each class of a model for some data.
+
+    Raises:
+        ValueError: the names that the model states contradict the data's.
+    """
+    names = model_class_names(data)
+    if loaded.logit_names is None:
+        return LabelOrder(tuple(range(len(names))), "number")
+    return loaded.logit_names.order(names)
 
 
 def read_by(loaded: Loaded, data: ExampleSet) -> ExampleSet:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import safetensors
 import torch
@@ -14,7 +15,9 @@ from torch import Tensor
 from assay.models.layers.layers import Classifier
 from assay.models.layers.position_embeddings import Grid, Resizing, resize_positions, square_grid
 from assay.models.weights.key_maps import Shape, Shapes
-from assay.workers.data.formats.dataset import ExampleSet, model_classes
+from assay.service.contract.stored_specs import ModelReference
+from assay.service.contract.weights_options import ChannelStatistics
+from assay.workers.data.formats.dataset import ExampleSet, ImageSet, model_classes
 from assay.workers.jobs.failures import BadWeights
 from assay.workers.weights.headers import Fit, fit, in_words, read_shapes
 from assay.workers.weights.verify import PRECISIONS, read_dtypes
@@ -132,3 +135,40 @@ def _differing_sizes(found: Fit, given: Shapes, wanted: Shapes, data: ExampleSet
 
 def _noun(size: str, data: ExampleSet) -> str:
     return NOUNS.get(data.task, {}).get(size, size)
+
+
+def normalization_of_pulled(
+    pretrained: Mapping[str, Any] | None, data: ImageSet, model: ModelReference
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The normalisation of pulled weights.
+
+    Raises:
+        BadWeights: they are for other classes or channels than the data's.
+    """
+    assert pretrained is not None
+    for noun, theirs, ours in (
+        ("classes", pretrained["num_classes"], model_classes(data)),
+        ("channels", len(pretrained["mean"]), data.channels),
+    ):
+        if theirs != ours:
+            raise BadWeights(
+                f"the pulled weights of the model {model['name']!r} are for {theirs} {noun}, the data set"
+                f" {data.name!r} has {ours}"
+            )
+    return tuple(pretrained["mean"]), tuple(pretrained["std"])
+
+
+def normalization_of_upload(
+    stated: ChannelStatistics, data: ImageSet
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The normalisation that is stated with weights.
+
+    Raises:
+        BadWeights: it is for other channels than the data's.
+    """
+    if len(stated["mean"]) != data.channels:
+        raise BadWeights(
+            f"the normalization of the weights is for {len(stated['mean'])} channels,"
+            f" the data set {data.name!r} has {data.channels}"
+        )
+    return tuple(stated["mean"]), tuple(stated["std"])

@@ -11,6 +11,7 @@ from assay.service.contract.data_findings import Doubts
 from assay.service.contract.stored_specs import ComponentReference
 from assay.workers.data.formats.dataset import ExampleSet, MissingData, model_class_names
 from assay.workers.jobs.session import Loaded, Session
+from assay.workers.weights.logit_names import LogitNames
 
 
 @dataclass(frozen=True)
@@ -76,11 +77,14 @@ def doubts(
     source = trained_on(loaded)
     if source is None:
         return {}
-    names = zip(source.class_names, model_class_names(examples), strict=True)
+    now = model_class_names(examples)
+    by_name = LogitNames((source.class_names,), "training").order(now).by == "name"
     found: Doubts = {}
     if seen := _seen(session, source, spec, ids):
         found["seen"] = seen
-    if renamed := sum(was != now for was, now in names):
+    if not by_name and (
+        renamed := sum(was != name for was, name in zip(source.class_names, now, strict=True))
+    ):
         found["renamed"] = renamed
     if source.selected_on_test and _files(source.data) == _files(spec):
         found["selected_on_test"] = 1

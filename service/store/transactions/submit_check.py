@@ -35,6 +35,8 @@ def submit_check(
         "normalization": reading["normalization"],
         "positions": reading["positions"],
     }
+    if "class_names" in reading:
+        weights["class_names"] = reading["class_names"]
     spec: CheckJobSpec = {
         "kind": "check",
         "name": name,

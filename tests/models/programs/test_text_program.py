@@ -170,6 +170,12 @@ def test_an_embedding_that_claims_more_rows_than_it_has_does_not_read_beyond_the
         (b'{"vocabulary": "0"}', "allowed: a sha256 in 64 hexadecimal digits"),
         (b'{"vocabulary": 1}', "'vocabulary' must be str"),
         (b"no JSON", "its extra/assay.json is no JSON"),
+        (b'{"class_names": "abcd"}', "'class_names' must be list"),
+        (b'{"class_names": ["a", "b", "c", 1]}', "'class_names' must be str"),
+        (b'{"class_names": ["a", "b", "c"]}', r"names 3 classes \(3 different ones\), and it has 4 logits"),
+        (b'{"class_names": ["a", "b", "c", "a"]}', r"names 4 classes \(3 different ones\)"),
+        (b'{"class_names": ["a", "b", "c", ""]}', "allowed: 1 to 200 printable characters"),
+        (b'{"class_names": ["a", "b", "c", "\\ud800"]}', "allowed: 1 to 200 printable characters"),
     ],
 )
 def test_notes_are_read_as_data(notes: bytes, reason: str, tmp_path: Path) -> None:
@@ -182,6 +188,13 @@ def test_notes_state_the_vocabulary(tmp_path: Path) -> None:
     stated = json.dumps({"vocabulary": "a" * 64, "other": [1]}).encode()
     assert read_noted(noted(export_texts(tmp_path), stated)).vocabulary == "a" * 64
     assert load(export_texts(tmp_path)).vocabulary is None
+
+
+def test_notes_state_the_names_of_the_logits(tmp_path: Path) -> None:
+    stated = json.dumps({"class_names": ["d", "a", "ç", "b c"]}).encode()
+    found = read_noted(noted(export_texts(tmp_path), stated))
+    assert (found.class_names, found.vocabulary) == (("d", "a", "ç", "b c"), None)
+    assert load(export_texts(tmp_path)).class_names is None
 
 
 def noted(path: Path, notes: bytes) -> Path:

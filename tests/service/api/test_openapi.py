@@ -110,7 +110,7 @@ def test_every_route_refuses_unknown_query_parameters(api: httpx.Client, documen
             assert ["query", "unknwon"] in [item["loc"] for item in answer.json()["error"]["details"]]
         known = {part["name"] for part in operation.get("parameters", []) if part["in"] == "query"}
         filters = {"state", "kind", "model", "tag", "search", "limit", "cursor"}
-        stated = {"name", "normalization", "positions"}
+        stated = {"name", "normalization", "positions", "class_names"}
         audit = {"after", "before", "tenant", "action", "key"}
         drawn = {"scheme", "rows", "columns", "metric"}
         others = {"adjust", "decode", "dry_run", "follow", "format", "jobs"}

@@ -181,3 +181,65 @@ def test_malformed_parts_are_named_and_nothing_breaks(
     upload(api)
     for model in (MODEL, {"name": "exported"}, "exported", None):
         assert submit(api, evaluate_body(model=model, execution=execution)).status_code == 422
+
+
+@pytest.mark.parametrize(
+    "text", ["cat,dog", "cat, dog", '["cat", "dog"]', '{"0": "cat", "1": "dog"}', '{"cat": 0, "dog": 1}']
+)
+def test_an_upload_states_class_names_which_its_jobs_have(
+    api: httpx.Client, app_store: Store, evaluate_body: Any, text: str
+) -> None:
+    answer = upload(api, class_names=text)
+    assert answer.status_code == 202, answer.text
+    assert answer.json()["class_names"] == ["cat", "dog"]
+    assert upload(api, class_names=text).status_code == 200
+    assert upload(api, class_names="dog,cat").status_code == 409
+    assert upload(api).status_code == 409
+    check(app_store, classes=10)
+    spec = submit(api, evaluate_body(model=MODEL)).json()["spec"]
+    assert spec["model"]["weights"]["class_names"] == ["cat", "dog"]
+    assert submit(api, spec).status_code == 201
+    spec["model"]["weights"]["class_names"] = ["dog", "cat"]
+    ((loc, message),) = details(submit(api, spec))
+    assert loc == ["model", "weights", "class_names"]
+    assert "was uploaded with another class_names" in message
+
+
+def test_without_class_names_nothing_is_stored_of_them(
+    api: httpx.Client, app_store: Store, evaluate_body: Any
+) -> None:
+    assert upload(api).json()["class_names"] is None
+    check(app_store)
+    spec = submit(api, evaluate_body(model=MODEL)).json()["spec"]
+    assert "class_names" not in spec["model"]["weights"]
+    job = {**MODEL, "weights": {"checkpoint": "mine", "class_names": ["cat", "dog"]}}
+    stated = submit(api, evaluate_body(model=job)).json()["spec"]
+    assert stated["model"]["weights"]["class_names"] == ["cat", "dog"], "a job may state them, too"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("cat", "at least two classes"),
+        ("cat,cat", "'cat' twice"),
+        ("[1, 2]", "no list of texts"),
+        ('{"0": "cat", "3": "dog"}', "the numbers 0 to 1"),
+        ("[", "begins like JSON"),
+        ("cat,", "at least two classes"),
+    ],
+)
+def test_wrong_class_names_are_refused(api: httpx.Client, text: str, words: str) -> None:
+    ((loc, message),) = details(upload(api, class_names=text))
+    assert loc == ["query", "class_names"]
+    assert words in message
+
+
+def test_names_in_the_file_hold(api: httpx.Client) -> None:
+    named = archive({"extra/assay.json": b'{"class_names": ["cat", "dog"]}'})
+    ((loc, message),) = details(upload(api, named, class_names="dog,cat"))
+    assert loc == ["query", "class_names"]
+    assert message == "the file has other class names (extra/assay.json), which hold"
+    assert upload(api, named, class_names="cat,dog").status_code == 202
+    ((loc, message),) = details(upload(api, archive({"extra/assay.json": b"{"}), name="other"))
+    assert loc == ["body"]
+    assert "its extra/assay.json is no JSON" in message

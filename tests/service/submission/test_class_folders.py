@@ -12,7 +12,7 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.errors import ErrorDetail, InvalidSpec
 from assay.service.contract.problems import Problems
 from assay.service.submission import class_folders as class_folder_module
-from assay.service.submission.class_folders import count_classes, count_examples
+from assay.service.submission.class_folders import count_classes, count_examples, list_classes
 from assay.service.submission.compatibility import MadeFor, check_fit
 from assay.service.submission.estimate import least_work
 from assay.service.submission.limits import JobLimits, Speed, bounded_estimate
@@ -217,3 +217,46 @@ def test_a_model_of_one_channel_is_told_the_parameter(tmp_path: Path) -> None:
         if wrong:
             with pytest.raises(InvalidSpec, match=r'has 3 channels, .* the 1 of .*; state it: "channels": 1'):
                 problems.raise_if_any()
+
+
+def test_a_misfit_names_the_class_folders_and_the_empty_ones(tmp_path: Path) -> None:
+    write(tmp_path, "birds/a", "birds/b")
+    (tmp_path / "birds" / "empty").mkdir()
+    (tmp_path / "birds" / "empty" / "._0.png").touch()
+    (tmp_path / "birds" / "__MACOSX").mkdir()
+    checked = load().check_reference(("data",), body()["data"], Problems(), ())
+    made = MadeFor("its weights", {}, {"classes": 2}, None, ("classes",))
+    problems = Problems()
+    check_fit(checked, made, problems, ("data",), tmp_path)
+    (detail,) = problems.details
+    assert detail.message.startswith(
+        "'image_folder' has 3 classes, the model is made for the 2 of its weights"
+    )
+    assert detail.message.endswith("class folders are a/, b/, empty/; without an image: empty/")
+    if checked is not None:
+        assert list_classes(checked, tmp_path) == ["a", "b", "empty"]
+
+
+def test_stated_classes_are_compared_with_the_folders_at_submission(tmp_path: Path) -> None:
+    write(tmp_path, "birds/wren", "birds/ant")
+    (tmp_path / "birds" / "labels.txt").write_text("wren\nbee\n")
+    for params in ({"class_names": ["wren", "bee"]}, {"class_names_file": "labels.txt"}):
+        asked = body({"name": "clean"})
+        asked["data"]["params"] |= params
+        with pytest.raises(InvalidSpec) as caught:
+            validate(load(), asked, data_root=tmp_path)
+        (detail,) = caught.value.details
+        assert detail.loc == ["data", "params", *params]
+        assert "'bee'" in detail.message
+        assert "'ant', which the class names lack" in detail.message
+    (tmp_path / "birds" / "labels.txt").write_text("wren\nant\n")
+    assert (
+        validate(load(), asked, data_root=tmp_path).spec["data"]["params"]["class_names_file"] == "labels.txt"
+    )
+
+
+def test_folders_of_one_number_are_refused_at_submission(tmp_path: Path) -> None:
+    write(tmp_path, "birds/1", "birds/01", "birds/2")
+    (detail,) = refused(tmp_path, {"name": "clean"})
+    assert detail.loc == ["data", "params", "folder"]
+    assert "the classes '01', '1' are the same numbers" in detail.message

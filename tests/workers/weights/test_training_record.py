@@ -98,3 +98,8 @@ def test_missing_held_out_images_are_told_before_the_training(spec: dict[str, An
     with pytest.raises(MissingData, match="The test images of"):
         trained(spec | {"data": data("split")}, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_the_same_classes_in_another_order_are_found_by_name(spec: dict[str, Any]) -> None:
+    """Such as weights of a time when folders of numbers were sorted as text."""
+    assert doubted(spec, TrainedOn(data("pets"), CLASSES[::-1], 0), data("pets")) == {}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from assay.service.contract.problems import nearest
 from assay.service.submission.class_folders import holds_images
+from assay.service.submission.class_order import in_order
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.delimited import (
     DELIMITERS,
@@ -42,7 +43,7 @@ def listed_images(folder: Path, base: Path, labels: str, split: str, splits: str
     given = [label.strip() for label in cells[LABEL]]
     if "" in given:
         raise CorruptData(f"{path}: {cells[column][given.index('')]!r} has no label")
-    classes = _ordered(set(given))
+    classes = in_order(set(given))
     if len(classes) < 2:
         raise CorruptData(f"{path} has {len(classes)} different labels, at least 2 are needed")
     numbers = {one: number for number, one in enumerate(classes)}
@@ -94,8 +95,3 @@ def _paths(path: Path, folder: Path, base: Path, given: list[str]) -> list[str]:
         twice = next(image for image in found if image in seen or seen.add(image))  # type: ignore[func-returns-value]
         raise CorruptData(f"{path} names {twice!r} twice; an image has one label")
     return found
-
-
-def _ordered(labels: set[str]) -> list[str]:
-    """Whole numbers as numbers, others as texts."""
-    return sorted(labels, key=int) if all(map(str.isdecimal, labels)) else sorted(labels)

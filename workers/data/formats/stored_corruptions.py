@@ -108,6 +108,11 @@ class StoredCorruptions:
         return self.kind.classes or tuple(folder_names(self._cell(self.cells[0]), self.base))
 
     @property
+    def sorted_classes(self) -> bool:
+        """Whether nothing but their sorted names gives the order of the classes."""
+        return self.kind.classes is None and self.kind.count is None
+
+    @property
     def classes(self) -> int:
         """Number of classes."""
         return len(self.class_names)

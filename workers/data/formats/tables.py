@@ -14,14 +14,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from annotated_types import Len, MaxLen
+from annotated_types import Len
 
 from assay.service.contract.data_findings import FileRead
 from assay.service.contract.problems import nearest
@@ -34,25 +32,19 @@ from assay.workers.data.formats.table_files import (
     column_names,
     count_lines,
     count_rows,
-    feature_names,
-    names_of_feature,
     pyarrow,
     read_columns,
 )
-from assay.workers.data.formats.text_files import read_lines
 
 SUFFIXES = (".csv", ".json", ".jsonl", ".parquet", ".tsv")
 TRAINING = ("train", "training")
 EVALUATED = ("test", "validation", "valid", "val", "dev", "eval")
 KNOWN_PART = re.compile(rf"({'|'.join((*TRAINING, *EVALUATED))})(?:[-_.].*)?", re.IGNORECASE)
 SHARD = re.compile(r"(.+?)-\d+-of-\d+")
-UNLABELLED = -1
-INFO, NAMES = "dataset_info.json", "class_names.txt"
 ONE = ""  # the name of the only part of a folder without parts
 
 ColumnName = Annotated[str, Len(1, 200)]
 PartName = Annotated[str, Len(1, 200)]
-ClassNames = Annotated[list[Annotated[str, Len(1, 200)]], MaxLen(100_000)]
 Splits = Literal["auto", "all"]
 
 
@@ -180,7 +172,7 @@ def _no_part(where: Path, wanted: str, tables: Mapping[str, Table]) -> str:
 def _tables(where: Path, base: Path) -> dict[str, tuple[Path, ...]]:
     """Part to its files, in order."""
     if (where / "dataset_dict.json").is_file():
-        parts = _json(where / "dataset_dict.json").get("splits", [])
+        parts = json_object(where / "dataset_dict.json").get("splits", [])
         if not isinstance(parts, list) or not all(isinstance(part, str) and _plain(part) for part in parts):
             raise CorruptData(f"{where / 'dataset_dict.json'} has no list of splits")
         return {part: _arrow_files(where / part, base) for part in parts}
@@ -226,7 +218,7 @@ def _arrow_files(where: Path, base: Path) -> tuple[Path, ...]:
     state = where / "state.json"
     if not state.is_file():
         raise MissingData(f"{state} not found: {where} is no folder that datasets.save_to_disk has written")
-    listed = _json(state).get("_data_files")
+    listed = json_object(state).get("_data_files")
     names = [one.get("filename") if isinstance(one, dict) else None for one in listed or []]
     if not names or not all(isinstance(name, str) and _plain(name) for name in names):
         raise CorruptData(f"{state} lists no files of data")
@@ -243,7 +235,12 @@ def _plain(name: str) -> bool:
     return bool(name) and not set(name) & set("/\\\0") and name not in (".", "..")
 
 
-def _json(path: Path) -> Mapping[str, Any]:
+def json_object(path: Path) -> Mapping[str, Any]:
+    """The object in a JSON file.
+
+    Raises:
+        CorruptData: it cannot be read, or has none.
+    """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -263,98 +260,6 @@ def texts_of(table: Table, column: str) -> list[str]:
         if value is None:
             raise CorruptData(f"{table.where(row)}: column {column!r} has no text")
     return values
-
-
-@dataclass(frozen=True)
-class LabelledRows:
-    """Labels of one part; `labels` index `class_names`.
-
-    `rarest` says of so many of the rarest classes how many rows have them, and where the first one is; None
-    where the classes are stated.
-    """
-
-    class_names: tuple[str, ...]
-    labels: list[int]
-    rarest: Callable[[int], list[str]] | None = None
-
-
-def labels_of(parts: Parts, column: str, class_names: Sequence[str] | None) -> LabelledRows:
-    """The labels of the part that is read.
-
-    The classes are those stated, else those that `datasets` has written into the file or beside it, else the
-    lines of class_names.txt, else the different labels of all parts, sorted. Whole numbers are numbers of
-    stated or written classes.
-    """
-    arrow, chosen = pyarrow(), parts.chosen
-
-    def usable(kind: Any) -> bool:
-        types = arrow.types
-        texts = types.is_string(kind) or types.is_large_string(kind)
-        return bool(texts or types.is_integer(kind) or types.is_boolean(kind))
-
-    wanted = "whole numbers or texts"
-    values, rarest = chosen.column(column, usable, wanted, "label"), None
-    names = tuple(class_names) if class_names else _written_names(parts, column)
-    if names is None:
-        others = [one for one in parts.tables.values() if one is not chosen]
-        tables = [(chosen, values), *((one, one.column(column, usable, wanted, "label")) for one in others)]
-        rows = Counter(value for _, found in tables for value in found)
-        known = {value for value in rows if value not in (None, "", UNLABELLED)}
-        rarest = partial(_rarest, rows, sorted(known, key=lambda value: (rows[value], str(value))), tables)
-        try:
-            ordered = sorted(known)
-        except TypeError as error:
-            raise CorruptData(f"{chosen.paths[0]}: column {column!r} has numbers and texts") from error
-        numbers, names = {value: place for place, value in enumerate(ordered)}, tuple(map(str, ordered))
-    else:
-        numbers = {**{name: place for place, name in enumerate(names)}, **dict(enumerate(range(len(names))))}
-    labels = []
-    for row, value in enumerate(values):
-        if value not in numbers:
-            hint = "; -1 stands for no label: evaluate another part" if value == UNLABELLED else ""
-            shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
-            raise CorruptData(
-                f"{chosen.where(row)}: column {column!r} is {value!r}, none of the {len(names)} classes"
-                f" ({shown}){hint}"
-            )
-        labels.append(numbers[value])
-    if len(names) < 2:
-        raise CorruptData(
-            f"{chosen.paths[0]}: column {column!r} has {len(names)} class, at least 2 are needed"
-        )
-    return LabelledRows(names, labels, rarest)
-
-
-def _rarest(
-    rows: Mapping[Any, int], known: Sequence[Any], tables: Sequence[tuple[Table, list[Any]]], count: int
-) -> list[str]:
-    """The rows of the first of these classes, in words; `known` begins with the rarest."""
-    found = []
-    for value in known[:count]:
-        first = next(table.where(labels.index(value)) for table, labels in tables if value in labels)
-        number = "1 row" if rows[value] == 1 else f"{rows[value]} rows, the first"
-        found.append(f"{str(value)!r} has {number}: {first}")
-    return found
-
-
-def _written_names(parts: Parts, column: str) -> tuple[str, ...] | None:
-    """The class names in the file, in dataset_info.json, or in class_names.txt; None without any."""
-    if (names := feature_names(parts.chosen.paths[0], column)) is not None:
-        return names
-    for folder in (parts.chosen.paths[0].parent, parts.folder):
-        if (info := folder / INFO).is_file():
-            check_inside(info, parts.root)
-            if (names := names_of_feature(_json(info).get("features"), column)) is not None:
-                return names
-    if not (listed := parts.folder / NAMES).is_file():
-        return None
-    check_inside(listed, parts.root)
-    names = tuple(line.strip() for line in read_lines(listed) if line.strip())
-    if len(set(names)) < len(names):
-        raise CorruptData(
-            f"{listed} has a class twice; one name a line is wanted, in the order of the labels"
-        )
-    return names or None
 
 
 def rows_of(parts: Parts, ids: Sequence[str], labels: Sequence[int]) -> list[int]:

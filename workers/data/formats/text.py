@@ -146,12 +146,13 @@ class Documents:
 
 
 class Sentences:
-    """Labelled texts in memory; `rarest_classes` are as in `LabelledRows`, where they come from a table."""
+    """Labelled texts in memory; `rarest_classes` and `sorted_classes` of a table are as in `LabelledRows`."""
 
     task = "sequence"
     size = None
     rarest_classes: Callable[[int], list[str]] | None = None
     files_read: list[FileRead] | None = None
+    sorted_classes = False
 
     def __init__(
         self,

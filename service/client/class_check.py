@@ -1,0 +1,96 @@
+"""Classes of a folder and of a model's file, compared before a service is started."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from assay.service.catalog.catalog import Checked, load
+from assay.service.client.data_place import DataPlace, data_spec, wrong
+from assay.service.client.one_line import Subject
+from assay.service.contract.errors import InvalidSpec
+from assay.service.contract.problems import Problems, renamed
+from assay.service.files.class_names import BadClassNames, class_names_of, read_class_names
+from assay.service.files.model_classes import ModelClasses, classes_in
+from assay.service.submission.class_folders import check_labelled, describe_classes, list_classes
+
+# Names of a model's classes in a message.
+NAMED = 5
+
+
+def stated_classes(
+    class_names: str | Sequence[str] | None, labels: str | Path | None
+) -> tuple[str, ...] | None:
+    """The order of the data's classes as a person states it: names, A,B,... or a file; None where not.
+
+    Raises:
+        InvalidSpec: both are given, or there are no names.
+    """
+    if class_names is not None and labels is not None:
+        raise wrong(("labels",), "class_names states the order of the classes, too: give one", given=labels)
+    try:
+        if labels is not None:
+            return tuple(read_class_names(Path(labels).expanduser()))
+        if isinstance(class_names, str):
+            return tuple(class_names_of(class_names))
+    except BadClassNames as error:
+        field = "class_names" if labels is None else "labels"
+        raise wrong((field,), str(error), given=str(class_names if labels is None else labels)) from error
+    return None if class_names is None else tuple(class_names)
+
+
+def check_classes(subject: Subject, place: DataPlace) -> None:
+    """Refuse a folder with other classes than the stated ones, or another number than the model's file.
+
+    Raises:
+        InvalidSpec: names the class folders, and those without an image.
+    """
+    data, root = _data(place), place.root()
+    folders = describe_classes(data, root)
+    names = list_classes(data, root)
+    problems = Problems()
+    check_labelled(data, root, problems, ("data",))
+    try:
+        problems.raise_if_any()
+    except InvalidSpec as error:
+        raise renamed(error, _as_asked) from None
+    if folders is None or names is None:
+        return
+    shown, found = _of_model(subject)
+    if found.count not in (None, len(names)):
+        own = (
+            f" ({', '.join(found.names[:NAMED])}{', ...' if found.count > NAMED else ''})"
+            if found.names
+            else ""
+        )
+        message = (
+            f"has {len(names)} classes, and {shown} has {found.count}{own}; the class folders are {folders}"
+        )
+        raise wrong(("data",), message, given=str(place.path or data.params["folder"]))
+
+
+def classes_of(place: DataPlace) -> tuple[str, ...] | None:
+    """The names of the class folders of data in their order; None for other data."""
+    names = list_classes(_data(place), place.root())
+    return None if names is None else tuple(names)
+
+
+def _data(place: DataPlace) -> Checked:
+    catalog = load()
+    spec = data_spec(place, [one.model_dump(by_alias=True) for one in catalog.list("data")])
+    found = catalog.check_reference(("data",), spec, Problems(), ("data",))
+    assert found is not None
+    return found
+
+
+def _of_model(subject: Subject) -> tuple[str, ModelClasses]:
+    """The file of a model, in words, and what it says of its classes."""
+    for text in (subject.model, subject.weights):
+        if text is not None and (path := Path(text).expanduser()).is_file():
+            return f"the model {subject.label or text}", classes_in(path)
+    return "", ModelClasses()
+
+
+def _as_asked(loc: list[str | int]) -> list[str | int]:
+    """The place of a parameter of the data, by the option for it."""
+    return ["class_names"] if loc[-1:] == ["class_names"] else ["data"] if loc[-1:] == ["folder"] else loc
