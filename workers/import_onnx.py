@@ -159,7 +159,9 @@ def _export(module: nn.Module, output: Path, model: Any, **how: Any) -> Exported
     from assay.workers.weights.onnx_module import failed_node
 
     try:
-        return export_program(module, output, **how)
+        return export_program(
+            module, output, original=False, **how
+        )  # of which only the forward is in the file
     except CannotExport as error:
         dims = (value.type.tensor_type.shape.dim for value in model.graph.input)
         fixed = f"{DYNAMIC}; " if any(sizes and sizes[0].dim_param == FIXED for sizes in dims) else ""

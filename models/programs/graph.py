@@ -34,6 +34,14 @@ from assay.models.programs.reading import (
 MAX_NODES = 100_000
 # The path of a module, for messages. torch writes `_empty_nn_module` for a call outside all modules.
 MODULE = re.compile(r"(?!_empty_nn_module)[\w.]{1,200}", re.ASCII)
+LINE = re.compile(r'File "([^"\x00-\x1f]{1,200})", line (\d{1,7})')
+WHATEVER_MODE = (
+    "in evaluation mode, too, so that an answer depends on chance or on the other images of the batch"
+)
+CHANCE = (
+    "write training=self.training, and no .train() in forward; draw chance that is meant, as in Monte-Carlo"
+    " dropout, with torch.rand_like(x), and average over it with the attacks' eot"
+)
 MEMORY_FORMATS = {
     1: torch.contiguous_format,
     2: torch.channels_last,
@@ -79,6 +87,14 @@ class Node:
     module: str = ""
 
 
+class TrainingMode(UnsafeProgram):
+    """A call is switched to training. `call` says which, `remedy` what to do where the module is not."""
+
+    def __init__(self, message: str, call: str, remedy: str) -> None:
+        super().__init__(message)
+        self.call, self.remedy = call, remedy
+
+
 @dataclass(frozen=True)
 class Calls:
     """Nodes of a graph, and whether any draws random numbers."""
@@ -89,12 +105,6 @@ class Calls:
 
 def read_nodes(graph: Mapping[str, Any], stored: set[str], inputs: set[str], logits: str) -> Calls:
     """Calls of a graph, each name defined before its use.
-
-    Args:
-        graph: `graph_module.graph` of the JSON.
-        stored: names of the inputs that are parameters, buffers and constants: no call may write to them.
-        inputs: names of the others.
-        logits: name of the result.
 
     Raises:
         UnsafeProgram: a forbidden call, or malformed input.
@@ -157,16 +167,22 @@ def _call(entry: Any) -> _Call | None:
             refuse(f"a call of {shown(target)} has two arguments called {shown(name)}")
         given[name] = _argument(field(item, "arg", dict))
     if isinstance(function, OpOverload):
-        _refuse_training(target, given)
+        _refuse_training(target, given, entry)
     return _Call(target, function, given, _results(field(entry, "outputs", list)), _module(entry))
 
 
 def _module(entry: Mapping[str, Any]) -> str:
-    """Path of the innermost module on the stack of a node: `key,path,type` of each, between semicolons."""
+    """Path of the innermost module on the stack of a node."""
+    parts = _stack(entry)
+    return parts[1] if parts and MODULE.fullmatch(parts[1]) else ""
+
+
+def _stack(entry: Mapping[str, Any]) -> list[str]:
+    """Key, path and type of the innermost module on the stack of a node; empty where they are not known."""
     metadata = entry.get("metadata")
     stack = metadata.get("nn_module_stack") if isinstance(metadata, Mapping) else None
     parts = stack.rpartition(";")[2].split(",") if isinstance(stack, str) else []
-    return parts[1] if len(parts) == 3 and MODULE.fullmatch(parts[1]) else ""
+    return parts if len(parts) == 3 else []
 
 
 def _node(call: _Call, stored: set[str]) -> Node:
@@ -196,18 +212,33 @@ def _node(call: _Call, stored: set[str]) -> Node:
     return Node(guarded(operator), positional, keywords, call.results, operator, module=call.module)
 
 
-def _refuse_training(target: str, given: Mapping[str, Any]) -> None:
+def _refuse_training(target: str, given: Mapping[str, Any], entry: Mapping[str, Any]) -> None:
     name = target.split(".")[3]
     switch = TRAINING.get(name.removesuffix("_") if name.removesuffix("_") in TRAINING else name)
     if name == "_native_batch_norm_legit" and "running_mean" not in given:
         given = {**given, "training": True}
     if switch is None or not given.get(switch) or given.get("p") == 0.0:
         return
-    refuse(
-        f"it was exported in training mode ({name} with {switch}=True, so that an answer depends on chance or"
-        " on the other images of the batch): call model.eval() before torch.export.export; a batch norm needs"
-        " its running statistics"
+    call = f"{name} with {switch}=True"
+    remedy = CHANCE
+    if "batch_norm" in name:
+        remedy = (
+            "a batch norm needs its running statistics (track_running_stats=True), and training=self.training"
+        )
+    if (stack := _stack(entry)) and not stack[2].startswith("torch.nn."):
+        raise TrainingMode(f"its forward calls {call}{_line(entry)}, {WHATEVER_MODE}: {remedy}", call, remedy)
+    message = (
+        f"it was exported in training mode ({call}, so that an answer depends on chance or on the other"
+        " images of the batch): call model.eval() before torch.export.export"
     )
+    raise TrainingMode(f"{message}; {remedy}" if remedy != CHANCE else message, call, remedy)
+
+
+def _line(entry: Mapping[str, Any]) -> str:
+    """The innermost line of a forward that the file names for a node."""
+    trace = entry["metadata"].get("stack_trace")
+    lines = LINE.findall(trace) if isinstance(trace, str) else []
+    return " at {}:{}".format(*lines[-1]) if lines else ""
 
 
 def _draws(call: _Call) -> bool:

@@ -29,7 +29,7 @@ fmin fmod frac ge gelu glu greater greater_equal gt hardshrink hardsigmoid hards
 hypot isfinite isinf isnan ldexp le leaky_relu lerp less less_equal lgamma log log10 log1p log2 log_sigmoid
 logaddexp logaddexp2 logical_and logical_not logical_or logical_xor logit lt masked_fill maximum minimum
 mish mul multiply nan_to_num ne neg negative not_equal polar pow prelu reciprocal relu relu6 remainder round
-rsqrt rsub selu sgn sigmoid sign silu sin sinc sinh softplus softshrink special_expit sqrt square sub
+rrelu rsqrt rsub selu sgn sigmoid sign silu sin sinc sinh softplus softshrink special_expit sqrt square sub
 subtract tan tanh threshold true_divide trunc where xlogy
 """
 REDUCTIONS = """
@@ -121,6 +121,7 @@ TRAINING = {
     "alpha_dropout": "train",
     "feature_dropout": "train",
     "feature_alpha_dropout": "train",
+    "rrelu": "training",
     "lstm": "train",
     "gru": "train",
 }
@@ -217,7 +218,8 @@ def _refuse_other(target: str) -> NoReturn:
         what = target.removeprefix("torch.ops.higher_order.")
         refuse(
             f"it has a part of its own for control flow, autocast or switched gradients ({shown(what)}):"
-            " export the model without torch.no_grad, autocast, cond and the like in its forward"
+            " export the model without torch.no_grad, autocast, cond and the like in its forward (write"
+            " x.detach(), and torch.utils.checkpoint with use_reentrant=False)"
         )
     if target.startswith("torch.ops."):
         refuse(f"it calls the custom operator {shown(target)}, whose code is not in the file")

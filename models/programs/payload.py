@@ -39,10 +39,6 @@ FOLDERS = {"weights": "weight_", "constants": "tensor_"}
 def read_tensors(read: ReadEntry, model: str) -> dict[str, Tensor]:
     """Parameters, buffers and constants of a program by qualified name.
 
-    Args:
-        read: Entries of the archive.
-        model: Name of the program in the archive.
-
     Raises:
         UnsafeProgram: a table is invalid, or a tensor is pickled or does not match its bytes.
     """

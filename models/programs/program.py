@@ -35,26 +35,24 @@ MAX_GRAPH_BYTES = 64 * 2**20
 SCHEMA = 8
 # Of the images, whose sizes of all results are remembered as small.
 MAX_SHAPES = 64
-# Written beside the graph by the export: {"vocabulary": sha256} of texts, {"class_names": [...]} of logits.
+# Written beside the graph by the export, as far as it is known: {"vocabulary": sha256} of texts,
+# {"class_names": [...]} of logits, {"gradients": "compared"}.
 NOTES = "extra/assay.json"
+GRADIENTS, COMPARED = "gradients", "compared"
 MAX_NOTES_BYTES = 8 * 2**20
 MAX_CLASS_NAME = 200
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class Program(nn.Module):
-    """An exported program, from images or ids to logits, as its signature says. Float32 tensors follow `to`.
-
-    Args:
-        signature: Names and sizes of inputs and result.
-        calls: The graph.
-        tensors: Parameters, buffers and constants by their names in the graph.
-        parameters: Which of them are parameters.
-        vocabulary: Of texts, the sha256 of the words of the ids; None where the file does not say.
-        class_names: Names of the logits; None where the file does not say.
-    """
+    """An exported program, from images or ids to logits by its signature. Float32 tensors follow `to`."""
 
     _where: Tensor
+    # Stated by the file: the sha256 of the words of its ids, the names of its logits, and that its gradients
+    # equal its module's.
+    vocabulary: str | None = None
+    class_names: tuple[str, ...] | None = None
+    compared = False
 
     def __init__(
         self,
@@ -62,14 +60,10 @@ class Program(nn.Module):
         calls: Calls,
         tensors: Mapping[str, Tensor],
         parameters: set[str],
-        vocabulary: str | None = None,
-        class_names: tuple[str, ...] | None = None,
     ) -> None:
         super().__init__()
         self.signature = signature
         self.image_size = signature.image_size
-        self.vocabulary = vocabulary
-        self.class_names = class_names
         self.random = calls.random
         self._nodes = calls.nodes
         self._known: set[torch.Size] = set()
@@ -149,11 +143,7 @@ def random_texts(count: int, words: int, length: int, generator: torch.Generator
 
 
 class TextProgram(nn.Module):
-    """A program for texts as a model of words: it takes texts of any length up to its own.
-
-    Args:
-        program: takes ids (B, L), and perhaps a mask.
-    """
+    """A program for texts as a model of words: it takes texts of any length up to its own."""
 
     def __init__(self, program: Program) -> None:
         super().__init__()
@@ -183,12 +173,6 @@ class TextProgram(nn.Module):
 def load_program(read: ReadEntry, graph: str, model: str, *, notes: bool = False) -> Program:
     """Load the program of an archive.
 
-    Args:
-        read: Entries of the archive.
-        graph: The entry with the graph.
-        model: The name of the program in the archive.
-        notes: Whether the archive has `NOTES`.
-
     Raises:
         UnsafeProgram: it may not be run, or does not map images or ids to logits with a dynamic batch.
     """
@@ -206,9 +190,12 @@ def load_program(read: ReadEntry, graph: str, model: str, *, notes: bool = False
     rows = {name: len(tensor) for name, tensor in tensors.items() if tensor.dim()}
     words = count_words(calls.nodes, inputs[0], rows)
     signature = read_signature(content, field(body, "tensor_values", dict), inputs, logits, words)
-    stated = parse(read(NOTES, MAX_NOTES_BYTES), NOTES) if notes else {}
-    names = _class_names(stated, signature.classes)
-    return Program(signature, calls, tensors, parameters, _vocabulary(stated), names)
+    program = Program(signature, calls, tensors, parameters)
+    if notes:
+        stated = parse(read(NOTES, MAX_NOTES_BYTES), NOTES)
+        program.class_names = _class_names(stated, signature.classes)
+        program.vocabulary, program.compared = _vocabulary(stated), _compared(stated)
+    return program
 
 
 def notes_file(notes: Mapping[str, Any]) -> dict[str, str] | None:
@@ -241,6 +228,14 @@ def _vocabulary(notes: Mapping[str, Any]) -> str | None:
     if stated is not None and not SHA256.fullmatch(of_type(stated, str, "vocabulary")):
         refuse(f"its {NOTES} has the vocabulary {shown(stated)}; allowed: a sha256 in 64 hexadecimal digits")
     return stated
+
+
+def _compared(notes: Mapping[str, Any]) -> bool:
+    """Whether the notes say that the gradients were compared with the module's."""
+    stated = notes.get(GRADIENTS)
+    if stated not in (None, COMPARED):
+        refuse(f"its {NOTES} has the {GRADIENTS} {shown(stated)}; allowed: {COMPARED!r}, or none")
+    return stated is not None
 
 
 def unlisted_calls(read: ReadEntry, graph: str) -> list[tuple[str, str]]:
@@ -276,14 +271,9 @@ def _value(argument: Any, values: Mapping[str, Any], own: Mapping[str, Any]) -> 
 def run_node(
     node: Node, values: dict[str, Any], own: Mapping[str, Any], max_elements: int, *, known: bool = False
 ) -> None:
-    """Make one call of a graph.
+    """Make one call of a graph: `values` gain its results, and lose what is no longer needed.
 
-    Args:
-        node: the call.
-        values: by name; the results are added, and values no longer needed are dropped.
-        own: the program's `device` and `dtype`.
-        max_elements: of one result.
-        known: whether the node has been run on arguments of these shapes, so that its results are small.
+    The sizes of the results are not predicted where they are `known` from a call on the same shapes.
 
     Raises:
         UnsafeProgram: the call is refused by a check of its arguments, or its results are too large.

@@ -135,13 +135,6 @@ def read_signature(
 ) -> Signature:
     """Check the stated shapes of inputs and result.
 
-    Args:
-        content: the JSON of the program.
-        values: its tensors' types and sizes, by name.
-        inputs: names of the inputs.
-        logits: name of the result.
-        words: rows of the table in which the first input's values are looked up; 0 for no such table.
-
     Raises:
         UnsafeProgram: they are not those of a model of images or of texts with a dynamic batch.
     """
@@ -235,13 +228,7 @@ def _of_texts(
 
 
 def count_words(nodes: Sequence[Node], ids: str, rows: Mapping[str, int]) -> int:
-    """Rows of the smallest stored table in which the values of an input are looked up; 0 without one.
-
-    Args:
-        nodes: of the graph.
-        ids: name of the input.
-        rows: of each stored tensor.
-    """
+    """Rows of the smallest stored table in which the values of an input are looked up; 0 without one."""
     same, found = {ids}, list[int]()
     for node in nodes:
         name = "" if node.operator is None else node.operator._schema.name.removeprefix("aten::")

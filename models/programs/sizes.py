@@ -41,13 +41,6 @@ def check_prediction(
 ) -> None:
     """Refuse a call whose results would be too large, without making it.
 
-    Args:
-        operator: the function.
-        arguments: by position; tensors on any device.
-        keywords: the others.
-        results: the names of the node's results, for the message.
-        max_elements: of one result.
-
     Raises:
         UnsafeProgram: a result would have more elements, or more than `MAX_DIMENSIONS` dimensions.
     """

@@ -116,6 +116,12 @@ def _text(found: Checkpoint) -> str:
             takes += f" {program.vocabulary or 'not stated'}"
         elif not program.gradients:
             draws += "; it has no gradients"
+        elif program.gradients_compared is False:
+            draws += "; its gradients were not compared with its module's (gradients_not_compared)"
+        if program.probabilities:
+            draws += (
+                "; it returns probabilities, not logits: export it without them, or attack with loss=margin"
+            )
         lines.append(f"program for {program.task}, {found.classes} classes, {takes}; runs in {dtypes}{draws}")
     elif found.classes is not None and found.layout != PROGRAM_LAYOUT:
         lines.append(f"classes {found.classes}, channels {found.channels}, names as in {found.layout}")

@@ -52,6 +52,9 @@ class ProgramFacts(Answer):
             (classification) or "language" for texts.
         length: tokens of a text, to which shorter ones are padded; null for images.
         vocabulary: sha256 of the words of the ids, as its file states it; null where it does not.
+        gradients_compared: whether its file states that its gradients equal its module's; null for checks of
+            earlier versions.
+        probabilities: whether it returns probabilities in place of logits.
     """
 
     image_size: int | None
@@ -61,6 +64,8 @@ class ProgramFacts(Answer):
     task: str = "classification"
     length: int | None = None
     vocabulary: str | None = None
+    gradients_compared: bool | None = None
+    probabilities: bool = False
 
 
 class Verdict(Faults):

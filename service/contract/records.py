@@ -123,6 +123,7 @@ class Plan(TypedDict):
     deadline_seconds: NotRequired[float]
     assumed_normalization: NotRequired[AssumedNormalization | None]
     unstated_vocabulary: NotRequired[bool]
+    gradients_not_compared: NotRequired[bool]
     sources: NotRequired[dict[str, ForeignModel]]
     requirements: NotRequired[list[str]]
     joined: NotRequired[ModelJoin | None]
@@ -214,8 +215,12 @@ class StageEvidence(Counts):
 
 
 class ProbeEvidence(TypedDict, total=False):
-    """Images whose logits changed, and the largest change as a share of the largest logit of its image."""
+    """Images whose logits changed, and the largest change as a share of the largest logit of its image.
 
+    `probabilities` are the examples that were asked where the model returns them in place of logits.
+    """
+
+    probabilities: int
     random_outputs: int
     random_outputs_change: float
     batch_dependent: int
@@ -385,6 +390,8 @@ class ProgramRecord(TypedDict):
     task: NotRequired[str]
     length: NotRequired[int | None]
     vocabulary: NotRequired[str | None]
+    gradients_compared: NotRequired[bool | None]
+    probabilities: NotRequired[bool]
 
 
 class VerdictRecord(TypedDict, total=False):

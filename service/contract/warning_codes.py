@@ -19,6 +19,8 @@ WarningCode = Literal[
     "untrained_weights",
     "foreign_normalization",
     "unstated_vocabulary",
+    "gradients_not_compared",
+    "probabilities",
     "trained_on_examples",
     "selected_on_test",
     "class_names_differ",
@@ -99,7 +101,7 @@ _NOTE = (
     " top5_upper_bound cut_texts cut_sequences swapped_to_unknown recipe_left_out reduced_batch"
     " checkpoints_not_saved scaled_learning_rate screened undefined_metric no_worker_with_devices"
     " package_not_checked repeated_evaluation left_out quotients_left_out measures_the_machine incomplete"
-    " labels_by_name own_tokenizer adaptive_attack_needed"
+    " labels_by_name own_tokenizer adaptive_attack_needed gradients_not_compared"
 )
 # A warning may state a graver one: `zero_gradient` of every example, a model no better than a guess attacked.
 SEVERITY: Mapping[WarningCode, Severity] = {

@@ -105,6 +105,7 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
         "untrained": loaded.untrained,
         "assumed_normalization": loaded.assumed,
         "unstated_vocabulary": loaded.unstated_vocabulary,
+        "gradients_not_compared": loaded.gradients_not_compared,
         "joined": _joined(loaded, data),
         "data_sha256": hashes,
         "data_read": read,

@@ -95,7 +95,8 @@ class Loaded:
     the steps of its window.
     `metadata` is the text in the header of the weights file, empty without one. `assumed` is the mean and the
     standard deviation of each channel where the weights may have been trained with others.
-    `unstated_vocabulary`: whether nothing says for which words a program for texts was made.
+    `unstated_vocabulary`: whether nothing says for which words a program for texts was made;
+    `gradients_not_compared`: whether a program of images does not state that its gradients are its module's.
     """
 
     classifier: Classifier
@@ -108,6 +109,7 @@ class Loaded:
     assumed: AssumedNormalization | None = None
     unstated_vocabulary: bool = False
     logit_names: LogitNames | None = None
+    gradients_not_compared: bool = False
 
     @property
     def device_class(self) -> accelerator.DeviceClass:
@@ -234,7 +236,8 @@ def _load(spec: UserSpec, examples: ExampleSet, device_name: str, weights: str |
     if model["name"] == EXPORTED:
         task = SEGMENTATION if data.task == SEGMENTATION else "classification"
         program, digest = _program(weights, data, task)
-        return _ready(spec, program, device, digest=digest)
+        ready = _ready(spec, program, device, digest=digest)
+        return replace(ready, gradients_not_compared=not cast(Any, program.backbone).compared)
     backbone = _backbone(spec, data)
     _check_series(model, backbone, data)
     mean, std = data.mean, data.std

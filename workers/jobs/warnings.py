@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from assay.service.catalog.catalog import load
-from assay.service.contract.records import Evidence, ModelJoin, Plan, PlannedEvaluation
+from assay.service.contract.records import Evidence, Plan, PlannedEvaluation
 from assay.service.contract.results import StageBreakdown, Warning
 from assay.service.contract.stored_specs import Params
 from assay.service.contract.warning_codes import SEVERITY, Severity
@@ -23,6 +23,7 @@ from assay.workers.jobs.data_warnings import of_data, of_generated
 from assay.workers.jobs.library_backends import describe
 from assay.workers.jobs.model_warnings import of_answers, of_gradients
 from assay.workers.jobs.training_warnings import of_training
+from assay.workers.jobs.weights_warnings import of_weights
 
 CountedCode = Literal[
     "zero_gradient",
@@ -120,6 +121,7 @@ def of_evaluation(plan: Plan, evidence: Sequence[Evidence], row: Row) -> list[Wa
     return [
         *_counted(evidence, row),
         *_probed(evidence, row),
+        *of_weights(plan, evidence, row.name),
         *_inactive(evidence, row.noun),
         *of_data(row.planned, row.noun),
         *of_training(row.planned),
@@ -246,24 +248,6 @@ def _without_gradients(stage: StageBreakdown) -> bool:
 
 def _of_run(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Warning]:
     n, available = row.planned["n"], row.planned["available"]
-    if plan["untrained"]:
-        message = "the model's weights are random: it was never trained"
-        yield Warning(code="untrained_weights", message=message)
-    if joined := plan.get("joined"):
-        yield from _of_join(joined)
-    if assumed := plan.get("assumed_normalization"):  # plans of earlier versions do not say
-        message = (
-            f"nobody said with which mean and standard deviation the weights were trained; those of the data"
-            f" set {assumed['data']!r} were used, and if they are others every number is wrong"
-        )
-        yield Warning(code="foreign_normalization", message=message, evidence=dict(assumed))
-    if plan.get("unstated_vocabulary"):
-        message = (
-            "the program does not say for which vocabulary it was made: it has as many words as that of the"
-            " data, and if they have other ids every number is wrong. Only its file can state it: the sha256"
-            " of the words, as vocabulary in extra/assay.json (export_program(..., vocabulary=...))"
-        )
-        yield Warning(code="unstated_vocabulary", message=message)
     if n < available and "repeats" not in row.planned:
         message = f"{n} of {available} examples: those with the smallest sha256 of data name and example id"
         yield Warning(code="subset", message=message, evidence={"n": n, "available": available})
@@ -288,26 +272,6 @@ def _of_run(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Warn
         message = f"backend {row.backend}: {describe(row.backend, row.name, row.params, stages)}"
         size = {"batch_size": plan["batch_size"]}
         yield Warning(code="library_backend", message=message, evidence=size)
-
-
-def _of_join(joined: ModelJoin) -> Iterator[Warning]:
-    """How a model's own labels and tokenizer were joined to the data."""
-    evidence = {"labels": joined["labels"][:10]}
-    if joined["labels_by"] == "number":
-        message = (
-            "the model's labels have other names than the data's classes: logit k was taken for class k. If"
-            " their order differs, every number is wrong; the names are in the evidence"
-        )
-        yield Warning(code="labels_by_number", message=message, evidence=evidence)
-    elif joined["labels_by"] == "name":
-        message = "the model's logits were put in the order of the data's classes by their names"
-        yield Warning(code="labels_by_name", message=message, evidence=evidence)
-    if joined["own_tokenizer"]:
-        message = (
-            "the texts were read by the model's own tokenizer: where words are counted as read, they are its"
-            " tokens, and a perplexity per token cannot be compared with that of another tokenizer"
-        )
-        yield Warning(code="own_tokenizer", message=message)
 
 
 def _of_reading(row: Row) -> Iterator[Warning]:

@@ -33,8 +33,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.models.layers.layers import Classifier
+from assay.models.programs.graph import WHATEVER_MODE, TrainingMode
 from assay.models.programs.program import (
+    COMPARED,
+    GRADIENTS,
     NOTES,
     Program,
     load_program,
@@ -45,10 +47,13 @@ from assay.models.programs.reading import UnsafeProgram
 from assay.models.programs.signature import MAX_CHANNELS, MAX_IMAGE_SIZE
 from assay.service.files.class_names import BadClassNames, class_names_of
 from assay.service.files.program_file import BadProgram, open_program
-from assay.workers.weights.export_failure import SizeLog, own_path, place, reason, short
+from assay.workers.weights.export_failure import SizeLog, TrainingCalls, own_path, place, reason, short
+from assay.workers.weights.export_gradients import compare_gradients
 from assay.workers.weights.export_inputs import (
+    LOGITS,
     MASKS,
     CannotExport,
+    LogitsOf,
     changed_to_float32,
     check_logits,
     evaluated,
@@ -66,8 +71,7 @@ BATCHES = (1, 2, 5)
 # As a share of the largest logit.
 TOLERANCE = 1e-4
 NAMED = 5
-# Names under which modules that return more than logits have them.
-LOGITS = ("logits", "out")
+UNCOMPARED = "its gradients were not compared: the module could not be differentiated\n"
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,7 @@ class ExportedModule:
         classes, channels, image_size, length: what it takes and gives; of texts `channels` is V, and
             `image_size` None.
         difference: largest difference of its logits from the module's, as a share of the largest logit.
+        gradients_compared: whether its gradients equal the module's, as the file then states.
     """
 
     path: Path
@@ -89,6 +94,7 @@ class ExportedModule:
     image_size: int | None
     difference: float
     length: int | None = None
+    gradients_compared: bool = False
 
 
 def export_program(
@@ -106,6 +112,7 @@ def export_program(
     vocabulary: str | None = None,
     class_names: Sequence[str] | None = None,
     data_classes: Sequence[str] | None = None,
+    original: bool = True,
 ) -> ExportedModule:
     """Export a module to a file for `POST /checkpoints`.
 
@@ -132,6 +139,8 @@ def export_program(
         class_names: of a classifier, the name of each logit; a job finds the data's classes by them.
         data_classes: of images, the classes that it is to be measured on; another number of logits is refused
             before the export, which takes a while.
+        original: whether the module is the model itself, so that the file states that its gradients were
+            compared; not where it was made from a file that has lost them.
 
     Raises:
         CannotExport: the module cannot be exported, calls something that is not allowed, or the program
@@ -148,7 +157,8 @@ def export_program(
         inputs = texts(network, length, words, mask, vocabulary)
         notes = {"vocabulary": vocabulary, "class_names": class_names}
         with changed_to_float32(network), evaluated(on_cpu(network)) as ready:
-            return _export(_Logits(ready, None, None, 0), inputs, output, task, words, notes)
+            net = LogitsOf(ready, None, None, 0)
+            return _export(net, inputs, output, task, original=original, words=words, notes=notes)
     refuse_given(text, f"is for texts, and the task is {task}")
     size = image_size if image_size is not None else stated_image_size(network)
     if size is None:
@@ -164,51 +174,24 @@ def export_program(
     generator = torch.Generator().manual_seed(0)
     images = torch.rand((max(BATCHES), channels, size, size), generator=generator)
     with changed_to_float32(network), evaluated(on_cpu(network)) as ready:
-        inner = _Logits(ready, mean, std, channels)
+        net = LogitsOf(ready, mean, std, channels)
         if data_classes is not None:
-            check_logits(_answer(inner, (images[:2],)), data_classes)
-        return _export(inner, (images,), output, task, notes={"class_names": class_names})
-
-
-class _Logits(nn.Module):
-    """A module with its normalisation, and without all that it returns beside logits."""
-
-    def __init__(
-        self, network: nn.Module, mean: Sequence[float] | None, std: Sequence[float] | None, channels: int
-    ) -> None:
-        super().__init__()
-        if (mean is None) != (std is None):
-            raise CannotExport("mean and std are given together, one number for each channel")
-        self.network: nn.Module = network
-        if mean is not None and std is not None:
-            if not len(mean) == len(std) == channels:
-                raise CannotExport(
-                    f"mean has {len(mean)} numbers and std {len(std)}, allowed: {channels}, one per channel"
-                )
-            try:
-                self.network = Classifier(network, list(mean), list(std)).eval()
-            except ValueError as error:
-                raise CannotExport(str(error)) from error
-
-    def forward(self, *inputs: Tensor) -> Any:
-        """Logits of images (B, C, S, S), or of ids (B, L) and their mask."""
-        found = self.network(*inputs)
-        for name in LOGITS:
-            if isinstance(found, Mapping) and name in found:
-                return found[name]
-            if not isinstance(found, Tensor) and hasattr(found, name):
-                return getattr(found, name)
-        return found
+            check_logits(_answer(net, (images[:2],)), data_classes)
+        notes = {"class_names": class_names}
+        return _export(net, (images,), output, task, original=original, notes=notes)
 
 
 def _export(
-    network: _Logits,
+    network: LogitsOf,
     inputs: tuple[Tensor, ...],
     output: Path,
     task: str,
+    *,
+    original: bool,
     words: int | None = None,
     notes: Mapping[str, Any] | None = None,
 ) -> ExportedModule:
+    notes = notes or {}
     with torch.no_grad():
         wanted = _answer(network, inputs)
     batch = torch.export.Dim("batch", min=1)
@@ -219,10 +202,10 @@ def _export(
             with _quiet(), sizes.listening():
                 some = tuple(given[:2] for given in inputs)
                 exported = torch.export.export(network, some, dynamic_shapes=(({0: batch},) * len(inputs),))
-                torch.export.save(exported, path, extra_files=notes_file(notes or {}))
+                torch.export.save(exported, path, extra_files=notes_file(notes))
         except Exception as error:  # torch raises what the module's own code raises, too
             raise CannotExport(reason(error, network, sizes)) from error
-        program = _read(path)
+        program = _read(path, network, inputs)
         if program.signature.task != task:
             raise CannotExport(
                 f"its logits have the shape {tuple(wanted.shape)}, which is for {program.signature.task}, and"
@@ -232,6 +215,10 @@ def _export(
         if words not in (None, signature.channels):
             raise CannotExport(f"words is {words}, and its embedding has {signature.channels} rows")
         difference = _compare(program, network, inputs, wanted)
+        compared = compare_gradients(program, network, inputs) and original
+        if compared:
+            notes = {**notes, GRADIENTS: COMPARED}
+            torch.export.save(exported, path, extra_files=notes_file(notes))
         path.replace(output)
     return ExportedModule(
         output,
@@ -241,13 +228,14 @@ def _export(
         signature.image_size,
         difference,
         signature.length,
+        compared,
     )
 
 
 def _answer(network: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
     """What a module answers, which must be a tensor."""
     try:
-        found = network(*inputs)
+        found = network(*(given.clone() for given in inputs))  # it may write into them
     except Exception as error:
         what = "images" if inputs[0].is_floating_point() else "ids"
         raise CannotExport(
@@ -262,7 +250,7 @@ def _answer(network: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
     return found
 
 
-def _read(path: Path) -> Program:
+def _read(path: Path, network: nn.Module, inputs: tuple[Tensor, ...]) -> Program:
     """The program, as an upload is read."""
     try:
         file = open_program(path)
@@ -271,6 +259,13 @@ def _read(path: Path) -> Program:
             if calls:
                 raise CannotExport(_unlisted(calls))
             return load_program(read, file.graph, file.model, notes=NOTES in file.sizes)
+    except TrainingMode as error:
+        with torch.no_grad(), TrainingCalls(network) as calls:
+            network(*inputs)
+        places = "".join(calls.places)
+        raise CannotExport(
+            f"its forward calls {error.call}{places}, {WHATEVER_MODE}: {error.remedy}"
+        ) from error
     except (BadProgram, UnsafeProgram) as error:
         raise CannotExport(f"as a program it would be refused: {error}") from error
 
@@ -293,7 +288,7 @@ def _compare(program: Program, network: nn.Module, inputs: tuple[Tensor, ...], w
             some = tuple(given[:count] for given in inputs)
             theirs = _answer(network, some)
             try:
-                ours = program(*some)
+                ours = program(*(given.clone() for given in some))
             except Exception as error:
                 raise CannotExport(
                     f"its program cannot be run with a batch of {count}: {short(error)}"
@@ -379,6 +374,7 @@ def main(arguments: list[str] | None = None) -> int:
         f"{done.path}: {done.task}, {done.classes} classes, {takes}\n"
         "logits equal the module's for batches of 1, 2 and 5, but for"
         f" {done.difference:.1e} of the largest one\n"
+        + ("its gradients equal the module's\n" if done.gradients_compared else UNCOMPARED)
     )
     return 0
 

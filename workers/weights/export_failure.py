@@ -7,12 +7,14 @@ import logging
 import sys
 import traceback
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 SHOWN = 300
 # Logs what torch learns of a dynamic size, on the stack of the call that fixes it.
@@ -24,11 +26,7 @@ NOT_THEIRS = (str(Path(torch.__file__).parent), "<")
 
 
 class SizeLog(logging.Handler):
-    """Notes where a module makes the size of its batch a constant: torch says so only while it happens.
-
-    Args:
-        network: the module that is exported.
-    """
+    """Notes where a module makes the size of its batch a constant: torch says so only while it happens."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__(logging.INFO)
@@ -51,6 +49,23 @@ class SizeLog(logging.Handler):
         finally:
             SIZES.setLevel(level)
             SIZES.propagate, SIZES.handlers = propagate, handlers
+
+
+class TrainingCalls(TorchFunctionMode):
+    """Notes where a module calls a function of torch that is switched to training, as sentence parts."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+        self.places: dict[str, None] = {}
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        switches = kwargs or {}
+        if switches.get("training") or switches.get("train") or (len(args) == 3 and args[2] is True):
+            self.places[_named(list(traceback.walk_stack(sys._getframe()))[::-1], self.network)] = None
+        return func(*args, **switches)
 
 
 def reason(error: Exception, network: nn.Module, sizes: SizeLog) -> str:
@@ -78,7 +93,7 @@ def _named(frames: Sequence[tuple[types.FrameType, int]], network: nn.Module) ->
     paths = {id(part): name for name, part in network.named_modules() if part is not network}
     found = ""
     for number, (frame, _) in enumerate(frames):
-        part = frame.f_locals.get("self")
+        part = frame.f_locals.get(next(iter(frame.f_code.co_varnames), ""))  # self
         if id(part) not in paths:
             continue
         # Functions that the part calls are the user's, until one is torch's.

@@ -8,10 +8,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import interpolate
 
+from assay.models.layers.layers import Classifier
 from assay.models.programs.program import SHA256, present, random_texts
 from assay.models.programs.signature import MAX_LENGTH
 from assay.workers.weights.export_failure import short
@@ -20,6 +23,8 @@ MASKS = {"bool": torch.bool, "int64": torch.int64}
 TEXTS = 5
 # Classes in a message.
 NAMED = 20
+# Names under which modules that return more than logits have them.
+LOGITS = ("logits", "out")
 
 
 class CannotExport(ValueError):
@@ -51,6 +56,13 @@ def texts(
         raise CannotExport(f"vocabulary is {vocabulary[:80]!r}, allowed: a sha256 in 64 hexadecimal digits")
     ids = random_texts(TEXTS, words, length, torch.Generator().manual_seed(0))
     return (ids,) if mask is None else (ids, present(ids).to(MASKS[mask]))
+
+
+def varied(noise: Tensor) -> Tensor:
+    """Noise, smooth, dark, bright and flat images (6, C, S, S), from noise (5, C, S, S)."""
+    smooth = interpolate(noise[..., :4, :4], noise.shape[-2:], mode="bilinear")
+    dark, bright, flat = 0.1 * smooth[2], 1 - 0.1 * noise[3], torch.full_like(noise[4], 0.5)
+    return torch.stack([noise[0], smooth[1], dark, bright, flat, noise[4]])
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
@@ -135,3 +147,34 @@ def check_logits(logits: Tensor, classes: Sequence[str]) -> None:
         raise CannotExport(
             f"it has {logits.shape[1]} logits, and the data have {len(classes)} classes: {shown}"
         )
+
+
+class LogitsOf(nn.Module):
+    """A module with its normalisation, and without all that it returns beside logits."""
+
+    def __init__(
+        self, network: nn.Module, mean: Sequence[float] | None, std: Sequence[float] | None, channels: int
+    ) -> None:
+        super().__init__()
+        if (mean is None) != (std is None):
+            raise CannotExport("mean and std are given together, one number for each channel")
+        self.network: nn.Module = network
+        if mean is not None and std is not None:
+            if not len(mean) == len(std) == channels:
+                raise CannotExport(
+                    f"mean has {len(mean)} numbers and std {len(std)}, allowed: {channels}, one per channel"
+                )
+            try:
+                self.network = Classifier(network, list(mean), list(std)).eval()
+            except ValueError as error:
+                raise CannotExport(str(error)) from error
+
+    def forward(self, *inputs: Tensor) -> Any:
+        """Logits of images (B, C, S, S), or of ids (B, L) and their mask."""
+        found = self.network(*inputs)
+        for name in LOGITS:
+            if isinstance(found, Mapping) and name in found:
+                return found[name]
+            if not isinstance(found, Tensor) and hasattr(found, name):
+                return getattr(found, name)
+        return found

@@ -32,12 +32,6 @@ def check_fit(
 ) -> None:
     """Reject data that a model cannot be evaluated on.
 
-    Args:
-        examples: evaluation data.
-        model_data: the data set the model was made for.
-        trained: meaning of its logits, if its weights record it.
-        where: field that names the examples.
-
     Raises:
         ValueError: other channels or classes, or of a policy another environment. For a set that uses some
             of a model's logits, the names of all classes are compared, too: a count cannot show that the
@@ -125,17 +119,7 @@ def _cropped_as_in_training(loaded: Loaded, data: ExampleSet) -> ExampleSet:
 
 
 def check_vocabulary(examples: ExampleSet, model_data: ExampleSet, trained: str | None, where: str) -> None:
-    """Reject text whose word ids differ from those of the model's training.
-
-    Args:
-        examples: evaluation data.
-        model_data: the data set the model was made for.
-        trained: vocabulary hash of its training, if its weights record it.
-        where: field that names the examples.
-
-    Raises:
-        ValueError: the vocabularies differ.
-    """
+    """Reject text whose word ids differ from those of the model's training."""
     if not is_text(examples):
         return
     own, made = (cast(TextSet, data).vocabulary.sha256 for data in (examples, model_data))

@@ -24,23 +24,14 @@ CLASSES, CHANNELS = 5, 3
 
 @dataclass(frozen=True)
 class Fit:
-    """Fit of a file to a model; all names are the file's.
-
-    Attributes:
-        layout: layout of the file's names.
-        missing: tensors that only the model has.
-        unexpected: tensors that only the file has.
-        shapes: differing shapes: the file's and the model's.
-        resized: model's grid of position embeddings on another grid; not among `shapes`.
-        left_out: tensors of such files that the model does not need.
-    """
+    """Fit of a file to a model; all names are the file's."""
 
     layout: Layout
-    missing: tuple[str, ...]
-    unexpected: tuple[str, ...]
-    shapes: Mapping[str, tuple[Shape, Shape]]
-    resized: Mapping[str, Grid] = field(default_factory=dict)
-    left_out: tuple[str, ...] = ()
+    missing: tuple[str, ...]  # only the model has them
+    unexpected: tuple[str, ...]  # only the file has them
+    shapes: Mapping[str, tuple[Shape, Shape]]  # differing: the file's and the model's
+    resized: Mapping[str, Grid] = field(default_factory=dict)  # the model's grids; not among `shapes`
+    left_out: tuple[str, ...] = ()  # known not to be needed
 
     @property
     def faults(self) -> list[str]:
@@ -66,13 +57,7 @@ class Fit:
 
 
 def fit(given: Shapes, wanted: Shapes, positions: Resizing | None = None) -> Fit:
-    """Compare a file with a model.
-
-    Args:
-        given: shapes of the file's tensors by name.
-        wanted: shapes in the Classifier's state dict by name.
-        positions: method for resizing position embeddings of another grid; None: they do not fit.
-    """
+    """Compare shapes of a file with a Classifier's; positions of another grid fit where they are resized."""
     layout = find_layout(given, wanted)
     expected = {part.name: part.shape(shape) for key, shape in wanted.items() for part in layout.parts(key)}
     other = {key: (given[key], shape) for key, shape in expected.items() if given.get(key, shape) != shape}
@@ -125,11 +110,6 @@ def shapes_of(build: Build, classes: int, channels: int) -> dict[str, Shape]:
 
 def state_of(build: Build, classes: int, channels: int) -> dict[str, Tensor]:
     """State dict of a model's Classifier, on the meta device if possible.
-
-    Args:
-        build: makes the backbone from the numbers of classes and channels.
-        classes: of the data.
-        channels: of the images.
 
     Raises:
         ValueError: the model cannot be built with these.

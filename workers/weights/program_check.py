@@ -19,13 +19,16 @@ from torch import Tensor
 
 from assay.models.layers.layers import Classifier
 from assay.models.programs.program import Program, TextProgram, random_texts
+from assay.models.programs.signature import Signature
 from assay.service.contract.checkpoints import PROGRAM_LAYOUT, ProgramFacts, Verdict
 from assay.service.contract.messages import CheckedReport
 from assay.service.contract.records import VerdictRecord
 from assay.workers import accelerator
+from assay.workers.evaluation.engine.probabilities import probability_evidence
 from assay.workers.evaluation.engine.probe import REGROUPED, REPEATED, changed
 from assay.workers.exhaustion import is_out_of_memory
 from assay.workers.jobs.failures import BadWeights
+from assay.workers.weights.export_inputs import varied
 from assay.workers.weights.programs import as_classifier, read_program
 
 BATCHES = (1, 2, 5)
@@ -54,7 +57,8 @@ def run(path: Path) -> CheckedReport:
         program = read_program(path)
         signature = program.signature
         verdict = verdict.model_copy(update={"classes": signature.classes, "channels": signature.channels})
-        dtypes, gradients = examine(as_classifier(program).eval())
+        classifier = as_classifier(program).eval()
+        dtypes, gradients = examine(classifier)
         facts = ProgramFacts(
             image_size=program.image_size,
             dtypes=dtypes,
@@ -63,6 +67,8 @@ def run(path: Path) -> CheckedReport:
             task=signature.task,
             length=signature.length,
             vocabulary=program.vocabulary,
+            gradients_compared=program.compared,
+            probabilities=_probable(classifier),
         )
         verdict = verdict.model_copy(update={"program": facts})
     except (BadWeights, Unfit) as found:
@@ -78,9 +84,6 @@ def run(path: Path) -> CheckedReport:
 def examine(classifier: Classifier) -> tuple[list[str], bool]:
     """Test a program; returns the values of `execution.dtype` it supports, and whether it has gradients.
 
-    Args:
-        classifier: Around a `Program`, on the CPU in float32.
-
     Raises:
         Unfit: it cannot be attacked.
     """
@@ -89,14 +92,8 @@ def examine(classifier: Classifier) -> tuple[list[str], bool]:
     if signature.classes < 2:
         raise Unfit("it has one logit for each image; a classifier has one for each class, at least two")
     generator = torch.Generator().manual_seed(0)
-    size, classes = signature.image_size or 0, signature.classes
-    answers = {"segmentation": (classes, size, size), "language": (signature.length or 0, classes)}
-    answer = answers.get(signature.task, (classes,))
-    count = max(batch for batch in BATCHES if batch <= max(2, MAX_LOGITS // math.prod(answer)))
-    if signature.length is None:
-        images = torch.rand((count, signature.channels, size, size), generator=generator)
-    else:
-        images = random_texts(count, signature.channels, signature.length, generator)
+    answer, count = _answer(signature)
+    images = _inputs(signature, count, generator)
     weights = torch.randn((count, *answer), generator=generator)
     before = {name: tensor.clone() for name, tensor in classifier.state_dict().items()}
     logits = _answers(classifier, images, answer)
@@ -112,6 +109,30 @@ def examine(classifier: Classifier) -> tuple[list[str], bool]:
     if accelerator.is_available():
         _check_gpu(classifier, images, weights, None if program.random else logits)
     return ["float32", *(name for name, tried in _others(classifier, images, weights) if tried)], gradients
+
+
+def _answer(signature: Signature) -> tuple[tuple[int, ...], int]:
+    """The shape of the logits of one input, and how many inputs are tried."""
+    size, classes = signature.image_size or 0, signature.classes
+    answers = {"segmentation": (classes, size, size), "language": (signature.length or 0, classes)}
+    answer = answers.get(signature.task, (classes,))
+    return answer, max(batch for batch in BATCHES if batch <= max(2, MAX_LOGITS // math.prod(answer)))
+
+
+def _inputs(signature: Signature, count: int, generator: torch.Generator) -> Tensor:
+    if signature.length is not None:
+        return random_texts(count, signature.channels, signature.length, generator)
+    size = signature.image_size or 0
+    return torch.rand((count, signature.channels, size, size), generator=generator)
+
+
+def _probable(classifier: Classifier) -> bool:
+    """Whether it returns probabilities, by other images than noise."""
+    signature = _program_of(classifier).signature
+    inputs = _inputs(signature, max(BATCHES), torch.Generator().manual_seed(1))
+    if signature.length is None:
+        inputs = varied(inputs)
+    return bool(probability_evidence(classifier, inputs[: _answer(signature)[1]]))
 
 
 def _program_of(classifier: Classifier) -> Program:
@@ -135,7 +156,8 @@ def _answers(classifier: Classifier, images: Tensor, answer: tuple[int, ...]) ->
     sums = logits.sum(-1 if _program_of(classifier).signature.task == "language" else 1)
     if (logits >= 0).all() and torch.allclose(sums, torch.ones_like(sums), rtol=0, atol=SUM_TOLERANCE):
         raise Unfit(
-            "it returns probabilities, which hide gradients: export it without the softmax, to logits"
+            "it returns probabilities, which hide gradients: export it without the softmax, to logits; of a"
+            " mean of softmaxes, which has no logits, return the logarithm"
         )
     return logits
 

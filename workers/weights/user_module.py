@@ -29,11 +29,9 @@ class CannotBuild(ValueError):
 
 
 def build_module(name: str, folder: Path) -> nn.Module:
-    """Import a module of code and call a function of it for an `nn.Module`.
+    """Import a module of code and call a function of it for an `nn.Module`, or take a class or a module.
 
-    Args:
-        name: "package.module:function"; a class or an `nn.Module` itself is taken, too.
-        folder: where the package is; it goes to the front of `sys.path`.
+    The folder of the package goes to the front of `sys.path`.
 
     Raises:
         CannotBuild: there is no such module or function, the code fails, or it returns something else.

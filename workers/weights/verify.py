@@ -45,12 +45,7 @@ INTEGERS = frozenset({"I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64"})
 
 
 def recognised(given: Mapping[str, Shape], found: Fit) -> Iterator[str]:
-    """Reasons why a file does not fit, from its names and shapes.
-
-    Args:
-        given: shapes of the file's tensors by name.
-        found: its fit; a fitting file has no reasons.
-    """
+    """Reasons why a file does not fit, from its names and shapes."""
     if not found.faults:
         return
     for pattern, reason in KINDS:
@@ -88,13 +83,7 @@ def read_dtypes(path: Path) -> dict[str, str]:
 
 
 def wrong_dtypes(given: Mapping[str, str], layout: Layout, state: Mapping[str, Tensor]) -> Iterator[str]:
-    """Messages for the tensors whose kind of numbers differs from the model's.
-
-    Args:
-        given: dtypes of the file's tensors.
-        layout: layout of the file's names.
-        state: the Classifier's state dict, on any device.
-    """
+    """Messages for the tensors whose kind of numbers differs from the model's."""
     for key, tensor in state.items():
         for part in layout.parts(key):
             dtype = given.get(part.name)
@@ -110,11 +99,7 @@ def wrong_dtypes(given: Mapping[str, str], layout: Layout, state: Mapping[str, T
 
 
 def not_finite(tensors: Iterable[tuple[str, Tensor]]) -> Iterator[str]:
-    """Messages for the tensors with NaN or infinity, checked one at a time.
-
-    Args:
-        tensors: names and tensors; non-floating ones are skipped.
-    """
+    """Messages for the tensors with NaN or infinity, checked one at a time."""
     for name, tensor in tensors:
         if not tensor.is_floating_point() or tensor.dtype.itemsize < 2:  # torch cannot ask float8
             continue

@@ -192,6 +192,11 @@ def _without_gradients(net: Any, x: Tensor) -> Any:
         ),
         (None, {"training": True}, "exported in training mode"),
         (
+            lambda net, x: net.plain(torch.nn.functional.dropout(x, 0.3)),
+            {},
+            r"its forward calls dropout with train=True at .*programs\.py:\d+, in evaluation mode, too, so",
+        ),
+        (
             lambda net, x: net.head(net.drop(x.mean((2, 3)).repeat(1, 2))),
             {"training": True},
             "dropout with train",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,6 +13,7 @@ import timm
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.nn import functional
 from torchvision.models import VisionTransformer, resnet18
 
 from assay.workers.weights import export
@@ -397,3 +398,88 @@ def test_what_is_no_program_of_texts_is_refused(how: dict[str, Any], reason: str
 def test_words_are_for_texts(tmp_path: Path) -> None:
     with pytest.raises(CannotExport, match="words is for texts, and the task is classification"):
         export_program(Net(), tmp_path / "net.pt2", image_size=8, words=9)
+
+
+def test_logits_are_taken_from_a_mapping_of_another_type(tmp_path: Path) -> None:
+    done = export_program(Net(lambda net, x: _Answers(net.plain(x))), tmp_path / "net.pt2", image_size=8)
+    images = torch.rand(2, 3, 8, 8)
+    assert torch.equal(read_program(done.path)(images), Net().eval()(images))
+
+
+class _Answers(Mapping[str, Tensor]):
+    """A mapping that is no dict, and has no attribute of the name."""
+
+    def __init__(self, found: Tensor) -> None:
+        self.found = found
+
+    def __getitem__(self, name: str) -> Tensor:
+        return {"logits": self.found}[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["logits"])
+
+    def __len__(self) -> int:
+        return 1
+
+
+ALWAYS = (
+    ", in evaluation mode, too, so that an answer depends on chance or on the other images of the batch: "
+)
+
+
+def _train(net: Any, x: Tensor) -> Any:
+    net.drop.train()
+    return net.plain(x)
+
+
+@pytest.mark.parametrize(
+    ("answer", "call", "remedy"),
+    [
+        (lambda net, x: net.plain(functional.dropout(x, 0.3)), "dropout with train=True", "training="),
+        (lambda net, x: net.plain(functional.dropout2d(x)), "feature_dropout with train=True", "training="),
+        (
+            lambda net, x: net.plain(functional.alpha_dropout(x, training=True)),
+            "alpha_dropout with train=True",
+            "write training=self.training",
+        ),
+        (
+            lambda net, x: net.plain(functional.rrelu(x, training=True)),
+            "rrelu with training=True",
+            "torch.rand_like(x), and average over it with the attacks' eot",
+        ),
+        (
+            lambda net, x: net.plain(functional.batch_norm(x, None, None, training=True)),
+            "batch_norm with training=True",
+            "its running statistics (track_running_stats=True)",
+        ),
+        (_train, "dropout with train=True", "no .train() in forward"),
+    ],
+    ids=["dropout", "dropout2d", "alpha_dropout", "rrelu", "batch_norm", "train() in forward"],
+)
+def test_a_function_that_is_always_in_training_is_named_with_its_line(
+    answer: Answer, call: str, remedy: str, tmp_path: Path
+) -> None:
+    with pytest.raises(CannotExport) as raised:
+        export_program(Around(answer), tmp_path / "net.pt2", image_size=8)
+    said = str(raised.value)
+    assert f"its forward calls {call}, in 'part' (Net) at {__file__}:" in said
+    assert ALWAYS in said
+    assert remedy in said
+    assert "eval()" not in said
+    line = int(said.partition(f"{__file__}:")[2].partition(",")[0])
+    if answer is not _train:
+        assert line == _line(answer)
+
+
+def test_dropout_on_purpose_is_exported_as_the_message_says(tmp_path: Path) -> None:
+    dropped = Net(lambda net, x: net.plain(x * (torch.rand_like(x) > 0.3) / 0.7))
+    done = export_program(dropped, tmp_path / "net.pt2", image_size=8)
+    assert read_program(done.path).random
+    assert done.gradients_compared
+
+
+def test_a_randomised_relu_is_exported_in_evaluation_mode(tmp_path: Path) -> None:
+    net = Net(lambda net, x: net.plain(functional.rrelu(x - 0.5, training=net.training)))
+    done = export_program(net, tmp_path / "net.pt2", image_size=8)
+    assert not read_program(done.path).random
+    assert done.difference <= 1e-6

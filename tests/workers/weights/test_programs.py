@@ -21,7 +21,7 @@ from assay.workers.weights import program_check
 from assay.workers.weights.program_check import Unfit, examine
 from assay.workers.weights.programs import as_classifier, read_program
 from tests.support.archives import archive
-from tests.support.programs import Net, export
+from tests.support.programs import Net, export, export_texts
 
 Answer = Callable[[Any, Tensor], Any]
 CHANNELS, SIZE, DIGITS = 1, 16, 10
@@ -69,7 +69,8 @@ def test_a_right_program_is_ready_and_says_what_it_takes(plain: Path) -> None:
     assert (verdict["layout"], verdict["classes"], verdict["channels"]) == ("program", DIGITS, CHANNELS)
     dtypes = ["float32", "float64", "bfloat16"]
     facts = {"image_size": SIZE, "dtypes": dtypes, "random": False, "gradients": True}
-    assert verdict["program"] == facts | {"task": "classification", "length": None, "vocabulary": None}
+    facts |= {"task": "classification", "length": None, "vocabulary": None}
+    assert verdict["program"] == facts | {"gradients_compared": False, "probabilities": False}
     assert verdict["other"] == []
 
 
@@ -117,6 +118,10 @@ def _by_rank(net: Any, x: Tensor) -> Any:
     ("answer", "reason"),
     [
         (lambda net, x: net.plain(x).softmax(1), "it returns probabilities, which hide gradients"),
+        (
+            lambda net, x: net.plain(x).softmax(1),
+            "of a mean of softmaxes, which has no logits, return the log",
+        ),
         (lambda net, x: net.plain(x) / 0, "its logits are not finite"),
         (lambda net, x: net.plain((x - x).sqrt() + x), "with respect to the pixels are not finite"),
         (lambda net, x: net.plain(x)[:, :1], "one logit for each image"),
@@ -143,6 +148,22 @@ def test_what_cannot_be_attacked_is_rejected_with_the_reason(
     assert verdict["other"] == [error]
     assert verdict["program"] is None
     assert verdict["classes"] is not None
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        (lambda net, x: net.plain(x).sigmoid(), True),
+        (lambda net, x: 20 * net.plain(x).softmax(1), True),
+        (lambda net, x: (net.plain(x).softmax(1) + net.plain(x.flip(3)).softmax(1)).log(), False),
+        (lambda net, x: net.plain(x), False),
+    ],
+    ids=str,
+)
+def test_other_probabilities_are_accepted_and_told(tmp_path: Path, answer: Answer, found: bool) -> None:
+    verdict, error = checked(program(tmp_path, answer))
+    assert error is None
+    assert verdict["program"]["probabilities"] == found
 
 
 def test_a_file_that_is_no_program_is_rejected(tmp_path: Path, plain: Path) -> None:
@@ -311,3 +332,19 @@ def test_a_segmentation_with_many_logits_is_checked_with_fewer_images(
         monkeypatch.setattr(program_check, "MAX_LOGITS", limit)
         assert examine(classifier)[1]
         assert max(sizes) == largest
+
+
+def test_probabilities_of_words_are_rejected(tmp_path: Path) -> None:
+    def predicted(net: Any, ids: Tensor) -> Any:
+        return net.predict(net.embedding(ids)).softmax(-1)
+
+    error = program_check.run(export_texts(tmp_path, answer=predicted))["error"]
+    assert error is not None
+    assert error.startswith("it returns probabilities, which hide gradients")
+
+
+def test_logits_of_words_that_sum_to_one_over_the_places_are_accepted(tmp_path: Path) -> None:
+    def over_places(net: Any, ids: Tensor) -> Any:
+        return net.predict(net.embedding(ids)).softmax(1)
+
+    assert program_check.run(export_texts(tmp_path, answer=over_places))["error"] is None

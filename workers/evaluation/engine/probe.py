@@ -28,6 +28,7 @@ from assay.service.contract.records import ProbeEvidence
 from assay.workers import accelerator
 from assay.workers.evaluation.engine.causality import causality_evidence
 from assay.workers.evaluation.engine.gradient_probe import gradient_evidence
+from assay.workers.evaluation.engine.probabilities import probability_evidence
 from assay.workers.evaluation.engine.pursuit import watched_pursuit
 from assay.workers.evaluation.engine.rollout import opening
 from assay.workers.evaluation.engine.shard import Shard
@@ -51,15 +52,17 @@ Wide = Callable[[], Forward]
 def first_look(shard: Shard, *, attacked: bool) -> dict[str, Any]:
     """What the first examples of a shard tell of its model, as evidence for warnings.
 
-    `probe_shard`, `causality_evidence`, `inactive_pursuit` from the first pass, and where the examples are
-    `attacked` their `first_gradients`.
+    `probe_shard`, `causality_evidence`, `probability_evidence`, `inactive_pursuit` from the first pass, and
+    where the examples are `attacked` their `first_gradients`.
     """
     with watched_pursuit(shard.classifier) as pursuit:
         found = probe_shard(shard)
-    evidence = {**found, **causality_evidence(shard), **pursuit}
+    answer, given = _question(shard)
+    asked = given[:, :-1] if answer is _losses else given
+    outputs = probability_evidence(shard.classifier, asked)
+    evidence = {**found, **causality_evidence(shard), **outputs, **pursuit}
     if attacked:
         with keyed_answers(shard.seed, "first_gradients", shard.ids[0], shard.device):
-            _, given = _question(shard)
             gradients = gradient_evidence(shard, given, repeats="random_outputs" not in found)
         evidence |= {} if gradients is None else {"first_gradients": gradients}
     return evidence

@@ -1,0 +1,66 @@
+"""Warnings about a model as it was brought: its weights, outputs and gradients, and its join to the data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from assay.service.catalog.catalog import load
+from assay.service.contract.records import Evidence, ModelJoin, Plan
+from assay.service.contract.results import Warning
+
+
+def of_weights(plan: Plan, evidence: Sequence[Evidence], name: str) -> Iterator[Warning]:
+    """The warnings of a row, by the name of its evaluation or attack."""
+    if plan["untrained"]:
+        message = "the model's weights are random: it was never trained"
+        yield Warning(code="untrained_weights", message=message)
+    if assumed := plan.get("assumed_normalization"):  # plans of earlier versions do not say
+        message = (
+            f"nobody said with which mean and standard deviation the weights were trained; those of the data"
+            f" set {assumed['data']!r} were used, and if they are others every number is wrong"
+        )
+        yield Warning(code="foreign_normalization", message=message, evidence=dict(assumed))
+    if plan.get("unstated_vocabulary"):
+        message = (
+            "the program does not say for which vocabulary it was made: it has as many words as that of the"
+            " data, and if they have other ids every number is wrong. Only its file can state it: the sha256"
+            " of the words, as vocabulary in extra/assay.json (export_program(..., vocabulary=...))"
+        )
+        yield Warning(code="unstated_vocabulary", message=message)
+    if joined := plan.get("joined"):
+        yield from _of_join(joined)
+    threat = load().threat_of(name)
+    if plan.get("gradients_not_compared") and threat is not None and not threat.without_gradients:
+        message = (
+            "nothing says that the program's gradients are its module's: an export loses the backward of an"
+            " autograd.Function (straight-through estimators) and hooks on gradients, and attacks are then"
+            " too weak; export the module with export_program or `assay evaluate`, which compare them"
+        )
+        yield Warning(code="gradients_not_compared", message=message)
+    if asked := sum(shard.get("probabilities", 0) for shard in evidence):
+        message = (
+            "the model returns probabilities, not logits (a softmax, a sigmoid of each class): losses of"
+            " logits saturate, and accuracies under attack are too high; export it without them, return the"
+            " logarithm of a mean of softmaxes, or attack with loss=margin"
+        )
+        yield Warning(code="probabilities", message=message, evidence={"count": asked})
+
+
+def _of_join(joined: ModelJoin) -> Iterator[Warning]:
+    """How a model's own labels and tokenizer were joined to the data."""
+    evidence = {"labels": joined["labels"][:10]}
+    if joined["labels_by"] == "number":
+        message = (
+            "the model's labels have other names than the data's classes: logit k was taken for class k. If"
+            " their order differs, every number is wrong; the names are in the evidence"
+        )
+        yield Warning(code="labels_by_number", message=message, evidence=evidence)
+    elif joined["labels_by"] == "name":
+        message = "the model's logits were put in the order of the data's classes by their names"
+        yield Warning(code="labels_by_name", message=message, evidence=evidence)
+    if joined["own_tokenizer"]:
+        message = (
+            "the texts were read by the model's own tokenizer: where words are counted as read, they are its"
+            " tokens, and a perplexity per token cannot be compared with that of another tokenizer"
+        )
+        yield Warning(code="own_tokenizer", message=message)
