@@ -227,6 +227,11 @@ def class_folders(folder: Path, base: Path) -> list[str]:
     Raises:
         WrongClasses: two folders are the same number.
     """
+    return in_order(visible_folders(folder, base))
+
+
+def visible_folders(folder: Path, base: Path) -> list[str]:
+    """Sorted names of the folders that are data."""
     names = []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -234,7 +239,7 @@ def class_folders(folder: Path, base: Path) -> list[str]:
                 if entry.is_symlink():
                     check_inside(Path(entry.path), base)
                 names.append(entry.name)
-    return in_order(names)
+    return sorted(names)
 
 
 def holds_images(folder: Path) -> bool:

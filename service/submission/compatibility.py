@@ -62,10 +62,12 @@ def facts_of(catalog: Catalog, data: ComponentReference) -> Mapping[str, Any]:
     return catalog.find("data", data["name"]).facts_for(data["params"]) if known else {}
 
 
-def data_text(component: Component, params: Params) -> str:
-    """A data set's name, and the parameters that its facts depend on."""
+def data_text(component: Component, params: Params, fact: str | None = None) -> str:
+    """A data set's name, and the parameters that its facts depend on; for one fact those of the fact."""
     named = [
-        f"{name} {params[name]}" for name in (component.facts or {}).get(BY_PARAMETER, {}) if name in params
+        f"{name} {params[name]}"
+        for name, branches in (component.facts or {}).get(BY_PARAMETER, {}).items()
+        if name in params and (fact is None or any(fact in branch for branch in branches.values()))
     ]
     return f"{component.name!r} ({', '.join(named)})" if named else repr(component.name)
 
@@ -87,7 +89,7 @@ def check_fit(
         whose = "its weights" if fact in model.weights else model.data
         given = f"{needed}" if needed == facts[fact] else f"{facts[fact]} of {needed}"
         message = (
-            f"{data_text(data.component, data.params)} has {given} {fact}, the model is made for the"
+            f"{data_text(data.component, data.params, fact)} has {given} {fact}, the model is made for the"
             f" {made_for} of {whose}"
         )
         if fact == "classes" and (folders := describe_classes(data, root)) is not None:

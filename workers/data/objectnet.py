@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le
 from PIL import Image
 
-from assay.service.submission.class_folders import class_folders
+from assay.service.submission.class_folders import visible_folders
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import check_inside, resolve_folder
 from assay.workers.data.formats.image_files import ImageFiles, walk_images
@@ -75,7 +75,7 @@ def objectnet(
     if not images.is_dir():
         raise MissingData(f"ObjectNet's images are wanted in {images}. Unpack objectnet-1.0.zip there.")
     check_inside(images, base)
-    found = class_folders(images, base)
+    found = visible_folders(images, base)
     chosen = sorted(name for name in labels if labels[name] in groups)
     _check_folders(images, found, chosen, labels)
     ids, places = [], []

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Gt, Le
 
-from assay.service.submission.class_folders import class_folders, holds_images
+from assay.service.submission.class_folders import holds_images, visible_folders
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import check_inside, find_file, resolve_folder
 from assay.workers.data.formats.image_files import ImageFiles, walk_images
@@ -121,7 +121,7 @@ def _of_folders(where: Path, base: Path, part: str, classes: Sequence[str]) -> F
     """Images in a folder for each class, there or in its folder `images`."""
     if not (where / part).is_dir():
         raise MissingData(f"{where / part} does not exist. Tiny ImageNet is wanted in {where}. {REMEDY}")
-    there = class_folders(where / part, base)
+    there = visible_folders(where / part, base)
     if strange := sorted(set(there).difference(classes)):
         raise CorruptData(
             f"{where / part}: {len(strange)} folders are none of the classes: {_listing(strange)}."

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from assay.service.submission.class_folders import class_folders, holds_images, is_image
+from assay.service.submission.class_folders import holds_images, is_image, visible_folders
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import check_inside
 from assay.workers.data.formats.image_files import ImageFiles, walk_images
@@ -73,7 +73,7 @@ def find_classes(
     folder: Path, base: Path, name: str, prefix: str = "", folders: Sequence[str] | None = None
 ) -> list[Labelled]:
     """Images of a folder that has exactly one folder per class of a set."""
-    found, wanted = class_folders(folder, base), folders or classes_of(name)
+    found, wanted = visible_folders(folder, base), folders or classes_of(name)
     below, images, empty, there = _relative(folder, base), [], [], set(found)
     for label, wnid in enumerate(wanted):
         if wnid not in there:
@@ -109,8 +109,8 @@ def validation_images(folder: Path, base: Path) -> list[Labelled]:
     An image has the same id in both. Errors as for `find_classes` and `read_labels`.
     """
     place = _part(folder, base, "val") or folder
-    classes = set(class_folders(place, base)).intersection(class_list(ALL))
-    twice = set() if place == folder else set(class_folders(folder, base)).intersection(class_list(ALL))
+    classes = set(visible_folders(place, base)).intersection(class_list(ALL))
+    twice = set() if place == folder else set(visible_folders(folder, base)).intersection(class_list(ALL))
     if twice or (classes and holds_images(place)):
         others = f"the folder {place.name}" if twice else "images"
         raise CorruptData(
