@@ -20,8 +20,8 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo site accept-gpu test test-slow test-all tutorials test-portable screenshots chaos fuzz hostile check fmt catalog lock lock-cpu pin-images \
-	sbom vulnerabilities clean
+.PHONY: help install demo site accept-gpu test test-slow test-all test-textattack tutorials test-portable screenshots chaos fuzz hostile \
+	check fmt catalog lock lock-cpu pin-images sbom vulnerabilities clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ test-slow: $(STAMP) ## run the slow tests alone; SAMPLE=0/4 for a quarter of the
 
 test-all: $(STAMP) ## run the tests, the slow ones too
 	@$(PYTEST) -m ''
+
+test-textattack: $(STAMP) ## make an environment with TextAttack and compare its recipes with the native ones (minutes)
+	@$(PYTEST) -m slow tests/e2e/test_textattack.py
 
 tutorials: $(STAMP) ## do what the tutorials, the notebooks and the Python page say
 	@$(PYTEST) -m tutorial tests/docs
@@ -95,6 +98,10 @@ lock: ## resolve the requirements anew into the locks; UPGRADE=--upgrade takes n
 	$(COMPILE) --extra service -c requirements-dev.txt -o requirements-service.txt
 	$(COMPILE) --extra worker -c requirements-dev.txt -o requirements-worker.txt
 	$(COMPILE) --extra reference -c requirements-dev.txt -o requirements-reference.txt
+	$(NOT_OLDER) requirements-worker.txt | $(COMPILE) --extra textattack -c /dev/stdin -o requirements-textattack.txt
+
+# What TextAttack holds back; all other packages are the worker's.
+NOT_OLDER := awk '/^[^ ]/ { kept = $$0 !~ /^(fsspec|huggingface-hub)==/ } kept'
 
 # The CPU builds are on PyTorch's own index, which uv knows; the locked versions, with their own hashes.
 TORCH_INDEX ?=
@@ -112,7 +119,8 @@ sbom: $(STAMP) ## write a bill of materials (CycloneDX) of each lock into build/
 	@$(BIN)/python supply/sbom.py build/sbom
 
 vulnerabilities: $(STAMP) ## look the locked packages up in a database of known vulnerabilities; needs network
-	@failed=; for lock in requirements-service.txt requirements-worker.txt requirements-reference.txt requirements-dev.txt; do \
+	@failed=; for lock in requirements-service.txt requirements-worker.txt requirements-reference.txt requirements-textattack.txt \
+			requirements-dev.txt; do \
 		echo "== $$lock"; \
 		$(BIN)/python -m pip_audit --strict --disable-pip --require-hashes --requirement $$lock || failed=1; \
 	done; [ -z "$$failed" ]

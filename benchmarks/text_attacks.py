@@ -60,6 +60,7 @@ def main() -> None:
     vocabulary = Vocabulary(["<pad>", "<unk>", *dict.fromkeys(words)])
     sentences = [" ".join(draw.choices(words, k=LENGTH)) for _ in range(EXAMPLES)]
     for name, attack in {"deepwordbug": deepwordbug(), "pruthi": pruthi()}.items():
+        assert isinstance(attack, TextAttack)
         found: dict[int, float] = {}
         for _ in range(TURNS):
             for together in (1, EXAMPLES):

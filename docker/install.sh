@@ -5,6 +5,7 @@
 #   install.sh locked requirements-service.txt          the packages of a lock, each with its hash
 #   install.sh locked requirements-worker.txt cpu       the same, with the CPU build of torch
 #   install.sh locked requirements-reference.txt        with the reference libraries too
+#   install.sh locked requirements-textattack.txt       with TextAttack, and what it holds back
 #   install.sh package                                  this checkout, as a wheel
 set -eu
 

@@ -22,8 +22,10 @@ else
     compose=docker-compose
 fi
 check -f docker-compose.yml
+check -f docker-compose.yml --profile textattack
 check -f docker-compose.yml -f docker-compose.private.yml
 check -f docker-compose.worker.yml
+check -f docker-compose.worker.yml --profile textattack
 if [ "$compose" = "docker compose" ]; then
     check -f docker-compose.yml -f docker-compose.cpu.yml
     check -f docker-compose.worker.yml -f docker-compose.cpu.yml

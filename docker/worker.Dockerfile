@@ -14,14 +14,15 @@ ARG DEVICE=cuda
 ARG UNHASHED_TORCH=no
 # A mirror of PyTorch's index of CPU builds.
 ARG TORCH_INDEX=
-# "reference" adds cleverhans, pyautoattack and the frost photographs of imagecorruptions-imaug.
+# "reference" adds cleverhans, pyautoattack and the frost photographs of imagecorruptions-imaug; "textattack" adds
+# TextAttack, with older releases of what it needs.
 ARG EXTRA=worker
 COPY --from=uv /uv /usr/local/bin/uv
 # The base has no Python: uv brings the one that this project is tested with.
 ENV UV_CACHE_DIR=/var/cache/uv UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_PYTHON_INSTALL_DIR=/opt/python
 WORKDIR /build
 COPY docker/install.sh docker/
-COPY requirements-worker.txt requirements-reference.txt requirements-cpu.txt ./
+COPY requirements-worker.txt requirements-reference.txt requirements-textattack.txt requirements-cpu.txt ./
 RUN --mount=type=cache,target=/var/cache/uv \
     ASSAY_UNHASHED_TORCH="${UNHASHED_TORCH}" ASSAY_TORCH_INDEX="${TORCH_INDEX}" \
     sh docker/install.sh locked "requirements-${EXTRA}.txt" "${DEVICE}"

@@ -22,6 +22,7 @@ LOCKS = (
     "requirements-service.txt",
     "requirements-worker.txt",
     "requirements-reference.txt",
+    "requirements-textattack.txt",
     "requirements-cpu.txt",
     "requirements-dev.txt",
 )

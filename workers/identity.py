@@ -24,7 +24,7 @@ from assay.service.contract.worker_records import WorkerIdentity
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("torchvision", "timm", "numpy", "scikit-learn", "safetensors")
 # Only jobs that name them depend on them: they are no part of the digest, but requirements of such a shard.
-LIBRARIES = ("cleverhans", "pyautoattack")
+LIBRARIES = ("cleverhans", "pyautoattack", "textattack", "transformers")
 CODE = (
     "models",
     "attacks",

@@ -81,9 +81,13 @@ async def _catalog(request: Request) -> Catalog:
     return catalog
 
 
-async def _has_package(request: Request) -> HasPackage | None:
-    found: HasPackage | None = request.app.state.has_package
-    return found
+async def _has_package(request: Request, store: StoreDep) -> HasPackage | None:
+    """Whether a package is beside the service, or on a worker that is online; None where neither is known."""
+    here: HasPackage | None = request.app.state.has_package
+    if here is None:
+        return None
+    beside = here
+    return lambda name: beside(name) or name in store.workers.libraries()
 
 
 async def _list_pulled(request: Request, store: StoreDep) -> ListPulled:

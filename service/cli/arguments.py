@@ -21,7 +21,7 @@ Subcommands = argparse._SubParsersAction
 
 
 def add_local(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
-    """Adds `serve`, `doctor`, `data` and `demo`."""
+    """Adds `serve`, `worker`, `doctor`, `data` and `demo`."""
     parser = add(
         subcommands,
         "serve",
@@ -30,6 +30,15 @@ def add_local(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         "assay serve --state assay-state --workers 2",
     )
     parser.add_argument("--workers", type=int, help="how many jobs run side by side (default: 1)")
+
+    worker = add(
+        subcommands,
+        "worker",
+        commands.worker,
+        "start one more worker of this machine's embedded service, with the packages of this environment",
+        "assay worker --state assay-state --name textattack",
+    )
+    worker.add_argument("--name", help="its name on this machine (default: worker)")
 
     doctor = add(
         subcommands,
@@ -40,7 +49,9 @@ def add_local(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         "assay doctor --json --no-data",
     )
     for one in (parser, doctor):
-        _place_arguments(one)
+        _address_arguments(one)
+    for one in (parser, worker, doctor):
+        _folder_arguments(one)
     doctor.add_argument("--no-data", action="store_true", help="do not read the data sets for their hashes")
     json_argument(doctor)
 
@@ -83,12 +94,16 @@ def add_local(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     parser.add_argument("--epochs", type=int, help="epochs of each training (default: 40)")
 
 
-def _place_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds where a service of this machine listens and has its folders."""
+def _address_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds where a service of this machine listens."""
     parser.add_argument(
         "--host", help="address to listen on; not on loopback it asks for keys (default: 127.0.0.1)"
     )
     parser.add_argument("--port", type=int, help="port to listen on (default: 8000)")
+
+
+def _folder_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the folders of a service of this machine."""
     parser.add_argument("--state", type=Path, help="folder for everything it writes (default: assay-state)")
     parser.add_argument("--data-root", type=Path, help="folder with the data sets (default: ASSAY_DATA_ROOT)")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ JOB_FAILED = 1
 INVALID = 2
 UNREACHABLE = 3
 PREFIX = "ASSAY_"
+WORKER_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 Options = argparse.Namespace
 
@@ -57,6 +59,19 @@ def serve(options: Options) -> int:
         raise UsageError(lines) from None
     environment = {f"{PREFIX}{name.upper()}": str(value) for name, value in given.items()}
     return run_module("assay.workers.embedded", [], environment)
+
+
+def worker(options: Options) -> int:
+    """Replaces this process by a worker beside an embedded service."""
+    require("`assay worker`", "worker")
+    if options.name is not None and not WORKER_NAME.fullmatch(options.name):
+        allowed = "at most 100 letters, digits, '.', '_' and '-'"
+        raise UsageError(f"--name: {options.name!r} given; allowed: {allowed}")
+    given = {"state": options.state, "data_root": options.data_root, "node": options.name}
+    environment = {
+        f"{PREFIX}{name.upper()}": str(value) for name, value in given.items() if value is not None
+    }
+    return run_module("assay.workers.worker", [], environment)
 
 
 def data_check(options: Options) -> int:

@@ -24,6 +24,7 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("torch", "torchvision", "timm", "numpy", "scipy", "sklearn", "PIL", "safetensors"),
     ),
     "reference": ("the reference libraries", ("cleverhans", "imagecorruptions", "pyautoattack")),
+    "textattack": ("TextAttack", ("textattack",)),
     "frame": ("pandas", ("pandas",)),
     "control": ("gymnasium and h5py", ("gymnasium", "h5py")),
     "cli": ("rich, shtab and PyYAML", ("rich", "shtab", "yaml")),
@@ -34,6 +35,10 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "verified": ("auto_LiRPA", ("auto_LiRPA",)),
     "demo": ("matplotlib", ("matplotlib",)),
 }
+
+
+# Extras that need an environment of their own: a worker there runs what the others cannot.
+OWN_ENVIRONMENT = frozenset({"textattack"})
 
 
 class MissingExtra(ImportError):
@@ -92,8 +97,15 @@ def extra_of(module: str) -> str | None:
 
 
 def command_for(module: str) -> str:
-    """The command that installs an optional package."""
-    return install_command([extra_of(module) or module])
+    """How to get an optional package: the command, or a worker that has it."""
+    extra = extra_of(module) or module
+    command = install_command([extra])
+    if extra not in OWN_ENVIRONMENT:
+        return command
+    return (
+        f"{command} in an environment of its own and `assay worker` there, or"
+        f" `docker compose --profile {extra} up -d`"
+    )
 
 
 def has_module(name: str) -> bool:

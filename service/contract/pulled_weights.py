@@ -29,6 +29,8 @@ _PATTERNS: Mapping[PulledSource, re.Pattern[str]] = {
     "torchvision": re.compile(r"(?P<name>[A-Za-z0-9_]+)(\.(?P<revision>[A-Za-z0-9_]+))?"),
     "hf": re.compile(rf"(?P<name>{_WORD}/{_WORD})(@(?P<revision>{_WORD}(/{_WORD})*))?"),
 }
+# Packages that run the models of a source, beside those that every worker has.
+READERS: Mapping[str, str] = {"hf": "transformers"}
 # The parameters of a model that name its pulled weights: what, and which.
 _PARAMETERS: Mapping[PulledSource, tuple[str, str]] = {
     "timm": ("architecture", "tag"),

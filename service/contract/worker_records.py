@@ -93,8 +93,8 @@ class Gauges(TypedDict, total=False):
     `other_data` says which of its data sets are not those of a plan. `self_test` is the latest one, `unfit`
     says for each device class that failed it why, `cordoned` why the worker takes no work at all. `folders`
     are the first ones below its data root, `data` the sha256 of the data sets that it has hashed, by label,
-    `weights` its pulled weights, by reference. `lacks` says, by the digest of requirements of queued shards,
-    why it does not meet them.
+    `weights` its pulled weights, by reference, `libraries` the versions of packages that run attacks. `lacks`
+    says, by the digest of requirements of queued shards, why it does not meet them.
     """
 
     gpu: GpuMemory
@@ -104,6 +104,7 @@ class Gauges(TypedDict, total=False):
     folders: list[str]
     data: dict[str, str]
     weights: dict[str, PulledRecord]
+    libraries: dict[str, str]
     lacks: dict[str, str]
     self_test: SelfTestRecord
     unfit: dict[str, str]

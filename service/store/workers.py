@@ -175,6 +175,13 @@ class Workers:
             return None
         return {reference: record for one in stated for reference, record in one.items()}
 
+    def libraries(self, within_seconds: float = 60) -> frozenset[str]:
+        """The packages of attacks that any worker with a heartbeat in the last seconds has."""
+        alive = (workers.c.seen_at >= now() - within_seconds) & (workers.c.devices > 0)
+        with self._database.reading() as connection:
+            said = connection.execute(select(workers.c.gauges).where(alive)).scalars().all()
+        return frozenset(name for gauges in said for name in (gauges or {}).get("libraries", {}))
+
     def other_data(self, within_seconds: float = 60) -> list[str]:
         """Data sets that are not those of a plan, of each worker with a heartbeat in the last seconds."""
         alive = workers.c.seen_at >= now() - within_seconds

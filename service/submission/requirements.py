@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.corruption_cells import content_label
 from assay.service.contract.errors import NotFound
-from assay.service.contract.pulled_weights import is_pulled, reference_to
+from assay.service.contract.pulled_weights import READERS, is_pulled, reference_to
 from assay.service.contract.records import Plan
 from assay.service.contract.results import data_label
 from assay.service.contract.stored_specs import (
@@ -87,7 +87,7 @@ def first_requirements(catalog: Catalog, spec: Spec) -> Requirements:
     found: Requirements = {"folders": sorted(folders)} if folders else {}
     if weights := weights_of(catalog, spec["model"]):
         found["weights"] = weights
-    if libraries := _libraries_of(spec, {}):
+    if libraries := libraries_of(catalog, spec, {}):
         found["libraries"] = libraries
     if files := _files_of(catalog, evaluations_in(spec)):
         found["files"] = files
@@ -110,7 +110,8 @@ def planned_requirements(
     if folders and label in plan["data_sha256"]:
         found["data"] = {label: plan["data_sha256"][label]}
     # Those of the whole job: its shards state the same packages.
-    if libraries := _libraries_of(spec, plan["identity"].get("libraries", {}) if "identity" in plan else {}):
+    versions = plan["identity"].get("libraries", {}) if "identity" in plan else {}
+    if libraries := libraries_of(catalog, spec, versions):
         found["libraries"] = libraries
     if files := _files_of(catalog, [item]):
         found["files"] = files
@@ -152,15 +153,17 @@ def planned_memory(plan: Plan) -> int:
     return int(2 ** math.ceil(math.log2(max(taken, 1))))
 
 
+def libraries_of(catalog: Catalog, spec: Spec, versions: Mapping[str, str]) -> dict[str, str]:
+    """The libraries of a job's model and attacks, in the planned versions; those are empty without a plan."""
+    found = {library_of(item.get("params") or {}) for item in evaluations_in(spec)}
+    if (model := spec["model"]["name"]) in catalog.names("model"):
+        found.add(READERS.get(catalog.find("model", model).pulled or ""))
+    return {library: versions.get(library, "") for library in sorted(filter(None, found))}
+
+
 def at_least(capability: str | None, wanted: str) -> bool:
     """Whether a compute capability such as "8.6" is known, and as high as wanted."""
     return capability is not None and _numbers(capability) >= _numbers(wanted)
-
-
-def _libraries_of(spec: Spec, versions: Mapping[str, str]) -> dict[str, str]:
-    """The libraries that run attacks of a job, each in the planned version; empty where there is no plan."""
-    found = (library_of(item.get("params") or {}) for item in evaluations_in(spec))
-    return {library: versions.get(library, "") for library in found if library is not None}
 
 
 def _files_of(catalog: Catalog, items: Iterable[EvaluationItem]) -> dict[str, str]:

@@ -22,6 +22,8 @@ from tests.support.compose import ROOT, Missing, load, variables
 MAIN = ("docker-compose.yml",)
 # What ends: the migration, whose success the others wait for, and a person's download.
 ONCE = ("migrate", "pull")
+# The second is of a profile: without `--profile textattack` it does not start.
+WORKERS = ("worker", "textattack")
 CPU = (*MAIN, "docker-compose.cpu.yml")
 PRIVATE = (*MAIN, "docker-compose.private.yml")
 BOX = ("docker-compose.worker.yml",)
@@ -106,7 +108,7 @@ def test_a_container_cannot_take_the_machine(names: tuple[str, ...], service: st
     content = service_of(names, service)
     assert re.fullmatch(r"[1-9]\d*g", content["mem_limit"])
     assert 64 <= content["pids_limit"] <= 4096
-    if service == "worker":
+    if service in WORKERS:
         # It may use all processors, but never against the others, whose weight is Docker's default of 1024.
         assert (str(content["cpus"]), content["cpu_shares"]) == ("0", 256)
     else:
@@ -178,6 +180,7 @@ def test_only_the_service_is_published_and_only_on_this_machine() -> None:
         "migrate": ["backend"],
         "service": ["backend", "frontend"],
         "worker": ["backend"],
+        "textattack": ["backend"],
         "pull": ["outside"],
     }
 
@@ -230,6 +233,7 @@ def test_what_is_kept_lies_in_volumes() -> None:
         "migrate": None,
         "service": [shared[0], "signing:/var/lib/assay-signing", shared[1]],
         "worker": [*shared, "weights:/weights:ro"],
+        "textattack": [*shared, "weights:/weights:ro"],
         "pull": ["weights:/weights"],
     }
     assert "secrets" not in content["services"]["pull"]
@@ -248,10 +252,24 @@ def test_a_download_is_a_call_of_the_command_line(names: tuple[str, ...]) -> Non
 
 def test_gpus_are_reserved_except_with_the_cpu_file() -> None:
     for names, gpus in ((MAIN, True), (BOX, True), (CPU, False), (BOX_CPU, False)):
-        worker = service_of(names, "worker")
-        assert ("deploy" in worker) is gpus
-        assert (worker["build"]["args"].get("DEVICE") == "cpu") is not gpus
-        assert worker["shm_size"] == "2gb"
+        for worker in (service_of(names, name) for name in WORKERS):
+            assert ("deploy" in worker) is gpus
+            assert (worker["build"]["args"].get("DEVICE") == "cpu") is not gpus
+            assert worker["shm_size"] == "2gb"
+
+
+@pytest.mark.parametrize("names", COMBINATIONS, ids="+".join)
+def test_the_profile_of_textattack_is_a_worker_in_an_image_of_its_own(names: tuple[str, ...]) -> None:
+    worker, other = (dict(service_of(names, name)) for name in WORKERS)
+    assert other.pop("profiles") == ["textattack"]
+    assert "profiles" not in worker
+    builds, images = (worker.pop("build"), other.pop("build")), (worker.pop("image"), other.pop("image"))
+    assert other == worker
+    assert builds[1] == builds[0] | {"args": builds[0]["args"] | {"EXTRA": "textattack"}}
+    assert images[1] == images[0].replace("assay-worker", "assay-worker-textattack")
+    lock = f"requirements-{builds[1]['args']['EXTRA']}.txt"
+    assert lock in (ROOT / builds[1]["dockerfile"]).read_text()
+    assert re.search(r"^textattack==", (ROOT / lock).read_text(), re.MULTILINE)
 
 
 def test_a_worker_box_runs_the_main_machines_worker() -> None:

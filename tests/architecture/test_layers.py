@@ -119,6 +119,7 @@ def test_the_supervisor_imports_without_torch() -> None:
             "assay.workers.supervision.supervisor",
             "assay.workers.supervision.reaper",
             "assay.workers.embedded",
+            "assay.workers.worker",
             "assay.workers.doctor",
         ],
     )

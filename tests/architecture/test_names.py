@@ -21,7 +21,7 @@ TOP_LEVEL = {
     *("docker-compose.yml", "docker-compose.cpu.yml", "docker-compose.private.yml"),
     *("docker-compose.worker.yml", ".env.example", ".gitignore", ".dockerignore"),
     *("requirements-service.txt", "requirements-worker.txt", "requirements-dev.txt"),
-    *("requirements-cpu.txt", "requirements-reference.txt"),
+    *("requirements-cpu.txt", "requirements-reference.txt", "requirements-textattack.txt"),
 }
 
 

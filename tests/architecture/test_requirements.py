@@ -11,7 +11,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from assay.service.contract.extras import EXTRAS
+from assay.service.contract.extras import EXTRAS, OWN_ENVIRONMENT
+from assay.workers.identity import PACKAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -20,10 +21,14 @@ LOCKS = {
     "requirements-service.txt": ["service"],
     "requirements-worker.txt": ["worker"],
     "requirements-reference.txt": ["reference"],
+    "requirements-textattack.txt": ["textattack"],
     "requirements-dev.txt": ["dev"],
 }
 # Not for users of the command, or not installable beside the rest.
-NOT_IN_ALL = {"all", "dev", "docs", "store", "verified"}
+NOT_IN_ALL = {"all", "dev", "docs", "store", "textattack", "verified"}
+# What TextAttack holds back: the other packages of its lock are the worker's.
+BOTH = ("requirements-worker.txt", "requirements-textattack.txt")
+HELD_BACK = {"fsspec", "huggingface-hub"}
 ENTRY = re.compile(r"([a-z0-9._-]+)(?:\[[a-z,]+\])?==([^\s;]+)")
 
 
@@ -65,7 +70,8 @@ def test_the_worker_has_no_reference_library() -> None:
 
 def test_a_missing_package_is_named_with_its_extra() -> None:
     """EXTRAS has the modules of every distribution that an extra asks for."""
-    by_module = importlib.metadata.packages_distributions()
+    # Those of an environment of their own are not installed here, and have modules of their names.
+    by_module = importlib.metadata.packages_distributions() | {name: [name] for name in OWN_ENVIRONMENT}
     for extra, (_, modules) in EXTRAS.items():
         asked = {canonicalize_name(one.name) for one in asked_for([extra])}
         for module in modules:
@@ -73,7 +79,8 @@ def test_a_missing_package_is_named_with_its_extra() -> None:
     named = {name for name in PROJECT["optional-dependencies"] if name not in {"all", "dev", "docs", "store"}}
     assert set(EXTRAS) == named
     known = {canonicalize_name(o) for _, modules in EXTRAS.values() for m in modules for o in by_module[m]}
-    every = {canonicalize_name(one.name) for extra in named for one in asked_for([extra])}
+    beside = named - OWN_ENVIRONMENT
+    every = {canonicalize_name(one.name) for extra in beside for one in asked_for([extra])}
     assert every - known == {"httpx", "pydantic", "annotated-types"}, "the core's are always there"
 
 
@@ -97,8 +104,17 @@ def test_the_lock_holds_what_the_project_asks_for(lock: str, extras: list[str]) 
 
 def test_the_locks_agree() -> None:
     everything = {ENTRY.match(entry).groups() for entry in entries("requirements-dev.txt")}
-    for lock in LOCKS:
+    for lock in LOCKS.keys() - {"requirements-textattack.txt"}:
         assert {ENTRY.match(entry).groups() for entry in entries(lock)} <= everything
+
+
+def test_textattack_changes_no_package_that_numbers_depend_on() -> None:
+    """Its worker has the identity of the others, and the two may share a job that needs no TextAttack."""
+    whole, ours = (dict(ENTRY.match(entry).groups() for entry in entries(lock)) for lock in BOTH)
+    changed = {name for name in whole if name in ours and ours[name] != whole[name]}
+    assert changed == HELD_BACK
+    assert {name for name in PACKAGES if name in whole} <= ours.keys()
+    assert int(ours["transformers"].split(".")[0]) < 5
 
 
 def test_torch_comes_from_the_registry_in_any_recent_version() -> None:

@@ -12,19 +12,24 @@ Gao et al. 2018, "Black-box Generation of Adversarial Text Sequences to Evade De
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from annotated_types import Interval
 
 from assay.attacks.expectation import Expectation
+from assay.attacks.words.libraries import textattack
 from assay.attacks.words.search import recipes
+from assay.workers.evaluation.engine.library_text_attack import LibraryTextAttack
 from assay.workers.evaluation.engine.text_attack import TextAttack
 
 __all__ = ["deepwordbug"]
 
 TASKS = ("sequence",)
 TABLE = "text_attack"
-RULES = (("data.sentences == True", "deepwordbug changes words of texts: the data have none"),)
+RULES = (
+    ("data.sentences == True", "deepwordbug changes words of texts: the data have none"),
+    ("params.backend == 'native' or params.eot == 1", "eot needs backend 'native'"),
+)
 PAPER = (
     "Gao et al. 2018, Black-box Generation of Adversarial Text Sequences to Evade Deep Learning Classifiers"
 )
@@ -40,7 +45,8 @@ def deepwordbug(
     max_edit_distance: Annotated[int, Interval(ge=0, le=100_000)] = 30,
     eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
     model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
-) -> TextAttack:
+    backend: Literal["native", "textattack"] = "native",
+) -> TextAttack | LibraryTextAttack:
     """Swapped, substituted, deleted and inserted characters, in the order of the words' importance.
 
     Args:
@@ -48,7 +54,10 @@ def deepwordbug(
         eot: Passes at each text, for models that answer at random: scores are their means, the search goes on
             until all are wrong, and the row has expected accuracies.
         model_draws: With `eot` above 1 the fresh draws of the model from which these are estimated.
+        backend: `textattack` is the package's own code, for comparison, on a worker with the package.
     """
+    if backend == "textattack":
+        return LibraryTextAttack(lambda _: textattack.deepwordbug(max_edit_distance=max_edit_distance))
     return TextAttack(
         recipes.deepwordbug(max_edit_distance=max_edit_distance), Expectation(eot, draws=model_draws)
     )

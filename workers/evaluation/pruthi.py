@@ -11,19 +11,24 @@ Pruthi et al. 2019, "Combating Adversarial Misspellings with Robust Word Recogni
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from annotated_types import Interval
 
 from assay.attacks.expectation import Expectation
+from assay.attacks.words.libraries import textattack
 from assay.attacks.words.search import recipes
+from assay.workers.evaluation.engine.library_text_attack import LibraryTextAttack
 from assay.workers.evaluation.engine.text_attack import TextAttack
 
 __all__ = ["pruthi"]
 
 TASKS = ("sequence",)
 TABLE = "text_attack"
-RULES = (("data.sentences == True", "pruthi changes words of texts: the data have none"),)
+RULES = (
+    ("data.sentences == True", "pruthi changes words of texts: the data have none"),
+    ("params.backend == 'native' or params.eot == 1", "eot needs backend 'native'"),
+)
 PAPER = "Pruthi et al. 2019, Combating Adversarial Misspellings with Robust Word Recognition"
 # Every typing error of some seven words, for each word that may be changed.
 PASSES = (
@@ -37,7 +42,8 @@ def pruthi(
     max_words: Annotated[int, Interval(ge=1, le=100)] = 1,
     eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
     model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
-) -> TextAttack:
+    backend: Literal["native", "textattack"] = "native",
+) -> TextAttack | LibraryTextAttack:
     """Typing errors: swapped, deleted and inserted characters and neighbouring keys, in few words.
 
     Args:
@@ -45,5 +51,8 @@ def pruthi(
         eot: Passes at each text, for models that answer at random: scores are their means, the search goes on
             until all are wrong, and the row has expected accuracies.
         model_draws: With `eot` above 1 the fresh draws of the model from which these are estimated.
+        backend: `textattack` is the package's own code, for comparison, on a worker with the package.
     """
+    if backend == "textattack":
+        return LibraryTextAttack(lambda _: textattack.pruthi(max_words=max_words))
     return TextAttack(recipes.pruthi(max_words=max_words), Expectation(eot, draws=model_draws))

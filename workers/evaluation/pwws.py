@@ -15,24 +15,29 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from annotated_types import Interval
 
 from assay.attacks.expectation import Expectation
+from assay.attacks.words.libraries import textattack
 from assay.attacks.words.search import recipes
-from assay.attacks.words.search.recipe import Recipe
 from assay.attacks.words.search.synonyms import synonyms
+from assay.attacks.words.search.word_change import WordChange
 from assay.attacks.words.search.wordnet import missing_files
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import resolve_folder
+from assay.workers.evaluation.engine.library_text_attack import LibraryTextAttack
 from assay.workers.evaluation.engine.text_attack import FolderTextAttack
 
 __all__ = ["pwws"]
 
 TASKS = ("sequence",)
 TABLE = "text_attack"
-RULES = (("data.sentences == True", "pwws changes words of texts: the data have none"),)
+RULES = (
+    ("data.sentences == True", "pwws changes words of texts: the data have none"),
+    ("params.backend == 'native' or params.eot == 1", "eot needs backend 'native'"),
+)
 PAPER = (
     "Ren et al. 2019, Generating Natural Language Adversarial Examples through Probability Weighted Word"
     " Saliency"
@@ -50,7 +55,8 @@ def pwws(
     wordnet: Annotated[str, "folder"] = "wordnet",
     eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
     model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
-) -> FolderTextAttack:
+    backend: Literal["native", "textattack"] = "native",
+) -> FolderTextAttack | LibraryTextAttack:
     """Synonyms of WordNet, in the order of the words' saliency times what their best synonym does.
 
     Args:
@@ -58,18 +64,16 @@ def pwws(
         eot: Passes at each text, for models that answer at random: scores are their means, the search goes on
             until all are wrong, and the row has expected accuracies.
         model_draws: With `eot` above 1 the fresh draws of the model from which these are estimated.
+        backend: `textattack` is the package's own code, for comparison, on a worker with the package.
     """
-    return FolderTextAttack(functools.partial(_recipe, wordnet), Expectation(eot, draws=model_draws))
+    opened = functools.partial(_opened, wordnet)
+    if backend == "textattack":
+        return LibraryTextAttack(lambda root: textattack.pwws(opened(root)[0]))
+    return FolderTextAttack(lambda root: recipes.pwws(opened(root)[1]), Expectation(eot, draws=model_draws))
 
 
-def _recipe(wordnet: str, root: Path | None) -> Recipe:
-    """The recipe with what is in the folder.
-
-    Raises:
-        MissingData: the files are not there; names them.
-        CorruptData: a file is not one of WordNet.
-        ValueError: the folder's name or a symbolic link leads out of the root.
-    """
+def _opened(wordnet: str, root: Path | None) -> tuple[Path, WordChange]:
+    """The folder with WordNet's files, and the change to the synonyms there."""
     try:
         folder = resolve_folder(root, wordnet)
     except MissingData as error:
@@ -77,7 +81,6 @@ def _recipe(wordnet: str, root: Path | None) -> Recipe:
     if missing := missing_files(folder):
         raise MissingData(f"WordNet is not in {folder}: {', '.join(missing)} not found. {HOW}.")
     try:
-        changes = synonyms(folder)
+        return folder, synonyms(folder)
     except ValueError as error:
         raise CorruptData(f"{error}. {HOW}.") from error
-    return recipes.pwws(changes)

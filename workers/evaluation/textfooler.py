@@ -15,17 +15,19 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from annotated_types import Interval
 
 from assay.attacks.expectation import Expectation
+from assay.attacks.words.libraries import textattack
 from assay.attacks.words.search import recipes
 from assay.attacks.words.search.neighbours import Neighbours
 from assay.attacks.words.search.recipe import Recipe
 from assay.attacks.words.search.vector_files import missing_vectors, read_vectors, written
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import resolve_folder
+from assay.workers.evaluation.engine.library_text_attack import LibraryTextAttack
 from assay.workers.evaluation.engine.text_attack import FolderTextAttack
 
 __all__ = ["textfooler"]
@@ -34,7 +36,14 @@ TASKS = ("sequence",)
 # Constraints of the published recipe missing here.
 FACTS = {"omitted_constraints": ["part_of_speech", "sentence_encoder"]}
 TABLE = "text_attack"
-RULES = (("data.sentences == True", "textfooler changes words of texts: the data have none"),)
+RULES = (
+    ("data.sentences == True", "textfooler changes words of texts: the data have none"),
+    ("params.backend == 'native' or params.eot == 1", "eot needs backend 'native'"),
+    (
+        "params.backend == 'native' or params.min_similarity > 0",
+        "TextAttack's recipe wants a min_similarity above 0",
+    ),
+)
 PAPER = "Jin et al. 2020, Is BERT Really Robust?"
 # Once without each word, then up to 50 others for each, until the prediction changes: of some 20 words.
 PASSES = (
@@ -51,7 +60,8 @@ def textfooler(
     min_similarity: Annotated[float, Interval(ge=0.0, le=1.0)] = 0.5,
     eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
     model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
-) -> FolderTextAttack:
+    backend: Literal["native", "textattack"] = "native",
+) -> FolderTextAttack | LibraryTextAttack:
     """Words with near vectors, in the order of importance; without parts of speech and sentence encoder.
 
     Args:
@@ -61,20 +71,23 @@ def textfooler(
         eot: Passes at each text, for models that answer at random: scores are their means, the search goes on
             until all are wrong, and the row has expected accuracies.
         model_draws: With `eot` above 1 the fresh draws of the model from which these are estimated.
+        backend: `textattack` is the package's own code, for comparison, on a worker with the package.
     """
-    return FolderTextAttack(
-        functools.partial(_recipe, vectors, neighbours, min_similarity), Expectation(eot, draws=model_draws)
-    )
+    near = functools.partial(_neighbours, vectors, neighbours)
+
+    def native(root: Path | None) -> Recipe:
+        return recipes.textfooler(near(root), min_similarity=min_similarity)
+
+    def library(root: Path | None) -> textattack.LibraryRecipe:
+        return textattack.textfooler(near(root), count=neighbours, min_similarity=min_similarity)
+
+    if backend == "textattack":
+        return LibraryTextAttack(library)
+    return FolderTextAttack(native, Expectation(eot, draws=model_draws))
 
 
-def _recipe(vectors: str, neighbours: int, min_similarity: float, root: Path | None) -> Recipe:
-    """The recipe with what is in the folder.
-
-    Raises:
-        MissingData: the files are not there; names them.
-        CorruptData: a file is none of word vectors.
-        ValueError: the folder's name or a symbolic link leads out of the root.
-    """
+def _neighbours(vectors: str, neighbours: int, root: Path | None) -> Neighbours:
+    """The neighbours of words by the vectors in the folder."""
     try:
         folder = resolve_folder(root, vectors)
     except MissingData as error:
@@ -82,10 +95,9 @@ def _recipe(vectors: str, neighbours: int, min_similarity: float, root: Path | N
     if missing := missing_vectors(folder):
         raise MissingData(f"Word vectors are not in {folder}: {missing} not found. {HOW}.")
     try:
-        near = _read(folder, neighbours, written(folder))
+        return _read(folder, neighbours, written(folder))
     except ValueError as error:
         raise CorruptData(f"{error}. {HOW}.") from error
-    return recipes.textfooler(near, min_similarity=min_similarity)
 
 
 @functools.lru_cache(maxsize=1)

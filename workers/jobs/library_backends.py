@@ -18,13 +18,7 @@ from assay.service.contract.stored_specs import Params
 
 
 def draws_for_a_batch(backend: str, attack: str, params: Params) -> bool:
-    """Whether an attack's random numbers are drawn for a whole batch, so that its neighbours matter.
-
-    Args:
-        backend: Of the attack.
-        attack: Its catalog name; not that of an ensemble, but of a stage.
-        params: Its parameters; those that are missing have their defaults.
-    """
+    """Whether an attack's random numbers are drawn for a whole batch, so that its neighbours matter."""
     component = load().find("attack", attack)
     condition = component.threat.batch_draws.get(backend) if component.threat is not None else None
     if condition is None:
@@ -38,11 +32,17 @@ def describe(backend: str, attack: str, params: Params, stages: Sequence[str]) -
     """Caveats of a row due to its backend.
 
     Args:
-        backend: cleverhans, compatible or pyautoattack.
+        backend: cleverhans, compatible, pyautoattack or textattack.
         attack: Its catalog name.
         params: Its parameters.
         stages: For an ensemble the names of its attacks, with default parameters; else empty.
     """
+    if backend == "textattack":
+        return (
+            "the package's own code ran its recipe, one text at a time, with its random numbers seeded by"
+            " example: an example's result does not depend on the batch; stop words, WordNet and word vectors"
+            " are the native recipe's"
+        )
     if backend == "cleverhans":
         own = (
             "the library's own code ran the attack, on random numbers keyed by example; its iterates are"

@@ -9,8 +9,8 @@ import torch
 
 from assay.service.catalog.catalog import load
 from assay.service.contract.records import DeviceProvenance, Plan, ShardProvenance
-from assay.service.contract.stored_specs import ModelReference, UserSpec, evaluations_in
-from assay.service.submission.packages import library_of
+from assay.service.contract.stored_specs import ModelReference, UserSpec
+from assay.service.submission.requirements import libraries_of
 from assay.workers import accelerator
 from assay.workers.discovery.packages import packages_of
 from assay.workers.identity import code, identity, packages, versions
@@ -25,10 +25,10 @@ def collect(device: torch.device, dtype: torch.dtype, spec: UserSpec) -> ShardPr
     """The `code`, `packages`, `device` and `pulled` parts of the provenance of a job's results.
 
     The packages are those that any number can depend on, those with components named by the job, and the
-    libraries that run its attacks.
+    libraries that run its model and attacks.
     """
     used = packages() | packages_of(spec, load())
-    used |= versions(filter(None, (library_of(item.get("params") or {}) for item in evaluations_in(spec))))
+    used |= versions(libraries_of(load(), spec, {}))
     if (load().find("data", spec["data"]["name"]).facts or {}).get("package") in SIMULATORS:
         used |= versions(SIMULATORS)
     about: ShardProvenance = {"code": code(), "packages": used, "device": describe_device(device, dtype)}

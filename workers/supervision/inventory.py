@@ -183,6 +183,7 @@ class Inventory:
         found: Gauges = {}
         if folders := self._folders():
             found["folders"] = folders
+        found["libraries"] = identity().get("libraries", {})
         found["weights"] = dict([*self._weights().items()][: 10 * MAX_LISTED])
         if known := sorted(self._known.items()):
             found["data"] = {label: one.sha256 for label, one in known[:MAX_LISTED]}

@@ -20,7 +20,7 @@ from assay.service.contract.errors import NotFound
 Make = Callable[..., dict[str, Any]]
 SUBCOMMANDS = [
     "evaluate", "attack", "pull",
-    "serve", "submit", "jobs", "status", "watch", "results", "cancel", "retry", "replan", "delete",
+    "serve", "worker", "submit", "jobs", "status", "watch", "results", "cancel", "retry", "replan", "delete",
     "artifacts",
     "logs", "open", "completion", "config", "config list", "config get", "config set",
     "config unset", "config use",
@@ -356,6 +356,17 @@ def test_serve_becomes_the_embedded_service(run: Run, executed: Any, tmp_path: P
         ["-P", "-m", "assay.workers.embedded"],
         {"ASSAY_HOST": "::1", "ASSAY_PORT": "9000", "ASSAY_STATE": str(tmp_path), "ASSAY_WORKERS": "2"},
     )
+
+
+def test_worker_becomes_a_worker_beside_the_service(run: Run, executed: Any, tmp_path: Path) -> None:
+    run("worker")
+    run("worker", "--state", str(tmp_path), "--data-root", "/data", "--name", "textattack")
+    state, name = {"ASSAY_STATE": str(tmp_path)}, {"ASSAY_NODE": "textattack"}
+    module = ["-P", "-m", "assay.workers.worker"]
+    assert executed == [(module, {}), (module, {**state, "ASSAY_DATA_ROOT": "/data", **name})]
+    code, _, err = run("worker", "--name", "two words")
+    assert (code, len(executed)) == (2, 2)
+    assert "--name: 'two words' given; allowed: at most 100 letters, digits, '.', '_' and '-'" in err
 
 
 @pytest.mark.parametrize(

@@ -62,3 +62,14 @@ def test_pulled_weights_are_those_of_all_workers_that_say(store: Store) -> None:
     assert store.workers.pulled() is None, "a worker of an earlier version may have anything"
     store.workers.beat("c", "host", ["cpu"], 3, {}, 0)
     assert store.workers.pulled() == {"timm:a": one, "timm:b.v1": two}, "it takes no shard"
+
+
+def test_a_library_is_there_while_a_worker_that_takes_shards_has_it(store: Store) -> None:
+    assert store.workers.libraries() == frozenset()
+    store.workers.beat("a", "host", ["cpu"], 1, {"libraries": {"textattack": "0.3.11"}})
+    store.workers.beat("b", "host", ["cpu"], 2, {"libraries": {"cleverhans": "4.0.0"}})
+    store.workers.beat("c", "host", ["cpu"], 3, {})
+    assert store.workers.libraries() == {"textattack", "cleverhans"}
+    store.workers.beat("a", "host", ["cpu"], 1, {"libraries": {"textattack": "0.3.11"}}, 0)
+    assert store.workers.libraries() == {"cleverhans"}
+    assert store.workers.libraries(within_seconds=-1) == frozenset()

@@ -103,3 +103,17 @@ def test_frost_without_photographs_is_refused_and_with_a_folder_of_them_is_not(t
     assert validate(load(), fog, has_package=missing, data_root=tmp_path)
     (tmp_path / "frost-photographs").mkdir()
     assert validate(load(), FROSTED, has_package=missing, data_root=tmp_path)
+
+
+def test_a_backend_of_another_environment_says_how_its_worker_starts() -> None:
+    recipe = {"name": "pwws", "params": {"backend": "textattack"}}
+    model = {"name": "text_classifier", "params": {"backbone": {"name": "lm"}}}
+    body = {"kind": "evaluate", "model": model, "data": {"name": "sst"}, "evaluations": [recipe]}
+    with pytest.raises(InvalidSpec) as caught:
+        validate(load(), body, has_package=lambda name: name != "textattack")
+    (detail,) = (one for one in caught.value.details if one.loc[-1] == "backend")
+    assert detail.allowed == (
+        "native, or this one after pip install 'assay-robustness[textattack]' in an environment of its own"
+        " and `assay worker` there, or `docker compose --profile textattack up -d`"
+    )
+    assert "package_not_checked" in codes(body)

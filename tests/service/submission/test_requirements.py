@@ -115,6 +115,19 @@ def test_a_library_is_required_in_the_planned_version_and_frost_asks_for_photogr
     assert found == [{"libraries": library}, {"libraries": library, "files": files}, {"libraries": library}]
 
 
+def test_a_model_of_transformers_stays_on_workers_with_the_planned_release() -> None:
+    """A worker with TextAttack has an older one."""
+    attack = {"name": "pwws", "params": {"backend": "textattack"}, "data": None}
+    model = {"name": "hf_text_classifier", "params": {"repository": "org/net"}}
+    spec = {**spec_of(), "model": model, "evaluations": [attack]}
+    assert first_requirements(load(), spec)["libraries"] == {"textattack": "", "transformers": ""}
+    versions = {"textattack": "0.3.11", "transformers": "4.57.6"}
+    plan = plan_of(device="cpu", identity={"libraries": {**versions, "cleverhans": "4.0.0"}})
+    assert planned_requirements(load(), spec, plan, 0, PlanningDevice())["libraries"] == versions
+    earlier = planned_requirements(load(), spec, plan_of(device="cpu"), 0, PlanningDevice())
+    assert earlier["libraries"] == {"textattack": "", "transformers": ""}, "of a plan that knew no versions"
+
+
 @pytest.mark.parametrize(
     ("capability", "wanted", "holds"),
     [

@@ -155,6 +155,7 @@ def test_facts_of_the_plan_and_the_row(changes: dict[str, Any], expected: dict[s
         ("pyautoattack", "autoattack", {}, STAGES, "numbers of square were drawn", "apgd_ce"),
         ("pyautoattack", "autoattack", {}, ["apgd_ce", "apgd_dlr"], "does not depend", "drawn for"),
         ("compatible", "autoattack", {}, STAGES, "numbers of apgd_ce, apgd_t, square were", "fab_t"),
+        ("textattack", "pwws", {}, [], "seeded by example: an example's result does not depend", "drawn"),
     ],
 )  # fmt: skip
 def test_what_is_said_of_a_library_is_true_for_its_attack(

@@ -205,7 +205,9 @@ def test_what_it_has_is_advertised(settings: WorkerSettings, root: Path) -> None
     stock = Inventory(settings)
     (root / ".hidden").mkdir()
     hashed(stock, "set", "a" * 64, "one")
-    assert stock.gauges == {"folders": ["one", "two"], "data": {"set": "a" * 64}, "weights": {}}
+    found = stock.gauges
+    assert found.pop("libraries").keys() == {"cleverhans", "pyautoattack", "transformers"}
+    assert found == {"folders": ["one", "two"], "data": {"set": "a" * 64}, "weights": {}}
 
 
 def test_links_in_a_circle_and_to_nothing_are_no_trap(settings: WorkerSettings, root: Path) -> None:

@@ -74,19 +74,11 @@ class TextAttack:
 
     def measure(self, shard: Shard) -> TextOutcomes:
         """Attacks every text of the shard."""
-        data, longest = shard.sentences, shard.image_size
-        sentences = [data.sentences[index] for index in shard.order]
-        reader = Reader(
-            shard.classifier,
-            data.cut,
-            longest=longest,
-            device=shard.device,
-            autocast=shard.dtype == "bfloat16",
-        )
+        reader, data = reader_of(shard), shard.sentences
         with torch.no_grad(), frozen(shard.classifier):
             found = self.run(
                 reader,
-                sentences,
+                [data.sentences[index] for index in shard.order],
                 shard.labels,
                 shard.ids,
                 seed=shard.seed,
@@ -99,10 +91,7 @@ class TextAttack:
                     reader, found.rows, self.expectation.draws, shard.seed, shard.device, shard.batch_size
                 )
                 found = replace(found, rows=rows)
-        read = reading(sentences, data.encode, longest)
-        notes = {**found.notes, **read, **reader.limit.noted()}
-        gallery = safely(lambda: attacked_texts(found.rows, shard.ranks))
-        return replace(found, notes=notes, keep_adversarial=shard.save_adversarial, gallery=gallery)
+        return with_notes(found, shard, reader)
 
     def run(
         self,
@@ -186,6 +175,26 @@ class FolderTextAttack:
     def measure(self, shard: Shard) -> TextOutcomes:
         """Attacks every text of the shard; raises what `open` raises."""
         return TextAttack(self.open(shard.root), self.expectation).measure(shard)
+
+
+def reader_of(shard: Shard) -> Reader:
+    """The shard's classifier as a function of sentences."""
+    return Reader(
+        shard.classifier,
+        shard.sentences.cut,
+        longest=shard.image_size,
+        device=shard.device,
+        autocast=shard.dtype == "bfloat16",
+    )
+
+
+def with_notes(found: TextOutcomes, shard: Shard, reader: Reader) -> TextOutcomes:
+    """Outcomes with the evidence of what the model read, and the gallery."""
+    data = shard.sentences
+    read = reading([data.sentences[index] for index in shard.order], data.encode, shard.image_size)
+    notes = {**found.notes, **read, **reader.limit.noted()}
+    gallery = safely(lambda: attacked_texts(found.rows, shard.ranks))
+    return replace(found, notes=notes, keep_adversarial=shard.save_adversarial, gallery=gallery)
 
 
 def judged(drawn: Tensor, labels: Tensor) -> list[JudgedText]:

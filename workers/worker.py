@@ -1,0 +1,97 @@
+"""A worker in a process of its own, beside an embedded service on the same machine.
+
+    python -P -m assay.workers.worker
+
+It claims from the database in the state folder. In an environment of its own it runs what the service's
+workers cannot: packages that want other releases of others (docs/operations.md, Extras).
+"""
+
+from __future__ import annotations
+
+from assay.service.contract.extras import require_to_run
+
+if __name__ == "__main__":
+    require_to_run("assay.workers.worker", "worker")
+
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import closing
+
+from pydantic import ValidationError
+from pydantic_settings import SettingsError
+from sqlalchemy import make_url
+
+from assay.service.contract import logs
+from assay.service.store.connections import take_no_arguments, wrong_settings
+from assay.service.store.store import Store, open_store
+from assay.workers.containment.kernel import forbid_dumps
+from assay.workers.containment.probe import missing_parts, refusal
+from assay.workers.devices import device_classes
+from assay.workers.identity import identity
+from assay.workers.settings import WorkerSettings
+from assay.workers.supervision.supervisor import Supervisor
+
+log = logging.getLogger(__name__)
+CANNOT_START, WRONG_SETTINGS = 1, 2
+NAME = "worker"
+# The service's own workers have the other half of the memory.
+SHARES = 2
+
+
+def main(arguments: Sequence[str] = ()) -> int:
+    """Work until SIGINT or SIGTERM; a running shard goes back to the queue.
+
+    Returns:
+        0 after a signal, 1 where it cannot start, 2 for wrong settings.
+    """
+    take_no_arguments("assay.workers.worker", __doc__, arguments)
+    try:
+        settings = WorkerSettings()
+    except (ValidationError, SettingsError) as error:
+        sys.stderr.write("".join(f"{line}\n" for line in wrong_settings(error)))
+        return WRONG_SETTINGS
+    if (problem := _refused(settings)) is not None:
+        sys.stderr.write(f"{problem}\n")
+        return CANNOT_START
+    logs.set_up(settings.log_level, settings.log_format)
+    forbid_dumps()  # an evaluator of the same user must not read its secrets
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    memory = settings.memory_each(SHARES)
+    settings = settings.model_copy(update={"node": settings.node or NAME, "max_evaluator_bytes": memory})
+    with closing(open_store(settings.database, migrate=False)) as store:
+        _work(store, settings, stopping)
+    return 0
+
+
+def _refused(settings: WorkerSettings) -> str | None:
+    """Why it does not start; None where it can."""
+    if settings.mode != "embedded":
+        return "ASSAY_MODE: the workers of the distributed mode are `python -P -m assay.workers.nodes`"
+    address = make_url(settings.database)
+    if address.get_backend_name() == "sqlite" and not settings.state.joinpath("lock").is_file():
+        return (
+            f"no service has been started with the state folder {settings.state}: begin with"
+            f" `assay serve --state {settings.state}`"
+        )
+    if settings.sandbox == "required" and (missing := missing_parts()):
+        return refusal(missing)
+    return None
+
+
+def _work(store: Store, settings: WorkerSettings, stopping: threading.Event) -> None:
+    supervisor = Supervisor(store, settings, device_classes=device_classes())
+    libraries = ", ".join(f"{name} {version}" for name, version in identity().get("libraries", {}).items())
+    log.info("worker %s of %s, with %s", supervisor.known_as, settings.state, libraries or "no library")
+    supervisor.start()
+    stopping.wait()
+    supervisor.stop()
+    supervisor.join()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
