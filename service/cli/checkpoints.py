@@ -139,7 +139,6 @@ def _text(found: Checkpoint) -> str:
 
 
 def _first(kind: str, faults: Sequence[str]) -> list[str]:
-    """A line for each of the first faults; `--json` has more of them."""
     more = len(faults) - KEYS_SHOWN
     rest = [f"{kind:<10} and {more} more (--json lists them)"] if more > 0 else []
     return [*(f"{kind:<10} {fault}" for fault in faults[:KEYS_SHOWN]), *rest]

@@ -158,6 +158,5 @@ def _hidden(setting: str, value: str) -> str:
 
 
 def _profile(options: Options) -> str:
-    """The profile that an action is about; it need not be there."""
     given = options.profile or os.environ.get(profiles.PROFILE_VARIABLE)
     return given or load_config().profile or profiles.DEFAULT_PROFILE

@@ -253,7 +253,6 @@ def _measure(
 
 
 def _asked(options: Options) -> Chosen | None:
-    """The running service that is to be used; None for one that is started."""
     if options.state is not None and (options.url or options.profile):
         raise UsageError("--state is of a service that is started; give it or an address, not both")
     asked = None if options.state is not None else chosen(options.url, options.profile)
@@ -274,7 +273,6 @@ def _service(options: Options, asked: Chosen | None, place: DataPlace, state: Pa
 
 
 def _begun(client: AssayClient, left: Sequence[Job], spec: Mapping[str, Any]) -> Job:
-    """The job of a spec: one that an earlier call has left, as it is now, or a new one."""
     job: Job | None = same_job(client, left, spec)
     if job is not None:
         _tell(f"job {job.id} goes on where an earlier call was interrupted")

@@ -64,10 +64,6 @@ Entry = dict[str, Any]
 def read(raw: bytes, file: str = "FILE") -> list[Entry]:
     """The specs of a list with the defaults filled in; names of jobs are not yet replaced by ids.
 
-    Args:
-        raw: the list as JSON.
-        file: its name for errors.
-
     Raises:
         MalformedJson: it is not strict JSON.
         InvalidSpec: it is no list of jobs, or a name is missing, taken, unknown or that of a later job; the
@@ -96,12 +92,7 @@ def _read(raw: bytes, file: str) -> tuple[list[Entry], Problems]:
 
 
 def resolved(value: Any, ids: Mapping[str, str]) -> Any:
-    """The spec with names replaced by ids.
-
-    Args:
-        value: a spec of `read`, or a part of one.
-        ids: name to id of every earlier job.
-    """
+    """The spec with names replaced by ids."""
     if isinstance(value, dict):
         found: dict[str, Any] = {}
         for key, part in value.items():
@@ -116,7 +107,6 @@ def resolved(value: Any, ids: Mapping[str, str]) -> Any:
 
 
 def _named(key: str, part: object) -> list[dict[str, Any]]:
-    """The items of a list of jobs, each as if it were a job of its own; none of anything else."""
     return [{"job": item} for item in part] if key == JOB_LIST and isinstance(part, list) else []
 
 
@@ -126,7 +116,6 @@ def referred(jobs: list[Entry]) -> frozenset[str]:
 
 
 def _jobs(body: object, problems: Problems) -> list[Entry]:
-    """The jobs with the defaults of their kind, if the list has the right shape."""
     checked = check(SHAPE, body, problems)
     if len(problems):
         return []
@@ -257,19 +246,7 @@ def _seconds(seconds: float | None) -> str:
 
 
 def _check_all(client: AssayClient, listed: list[Entry], named: Problems) -> dict[str, Entry]:
-    """Validates every job by a dry run, which stores nothing.
-
-    Args:
-        client: of the service.
-        listed: the jobs.
-        named: what is wrong with their names.
-
-    Returns:
-        Name to estimate, of the jobs that could be validated as a whole.
-
-    Raises:
-        InvalidSpec: one or more are refused; the details have the places in the list.
-    """
+    """Name to estimate of the jobs that a dry run validates as a whole; what is wrong in others is raised."""
     refused: list[AssayError] = []
     try:
         named.raise_if_any()
@@ -347,7 +324,6 @@ def _cancel(client: AssayClient, jobs: Mapping[str, Job]) -> None:
 
 
 def _placed(error: AssayError, index: int, name: str) -> AssayError:
-    """The same error, located at a job of the list."""
     details = [
         ErrorDetail.model_validate(detail.model_dump() | {"loc": ["jobs", index, *detail.loc]})
         for detail in error.details

@@ -162,7 +162,6 @@ def _cells(key: Key) -> list[str]:
 
 
 def _day(text: str | None) -> str:
-    """The day of a time in ISO 8601."""
     return "never" if text is None else text[:10]
 
 

@@ -58,15 +58,7 @@ class Direct:
 
 @contextmanager
 def opened(state: Path | None, may_make: bool | None) -> Iterator[Direct]:
-    """The keys in the database of a state folder.
-
-    Args:
-        state: the folder; None goes by the environment.
-        may_make: whether a missing database is made; None for subcommands that cannot.
-
-    Raises:
-        UsageError: it is not there, or cannot be used.
-    """
+    """The keys in a state folder's database, which is made if missing where `may_make`, None for never."""
     given: dict[str, Any] = {} if state is None else {"state": Path(state)}
     try:
         settings = Connections(**given)

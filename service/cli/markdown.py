@@ -65,7 +65,6 @@ def _table(columns: Sequence[Column], rows: Mapping[str, Cells]) -> str:
 
 
 def _cell(metric: Metric) -> str:
-    """Value and interval, as `97.5 [95.3, 98.7]`; `-` if not finite; of an exact count the value alone."""
     numbers = (metric.value, metric.ci_low, metric.ci_high)
     value, low, high = (number(each, metric.unit).removesuffix(" %") for each in numbers)
     if metric.ci_method == "exact":

@@ -208,7 +208,6 @@ def component_text(component: Mapping[str, Any]) -> str:
 
 
 def _default_text(name: str, value: Any) -> str:
-    """A default as JSON, a radius in steps of 8-bit pixels as their fraction."""
     text = params_text({name: value}).removeprefix(f"{name}=")
     return text if isinstance(value, float) else json.dumps(value)
 
@@ -224,13 +223,7 @@ def error_text(
     where: Callable[[Loc], str] = lambda loc: "",
     order: Callable[[Loc], int] = lambda loc: 0,
 ) -> str:
-    """The message, and a line per wrong field; the first of these where the message only repeats one.
-
-    Args:
-        error: What the service answered.
-        where: Place in the spec to what goes before its line, such as the line of a file.
-        order: Place in the spec to its rank; equal ranks stay as the service ordered them.
-    """
+    """The message, and a line per wrong field; the first of these where the message only repeats one."""
     ordered = sorted(error.details, key=lambda detail: order((*detail.loc,)))
     lines = [printable(where((*detail.loc,))) + detail_text(detail) for detail in ordered]
     word = coloured("error:", sys.stderr)

@@ -81,11 +81,7 @@ def config_file() -> Path:
 
 
 def load_config() -> Config:
-    """The file's content; an empty one where there is no file.
-
-    Raises:
-        UsageError: it cannot be read, or says what no such file says.
-    """
+    """The file's content; an empty one where there is no file."""
     path = config_file()
     try:
         found = tomllib.loads(path.read_text("utf-8"))
@@ -140,21 +136,13 @@ def _toml(value: str) -> str:
 
 
 def check_name(name: str, place: str) -> None:
-    """Refuses what cannot be the name of a profile.
-
-    Raises:
-        UsageError: names the place.
-    """
+    """Refuses what cannot be the name of a profile."""
     if not NAME.fullmatch(name):
         raise UsageError(f"{place}: {name!r} given; allowed: up to 40 letters, digits, - and _")
 
 
 def check_known(name: str, known: Mapping[str, Profile], place: str = "") -> None:
-    """Refuses a profile that is not there.
-
-    Raises:
-        UsageError: begins with the place; it lists the profiles and names the nearest.
-    """
+    """Refuses a profile that is not there."""
     if name in known:
         return
     near = nearest(name, known)
@@ -164,11 +152,7 @@ def check_known(name: str, known: Mapping[str, Profile], place: str = "") -> Non
 
 
 def check_value(setting: str, value: object, place: str) -> None:
-    """Refuses what cannot be a setting's value; a message never repeats a key.
-
-    Raises:
-        UsageError: names the place.
-    """
+    """Refuses what cannot be a setting's value; a message never repeats a key."""
     if not isinstance(value, str) or not value or not value.isprintable():
         raise UsageError(f"{place}: must be a text of printable characters, not empty")
     if setting == "url":
@@ -180,11 +164,7 @@ def check_value(setting: str, value: object, place: str) -> None:
 
 
 def chosen(url: str | None = None, profile: str | None = None) -> Chosen:
-    """Which service is asked; `url` and `profile` are the options `--url` and `--profile`.
-
-    Raises:
-        UsageError: there is no such profile, or the file is wrong.
-    """
+    """Which service is asked; `url` and `profile` are the options `--url` and `--profile`."""
     config = load_config()
     said = os.environ.get(PROFILE_VARIABLE)
     named = (
@@ -210,11 +190,7 @@ def chosen(url: str | None = None, profile: str | None = None) -> Chosen:
 
 @contextmanager
 def saying_whose(found: Chosen) -> Iterator[None]:
-    """Adds to the error of an unreachable service where its address comes from, or what starts a service.
-
-    Raises:
-        Unreachable: in place of the one inside.
-    """
+    """Adds to the error of an unreachable service where its address comes from, or what starts a service."""
     try:
         yield
     except Unreachable as error:
@@ -228,11 +204,7 @@ def saying_whose(found: Chosen) -> Iterator[None]:
 
 
 def key_of(found: Chosen) -> str | None:
-    """The key that the profile states; None leaves it to ASSAY_KEY.
-
-    Raises:
-        UsageError: the variable is not set, or the command fails.
-    """
+    """The key that the profile states; None leaves it to ASSAY_KEY."""
     if "key" in found.key:
         return found.key["key"]
     if "key_env" in found.key:

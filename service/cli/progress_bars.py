@@ -42,12 +42,7 @@ class ProgressLine:
 
 
 class Bars:
-    """A bar per job, used in a `with` block, which gives the terminal back.
-
-    Args:
-        labels: names of the jobs.
-        output: where to draw; standard output if absent.
-    """
+    """A bar per job, used in a `with` block, which gives the terminal back."""
 
     def __init__(self, labels: Sequence[str], output: TextIO | None = None) -> None:
         self._output = output or sys.stdout

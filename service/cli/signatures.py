@@ -89,7 +89,6 @@ def verify(options: argparse.Namespace) -> int:
 
 
 def _beside(signed: Signed, folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """The results and files of a signature that are in a folder, each with what differs."""
     for name in (RESULTS_FILE, *sorted(signed.files)):
         path = folder / name
         if path.is_file():
@@ -112,11 +111,7 @@ def _one(signed: Signed, path: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def _trusted(options: argparse.Namespace) -> dict[str, Any]:
-    """The keys that the command line trusts, by id.
-
-    Raises:
-        UsageError: it names none, or a file is none.
-    """
+    """The keys that the command line trusts, by id."""
     from assay.service.signing import keys
 
     url = options.url or (None if options.key else os.environ.get("ASSAY_URL"))

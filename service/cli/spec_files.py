@@ -43,14 +43,7 @@ class RefusedSpec(Exception):
 
 @dataclass(frozen=True)
 class SpecFile:
-    """A spec as it was read.
-
-    Attributes:
-        name: of the file.
-        body: as JSON; the bytes of a JSON file are sent as they are.
-        value: parsed.
-        lines: place to its line, from 1; empty for JSON without PyYAML.
-    """
+    """A spec as it was read."""
 
     name: str
     body: bytes
@@ -73,7 +66,6 @@ class SpecFile:
         return next((loc[:length] for length in range(len(loc), 0, -1) if loc[:length] in self.lines), ())
 
     def _is_default(self, loc: Loc) -> bool:
-        """Whether it is a field of a job of a list that the defaults of its kind give."""
         return loc[:1] == ("jobs",) and loc[:3] not in self.lines and self._of_defaults(loc)[:3] in self.lines
 
     def _of_defaults(self, loc: Loc) -> Loc:
@@ -85,11 +77,7 @@ class SpecFile:
 
     @contextmanager
     def pointing(self) -> Iterator[None]:
-        """Errors of the service inside name the lines of their fields, in the order of the file.
-
-        Raises:
-            RefusedSpec: in place of an error with details.
-        """
+        """Errors of the service inside name the lines of their fields, in the order of the file."""
         try:
             yield
         except AssayError as error:
@@ -99,12 +87,7 @@ class SpecFile:
 
 
 def read_spec(file: str) -> SpecFile:
-    """The spec in a file, or in standard input for "-".
-
-    Raises:
-        UsageError: it cannot be read, or is neither strict JSON nor YAML; the message names line and column.
-        ImportError: it is YAML, and PyYAML is not installed.
-    """
+    """The spec in a file, or in standard input for "-"."""
     name = "<stdin>" if file == "-" else file
     try:
         raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
@@ -145,12 +128,7 @@ def _yaml_file(name: str, raw: bytes) -> SpecFile:
 
 
 class _Reader:
-    """Reads a document from PyYAML's events, which construct nothing.
-
-    Raises:
-        UsageError: it is no YAML, or more than is read here.
-        ImportError: there is no PyYAML.
-    """
+    """Reads a document from PyYAML's events, which construct nothing."""
 
     def __init__(self, name: str, text: str) -> None:
         import yaml

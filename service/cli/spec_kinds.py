@@ -32,16 +32,7 @@ def kind_of(value: object) -> str | None:
 
 
 def check_kind(value: object, wanted: str, file: str) -> None:
-    """Refuses a spec that another command takes.
-
-    Args:
-        value: The parsed spec.
-        wanted: What the command takes, a key of `COMMANDS`.
-        file: Its name, for the command that takes it.
-
-    Raises:
-        InvalidSpec: names the other command.
-    """
+    """Refuses a spec that another command takes."""
     found = kind_of(value)
     if found is None or found == wanted:
         return

@@ -49,14 +49,7 @@ def coloured(text: str, stream: TextIO | None = None) -> str:
 def coloured_table(
     console: Console, header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]
 ) -> str:
-    """A table as wide as the terminal: texts with spaces are wrapped, and no cell is cut.
-
-    Args:
-        console: the terminal.
-        header: names of the columns.
-        rows: cells without control characters.
-        right: whether each column is right-aligned.
-    """
+    """A table as wide as the terminal: texts with spaces are wrapped, and no cell is cut."""
     from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text

@@ -99,12 +99,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def as_typed(error: AssayError, parser: argparse.ArgumentParser) -> AssayError:
-    """The same error, with options and arguments in place of what the request calls them.
-
-    Args:
-        error: of the service.
-        parser: of the subcommand.
-    """
+    """The same error, with options and arguments in place of what the request calls them."""
     names = {
         action.dest: max(action.option_strings, key=len, default=str(action.metavar or action.dest.upper()))
         for action in parser._actions

@@ -121,20 +121,17 @@ def _several(names: Iterable[str]) -> str:
 
 
 def _devices(worker: WorkerStatus) -> str:
-    """Names of its GPUs, or how many devices it has."""
     gpus = [device.name for device in worker.self_test if device.device != "cpu" and device.name]
     return ", ".join(gpus) or str(worker.devices)
 
 
 def _memory(devices: Sequence[WorkerDevice]) -> str:
-    """Free and total memory of its GPUs, else of the machine, at its self-test."""
     gpus = [device for device in devices if device.device != "cpu"]
     known = [one for one in gpus or devices if one.free is not None and one.total is not None]
     return ", ".join(f"{(one.free or 0) / GIB:.0f} of {(one.total or 0) / GIB:.0f} GiB" for one in known)
 
 
 def _changed(options: argparse.Namespace, worker: WorkerStatus, then: str) -> int:
-    """Shows the worker; `then` is what happens to the one shard that it runs, if it runs one."""
     said = f": {worker.reason}" if worker.reason else ""
     after = [] if not then else [f"it {then}" if worker.job else "it runs no shard now, and takes none"]
     lines = [output.printable(f"{worker.name} is {worker.state}{said}"), *after]

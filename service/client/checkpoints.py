@@ -63,11 +63,7 @@ class CheckpointCalls(Connection):
     def wait_for_checkpoint(
         self, name: str, *, poll_seconds: float = 0.5, timeout_seconds: float | None = None
     ) -> Checkpoint:
-        """Polls until the check is over: the state is `ready` or `rejected`.
-
-        Raises:
-            TimeoutError: it is not over in time.
-        """
+        """Polls until the check is over: the state is `ready` or `rejected`."""
         begun = time.monotonic()
         while (found := self.checkpoint(name)).state == "checking":
             if timeout_seconds is not None and time.monotonic() - begun > timeout_seconds:

@@ -86,11 +86,7 @@ def _place_of(text: str) -> DataPlace:
 
 
 def check_root(place: DataPlace, components: Sequence[Component]) -> None:
-    """Refuse a data set that is read from a folder where there is no data root.
-
-    Raises:
-        InvalidSpec: as of `data_spec`, or the data set has no place; with the options that give one.
-    """
+    """Refuse a data set that is read from a folder where there is no data root."""
     name = data_spec(place, components)["name"]
     component = next(one for one in components if one["name"] == name)
     needed = [
@@ -112,9 +108,6 @@ def data_spec(place: DataPlace, components: Sequence[Component], *, whole: bool 
         components: those of the kind "data".
         whole: take every example of a folder without parts for training and evaluation; else a fifth of it is
             evaluated, as after a training on the rest.
-
-    Raises:
-        InvalidSpec: there is no data set of the name, or it has no folder, or crops no images.
     """
     known = {str(one["name"]): one for one in components}
     labelled = (one for one, about in known.items() if (about.get("facts") or {}).get("class_folders"))
@@ -142,7 +135,6 @@ def data_spec(place: DataPlace, components: Sequence[Component], *, whole: bool 
 
 
 def _crop(place: DataPlace, data: Component, components: Sequence[Component]) -> dict[str, float]:
-    """The parameter for the crop fraction, where one is given."""
     if place.crop_fraction is None:
         return {}
     if CROP not in properties_of(data):
@@ -174,11 +166,7 @@ def _is_folder(schema: Mapping[str, Any]) -> bool:
 
 
 def json_object(text: str, loc: tuple[str, ...]) -> dict[str, Any]:
-    """The object that a text is in JSON.
-
-    Raises:
-        InvalidSpec: it is none.
-    """
+    """The object that a text is in JSON."""
     try:
         found = json.loads(text)
     except ValueError as error:

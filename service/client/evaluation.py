@@ -64,9 +64,6 @@ def evaluation_of(text: object) -> dict[str, Any]:
     """An item of `evaluations`: "pgd epsilon=8/255 steps=20".
 
     Values are JSON where they can be read as such, else text.
-
-    Raises:
-        InvalidSpec: it is no text, there is no name, or a parameter has no value.
     """
     if not isinstance(text, str):
         raise wrong(("attacks",), "each is a text: NAME PARAMETER=VALUE ...", given=text, allowed=EXAMPLE)
@@ -168,9 +165,6 @@ def complete_spec(client: AssayClient, request: Request) -> tuple[dict[str, Any]
     """The spec of a request with every default, and {"estimate", "warnings"} of it; nothing is stored.
 
     Files of the model are uploaded.
-
-    Raises:
-        InvalidSpec: with a detail per wrong field.
     """
     whole = trained_elsewhere(request.subject)
     data = data_spec(request.place, client.catalog("data"), whole=whole)
@@ -195,11 +189,7 @@ def complete_spec(client: AssayClient, request: Request) -> tuple[dict[str, Any]
 
 
 def check_device(spec: Mapping[str, Any], warnings: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse a device that a service of one's own does not have: its job would never start.
-
-    Raises:
-        InvalidSpec: a warning of the dry run says so.
-    """
+    """Refuse a device that a service of one's own does not have: its job would never start."""
     for warning in warnings:
         if warning["code"] == "no_worker_with_devices":
             message = "this machine has no such device, or it failed its test (`assay doctor` tests it)"
@@ -208,7 +198,6 @@ def check_device(spec: Mapping[str, Any], warnings: Sequence[Mapping[str, Any]])
 
 
 def _as_asked(request: Request, count: int, loc: list[str | int]) -> list[str | int]:
-    """A place in a spec with so many evaluations; of one that is asked for, by its text."""
     texts = [f"attack {text!r}" for text in request.evaluations]
     texts += [f"suite {name!r}" for name in request.suites]
     if loc[:1] != ["evaluations"] or len(loc) < 2 or not isinstance(loc[1], int):
@@ -218,7 +207,6 @@ def _as_asked(request: Request, count: int, loc: list[str | int]) -> list[str | 
 
 
 def _evaluations(client: AssayClient, request: Request, data: str) -> list[dict[str, Any]]:
-    """Those of a request; where no suite is asked for, clean accuracy comes first."""
     found = list(map(evaluation_of, request.evaluations))
     plain = None if request.suites else _one_pass(client, data)
     if plain is not None and plain["name"] not in (one["name"] for one in found):
@@ -227,11 +215,7 @@ def _evaluations(client: AssayClient, request: Request, data: str) -> list[dict[
 
 
 def check_report(target: Path, field: str = "report") -> None:
-    """Refuse a file that no report can be written to.
-
-    Raises:
-        InvalidSpec: its ending is no format, it is a folder, or its folder is missing.
-    """
+    """Refuse a file that no report can be written to."""
     report_format(target, field)
     if target.is_dir() or not target.parent.is_dir():
         raise wrong(
@@ -284,11 +268,7 @@ def outcome_text(job: Job) -> str:
 
 
 def measured_cost(client: AssayClient, spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The estimate of a complete spec; a model that has not run yet first sees a few examples.
-
-    Raises:
-        EvaluationFailed: it cannot even see these.
-    """
+    """The estimate of a complete spec; a model that has not run yet first sees a few examples."""
     estimate: dict[str, Any] = client.dry_run(spec)["estimate"]
     plain = _one_pass(client, str(spec["data"]["name"]))
     if estimate["seconds"] is None or estimate.get("seconds_measured") or plain is None:
@@ -302,7 +282,6 @@ def measured_cost(client: AssayClient, spec: Mapping[str, Any]) -> dict[str, Any
 
 
 def _one_pass(client: AssayClient, data: str) -> dict[str, Any] | None:
-    """An evaluation of one forward pass for each example of a data set."""
     tasks = set(client.component("data", data)["tasks"])
     for one in client.catalog("evaluation"):
         passes = one["passes"] or {}

@@ -20,17 +20,7 @@ Connect = Callable[[int], AbstractContextManager[Iterator[str] | None]]
 
 
 def followed(connect: Connect, after: int, *, follow: bool = True) -> Iterator[Event]:
-    """The events after a given one, over as many connections as needed.
-
-    Args:
-        connect: opens the stream.
-        after: number of an event.
-        follow: to the end of the job; else to the end of the first stream that is whole.
-
-    Raises:
-        Unavailable: the service was away for more than a minute.
-        TooManyRequests: for as long, as many streams were open as the service allows.
-    """
+    """The events after a given one, over as many connections as needed."""
     last, ended = after, False
     seen = time.monotonic()
     while True:

@@ -99,7 +99,6 @@ class FrameCalls(Connection):
 
 
 def _fixed(row: TidyRow) -> tuple[Any, ...]:
-    """The values of `COLUMNS`."""
     metric = row.metric
     return (
         *(row.job, row.name, row.model, row.weights_sha256, row.seed, row.data),
@@ -109,7 +108,6 @@ def _fixed(row: TidyRow) -> tuple[Any, ...]:
 
 
 def _parameter(value: Any) -> Any:
-    """A scalar as it is, lists and mappings as JSON."""
     return value if value is None or isinstance(value, str | bool | int | float) else compact(value)
 
 

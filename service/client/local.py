@@ -92,7 +92,6 @@ def local_service(
 
 
 def _log_in(state: Path) -> IO[bytes]:
-    """The log in a state folder, which is made if missing."""
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         return (state / LOG).open("ab")

@@ -76,7 +76,6 @@ def _mean(value: ArmValue | None, cell: StudyCell) -> str:
 
 
 def _difference(found: StudyComparison | None, cell: StudyCell) -> list[str]:
-    """Difference with its interval, and adjusted p."""
     if found is None:
         return ["-", "-"]
     ends = [number(end, cell.unit, sign=True) for end in (found.ci_low, found.ci_high) if end is not None]

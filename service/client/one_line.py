@@ -76,11 +76,7 @@ class Subject:
 
 
 def check_subject(subject: Subject) -> None:
-    """Refuse what no service is needed to see: missing files, and files that are no models.
-
-    Raises:
-        InvalidSpec: with the remedy.
-    """
+    """Refuse what no service is needed to see: missing files, and files that are no models."""
     text = subject.model
     if text.lstrip().startswith("{"):
         return
@@ -132,7 +128,6 @@ def _check_effect(subject: Subject) -> None:
 
 
 def _is_reference(text: str) -> bool:
-    """Whether it names pulled weights."""
     try:
         parse_reference(text)
     except ValueError:
@@ -141,11 +136,7 @@ def _is_reference(text: str) -> bool:
 
 
 def check_form(subject: Subject, models: Sequence[Component]) -> None:
-    """Refuse a text that is none of the forms of a model.
-
-    Raises:
-        InvalidSpec: with the nearest one.
-    """
+    """Refuse a text that is none of the forms of a model."""
     text = subject.model
     prefix, colon, _ = text.partition(":")
     names = [str(one["name"]) for one in models]
@@ -172,16 +163,7 @@ def trained_elsewhere(subject: Subject) -> bool:
 
 
 def model_spec(client: AssayClient, subject: Subject, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The model of a job; its file is uploaded and checked, its function called and exported.
-
-    Args:
-        client: of the service that will have the job.
-        subject: the model.
-        data: of the job, as `data_spec` makes it.
-
-    Raises:
-        InvalidSpec: it is none of the forms, or cannot be exported, imported or loaded; with the reason.
-    """
+    """The model of a job; its file is uploaded and checked, its function called and exported."""
     models = client.catalog("model")
     check_form(subject, models)
     text = subject.model
@@ -226,7 +208,6 @@ def _of_source(client: AssayClient, text: str, data: Mapping[str, Any]) -> dict[
 
 
 def _of_weights(client: AssayClient, kind: str, name: str) -> dict[str, Any]:
-    """The model of a training job or an upload."""
     if kind == "checkpoint":
         return {"name": client.checkpoint(name).model["name"], "weights": {"checkpoint": name}}
     return {"name": client.job(name).spec["model"]["name"], "weights": {"job": name}}
@@ -292,12 +273,7 @@ def _normalization_flags(subject: Subject) -> list[str]:
 def _made(
     module: str, arguments: Sequence[str], loc: tuple[str, ...], stem: str, folder: Path = Path()
 ) -> Iterator[Path]:
-    """A program that a module of the workers writes, until the block ends.
-
-    Raises:
-        InvalidSpec: with the last that the module says.
-        MissingExtra: the module needs packages that are not installed.
-    """
+    """A program that a module of the workers writes, until the block ends."""
     require(f"the model {arguments[0]}", "worker", *(["onnx"] if module == IMPORT_ONNX else []))
     with tempfile.TemporaryDirectory(prefix="assay-") as made:
         target = Path(made) / f"{stem}{PROGRAM}"
@@ -348,11 +324,7 @@ def _without_query(loc: list[str | int]) -> list[str | int]:
 
 
 def mean_and_std(normalization: str | None) -> tuple[list[float] | None, list[float] | None]:
-    """The numbers of a normalisation for a module that takes normalised images; None without one.
-
-    Raises:
-        InvalidSpec: it is no name, and not {"mean", "std"} as JSON.
-    """
+    """The numbers of a normalisation for a module that takes normalised images; None without one."""
     if normalization is None:
         return None, None
     try:

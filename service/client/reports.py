@@ -16,15 +16,7 @@ SECONDS = 900.0
 
 
 def report_format(target: Path, field: str) -> str:
-    """The format of a report by the ending of its file.
-
-    Args:
-        target: the file.
-        field: what the error names.
-
-    Raises:
-        InvalidSpec: no format has this ending.
-    """
+    """The format of a report by the ending of its file."""
     ending = target.suffix.removeprefix(".")
     if ending not in ENDINGS:
         problems = Problems()

@@ -101,7 +101,6 @@ class ResultsView(Results):
 
 
 def _same(given: Any, wanted: Any) -> bool:
-    """Whether two values of a parameter are alike: "8/255" and 0.03137 are."""
     if given == wanted:
         return True
     try:

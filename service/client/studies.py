@@ -52,12 +52,6 @@ class StudyCalls(Connection):
     ) -> StudyStatus:
         """Polls until all jobs of the study have ended, in any final state.
 
-        Args:
-            study_id: the study.
-            callback: called with the study after every poll, the last one included.
-            poll_seconds: pause between polls.
-            timeout_seconds: give up after this time; None waits without limit.
-
         Raises:
             TimeoutError: the study has not ended in time.
             Unavailable: the service was away for more than a minute.

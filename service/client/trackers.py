@@ -57,13 +57,7 @@ class Tracker(Protocol):
 
 
 def tracker(name: TrackerName, *, uri: str | None, project: str | None, entity: str | None) -> Tracker:
-    """The tracker of this name.
-
-    Raises:
-        ImportError: its package is not installed.
-        ValueError: an option is for the other one, or the tracking URI is none.
-        TrackerError: it cannot be reached.
-    """
+    """The tracker of this name."""
     if name == "mlflow":
         if entity is not None:
             raise ValueError("entity is for wandb; mlflow has an address (tracking URI) and a project")
@@ -79,11 +73,7 @@ def tracker(name: TrackerName, *, uri: str | None, project: str | None, entity: 
 
 
 def check_tracking_uri(uri: str | None) -> None:
-    """Refuse a tracking URI, or that of the environment, that MLflow cannot take; its own message is long.
-
-    Raises:
-        ValueError: names where it was given, and what is allowed.
-    """
+    """Refuse a tracking URI, or that of the environment, that MLflow cannot take; its own message is long."""
     field, given = ("tracking_uri", uri) if uri is not None else (TRACKING, os.environ.get(TRACKING))
     if not given:
         return
@@ -107,12 +97,7 @@ def check_tracking_uri(uri: str | None) -> None:
 
 
 class MlflowTracker:
-    """An experiment of MLflow.
-
-    Args:
-        uri: tracking URI; None takes MLFLOW_TRACKING_URI, else MLflow's default.
-        experiment: its name; made if it is missing.
-    """
+    """An experiment of MLflow."""
 
     def __init__(self, uri: str | None, experiment: str) -> None:
         try:
@@ -202,12 +187,7 @@ class MlflowTracker:
 
 
 class WandbTracker:
-    """A project of Weights & Biases. Runs stay open until their job has ended, or the tracker is closed.
-
-    Args:
-        project: its name.
-        entity: user or team; None for the default of the login.
-    """
+    """A project of Weights & Biases. Runs stay open until their job has ended, or the tracker is closed."""
 
     def __init__(self, project: str, entity: str | None) -> None:
         try:
@@ -270,7 +250,6 @@ class WandbTracker:
 
 
 def _from_the_root(uri: str) -> str:
-    """A tracking URI whose SQLite file does not depend on the current folder."""
     scheme, found, file = uri.partition(":///")
     return f"{scheme}{found}{Path(file).absolute()}" if found and scheme.startswith("sqlite") else uri
 
@@ -281,7 +260,6 @@ def _same(before: float | None, now: float) -> bool:
 
 @contextmanager
 def _folder(files: Mapping[str, bytes]) -> Iterator[Path]:
-    """The files in a folder that is there only for this time."""
     with tempfile.TemporaryDirectory(prefix="assay-") as name:
         for file, content in files.items():
             (Path(name) / file).write_bytes(content)

@@ -114,7 +114,6 @@ class Connection:
         raise AssertionError("the last attempt returns or raises")
 
     def _pages(self, kind: type[Item], path: str, params: Mapping[str, Any]) -> Iterator[Item]:
-        """All items of a list; pages are fetched on demand."""
         cursor: dict[str, str] = {}
         while True:
             page = parsed(Page[kind], self._json("GET", path, params={**params, **cursor}))  # type: ignore[valid-type]
@@ -132,12 +131,7 @@ class Connection:
         poll_seconds: float,
         timeout_seconds: float | None,
     ) -> Ending:
-        """Polls until the state is final; the service may be away for a minute in between.
-
-        Raises:
-            TimeoutError: it is not final in time.
-            Unavailable: the service was away for longer.
-        """
+        """Polls until the state is final; the service may be away for a minute in between."""
         begun = seen = time.monotonic()
         while True:
             try:
@@ -200,11 +194,7 @@ class Connection:
         file: BinaryIO | None = None,
         timeout: float | None = None,
     ) -> httpx.Response:
-        """Sends a call; `timeout` is in seconds, None for that of the connection.
-
-        Raises:
-            AssayError: the error in the answer, or `Unreachable`.
-        """
+        """Sends a call; `timeout` is in seconds, None for that of the connection."""
         content: dict[str, Any] = {}
         sent = dict(headers or {})
         if file is not None:
@@ -271,11 +261,7 @@ class BadAnswer(errors.AssayError):
 
 
 def _check_numbers(body: Mapping[str, Any]) -> None:
-    """Refuses numbers that JSON does not have.
-
-    Raises:
-        InvalidSpec: names the field of each.
-    """
+    """Refuses numbers that JSON does not have."""
     problems = Problems()
     waiting: list[tuple[Loc, Any]] = [((), body)]
     while waiting:
@@ -299,11 +285,7 @@ ERRORS = {kind.type: kind for kind in _tree(errors.AssayError) if kind.__module_
 
 
 def authorization(key: str) -> dict[str, str]:
-    """The header that sends an API key; none for an empty one.
-
-    Raises:
-        Unauthorized: the given text cannot be a key; the message does not repeat it.
-    """
+    """The header that sends an API key; none for an empty one."""
     if not key:
         return {}
     if not (key.isascii() and key.isprintable() and " " not in key):

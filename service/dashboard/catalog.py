@@ -148,7 +148,6 @@ def _related(catalog: Catalog, component: Component) -> Iterator[tuple[str, list
 
 
 def _takes(one: Component, component: Component) -> bool:
-    """Whether a parameter of one component may name the other."""
     for part in one.parameters["properties"].values():
         for branch in part.get("anyOf", [part]):
             fact = branch.get("having")

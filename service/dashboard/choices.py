@@ -18,11 +18,7 @@ PageNumber = Annotated[int, Query(ge=1, le=10_000)]
 
 
 def check_choice(field: str, given: str, allowed: Collection[str]) -> None:
-    """Refuses a value that is neither empty nor allowed.
-
-    Raises:
-        InvalidSpec: names the parameter, the allowed values and the nearest one.
-    """
+    """Refuses a value that is neither empty nor allowed."""
     if given and given not in allowed:
         listed = ", ".join(one[:MAX_NAME] for one in list(allowed)[:MAX_NAMES]) or "none so far"
         more = f" and {len(allowed) - MAX_NAMES} more" if len(allowed) > MAX_NAMES else ""

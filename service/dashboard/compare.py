@@ -170,7 +170,6 @@ def _check_count(ids: Sequence[str], given: str) -> None:
 
 
 def _canonical(ids: Sequence[str], search: str | None) -> Response:
-    """Sends a form's answer to the address that holds the choice."""
     choice = {"jobs": ",".join(dict.fromkeys(ids))}
     if search is not None:
         choice |= {"choose": "yes", "search": search.strip()}

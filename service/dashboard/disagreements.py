@@ -81,7 +81,6 @@ def disagreements(
 
 
 def _places(jobs: Mapping[str, Mapping[int, EvaluationResult]], evaluation: int) -> dict[str, int | None]:
-    """Position of the baseline's evaluation in each job."""
     baseline = next(iter(jobs.values()))
     key = next(iter(positions({evaluation: baseline[evaluation]})))
     return {job: positions(results).get(key) for job, results in jobs.items()}

@@ -154,11 +154,7 @@ ROBUST_MODEL: SpecBody = PRESETS[0].spec["model"]
 
 
 def example_of(catalog: Catalog, component: Component) -> SpecBody:
-    """A small job that uses the component, as a person would write it.
-
-    Raises:
-        NotFound: none of the example's variants is valid, as of a component of another package.
-    """
+    """A small job that uses the component, as a person would write it."""
     for variant in _variants(catalog, component):
         body = {**variant, "name": f"example of {component.name}"[:200]}
         try:
@@ -206,7 +202,6 @@ def _variants(catalog: Catalog, component: Component) -> Iterator[SpecBody]:
 
 
 def _model(catalog: Catalog, name: str, *choices: Params) -> Iterator[SpecBody]:
-    """A model with the parameters of each choice that it has."""
     known = catalog.find("model", name).parameters["properties"]
     for choice in (*choices, {}):
         yield {"name": name, "params": {key: value for key, value in choice.items() if key in known}}

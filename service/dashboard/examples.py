@@ -121,12 +121,7 @@ def show_examples(
 def _columns(
     store: TenantStore, job: JobRow, evaluation: int, results: dict[int, EvaluationResult]
 ) -> dict[str, list[Any]]:
-    """The outcomes, with the smallest epsilon where attacks of one name differ in it.
-
-    Raises:
-        InvalidSpec: there are too many.
-        NotFound: there are none.
-    """
+    """The outcomes, with the smallest epsilon where attacks of one name differ in it."""
     count = _count(job, evaluation, results)
     if count > MAX_EXAMPLES:
         message = (
@@ -157,7 +152,6 @@ def _outcomes(store: TenantStore, job: JobRow, evaluation: int) -> dict[str, lis
 
 
 def _count(job: JobRow, evaluation: int, results: dict[int, EvaluationResult]) -> int:
-    """Number of examples: by the plan, else by the metrics."""
     if job.plan is not None and evaluation < len(job.plan["evaluations"]):
         return job.plan["evaluations"][evaluation]["n"]
     return max((metric.n for metric in results[evaluation].metrics.values()), default=0)
@@ -186,7 +180,6 @@ def _numeric(values: list[Any]) -> bool:
 
 
 def _labels(columns: dict[str, list[Any]]) -> list[Any]:
-    """The classes to filter by; empty where there are more than a list can hold."""
     found = {value for value in columns.get("label", ()) if isinstance(value, int)}
     return sorted(found) if len(found) <= 1000 else []
 
@@ -201,7 +194,6 @@ def _choice(names: list[str], sort: str, order: str, only: str, label: str) -> E
 
 
 def _orders(path: str, base: dict[str, str], choice: ExampleChoice, names: list[str]) -> dict[str, str]:
-    """Address that sorts by each column; by the present one in the other order."""
     found = {}
     for name in names:
         same = name == choice.sort

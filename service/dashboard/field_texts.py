@@ -22,11 +22,7 @@ ABSENT = _Absent()
 
 
 def from_text(part: Schema, text: str) -> Any:
-    """The value that a text means under a schema; a text that means none stays, for the validation.
-
-    Returns:
-        ABSENT for an empty text.
-    """
+    """What a text means under a schema: ABSENT if empty; a text without meaning stays, for the validation."""
     text = text.strip()
     if not text:
         return ABSENT

@@ -76,15 +76,7 @@ class FormField:
 def fields_of(
     catalog: Catalog, schema: Schema, values: Mapping[str, Any], prefix: str, depth: int = 0
 ) -> tuple[FormField, ...]:
-    """The fields of an object.
-
-    Args:
-        catalog: Has the components to choose from.
-        schema: Of the object; `$ref` may point into its own `$defs`.
-        values: Its properties as far as they differ from their defaults.
-        prefix: Place of the object in the spec, with a point at the end.
-        depth: References around it.
-    """
+    """The fields of an object."""
     found = []
     for name, given in schema["properties"].items():
         part = resolved(given, schema)
@@ -171,13 +163,7 @@ def texts_of(fields: Iterable[FormField]) -> dict[str, str]:
 def parted(
     fields: Sequence[FormField], errors: Collection[str], first: bool = False
 ) -> tuple[list[FormField], list[FormField]]:
-    """The fields to show at once, which are set, required or wrong, and the others.
-
-    Args:
-        fields: Of a component.
-        errors: Names of fields with an error.
-        first: Whether the first field is always shown.
-    """
+    """The fields to show at once, which are set, required or wrong, and the others."""
     shown = [
         field
         for index, field in enumerate(fields)
@@ -276,7 +262,6 @@ def _field(part: Schema, place: str, label: str, value: str) -> FormField:
 
 
 def _default_text(part: Schema) -> str:
-    """The default as text, that of a radius in steps of pixels: "8/255"."""
     default = part.get("default", "")
     if isinstance(default, float) and any(one.get("fraction") for one in part.get("anyOf", [part])):
         steps = default * PIXEL_STEPS

@@ -54,15 +54,7 @@ NAVIGATION = (
 def render(
     request: Request, template: str, values: Mapping[str, Any] | None = None, *, status: int = 200
 ) -> Response:
-    """A page.
-
-    Args:
-        request: that it answers.
-        template: a file of `templates/`, which extends `base.html`.
-        values: for the template. `title` is that of the page; `section` the path of its entry in the
-            navigation.
-        status: of the answer.
-    """
+    """A page; the values have its `title`, and as `section` the path of its entry in the navigation."""
     caller = request.scope.get(CALLER)
     known = caller if isinstance(caller, Caller) else Caller()
     shared = {
@@ -101,11 +93,7 @@ def static_url(name: str) -> str:
 
 @cache
 def static_file(name: str) -> tuple[bytes, str]:
-    """The content of a file of `static/`, and the first digits of its hash.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-    """
+    """The content of a file of `static/`, and the first digits of its hash."""
     content = (resources.files("assay.service.dashboard") / "static" / name).read_bytes()
     return content, hashlib.sha256(content).hexdigest()[:12]
 

@@ -121,11 +121,7 @@ def show_picture(
 
 
 def gallery_of(store: TenantStore, settings: Settings, job: JobRow, evaluation: int) -> Gallery:
-    """The gallery of an evaluation.
-
-    Raises:
-        NotFound: it has none.
-    """
+    """The gallery of an evaluation."""
     return read_gallery(settings.artifacts, _file(gallery_files(store.artifacts.of(job.id)), job, evaluation))
 
 
@@ -146,7 +142,6 @@ def _data(job: JobRow, evaluation: int) -> Mapping[str, Any]:
 
 
 def _labels(store: TenantStore, job: JobRow) -> dict[int, str]:
-    """Name and differing parameters of each evaluation by its index."""
     stored = store.results.of(job.id)
     given = [
         (name, set_params(shown_params(name, one["params"], one["data"], one["protocol"])))

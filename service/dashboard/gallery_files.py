@@ -78,11 +78,7 @@ def gallery_files(rows: Iterable[ArtifactRow]) -> list[GalleryFile]:
 
 
 def read_gallery(folder: Path, file: GalleryFile) -> Gallery:
-    """The gallery of a file.
-
-    Raises:
-        NotFound: the file is gone, or is no gallery.
-    """
+    """The gallery of a file."""
     return _parsed(artifact_file(folder, file.row), file.row.sha256)
 
 
@@ -96,11 +92,7 @@ def _parsed(path: Path, sha256: str) -> Gallery:
 
 
 def picture_of(item: GalleryExample, name: str) -> bytes:
-    """A picture of an item as PNG.
-
-    Raises:
-        NotFound: the item has no such picture, or it is not a PNG file of the stated size.
-    """
+    """A picture of an item as PNG."""
     stored = getattr(item, PICTURES[name], None) if name in PICTURES else None
     if not isinstance(item, GalleryImage | GalleryMaps) or not isinstance(stored, str):
         raise NotFound(f"this example has no picture {name[:50]!r}; allowed: {', '.join(PICTURES)}")
@@ -114,7 +106,6 @@ def picture_of(item: GalleryExample, name: str) -> bytes:
 
 
 def _size(content: bytes) -> tuple[int, int] | None:
-    """Width and height by the header of a PNG; None where there is no valid one."""
     if len(content) < 33 or content[12:16] != b"IHDR":
         return None
     width, height = struct.unpack(">II", content[16:24])

@@ -265,7 +265,6 @@ def _examples(group: LeaderboardGroup) -> str:
 
 
 def _boards(entries: Iterable[LeaderboardEntry], filters: Mapping[str, str]) -> list[Board]:
-    """The groups, attacked ones first, then those with the most jobs."""
     groups: dict[LeaderboardGroup, list[LeaderboardEntry]] = {}
     for entry in entries:
         groups.setdefault(entry.group, []).append(entry)

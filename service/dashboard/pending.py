@@ -49,7 +49,6 @@ class Pending(Generic[Made]):
             self._started.pop(key, None)
 
     def _room(self) -> bool:
-        """Makes room among those that have ended and that no page has asked for again."""
         if len(self._started) >= MAX_PENDING:
             ended = next((key for key, future in self._started.items() if future.done()), None)
             if ended is None:

@@ -44,7 +44,6 @@ from assay.service.dashboard.studies import StudyTables
 
 @asynccontextmanager
 async def _start(app: FastAPI) -> AsyncIterator[None]:
-    """Does before the first request what the first page would wait for."""
     del app
     await run_in_threadpool(compile_templates)
     yield

@@ -80,16 +80,7 @@ OWN_DATA: Schema = {
 
 @dataclass(frozen=True)
 class EvaluationRow:
-    """An evaluation or a suite in the form.
-
-    Attributes:
-        index: Its place in the list.
-        name: Of the evaluation or suite.
-        field: Name of the hidden field that holds it.
-        component: Its entry in the catalog; None for an unknown name.
-        params: Its parameters; none for a suite.
-        data: Its own data; none for a suite.
-    """
+    """An evaluation or a suite in the form."""
 
     index: int
     name: str
@@ -157,13 +148,7 @@ def form_of(catalog: Catalog, spec: Mapping[str, Any], trained: Mapping[str, Any
 
 
 def read_spec(catalog: Catalog, texts: Texts, trained: Mapping[str, Any] | None = None) -> SpecBody:
-    """The spec that the texts of a form mean, without what equals a default.
-
-    Args:
-        catalog: Has the components.
-        texts: By the names of the fields.
-        trained: As for `form_of`.
-    """
+    """The spec that the texts of a form mean, without what equals a default."""
     kind = texts.get("kind", "")
     kind = kind if kind in KINDS else next(iter(KINDS))
     spec: SpecBody = {"kind": kind, **read_fields(catalog, _schema(kind), texts, "")}
@@ -192,16 +177,7 @@ def defaults_of_training(catalog: Catalog, model: Mapping[str, Any]) -> dict[str
 
 
 def reduced(catalog: Catalog, spec: Mapping[str, Any], trained: Mapping[str, Any] | None = None) -> SpecBody:
-    """A spec without what equals a default, and without what submission fills in.
-
-    Args:
-        catalog: Has the components.
-        spec: As submitted, or as stored.
-        trained: As for `form_of`.
-
-    Raises:
-        ValueError: it has not the shape of a spec.
-    """
+    """A spec without defaults and what submission fills in; ValueError where it has no shape of a spec."""
     kind, model = spec.get("kind"), spec.get("model")
     items = spec.get("evaluations", [])
     if kind not in KINDS or not isinstance(items, list) or not all(isinstance(one, Mapping) for one in items):
@@ -257,7 +233,6 @@ def has_form(catalog: Catalog, spec: Mapping[str, Any], trained: Mapping[str, An
 
 
 def _rows(texts: Texts) -> list[tuple[int, str]]:
-    """Index and field ("name" or "suite") of the evaluations in a form, in order."""
     return sorted((int(match[1]), match[2]) for name in texts if (match := ROW.fullmatch(name)))
 
 
@@ -305,7 +280,6 @@ def _evaluation(catalog: Catalog, name: object) -> Component | None:
 def _with_trained(
     catalog: Catalog, field: FormField, model: Mapping[str, Any], trained: Mapping[str, Any]
 ) -> FormField:
-    """The field of a model with the parameters of its training as defaults."""
     schema = with_values(catalog.find("model", trained["name"]).parameters, trained["params"])
     nested = fields_of(catalog, schema, model.get("params") or {}, "model.params.", 1)
     return FormField(**{**vars(field), "nested": nested})

@@ -56,11 +56,7 @@ class StudyTables:
         self._pending: Pending[StudyResults] = Pending()
 
     def of(self, store: TenantStore, study: StudyRow) -> StudyResults | None:
-        """The results of a study that the caller sees; None while they are made.
-
-        Raises:
-            NoResults: no evaluation has finished.
-        """
+        """The results of a study that the caller sees; None while they are made."""
         states = sorted((job_id, str(state)) for job_id, state in study.states.items())
         with self._lock:
             before, at, known = self._known.get(study.id, (None, 0.0, None))
@@ -128,7 +124,6 @@ def _open_jobs(study: StudyRow) -> list[str]:
 
 
 def _actions(study: StudyRow, view: StudyStatus) -> dict[str, bool]:
-    """The actions that the study's state allows."""
     states = set(study.states.values())
     ended = view.state in TERMINAL
     return {"cancel": not ended, "retry": bool(states & RETRYABLE), "delete": ended}

@@ -103,17 +103,7 @@ SubmissionDep = Annotated[Submission, Depends(_submission)]
 
 @dataclass
 class PageState:
-    """What the page shows.
-
-    Attributes:
-        spec: The job as far as it is written.
-        text: Its JSON as a person typed it; None in the form.
-        key: Idempotency key: the same form sent twice is one job.
-        notice: A sentence for the person; empty for none.
-        error: Why it cannot be submitted.
-        checked: The outcome of a dry run.
-        status: Of the answer.
-    """
+    """What the page shows."""
 
     spec: SpecBody
     text: str | None = None
@@ -202,7 +192,6 @@ def _begun(service: Submission, start: str, value: str) -> SpecBody:
 
 
 def _first(service: Submission, trained: TrainJobSpec) -> SpecBody:
-    """The evaluation that comes first for a data set: the one that attacks nothing, or any that fits."""
     tasks = set(service.catalog.find("data", trained["data"]["name"]).tasks)
     fitting = [one for one in service.catalog.list("evaluation") if tasks & set(one.tasks)]
     plain = [one for one in fitting if not one.needs and not one.rules and one.repeats is None]
@@ -285,7 +274,6 @@ def _refuse(state: PageState, error: AssayError) -> None:
 
 
 def _trained(service: Submission, job_id: str, part: str = "") -> dict[str, Any] | None:
-    """The model of a training job as the defaults of one that takes its weights; None for no such job."""
     row = job_finder(service.store)(job_id.strip()) if job_id and not part else None
     if row is None or row.spec["kind"] != "train":
         return None
@@ -340,7 +328,6 @@ def _page(request: Request, service: Submission, state: PageState) -> Response:
 
 
 def _field_of(detail: ErrorDetail, errors: Mapping[str, Sequence[ErrorDetail]]) -> str:
-    """The name of the field that shows an error; empty for none."""
     return next((name for name, listed in errors.items() if any(one is detail for one in listed)), "")
 
 
