@@ -14,17 +14,11 @@ from assay.attacks.threat import Ball
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Sequence of attacks; each stage starts from the unattacked image.
+    """Sequence of attacks; each stage starts from the unattacked image."""
 
-    Attributes:
-        name: Catalog name of the ensemble; random draws are keyed by the names of the stages.
-        stages: The attacks, in order.
-        backend: Shared by all stages; as for a single attack.
-    """
-
-    name: str
-    stages: tuple[Attack, ...]
-    backend: str = "native"
+    name: str  # Catalog name of the ensemble; random draws are keyed by the names of the stages
+    stages: tuple[Attack, ...]  # The attacks, in order
+    backend: str = "native"  # Shared by all stages; as for a single attack
 
     @property
     def gradient(self) -> bool:

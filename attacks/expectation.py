@@ -45,19 +45,12 @@ PIXEL_ONLY = (
 
 @dataclass(frozen=True)
 class Expectation:
-    """How often a model is asked at each iterate, and what counts.
+    """How often a model is asked at each iterate, and what counts."""
 
-    Attributes:
-        passes: Passes at each iterate.
-        average: What is averaged over them.
-        judgement: What counts; with a single pass always the single draw.
-        draws: Fresh draws of the model from which expected accuracy is estimated.
-    """
-
-    passes: int = 1
-    average: Average = "losses"
-    judgement: Judgement = "expected"
-    draws: int = 100
+    passes: int = 1  # Passes at each iterate
+    average: Average = "losses"  # What is averaged over them
+    judgement: Judgement = "expected"  # What counts; with a single pass always the single draw
+    draws: int = 100  # Fresh draws of the model from which expected accuracy is estimated
 
     def __post_init__(self) -> None:
         if self.passes < 1:

@@ -10,20 +10,15 @@ from torch.nn import functional
 
 
 class Verdict(NamedTuple):
-    """The model's predictions for a batch.
+    """The model's predictions for a batch."""
 
-    Attributes:
-        prediction: The predicted class, -1 where the logits are not finite, int64 (B,).
-        rank: How many classes rank above the true one: 0 is correct, below 5 is top-5 correct; the number of
-            classes where the logits are not finite; int64 (B,).
-        loss: Cross-entropy to the true class in float64, (B,); may be infinite or NaN.
-        nonfinite: Whether the logits had a NaN, or no finite maximum, bool (B,). Classes may be switched off
-            with minus infinity.
-    """
-
-    prediction: Tensor
+    prediction: Tensor  # The predicted class, -1 where the logits are not finite, int64 (B,)
+    # How many classes rank above the true one: 0 is correct, below 5 is top-5 correct; the number of classes
+    # where the logits are not finite; int64 (B,)
     rank: Tensor
-    loss: Tensor
+    loss: Tensor  # Cross-entropy to the true class in float64, (B,); may be infinite or NaN
+    # Whether the logits had a NaN, or no finite maximum, bool (B,). Classes may be switched off with minus
+    # infinity
     nonfinite: Tensor
 
 

@@ -70,21 +70,15 @@ State = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Setting:
-    """Constants of a run, shared by all slots.
+    """Constants of a run, shared by all slots."""
 
-    Attributes:
-        ids: Example ids; `state["row"]` is an index into them.
-        randomness: Source of the random draws.
-        box: Range of valid image values; None for the `paper` protocol, which doesn't clip.
-        final_iterate: Only the last iterate of each restart counts and nothing stops early (`paper`).
-        second_judgement: The engine runs the model once more on the iterate that counts; an attack with a
-            single iterate may then leave it unjudged.
-    """
-
-    ids: Sequence[str]
-    randomness: Randomness
-    box: Box | None = PIXELS
+    ids: Sequence[str]  # Example ids; `state["row"]` is an index into them
+    randomness: Randomness  # Source of the random draws
+    box: Box | None = PIXELS  # Range of valid image values; None for the `paper` protocol, which doesn't clip
+    # Only the last iterate of each restart counts and nothing stops early (`paper`)
     final_iterate: bool = False
+    # The engine runs the model once more on the iterate that counts; an attack with a single iterate may then
+    # leave it unjudged
     second_judgement: bool = False
 
     def ids_of(self, rows: Tensor) -> list[str]:
@@ -93,22 +87,15 @@ class Setting:
 
 
 class Examples(NamedTuple):
-    """Examples to attack.
+    """Examples to attack."""
 
-    Attributes:
-        rows: Index of each in `Setting.ids`, on the CPU, (B,).
-        images: (B, C, H, W).
-        labels: The class whose loss an untargeted attack raises, (B,).
-        truth: The class that counts as correct, (B,); differs from `labels` only in the `paper` protocol.
-        logits: The model's logits for the images, (B, classes).
-        gradient: The gradient taken in the same pass, for an attack `WithFirstGradient`; like the images.
-    """
-
-    rows: Tensor
-    images: Tensor
-    labels: Tensor
+    rows: Tensor  # Index of each in `Setting.ids`, on the CPU, (B,)
+    images: Tensor  # (B, C, H, W)
+    labels: Tensor  # The class whose loss an untargeted attack raises, (B,)
+    # The class that counts as correct, (B,); differs from `labels` only in the `paper` protocol
     truth: Tensor
-    logits: Tensor
+    logits: Tensor  # The model's logits for the images, (B, classes)
+    # The gradient taken in the same pass, for an attack `WithFirstGradient`; like the images
     gradient: Tensor | None = None
 
 

@@ -82,17 +82,11 @@ def bpda(
 
 @dataclass(frozen=True)
 class Bpda:
-    """PGD whose model has the gradients of another.
+    """PGD whose model has the gradients of another."""
 
-    Attributes:
-        jobs: What names the other model: the id of its training job, or an upload.
-        inner: PGD.
-        source: The other model; set later, by `on`.
-    """
-
-    jobs: tuple[str, ...]
-    inner: Attack
-    source: Forward | None = None
+    jobs: tuple[str, ...]  # What names the other model: the id of its training job, or an upload
+    inner: Attack  # PGD
+    source: Forward | None = None  # The other model; set later, by `on`
     name: ClassVar[str] = "bpda"
     backend: ClassVar[str] = "native"
     gradient: ClassVar[bool] = True

@@ -124,15 +124,10 @@ def sparse_l1_descent(
 
 @dataclass(frozen=True)
 class SparseAscent(Ascent):
-    """Projected ascent whose steps move the entries with the largest gradients.
+    """Projected ascent whose steps move the entries with the largest gradients."""
 
-    Attributes:
-        sparsity: Share of the entries that a step leaves alone.
-        skip_clipped: Choose no entries that would leave their range.
-    """
-
-    sparsity: float = 0.99
-    skip_clipped: bool = True
+    sparsity: float = 0.99  # Share of the entries that a step leaves alone
+    skip_clipped: bool = True  # Choose no entries that would leave their range
 
     def _direction(self, setting: Setting, state: State, gradient: Tensor) -> Tensor:
         entries = gradient[0].numel()

@@ -118,19 +118,12 @@ def transfer(
 
 @dataclass(frozen=True)
 class Transfer:
-    """The attack as a kernel whose one step is one whole attack on the other models.
+    """The attack as a kernel whose one step is one whole attack on the other models."""
 
-    Attributes:
-        jobs: What names the other models: ids of training jobs, or uploads.
-        inner: The attack on them.
-        fusion: What is averaged over several models.
-        source: These models as one; set later, by `on`.
-    """
-
-    jobs: tuple[str, ...]
-    inner: Attack
-    fusion: Fusion = "logits"
-    source: Forward | None = None
+    jobs: tuple[str, ...]  # What names the other models: ids of training jobs, or uploads
+    inner: Attack  # The attack on them
+    fusion: Fusion = "logits"  # What is averaged over several models
+    source: Forward | None = None  # These models as one; set later, by `on`
     name: ClassVar[str] = "transfer"
     backend: ClassVar[str] = "native"
     gradient: ClassVar[bool] = True

@@ -48,19 +48,12 @@ STILL_FALLING = 0.01
 
 
 class PixelExamples(NamedTuple):
-    """Images to attack.
+    """Images to attack."""
 
-    Attributes:
-        rows: Index of each in `Setting.ids`, on the CPU, (B,).
-        images: (B, C, H, W).
-        maps: Their classes, or IGNORE, uint8 (B, H, W).
-        right: Number of correct pixels without an attack, int64 (B,).
-    """
-
-    rows: Tensor
-    images: Tensor
-    maps: Tensor
-    right: Tensor
+    rows: Tensor  # Index of each in `Setting.ids`, on the CPU, (B,)
+    images: Tensor  # (B, C, H, W)
+    maps: Tensor  # Their classes, or IGNORE, uint8 (B, H, W)
+    right: Tensor  # Number of correct pixels without an attack, int64 (B,)
 
 
 class PixelAttack(Protocol):
@@ -87,17 +80,11 @@ class PixelAttack(Protocol):
 
 @dataclass(frozen=True)
 class PixelEnsemble:
-    """Value of a component: one attack, or the worst case of several.
+    """Value of a component: one attack, or the worst case of several."""
 
-    Attributes:
-        name: Catalog name.
-        make: Builds the attack for a loss.
-        losses: Each is maximised on every image, from the unattacked image.
-    """
-
-    name: str
-    make: Callable[[PixelLoss], PixelAttack]
-    losses: tuple[LossName, ...]
+    name: str  # Catalog name
+    make: Callable[[PixelLoss], PixelAttack]  # Builds the attack for a loss
+    losses: tuple[LossName, ...]  # Each is maximised on every image, from the unattacked image
 
     @property
     def balanced(self) -> bool:
@@ -135,17 +122,11 @@ def begin(examples: PixelExamples, adversarial: Tensor) -> State:
 
 
 class Seen(NamedTuple):
-    """The model's evaluation of the current iterates.
+    """The model's evaluation of the current iterates."""
 
-    Attributes:
-        right: Number of correct pixels, int64 (B,).
-        followed: The loss that is tracked, float64 (B,).
-        gradient: Like the images; zero where not requested or not finite.
-    """
-
-    right: Tensor
-    followed: Tensor
-    gradient: Tensor
+    right: Tensor  # Number of correct pixels, int64 (B,)
+    followed: Tensor  # The loss that is tracked, float64 (B,)
+    gradient: Tensor  # Like the images; zero where not requested or not finite
 
 
 def look(model: Forward, state: State, loss: PixelLoss, wants: Tensor, progress: Tensor) -> Seen:

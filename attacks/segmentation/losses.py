@@ -40,28 +40,18 @@ IGNORE = 255
 
 
 class Losses(NamedTuple):
-    """Losses of a batch, as an attack uses them.
+    """Losses of a batch, as an attack uses them."""
 
-    Attributes:
-        raised: The sum over the pixels of each image, for the gradient, (B,).
-        followed: The mean over its pixels of the unmasked loss, (B,).
-    """
-
-    raised: Tensor
-    followed: Tensor
+    raised: Tensor  # The sum over the pixels of each image, for the gradient, (B,)
+    followed: Tensor  # The mean over its pixels of the unmasked loss, (B,)
 
 
 @dataclass(frozen=True)
 class PixelLoss:
-    """One of the losses.
+    """One of the losses."""
 
-    Attributes:
-        name: Name of the loss.
-        class_weights: Weight of each class, for `mce_bal`, (K,).
-    """
-
-    name: LossName
-    class_weights: tuple[float, ...] | None = None
+    name: LossName  # Name of the loss
+    class_weights: tuple[float, ...] | None = None  # Weight of each class, for `mce_bal`, (K,)
 
     @property
     def balanced(self) -> bool:

@@ -86,19 +86,12 @@ def shrink(values: Tensor, threshold: Tensor) -> Tensor:
 
 
 class Operands(NamedTuple):
-    """What the pursuit of one layer starts from.
+    """What the pursuit of one layer starts from."""
 
-    Attributes:
-        keys: K, (B, H, N, D).
-        values: V, (B, H, N, D).
-        mu: the penalty, (B, H, 1, 1), or (B, H, N, 1) with one for each token.
-        low_rank_step: the L step.
-    """
-
-    keys: Tensor
-    values: Tensor
-    mu: Tensor
-    low_rank_step: LowRankStep
+    keys: Tensor  # K, (B, H, N, D)
+    values: Tensor  # V, (B, H, N, D)
+    mu: Tensor  # the penalty, (B, H, 1, 1), or (B, H, N, 1) with one for each token
+    low_rank_step: LowRankStep  # the L step
 
 
 class RPCAttention(nn.Module):

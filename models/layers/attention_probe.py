@@ -73,19 +73,12 @@ class KernelLayer(Protocol):
 
 @runtime_checkable
 class PursuitLayer(Protocol):
-    """RPC-Attention in any form: it splits its keys into a sparse and a low-rank part, in iterations.
+    """RPC-Attention in any form: it splits its keys into a sparse and a low-rank part, in iterations."""
 
-    Attributes:
-        regularization: lambda.
-        threshold: "code" or "paper".
-        dual_sign: -1 or 1.
-        prefix_tokens: tokens before those of the patches.
-    """
-
-    regularization: float
-    threshold: Literal["code", "paper"]
-    dual_sign: Literal[-1, 1]
-    prefix_tokens: int
+    regularization: float  # lambda
+    threshold: Literal["code", "paper"]  # "code" or "paper"
+    dual_sign: Literal[-1, 1]  # -1 or 1
+    prefix_tokens: int  # tokens before those of the patches
 
     def pursuit(self, x: Tensor, mask: Tensor | None = None) -> PursuitTrace:
         """All iterations for tokens (B, N, C)."""

@@ -27,15 +27,11 @@ DEFAULT_TOKENS = 512
 
 
 class Tokens(NamedTuple):
-    """One text as a stream of tokens.
+    """One text as a stream of tokens."""
 
-    Attributes:
-        ids: int64 (N,).
-        spans: first character of each token and one past its last, int64 (N, 2); (0, 0) for a token
-            that the tokenizer has put before the text.
-    """
-
-    ids: Tensor
+    ids: Tensor  # int64 (N,)
+    # first character of each token and one past its last, int64 (N, 2); (0, 0) for a token that the tokenizer
+    # has put before the text
     spans: Tensor
 
 

@@ -15,15 +15,10 @@ PAD = 0
 
 @runtime_checkable
 class LanguageModel(Protocol):
-    """Module that predicts each next word of a sequence from the words before it.
+    """Module that predicts each next word of a sequence from the words before it."""
 
-    Attributes:
-        vocabulary: V.
-        sequence_length: max tokens of a sequence.
-    """
-
-    vocabulary: int
-    sequence_length: int
+    vocabulary: int  # V
+    sequence_length: int  # max tokens of a sequence
 
     def __call__(self, tokens: Tensor) -> Tensor:
         """Logits (B, N, V) of tokens, int64 (B, N) in [0, V): position i predicts token i + 1.

@@ -68,15 +68,10 @@ def iterative_inverse(matrix: Tensor, iterations: int, normaliser: Normaliser) -
 
 
 class Landmarks(NamedTuple):
-    """Rows of queries or keys that stand for all.
+    """Rows of queries or keys that stand for all."""
 
-    Attributes:
-        places: positions in the sequence, int64 (B, L) or (1, L).
-        used: boolean of the same shape; false where an example has fewer rows than L.
-    """
-
-    places: Tensor
-    used: Tensor
+    places: Tensor  # positions in the sequence, int64 (B, L) or (1, L)
+    used: Tensor  # boolean of the same shape; false where an example has fewer rows than L
 
     def of(self, rows: Tensor) -> Tensor:
         """Those rows of (B, H, N, D): (B, H, L, D)."""

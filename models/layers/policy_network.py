@@ -36,21 +36,13 @@ TOKENS = 3  # of a step: return-to-go, observation, action
 
 
 class Context(NamedTuple):
-    """The parts of a window.
+    """The parts of a window."""
 
-    Attributes:
-        observations: (B, K, S).
-        actions: (B, K, A), one-hot or in [-1, 1]; that of the last step is not looked at.
-        returns: returns-to-go, (B, K, 1).
-        steps: the steps' numbers in the episode, from 0, (B, K, 1).
-        present: 1 where the step exists, 0 where it is padding, (B, K, 1).
-    """
-
-    observations: Tensor
-    actions: Tensor
-    returns: Tensor
-    steps: Tensor
-    present: Tensor
+    observations: Tensor  # (B, K, S)
+    actions: Tensor  # (B, K, A), one-hot or in [-1, 1]; that of the last step is not looked at
+    returns: Tensor  # returns-to-go, (B, K, 1)
+    steps: Tensor  # the steps' numbers in the episode, from 0, (B, K, 1)
+    present: Tensor  # 1 where the step exists, 0 where it is padding, (B, K, 1)
 
     def packed(self) -> Tensor:
         """One tensor (B, K, S + A + 3)."""

@@ -18,22 +18,14 @@ VIT_COMMON = {"mlp_ratio": 4.0, "dropout": 0.0, "attention_dropout": 0.0}
 
 @dataclass(frozen=True)
 class Preset:
-    """A builder with some of its parameters fixed: a component of its own, under its name in `PRESETS`.
+    """A builder with some of its parameters fixed: a component of its own, under its name in `PRESETS`."""
 
-    Attributes:
-        builder: The function in the `__all__` of the same module.
-        summary: What the catalog says of it, one line.
-        size: Parameters that are fixed and told as facts, for rules and for other components.
-        fixed: Further parameters that are fixed.
-        defaults: Defaults in which it differs from the builder.
-        descriptions: Descriptions of parameters in which it differs from the builder.
-    """
-
-    builder: Callable[..., nn.Module]
-    summary: str
-    size: Mapping[str, int]
-    fixed: Mapping[str, Any] = field(default_factory=dict)
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    builder: Callable[..., nn.Module]  # The function in the `__all__` of the same module
+    summary: str  # What the catalog says of it, one line
+    size: Mapping[str, int]  # Parameters that are fixed and told as facts, for rules and for other components
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # Further parameters that are fixed
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # Defaults in which it differs from the builder
+    # Descriptions of parameters in which it differs from the builder
     descriptions: Mapping[str, str] = field(default_factory=dict)
 
     def build(self, classes: int, channels: int, **parameters: Any) -> nn.Module:

@@ -55,17 +55,14 @@ PATTERN_RULES = (
 class Pattern:
     """A pattern with its parameters.
 
-    Attributes:
-        name: "strided" or "fixed".
-        stride: places l of a block; None for the square root of the places of the longest sequence, rounded.
-        summary: places c of a block that all others see ("fixed"); None for a 16th of them, at least 1.
-
     Raises:
         ValueError: an unknown name, or a number is out of its range.
     """
 
-    name: PatternName
+    name: PatternName  # "strided" or "fixed"
+    # places l of a block; None for the square root of the places of the longest sequence, rounded
     stride: int | None
+    # places c of a block that all others see ("fixed"); None for a 16th of them, at least 1
     summary: int | None
 
     def __post_init__(self) -> None:

@@ -66,25 +66,17 @@ class Own:
 
 @dataclass(frozen=True)
 class Node:
-    """One call.
+    """One call."""
 
-    Attributes:
-        call: operator, or function of integers.
-        arguments: by position: constants, `Ref`, `Own`, and lists of these.
-        keywords: the others.
-        results: names of the results: one, several, or a list of them for an operator that returns a list.
-        operator: the operator without its argument checks; None for a function of integers.
-        last: names last used by this node.
-        module: path of the module that made the call, as the file says; empty where it does not.
-    """
-
-    call: Callable[..., Any]
-    arguments: tuple[Any, ...]
-    keywords: Mapping[str, Any]
+    call: Callable[..., Any]  # operator, or function of integers
+    arguments: tuple[Any, ...]  # by position: constants, `Ref`, `Own`, and lists of these
+    keywords: Mapping[str, Any]  # the others
+    # names of the results: one, several, or a list of them for an operator that returns a list
     results: tuple[str | list[str], ...]
+    # the operator without its argument checks; None for a function of integers
     operator: OpOverload[..., Any] | None = None
-    last: tuple[str, ...] = ()
-    module: str = ""
+    last: tuple[str, ...] = ()  # names last used by this node
+    module: str = ""  # path of the module that made the call, as the file says; empty where it does not
 
 
 class TrainingMode(UnsafeProgram):

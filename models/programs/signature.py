@@ -41,31 +41,20 @@ SAME_VALUES = frozenset(
 
 @dataclass(frozen=True)
 class Signature:
-    """Declared signature of a program.
+    """Declared signature of a program."""
 
-    Attributes:
-        inputs: names in the graph: of the images (B, channels, image_size, image_size), float32; or of the
-            ids (B, length), int64, and of their mask.
-        logits: name of the result, (B, classes), (B, classes, image_size, image_size), or
-            (B, length, classes).
-        task: "classification" or "segmentation" of images, "sequence" or "language" for texts.
-        channels: of the images; of texts the words V, one more than the largest id.
-        image_size: None for texts.
-        length: tokens of a text; None for images.
-        mask: type of the mask; None for a program without one.
-        classes: for a language model the words.
-        largest_batch: of the export; None without a limit.
-    """
-
+    # names in the graph: of the images (B, channels, image_size, image_size), float32; or of the ids (B,
+    # length), int64, and of their mask
     inputs: tuple[str, ...]
+    # name of the result, (B, classes), (B, classes, image_size, image_size), or (B, length, classes)
     logits: str
-    task: str
-    channels: int
-    image_size: int | None
-    classes: int
-    largest_batch: int | None
-    length: int | None = None
-    mask: torch.dtype | None = None
+    task: str  # "classification" or "segmentation" of images, "sequence" or "language" for texts
+    channels: int  # of the images; of texts the words V, one more than the largest id
+    image_size: int | None  # None for texts
+    classes: int  # for a language model the words
+    largest_batch: int | None  # of the export; None without a limit
+    length: int | None = None  # tokens of a text; None for images
+    mask: torch.dtype | None = None  # type of the mask; None for a program without one
 
 
 def read_inputs(specs: list[Any]) -> tuple[dict[str, str], set[str], tuple[str, ...]]:

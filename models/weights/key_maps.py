@@ -42,20 +42,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Form:
-    """Differences of a family of released weights from the house layout.
+    """Differences of a family of released weights from the house layout."""
 
-    Attributes:
-        name: of the form; empty for the house layout.
-        marker: substring found in some tensor name of each model with this form.
-        cut: a module of the backbone, to the file's modules whose tensors, concatenated along the first
-            axis, make its tensors, each with its number of row blocks.
-        unused: names in such files that the model does not need.
-    """
-
-    name: str
-    marker: str = ""
+    name: str  # of the form; empty for the house layout
+    marker: str = ""  # substring found in some tensor name of each model with this form
+    # a module of the backbone, to the file's modules whose tensors, concatenated along the first axis, make
+    # its tensors, each with its number of row blocks
     cut: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
-    unused: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()  # names in such files that the model does not need
 
     def applies(self, wanted: Shapes) -> bool:
         """Whether weights of a model with these tensors are released in this form."""

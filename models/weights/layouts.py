@@ -21,19 +21,12 @@ NORMALIZATION = frozenset({"mean", "std"})
 
 @dataclass(frozen=True)
 class Layout:
-    """Naming of a `Classifier`'s tensors in a kind of file.
+    """Naming of a `Classifier`'s tensors in a kind of file."""
 
-    Attributes:
-        name: of the kind.
-        theirs: prefix of the names in such a file.
-        ours: its replacement in a Classifier's state dict.
-        form: the differences after the prefix.
-    """
-
-    name: str
-    theirs: str
-    ours: str
-    form: Form = SAME
+    name: str  # of the kind
+    theirs: str  # prefix of the names in such a file
+    ours: str  # its replacement in a Classifier's state dict
+    form: Form = SAME  # the differences after the prefix
 
     @property
     def foreign(self) -> bool:

@@ -25,17 +25,11 @@ MAX_ADDRESS = 60
 
 @dataclass(frozen=True)
 class Caller:
-    """The author of a request.
+    """The author of a request."""
 
-    Attributes:
-        key: the API key, also behind a session; None where the service asks for no keys.
-        session: the browser session; None for calls with the key itself.
-        token: the session's token.
-    """
-
-    key: KeyRow | None = None
-    session: BrowserSessionRow | None = None
-    token: str = ""
+    key: KeyRow | None = None  # the API key, also behind a session; None where the service asks for no keys
+    session: BrowserSessionRow | None = None  # the browser session; None for calls with the key itself
+    token: str = ""  # the session's token
 
     @property
     def view(self) -> View:

@@ -49,17 +49,11 @@ REFERENCE: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Checked:
-    """A reference whose component exists.
+    """A reference whose component exists."""
 
-    Attributes:
-        component: The entry.
-        params: The parameters with defaults, without the wrong ones.
-        certain: Whether these are the intended values: a misspelt name leaves an unintended default.
-    """
-
-    component: Component
-    params: dict[str, Any]
-    certain: bool
+    component: Component  # The entry
+    params: dict[str, Any]  # The parameters with defaults, without the wrong ones
+    certain: bool  # Whether these are the intended values: a misspelt name leaves an unintended default
 
 
 class Catalog:

@@ -49,61 +49,48 @@ class Package(BaseModel):
 
 
 class Component(BaseModel):
-    """One entry of the catalog.
-
-    Attributes:
-        target: The code, as "module:object".
-        parameters: JSON Schema of the parameters, called `schema` in JSON.
-        tasks: Its tasks; empty when any will do.
-        paper: Citation of the source.
-        formula: Its definition in formulas, as lines of plain text; null where its code has none.
-        passes: Model passes per example, for attacks and evaluations.
-        protocols: Those that an attack supports; in a job with another one it runs under the first.
-        threat: Threat model of an attack; null for everything else.
-        facts: Facts about a data set that need no loading, or about a model beside its parameters; the group
-            and the cost of a corruption.
-        evaluations: Those of a suite; null for everything else.
-        package: The package that brings it; null for Assay's own.
-        offers: Capabilities of a model, or of a component that is a part of it, for evaluations.
-        needs: Capabilities required by an evaluation; the model and all its parts must offer them.
-        leaves_out: Whether a suite leaves out parts that do not fit the model or the data, with the reason.
-        instead: For evaluations of a suite by name: parameters that replace theirs where these do not fit the
-            model or the data, the preferred ones first.
-        repeats: Number of repeats of an evaluation that measures the machine, as an expression over the
-            parameters. It has so many outcomes, not one per example.
-        pulled: The source of the pulled weights that a model's parameters name: timm, torchvision or hf.
-        fixed: Arguments of a preset's target beside the parameters.
-        table: Outcome table of an evaluation or attack, or of each task: the name of one of Assay's, or
-            "module:object" of one that its package brings.
-        also: Other names of it, which suggest it where they are given.
-    """
+    """One entry of the catalog."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     kind: str
-    target: str
+    target: str  # The code, as "module:object"
     summary: str
+    # JSON Schema of the parameters, called `schema` in JSON
     parameters: dict[str, Any] = Field(alias="schema")
     rules: list[Rule]
-    tasks: list[str]
-    paper: str | None
+    tasks: list[str]  # Its tasks; empty when any will do
+    paper: str | None  # Citation of the source
+    # Its definition in formulas, as lines of plain text; null where its code has none
     formula: str | None = None
-    passes: Passes | None
+    passes: Passes | None  # Model passes per example, for attacks and evaluations
+    # Those that an attack supports; in a job with another one it runs under the first
     protocols: list[Protocol] = []
-    threat: Threat | None = None
+    threat: Threat | None = None  # Threat model of an attack; null for everything else
+    # Facts about a data set that need no loading, or about a model beside its parameters; the group and the
+    # cost of a corruption
     facts: dict[str, Any] | None
-    evaluations: list[dict[str, Any]] | None = None
-    package: Package | None = None
-    offers: list[str] = []
+    evaluations: list[dict[str, Any]] | None = None  # Those of a suite; null for everything else
+    package: Package | None = None  # The package that brings it; null for Assay's own
+    offers: list[str] = []  # Capabilities of a model, or of a component that is a part of it, for evaluations
+    # Capabilities required by an evaluation; the model and all its parts must offer them
     needs: list[str] = []
+    # Number of repeats of an evaluation that measures the machine, as an expression over the parameters. It
+    # has so many outcomes, not one per example
     repeats: str | None = None
+    # Whether a suite leaves out parts that do not fit the model or the data, with the reason
     leaves_out: bool = False
+    # For evaluations of a suite by name: parameters that replace theirs where these do not fit the model or
+    # the data, the preferred ones first
     instead: dict[str, list[dict[str, Any]]] = {}
+    # The source of the pulled weights that a model's parameters name: timm, torchvision or hf
     pulled: PulledSource | None = None
-    fixed: dict[str, Any] = {}
+    fixed: dict[str, Any] = {}  # Arguments of a preset's target beside the parameters
+    # Outcome table of an evaluation or attack, or of each task: the name of one of Assay's, or
+    # "module:object" of one that its package brings
     table: str | dict[str, str] | None = None
-    also: list[str] = []
+    also: list[str] = []  # Other names of it, which suggest it where they are given
 
     def table_for(self, tasks: Sequence[str]) -> str | None:
         """The outcome table of an evaluation or attack on data for these tasks; None if not declared."""

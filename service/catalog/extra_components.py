@@ -23,14 +23,10 @@ class BadPackageComponents(ValueError):
 
 @dataclass(frozen=True)
 class PackageComponents:
-    """What the file has.
+    """What the file has."""
 
-    Attributes:
-        components: Entries of the catalog, as JSON.
-        left_out: Package and version to the reason why its components are missing.
-    """
-
-    components: tuple[Mapping[str, Any], ...] = ()
+    components: tuple[Mapping[str, Any], ...] = ()  # Entries of the catalog, as JSON
+    # Package and version to the reason why its components are missing
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -26,21 +26,15 @@ NAMES = "class_names"
 
 @dataclass(frozen=True)
 class DataPlace:
-    """Where data are.
+    """Where data are."""
 
-    Attributes:
-        name: of the data set; None for a path alone.
-        path: of its folder, resolved; None for the one in the data root.
-        params: further parameters.
-        crop_fraction: of the data set's image files: side of the centre crop / short side after resizing;
-            None for that of `params`, else the data set's default.
-        class_names: of the data in the order of the model's logits; None for the data set's own order.
-    """
-
-    name: str | None
-    path: Path | None = None
-    params: Mapping[str, Any] = field(default_factory=dict)
+    name: str | None  # of the data set; None for a path alone
+    path: Path | None = None  # of its folder, resolved; None for the one in the data root
+    params: Mapping[str, Any] = field(default_factory=dict)  # further parameters
+    # of the data set's image files: side of the centre crop / short side after resizing; None for that of
+    # `params`, else the data set's default
     crop_fraction: float | None = None
+    # of the data in the order of the model's logits; None for the data set's own order
     class_names: tuple[str, ...] | None = None
 
     def root(self) -> Path | None:

@@ -40,23 +40,16 @@ PACKAGES = "assay.components"
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be measured.
+    """What is to be measured."""
 
-    Attributes:
-        subject: the model.
-        place: the data.
-        suites: names of suites.
-        evaluations: each as `evaluation_of` reads it; they come before the suites. Without a suite,
-            clean accuracy (of regression the error) comes first where they lack it and the data have it.
-        limit: examples; None for all.
-        options: further fields of the spec: seed, protocol, execution, name, tags.
-    """
-
-    subject: Subject
-    place: DataPlace
-    suites: Sequence[str] = ()
+    subject: Subject  # the model
+    place: DataPlace  # the data
+    suites: Sequence[str] = ()  # names of suites
+    # each as `evaluation_of` reads it; they come before the suites. Without a suite, clean accuracy (of
+    # regression the error) comes first where they lack it and the data have it
     evaluations: Sequence[str] = ()
-    limit: int | None = None
+    limit: int | None = None  # examples; None for all
+    # further fields of the spec: seed, protocol, execution, name, tags
     options: Mapping[str, Any] = field(default_factory=dict)
 
 

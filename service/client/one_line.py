@@ -49,29 +49,23 @@ NAME_LENGTH, HASH_LENGTH = 60, 12
 
 @dataclass(frozen=True)
 class Subject:
-    """A model as a person names it.
+    """A model as a person names it."""
 
-    Attributes:
-        model: one of the forms at the head of this module.
-        weights: for a model of the catalog or a function: a safetensors file; for the former also "job:ID" or
-            "checkpoint:NAME".
-        normalization: of a function's module or an ONNX model that takes normalised images, or of a
-            safetensors file from elsewhere, as for an upload.
-        image_size: height and width for which a function's module is exported; None: that of the data.
-        folder: where a function's package is looked up.
-        data_classes: of the data, with which a function's logits are compared before its export, which takes
-            a while; None where they are not known.
-        label: what errors show in place of the model; None for the model.
-        tell: is called with each step before it begins: "exporting nets:build".
-    """
-
-    model: str
+    model: str  # one of the forms at the head of this module
+    # for a model of the catalog or a function: a safetensors file; for the former also "job:ID" or
+    # "checkpoint:NAME"
     weights: str | None = None
+    # of a function's module or an ONNX model that takes normalised images, or of a safetensors file from
+    # elsewhere, as for an upload
     normalization: str | None = None
+    # height and width for which a function's module is exported; None: that of the data
     image_size: int | None = None
-    folder: Path = Path()
+    folder: Path = Path()  # where a function's package is looked up
+    # of the data, with which a function's logits are compared before its export, which takes a while; None
+    # where they are not known
     data_classes: tuple[str, ...] | None = None
-    label: str | None = None
+    label: str | None = None  # what errors show in place of the model; None for the model
+    # is called with each step before it begins: "exporting nets:build"
     tell: Callable[[str], None] = field(default=lambda text: None, compare=False)
 
 

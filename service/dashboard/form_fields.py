@@ -31,37 +31,21 @@ PIXEL_STEPS = 255
 
 @dataclass(frozen=True)
 class FormField:
-    """An input of a form.
+    """An input of a form."""
 
-    Attributes:
-        name: Place in the spec, with points.
-        label: Its last part.
-        control: "number", "text", "select" or "reference" (a select with nested fields).
-        value: The text; empty for the default.
-        default: The default as text; empty for a required field.
-        help: Its meaning.
-        allowed: The allowed values in words.
-        required: Whether there is no default.
-        choices: Names to choose from, or to suggest.
-        bounds: `min`, `max` and `step` of a number.
-        nested: Parameters of the chosen component.
-        kind: Of the chosen component; empty for other fields.
-        chosen: Name of the chosen component, that of the default included.
-    """
-
-    name: str
-    label: str
-    control: str
-    value: str = ""
-    default: str = ""
-    help: str = ""
-    allowed: str = ""
-    required: bool = False
-    choices: tuple[str, ...] = ()
-    bounds: tuple[tuple[str, str], ...] = ()
-    nested: tuple[FormField, ...] = ()
-    kind: str = ""
-    chosen: str = ""
+    name: str  # Place in the spec, with points
+    label: str  # Its last part
+    control: str  # "number", "text", "select" or "reference" (a select with nested fields)
+    value: str = ""  # The text; empty for the default
+    default: str = ""  # The default as text; empty for a required field
+    help: str = ""  # Its meaning
+    allowed: str = ""  # The allowed values in words
+    required: bool = False  # Whether there is no default
+    choices: tuple[str, ...] = ()  # Names to choose from, or to suggest
+    bounds: tuple[tuple[str, str], ...] = ()  # `min`, `max` and `step` of a number
+    nested: tuple[FormField, ...] = ()  # Parameters of the chosen component
+    kind: str = ""  # Of the chosen component; empty for other fields
+    chosen: str = ""  # Name of the chosen component, that of the default included
 
     @property
     def placeholder(self) -> str:

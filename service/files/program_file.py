@@ -51,19 +51,12 @@ class BadProgram(ValueError):
 
 @dataclass(frozen=True)
 class ProgramFile:
-    """An archive with a checked directory.
+    """An archive with a checked directory."""
 
-    Attributes:
-        path: of the file.
-        root: the folder of all entries.
-        sizes: bytes of each entry by its name below the root.
-        graph: the name of the entry with the graph.
-    """
-
-    path: Path
-    root: str
-    sizes: Mapping[str, int]
-    graph: str
+    path: Path  # of the file
+    root: str  # the folder of all entries
+    sizes: Mapping[str, int]  # bytes of each entry by its name below the root
+    graph: str  # the name of the entry with the graph
 
     @property
     def model(self) -> str:

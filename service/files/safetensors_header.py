@@ -36,15 +36,10 @@ MAX_DIMENSIONS = 16
 
 @dataclass(frozen=True)
 class Header:
-    """The header of a file.
+    """The header of a file."""
 
-    Attributes:
-        shapes: by the names of the tensors.
-        metadata: texts by name; empty without any.
-    """
-
-    shapes: Mapping[str, tuple[int, ...]]
-    metadata: Mapping[str, str]
+    shapes: Mapping[str, tuple[int, ...]]  # by the names of the tensors
+    metadata: Mapping[str, str]  # texts by name; empty without any
 
 
 def read_header(path: Path) -> Header:

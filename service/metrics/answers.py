@@ -28,25 +28,16 @@ MIN_OTHERS, MIN_ANSWERS = 5, 20
 
 @dataclass(frozen=True)
 class Answers:
-    """Answers to unattacked examples.
+    """Answers to unattacked examples."""
 
-    Attributes:
-        right: How many of `total` answers are right.
-        total: Answers: examples, or pixels.
-        bounds: The 95 % interval of right / total.
-        labels: How often each class is the label, by class.
-        predictions: How often each class is the prediction; what is not known or not finite is in none.
-        examples: n.
-        attacked: Whether the metrics of the row are of attacked examples.
-    """
-
-    right: float
-    total: int
-    bounds: tuple[float, float]
-    labels: Mapping[int, int]
+    right: float  # How many of `total` answers are right
+    total: int  # Answers: examples, or pixels
+    bounds: tuple[float, float]  # The 95 % interval of right / total
+    labels: Mapping[int, int]  # How often each class is the label, by class
+    # How often each class is the prediction; what is not known or not finite is in none
     predictions: Mapping[int, int]
-    examples: int
-    attacked: bool
+    examples: int  # n
+    attacked: bool  # Whether the metrics of the row are of attacked examples
 
     def no_better_than(self, chance: float) -> bool:
         """Whether the accuracy is below a guess of this probability, or cannot be told from it.

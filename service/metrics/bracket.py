@@ -55,17 +55,11 @@ def _make(key: Hashable, make: Callable[[], tuple[int, Any]]) -> Any:
 
 
 class _Told(NamedTuple):
-    """What an evaluation says about each example, small enough to be kept for each of a job.
+    """What an evaluation says about each example, small enough to be kept for each of a job."""
 
-    Attributes:
-        n: examples.
-        examples: hash of their ids.
-        flags: a bit for each example in the order of ids, the first one lowest: whether it is verified, or
-            broken.
-    """
-
-    n: int
-    examples: str
+    n: int  # examples
+    examples: str  # hash of their ids
+    # a bit for each example in the order of ids, the first one lowest: whether it is verified, or broken
     flags: int
 
 

@@ -66,17 +66,11 @@ class Bin(NamedTuple):
 
 
 class Error(NamedTuple):
-    """A calibration error.
+    """A calibration error."""
 
-    Attributes:
-        bins: Those of ordered examples.
-        norm: From the gaps of the bins the error.
-        weight: The weight of a bin, from n and its examples.
-    """
-
-    bins: Callable[[Ordered], list[Bin]]
-    norm: Callable[[Sequence[float]], float]
-    weight: Callable[[int, int], float]
+    bins: Callable[[Ordered], list[Bin]]  # Those of ordered examples
+    norm: Callable[[Sequence[float]], float]  # From the gaps of the bins the error
+    weight: Callable[[int, int], float]  # The weight of a bin, from n and its examples
 
 
 class Calibration(Classification):

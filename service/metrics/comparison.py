@@ -84,26 +84,17 @@ class Comparison(Answer):
 
 @dataclass(frozen=True)
 class JobResults:
-    """Input of the comparison for a job.
+    """Input of the comparison for a job."""
 
-    Attributes:
-        job: its id.
-        complete: whether all its evaluations have finished.
-        evaluations: finished evaluations by their position in the spec.
-        columns: the outcome columns (id, correct, ...) of the evaluation at a position.
-        tables: the outcome table of the evaluation at a position, where known; without one there are no
-            paired tests.
-        data_sha256: content hash of each data set by `data_label`.
-        seed: of the job; None where unknown.
-    """
-
-    job: str
-    complete: bool
-    evaluations: Mapping[int, EvaluationResult]
-    columns: Callable[[int], Rows]
+    job: str  # its id
+    complete: bool  # whether all its evaluations have finished
+    evaluations: Mapping[int, EvaluationResult]  # finished evaluations by their position in the spec
+    columns: Callable[[int], Rows]  # the outcome columns (id, correct, ...) of the evaluation at a position
+    # the outcome table of the evaluation at a position, where known; without one there are no paired tests
     tables: Mapping[int, OutcomeTable] = field(default_factory=dict)
+    # content hash of each data set by `data_label`
     data_sha256: Mapping[str, str] = field(default_factory=dict)
-    seed: int | None = None
+    seed: int | None = None  # of the job; None where unknown
 
 
 def compare(jobs: Sequence[JobResults], adjust: Adjustment = "holm") -> Comparison:

@@ -49,61 +49,44 @@ Groups = Sequence[frozenset[int]]
 
 
 class Linear(NamedTuple):
-    """A metric, and the number of each example; their mean is the metric.
-
-    Attributes:
-        weights: Of a ratio of sums, how often each example counts; 1 on average.
-    """
+    """A metric, and the number of each example; their mean is the metric."""
 
     value: float
     terms: Sequence[float]
-    weights: Sequence[float] | None = None
+    weights: Sequence[float] | None = None  # Of a ratio of sums, how often each example counts; 1 on average
 
 
 @dataclass(frozen=True)
 class Estimator:
-    """How a metric follows from per-example numbers.
+    """How a metric follows from per-example numbers."""
 
-    Attributes:
-        examples: From the rows, their numbers, in the order of the rows.
-        linear: From these numbers the metric and its terms; None where it has no value. Without it the
-            numbers are the terms.
-        largest: The largest possible difference of a number between two models, where there is one.
-        limit: The largest possible difference of the metric; `largest` where that is given.
-    """
-
-    examples: Callable[[Rows], Examples]
+    examples: Callable[[Rows], Examples]  # From the rows, their numbers, in the order of the rows
+    # From these numbers the metric and its terms; None where it has no value. Without it the numbers are the
+    # terms
     linear: Callable[[Sequence[Any]], Linear | None] | None = None
+    # The largest possible difference of a number between two models, where there is one
     largest: float | None = None
-    limit: float = math.inf
+    limit: float = math.inf  # The largest possible difference of the metric; `largest` where that is given
 
 
 @dataclass(frozen=True)
 class Statistic:
-    """A share of all examples together that is no mean, such as an area under a curve.
+    """A share of all examples together that is no mean, such as an area under a curve."""
 
-    Attributes:
-        examples: As for `Estimator`.
-        value: From the numbers of some examples, in the order of their ids; None where it has no value.
-        stratum: From the numbers of an example, the sample that it belongs to, whose size is given; None for
-            one sample.
-        left_out: The values without each group; by default `value` of the others.
-    """
-
-    examples: Callable[[Rows], Examples]
+    examples: Callable[[Rows], Examples]  # As for `Estimator`
+    # From the numbers of some examples, in the order of their ids; None where it has no value
     value: Callable[[Sequence[Any]], float | None]
+    # From the numbers of an example, the sample that it belongs to, whose size is given; None for one sample
     stratum: Callable[[Any], Any] | None = None
+    # The values without each group; by default `value` of the others
     left_out: Callable[[Sequence[Any], Groups], Sequence[float | None]] | None = None
 
 
 @dataclass(frozen=True)
 class Median:
-    """A median over some of the examples: the jackknife's variance says nothing of it.
+    """A median over some of the examples: the jackknife's variance says nothing of it."""
 
-    Attributes:
-        examples: From the rows, of each example whether it counts, 0 or 1, and its value.
-    """
-
+    # From the rows, of each example whether it counts, 0 or 1, and its value
     examples: Callable[[Rows], Sequence[tuple[int, float]] | None]
 
     @staticmethod

@@ -52,20 +52,13 @@ Differences = Sequence[Sequence[float]]
 
 @dataclass(frozen=True)
 class MeasuredRun:
-    """An arm with one seed.
+    """An arm with one seed."""
 
-    Attributes:
-        seed: of training and evaluation.
-        state: of its evaluation job; "succeeded" for one whose results are whole.
-        results: by position in its spec.
-        columns: the outcome columns of the evaluation at a position.
-        data_sha256: content hash of each data set by `data_label`.
-    """
-
-    seed: int
-    state: str
-    results: Mapping[int, EvaluationResult] = field(default_factory=dict)
-    columns: Callable[[int], Rows] = lambda _: {}
+    seed: int  # of training and evaluation
+    state: str  # of its evaluation job; "succeeded" for one whose results are whole
+    results: Mapping[int, EvaluationResult] = field(default_factory=dict)  # by position in its spec
+    columns: Callable[[int], Rows] = lambda _: {}  # the outcome columns of the evaluation at a position
+    # content hash of each data set by `data_label`
     data_sha256: Mapping[str, str] = field(default_factory=dict)
 
 

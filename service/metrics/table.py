@@ -31,17 +31,13 @@ Reasons = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Column:
-    """A column of outcomes.
+    """A column of outcomes."""
 
-    Attributes:
-        name: In shards and in the CSV.
-        optional: Whether outcomes may lack it: those of earlier versions, or with other parameters.
-        pattern: A regular expression of the names of several columns, here in the order of the first shard;
-            `name` then describes them. None for a single column.
-    """
-
-    name: str
+    name: str  # In shards and in the CSV
+    # Whether outcomes may lack it: those of earlier versions, or with other parameters
     optional: bool = False
+    # A regular expression of the names of several columns, here in the order of the first shard; `name` then
+    # describes them. None for a single column
     pattern: str | None = None
 
 
@@ -52,24 +48,17 @@ def columns_of(names: str, *, optional: str = "") -> tuple[Column, ...]:
 
 @dataclass(frozen=True)
 class Context:
-    """Input of a table beside the rows.
+    """Input of a table beside the rows."""
 
-    Attributes:
-        params: Of the evaluation, with every default filled in.
-        protocol: That of the row (`results.RowProtocol`).
-        evidence: The reports of the shards, in their order.
-        device: On which the first shard ran, as in the provenance.
-        baseline_errors: Error of the baseline of the mean corruption error, in [0, 1] and by corruption; None
-            without one for the data.
-        classes: Of the data; None where not known.
-    """
-
-    params: Mapping[str, Any] = field(default_factory=dict)
-    protocol: str = "pixel"
-    evidence: Sequence[Evidence] = ()
+    params: Mapping[str, Any] = field(default_factory=dict)  # Of the evaluation, with every default filled in
+    protocol: str = "pixel"  # That of the row (`results.RowProtocol`)
+    evidence: Sequence[Evidence] = ()  # The reports of the shards, in their order
+    # On which the first shard ran, as in the provenance
     device: Mapping[str, Any] = field(default_factory=dict)
+    # Error of the baseline of the mean corruption error, in [0, 1] and by corruption; None without one for
+    # the data
     baseline_errors: Mapping[str, float] | None = None
-    classes: int | None = None
+    classes: int | None = None  # Of the data; None where not known
 
     @property
     def facts(self) -> Sequence[Mapping[str, Any]]:
@@ -79,39 +68,25 @@ class Context:
 
 @dataclass(frozen=True)
 class Summary:
-    """The part of a row of the results that its table decides.
+    """The part of a row of the results that its table decides."""
 
-    Attributes:
-        metrics: By name; tables with room for one show the first.
-        breakdown: The metrics of parts: of corruptions, stages, layers or controls.
-        warnings: Caveats beside those of every evaluation.
-        plot: The text of an SVG file, or None.
-    """
-
-    metrics: dict[str, Metric]
-    breakdown: Sequence[Part] = ()
-    warnings: Sequence[Warning] = ()
-    plot: str | None = None
+    metrics: dict[str, Metric]  # By name; tables with room for one show the first
+    breakdown: Sequence[Part] = ()  # The metrics of parts: of corruptions, stages, layers or controls
+    warnings: Sequence[Warning] = ()  # Caveats beside those of every evaluation
+    plot: str | None = None  # The text of an SVG file, or None
 
 
 @runtime_checkable
 class OutcomeTable(Protocol):
-    """The meaning of the rows of one kind of evaluation.
+    """The meaning of the rows of one kind of evaluation."""
 
-    Attributes:
-        name: Of the table.
-        columns: Those that shards return, in the order of the CSV.
-        units: Unit of each metric, those of the breakdown included.
-        undefined: Metric to the reason why it may have no value. `summarise` may give a better one, in a
-            warning `undefined_metric` that names the metric.
-        seeded: Whether rows of one id are the same example only in jobs of one seed.
-    """
-
-    name: ClassVar[str]
-    columns: ClassVar[tuple[Column, ...]]
-    units: ClassVar[Units]
+    name: ClassVar[str]  # Of the table
+    columns: ClassVar[tuple[Column, ...]]  # Those that shards return, in the order of the CSV
+    units: ClassVar[Units]  # Unit of each metric, those of the breakdown included
+    # Metric to the reason why it may have no value. `summarise` may give a better one, in a warning
+    # `undefined_metric` that names the metric
     undefined: ClassVar[Reasons] = {}
-    seeded: ClassVar[bool] = False
+    seeded: ClassVar[bool] = False  # Whether rows of one id are the same example only in jobs of one seed
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
         """One row of the results.

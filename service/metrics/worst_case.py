@@ -89,15 +89,10 @@ class PairedWorstCases:
 
 @dataclass(frozen=True)
 class WorstCase:
-    """Metrics over the candidates.
+    """Metrics over the candidates."""
 
-    Attributes:
-        metrics: The worst case of each metric.
-        alone: The metrics of each candidate, used for every image.
-    """
-
-    metrics: dict[str, Metric]
-    alone: dict[str, dict[str, Metric]]
+    metrics: dict[str, Metric]  # The worst case of each metric
+    alone: dict[str, dict[str, Metric]]  # The metrics of each candidate, used for every image
 
 
 def worst_case(columns: Mapping[str, Sequence[Any]]) -> WorstCase:

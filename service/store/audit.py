@@ -35,21 +35,15 @@ ID = r"[1-9][0-9]{0,17}"
 
 @dataclass(frozen=True)
 class Actor:
-    """Who acts, as far as the service knows; all None for the machine's operator.
+    """Who acts, as far as the service knows; all None for the machine's operator."""
 
-    Attributes:
-        tenant: of the key.
-        key: the key's id, never its text; None where the service asks for no keys.
-        session: the mark of the browser session (`session_mark`); None for calls with the key itself.
-        address: IP address from which the request came; behind a proxy see ASSAY_TRUSTED_PROXIES.
-        request: the id of the request, as in the log.
-    """
-
-    tenant: str | None = None
-    key: str | None = None
+    tenant: str | None = None  # of the key
+    key: str | None = None  # the key's id, never its text; None where the service asks for no keys
+    # the mark of the browser session (`session_mark`); None for calls with the key itself
     session: str | None = None
+    # IP address from which the request came; behind a proxy see ASSAY_TRUSTED_PROXIES
     address: str | None = None
-    request: str | None = None
+    request: str | None = None  # the id of the request, as in the log
 
 
 @dataclass(frozen=True)

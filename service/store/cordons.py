@@ -38,27 +38,19 @@ class Cordon:
 
 @dataclass(frozen=True)
 class ListedWorker:
-    """A worker with a sign of life within a day, or a cordon.
-
-    Attributes:
-        worker: its id; None without a process, as are `host` and `pid`.
-        devices: for one shard; 0: it takes none.
-        seen_at: its last heartbeat, in unix seconds.
-        online: whether that was within the last minute.
-        running: the shard that it runs and the shard's job.
-    """
+    """A worker with a sign of life within a day, or a cordon."""
 
     name: str
-    worker: str | None
+    worker: str | None  # its id; None without a process, as are `host` and `pid`
     host: str | None
     pid: int | None
     device_classes: tuple[str, ...]
-    devices: int
-    seen_at: float | None
-    online: bool
+    devices: int  # for one shard; 0: it takes none
+    seen_at: float | None  # its last heartbeat, in unix seconds
+    online: bool  # whether that was within the last minute
     gauges: Gauges
     cordon: Cordon | None
-    running: tuple[str, str] | None
+    running: tuple[str, str] | None  # the shard that it runs and the shard's job
 
 
 class Cordons:

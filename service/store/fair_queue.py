@@ -34,17 +34,11 @@ def pool_of(device_classes: Sequence[str]) -> str:
 
 
 class Lane(NamedTuple):
-    """Where a shard queues: its device, and what its worker must have, empty for anything.
+    """Where a shard queues: its device, and what its worker must have, empty for anything."""
 
-    Attributes:
-        device: device class, "auto" or `CHECKS`.
-        identity: of the worker.
-        requirements: digest of the others that it must meet (`lanes`).
-    """
-
-    device: str
-    identity: str = ""
-    requirements: str = ""
+    device: str  # device class, "auto" or `CHECKS`
+    identity: str = ""  # of the worker
+    requirements: str = ""  # digest of the others that it must meet (`lanes`)
 
 
 def lanes_of(
@@ -72,23 +66,15 @@ def expected_seconds(kind: str, cost: float) -> float:
 
 @dataclass(frozen=True)
 class Standing:
-    """A tenant in one pool, at one moment.
-
-    Attributes:
-        virtual: device-seconds of its ended shards, each divided by the weight at its end.
-        running: device-seconds that its running shards have had so far.
-        ahead: device-seconds that they are still expected to take.
-        backlogged: whether it has a shard that could be claimed now, and no limit forbids it.
-        oldest: its first claimable job, which breaks ties.
-    """
+    """A tenant in one pool, at one moment."""
 
     tenant: str
     weight: float = 1.0
-    virtual: float = 0.0
-    running: float = 0.0
-    ahead: float = 0.0
-    backlogged: bool = True
-    oldest: str = ""
+    virtual: float = 0.0  # device-seconds of its ended shards, each divided by the weight at its end
+    running: float = 0.0  # device-seconds that its running shards have had so far
+    ahead: float = 0.0  # device-seconds that they are still expected to take
+    backlogged: bool = True  # whether it has a shard that could be claimed now, and no limit forbids it
+    oldest: str = ""  # its first claimable job, which breaks ties
 
     @property
     def reached(self) -> float:

@@ -39,17 +39,11 @@ class OpenLane:
 
 @dataclass(frozen=True)
 class Blocked:
-    """Shards of a job whose requirements no online worker meets.
+    """Shards of a job whose requirements no online worker meets."""
 
-    Attributes:
-        reasons: of one of the workers for each.
-        workers: how many would do otherwise.
-        entirely: whether no shard of the job could be claimed.
-    """
-
-    reasons: list[str]
-    workers: int
-    entirely: bool
+    reasons: list[str]  # of one of the workers for each
+    workers: int  # how many would do otherwise
+    entirely: bool  # whether no shard of the job could be claimed
 
 
 class Lanes:

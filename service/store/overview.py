@@ -29,24 +29,16 @@ MAX_QUEUES = 50
 
 @dataclass(frozen=True)
 class WorkerRow:
-    """A worker with a heartbeat in the last minute.
-
-    Attributes:
-        device_classes: all that it serves.
-        devices: that it has for one shard; 0: it takes none.
-        gauges: its own measurements.
-        in_service: whether it takes shards: it has devices for them, and no one has cordoned it.
-        cordoned: whether an administrator has taken it out of service.
-    """
+    """A worker with a heartbeat in the last minute."""
 
     worker: str
     host: str
-    device_classes: tuple[str, ...]
-    devices: int
+    device_classes: tuple[str, ...]  # all that it serves
+    devices: int  # that it has for one shard; 0: it takes none
     pid: int
-    gauges: Gauges
-    in_service: bool = True
-    cordoned: bool = False
+    gauges: Gauges  # its own measurements
+    in_service: bool = True  # whether it takes shards: it has devices for them, and no one has cordoned it
+    cordoned: bool = False  # whether an administrator has taken it out of service
 
 
 @dataclass(frozen=True)
@@ -60,25 +52,18 @@ class TenantQueue:
 
 @dataclass(frozen=True)
 class Overview:
-    """One moment.
+    """One moment."""
 
-    Attributes:
-        jobs: their number by state, without empty states.
-        shards: number by device class and state, queued or running, without those of waiting jobs.
-        oldest_queued_seconds: age of the first queued job; 0 without one.
-        longest_queued_seconds: how long the shard has waited that has waited longest; 0 without one.
-        slowest_seconds: since the progress of the running shard that has had none for longest; 0 without one.
-        queues: those of the tenants with the longest, longest first; empty names those without tenant.
-        counters: sums by name and labels.
-    """
-
-    jobs: Mapping[str, int]
+    jobs: Mapping[str, int]  # their number by state, without empty states
+    # number by device class and state, queued or running, without those of waiting jobs
     shards: Mapping[tuple[str, str], int]
-    oldest_queued_seconds: float
-    longest_queued_seconds: float
+    oldest_queued_seconds: float  # age of the first queued job; 0 without one
+    longest_queued_seconds: float  # how long the shard has waited that has waited longest; 0 without one
+    # since the progress of the running shard that has had none for longest; 0 without one
     slowest_seconds: float
     workers: tuple[WorkerRow, ...]
-    counters: Mapping[Key, float]
+    counters: Mapping[Key, float]  # sums by name and labels
+    # those of the tenants with the longest, longest first; empty names those without tenant
     queues: tuple[TenantQueue, ...] = ()
 
 

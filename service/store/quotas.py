@@ -25,15 +25,10 @@ REMEDY = "delete some first (`assay checkpoints delete`)"
 
 @dataclass(frozen=True)
 class Quota:
-    """A tenant's quota.
+    """A tenant's quota."""
 
-    Attributes:
-        count: of checkpoints.
-        size: of all together, in bytes.
-    """
-
-    count: int
-    size: int
+    count: int  # of checkpoints
+    size: int  # of all together, in bytes
 
 
 def check_room(connection: Connection, tenant: str | None, quota: Quota, size: int) -> int:

@@ -30,53 +30,38 @@ Unit = Literal["examples", "steps"]
 
 @dataclass(frozen=True)
 class JobRow:
-    """A job. Times are unix seconds of the database's clock.
-
-    Attributes:
-        attempt: 1, and one more for each retry.
-        started_at: when the present attempt was first claimed.
-        deadline: when the present attempt times out; None before it is known, or without limits.
-        plan: what the plan shard decided, without its list of shards; None before.
-        error: `{"type", "message"}` of a failed or timed out job.
-        progress_done: examples or steps so far, summed over the shards.
-        cost_done: the part of `cost_total` that is done, in the plan's units of work (steps for training).
-        model: the model's catalog name.
-        paced_at: when the attempt's first shard that measures was claimed.
-        paced_from: `cost_done` at that time.
-        pace: speed of each evaluation (`transactions/pace.py`); None for trainings.
-        tenant: whose job it is; None where the service asked for no keys.
-        study_id: the study that it is part of; None for a job of its own.
-        replans: when it was planned again, the oldest first.
-    """
+    """A job. Times are unix seconds of the database's clock."""
 
     id: str
     kind: JobKind
     name: str
     tags: list[str]
     state: JobState
-    attempt: int
+    attempt: int  # 1, and one more for each retry
     priority: int
     created_at: float
-    started_at: float | None
+    started_at: float | None  # when the present attempt was first claimed
     finished_at: float | None
-    deadline: float | None
+    deadline: float | None  # when the present attempt times out; None before it is known, or without limits
     spec: Spec
-    plan: Plan | None
+    plan: Plan | None  # what the plan shard decided, without its list of shards; None before
     provenance: JobProvenance | None
     message: str
-    error: ErrorRecord | None
-    progress_done: int
+    error: ErrorRecord | None  # `{"type", "message"}` of a failed or timed out job
+    progress_done: int  # examples or steps so far, summed over the shards
     progress_total: int | None
     progress_unit: Unit
+    # the part of `cost_total` that is done, in the plan's units of work (steps for training)
     cost_done: float
     cost_total: float | None
-    model: str
-    paced_at: float | None = None
-    paced_from: float = 0.0
+    model: str  # the model's catalog name
+    paced_at: float | None = None  # when the attempt's first shard that measures was claimed
+    paced_from: float = 0.0  # `cost_done` at that time
+    # speed of each evaluation (`transactions/pace.py`); None for trainings
     pace: dict[str, Any] | None = None
-    tenant: str | None = None
-    study_id: str | None = None
-    replans: list[Replan] | None = None
+    tenant: str | None = None  # whose job it is; None where the service asked for no keys
+    study_id: str | None = None  # the study that it is part of; None for a job of its own
+    replans: list[Replan] | None = None  # when it was planned again, the oldest first
 
 
 class JobFilters(TypedDict, total=False):
@@ -101,28 +86,19 @@ class SourceRow:
 
 @dataclass(frozen=True)
 class CheckpointRow:
-    """Uploaded weights.
+    """Uploaded weights."""
 
-    Attributes:
-        job_id: the job that checks them, whose folder has the file.
-        model: {"name", "params"} with every default filled in.
-        size: of the file, in bytes.
-        sha256: of the file.
-        reading: `normalization` and `positions` as stated by the upload, None where unstated.
-        verdict: `contract.checkpoints.Verdict` of the check behind the present state; None without one.
-        error: `{"type", "message"}` of a rejected one.
-    """
-
-    job_id: str
+    job_id: str  # the job that checks them, whose folder has the file
     name: str
     state: CheckpointState
-    model: ComponentReference
-    size: int
-    sha256: str
-    reading: WeightsReading
+    model: ComponentReference  # {"name", "params"} with every default filled in
+    size: int  # of the file, in bytes
+    sha256: str  # of the file
+    reading: WeightsReading  # `normalization` and `positions` as stated by the upload, None where unstated
     created_at: float
+    # `contract.checkpoints.Verdict` of the check behind the present state; None without one
     verdict: VerdictRecord | None
-    error: ErrorRecord | None
+    error: ErrorRecord | None  # `{"type", "message"}` of a rejected one
 
     @property
     def reason(self) -> str:
@@ -169,39 +145,28 @@ class CheckpointRow:
 
 @dataclass(frozen=True)
 class StudyJobRow:
-    """A job of a study: its arm by position, its seed and role.
-
-    Attributes:
-        state: "deleted" for a job that is gone.
-        share: of its work that is done, in [0, 1].
-        message: why it failed; empty otherwise.
-    """
+    """A job of a study: its arm by position, its seed and role."""
 
     arm: int
     seed: int
     role: Role
     job_id: str
-    state: RunState
-    share: float
-    message: str
+    state: RunState  # "deleted" for a job that is gone
+    share: float  # of its work that is done, in [0, 1]
+    message: str  # why it failed; empty otherwise
 
 
 @dataclass(frozen=True)
 class StudyRow:
-    """A study. `templates` are the jobs of its arms, with seed 0.
-
-    Attributes:
-        runs: its jobs, by seed, arm and role; a shared training once for each arm.
-        tenant: whose it is; empty where the service asked for no keys.
-    """
+    """A study. `templates` are the jobs of its arms, with seed 0."""
 
     id: str
-    tenant: str
+    tenant: str  # whose it is; empty where the service asked for no keys
     name: str
     spec: dict[str, Any]
     templates: list[ArmTemplate]
     created_at: float
-    runs: list[StudyJobRow]
+    runs: list[StudyJobRow]  # its jobs, by seed, arm and role; a shared training once for each arm
 
     @property
     def states(self) -> dict[str, RunState]:
@@ -211,33 +176,24 @@ class StudyRow:
 
 @dataclass(frozen=True)
 class Claim:
-    """A worker's right to one shard, until another claim of that shard has a higher fence.
+    """A worker's right to one shard, until another claim of that shard has a higher fence."""
 
-    Attributes:
-        shard_id: `<job id>-plan`, `-train` or `-check`, or `<job id>-<evaluation>-<number>`.
-        attempt: the job's attempt.
-        evaluation: index into the spec's evaluations; 0 for plan and train shards.
-        start: first position in the evaluation order; `stop` is one past the last.
-        expected_seconds: of an evaluate shard, at the speed that the plan measured; else 0.
-        requirements: digest of what its worker must have; empty for nothing.
-    """
-
-    shard_id: str
+    shard_id: str  # `<job id>-plan`, `-train` or `-check`, or `<job id>-<evaluation>-<number>`
     job_id: str
     kind: ShardKind
-    attempt: int
+    attempt: int  # the job's attempt
     fence: int
     worker: str
     spec: Spec
     plan: Plan | None
-    evaluation: int
+    evaluation: int  # index into the spec's evaluations; 0 for plan and train shards
     number: int
-    start: int
+    start: int  # first position in the evaluation order; `stop` is one past the last
     stop: int
     failures: int
     losses: int
-    expected_seconds: float = 0.0
-    requirements: str = ""
+    expected_seconds: float = 0.0  # of an evaluate shard, at the speed that the plan measured; else 0
+    requirements: str = ""  # digest of what its worker must have; empty for nothing
 
 
 @dataclass(frozen=True)
@@ -272,18 +228,14 @@ class ShardRow:
 
 @dataclass(frozen=True)
 class RunningShard:
-    """A running shard's progress as stored in the database.
-
-    Attributes:
-        cost: of the whole shard, in the plan's units of work.
-    """
+    """A running shard's progress as stored in the database."""
 
     id: str
     fence: int
     kind: ShardKind
     done: int
     total: int | None
-    cost: float
+    cost: float  # of the whole shard, in the plan's units of work
 
 
 @dataclass(frozen=True)
@@ -308,22 +260,16 @@ class EventRow:
 
 @dataclass(frozen=True)
 class OutcomeRow:
-    """Measurements of one shard, per example.
-
-    Attributes:
-        n: examples in the shard.
-        columns: lists of length n by column name; non-finite floats are kept.
-        extra: other input of the merge.
-    """
+    """Measurements of one shard, per example."""
 
     evaluation: int
     number: int
-    n: int
-    columns: Columns
+    n: int  # examples in the shard
+    columns: Columns  # lists of length n by column name; non-finite floats are kept
     seconds: float
     forward_passes: int
     backward_passes: int
-    extra: OutcomeExtra
+    extra: OutcomeExtra  # other input of the merge
 
 
 @dataclass(frozen=True)
@@ -336,11 +282,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class ArtifactRow:
-    """A file written by a job: size in bytes, path on the machine or share that holds the state.
-
-    Attributes:
-        expired_at: when the file was deleted because its job had ended long ago; None while it is there.
-    """
+    """A file written by a job: size in bytes, path on the machine or share that holds the state."""
 
     job_id: str
     name: str
@@ -349,24 +291,19 @@ class ArtifactRow:
     sha256: str
     media_type: str
     created_at: float
+    # when the file was deleted because its job had ended long ago; None while it is there
     expired_at: float | None = None
 
 
 @dataclass(frozen=True)
 class KeyRow:
-    """An API key, without its secret and its hash. Times are unix seconds of the database's clock.
-
-    Attributes:
-        prefix: the public beginning of the key's text.
-        scopes: in the order of `contract.keys.SCOPES`.
-        tenant: owner of the jobs that the key makes and sees.
-    """
+    """An API key, without its secret and its hash. Times are unix seconds of the database's clock."""
 
     id: str
     name: str
-    prefix: str
-    scopes: list[Scope]
-    tenant: str
+    prefix: str  # the public beginning of the key's text
+    scopes: list[Scope]  # in the order of `contract.keys.SCOPES`
+    tenant: str  # owner of the jobs that the key makes and sees
     created_at: float
     expires_at: float | None
     revoked_at: float | None

@@ -46,15 +46,10 @@ Kind = TypeVar("Kind")
 
 @dataclass(frozen=True)
 class View:
-    """What a caller sees.
+    """What a caller sees."""
 
-    Attributes:
-        tenant: owner of the jobs it makes; None where the service asks for no keys.
-        everything: whether it sees the jobs of all tenants, and those without one.
-    """
-
-    tenant: str | None
-    everything: bool
+    tenant: str | None  # owner of the jobs it makes; None where the service asks for no keys
+    everything: bool  # whether it sees the jobs of all tenants, and those without one
 
     @property
     def filter(self) -> str | None:

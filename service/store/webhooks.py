@@ -45,18 +45,13 @@ GONE = 410
 
 @dataclass(frozen=True)
 class DueDelivery:
-    """A claimed delivery. `attempt` guards its outcome: a later claim has another.
-
-    Attributes:
-        secrets: that sign it, the present one first.
-        body: of the message.
-    """
+    """A claimed delivery. `attempt` guards its outcome: a later claim has another."""
 
     id: str
     webhook_id: str
     url: str
-    secrets: tuple[str, ...]
-    body: Mapping[str, Any]
+    secrets: tuple[str, ...]  # that sign it, the present one first
+    body: Mapping[str, Any]  # of the message
     attempt: int
 
 

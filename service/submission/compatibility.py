@@ -39,21 +39,14 @@ ALTERNATIVE = " or "
 
 @dataclass(frozen=True)
 class MadeFor:
-    """The data and sizes that a model was, or will be, made for.
+    """The data and sizes that a model was, or will be, made for."""
 
-    Attributes:
-        data: The data set that it was or will be trained on, as `data_text` has it; None where unknown.
-        facts: Facts of that data set.
-        weights: `classes`, `channels` and `image_size`, as far as its weights tell.
-        image_size: In pixels, None where unknown.
-        compared: The facts of data that must be equal.
-    """
-
+    # The data set that it was or will be trained on, as `data_text` has it; None where unknown
     data: str | None
-    facts: Mapping[str, Any]
-    weights: Mapping[str, int]
-    image_size: Any
-    compared: tuple[str, ...]
+    facts: Mapping[str, Any]  # Facts of that data set
+    weights: Mapping[str, int]  # `classes`, `channels` and `image_size`, as far as its weights tell
+    image_size: Any  # In pixels, None where unknown
+    compared: tuple[str, ...]  # The facts of data that must be equal
 
 
 def facts_of(catalog: Catalog, data: ComponentReference) -> Mapping[str, Any]:

@@ -19,20 +19,14 @@ from assay.service.submission.weights import LOC, checkpoint_named
 
 @dataclass(frozen=True)
 class Dependency:
-    """A field that names a training job, or a checkpoint, as a source of weights.
+    """A field that names a training job, or a checkpoint, as a source of weights."""
 
-    Attributes:
-        job: Id of that job. For a checkpoint the value of the field, and in the store the id of the job that
-            checks it.
-        loc: The field, in a spec whose suites are expanded.
-        checkpoint: The name of an uploaded checkpoint; None for a training job.
-        sha256: Of a checkpoint's file, as the field states it.
-    """
-
+    # Id of that job. For a checkpoint the value of the field, and in the store the id of the job that checks
+    # it
     job: str
-    loc: Loc
-    checkpoint: str | None = None
-    sha256: str | None = None
+    loc: Loc  # The field, in a spec whose suites are expanded
+    checkpoint: str | None = None  # The name of an uploaded checkpoint; None for a training job
+    sha256: str | None = None  # Of a checkpoint's file, as the field states it
 
     @property
     def evaluation(self) -> int | None:

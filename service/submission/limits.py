@@ -25,15 +25,10 @@ MIN_DEADLINE_SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class JobLimits:
-    """Limits of one job; None means no limit.
+    """Limits of one job; None means no limit."""
 
-    Attributes:
-        seconds: By device class.
-        examples: In all its evaluations or epochs together.
-    """
-
-    seconds: Mapping[str, float | None]
-    examples: int | None
+    seconds: Mapping[str, float | None]  # By device class
+    examples: int | None  # In all its evaluations or epochs together
 
     def excess(self, device: str, seconds: float, examples: float, source: str) -> list[tuple[str, str, str]]:
         """The limits that a job is over: (message, given, allowed) each."""

@@ -24,17 +24,11 @@ from assay.service.submission.weights import LOC, WeightsSource
 
 @dataclass(frozen=True)
 class Pinned:
-    """Pulled weights of a model, pinned as far as the service knows what is pulled.
+    """Pulled weights of a model, pinned as far as the service knows what is pulled."""
 
-    Attributes:
-        weights: For the spec.
-        params: The model's, with the tag or the commit.
-        source: Facts of the weights.
-    """
-
-    weights: dict[str, Any]
-    params: dict[str, Any]
-    source: WeightsSource
+    weights: dict[str, Any]  # For the spec
+    params: dict[str, Any]  # The model's, with the tag or the commit
+    source: WeightsSource  # Facts of the weights
 
 
 def pin(

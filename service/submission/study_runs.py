@@ -17,20 +17,13 @@ MAX_NAME = 200
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One arm with one seed: the jobs to store.
+    """One arm with one seed: the jobs to store."""
 
-    Attributes:
-        arm: position of the arm.
-        train: the training; None for an arm that is not trained.
-        key: equal for equal trainings.
-        evaluate: the evaluation; see `with_weights`.
-    """
-
-    arm: int
+    arm: int  # position of the arm
     seed: int
-    train: TrainJobSpec | None
-    key: str
-    evaluate: EvaluateJobSpec
+    train: TrainJobSpec | None  # the training; None for an arm that is not trained
+    key: str  # equal for equal trainings
+    evaluate: EvaluateJobSpec  # the evaluation; see `with_weights`
 
 
 def planned_runs(templates: Sequence[ArmTemplate], seeds: Sequence[int], study: str) -> Iterator[PlannedRun]:

@@ -63,17 +63,12 @@ MAX_EVALUATIONS = 500  # as the shape of a job has it
 
 @dataclass(frozen=True)
 class ValidSpec:
-    """A valid spec.
+    """A valid spec."""
 
-    Attributes:
-        spec: Plain JSON with every default filled in and suites expanded.
-        estimate: "examples", "forward_passes" and "backward_passes"; None where the data's size is unknown.
-        warnings: Warnings before the job runs: {"code", "message", "evidence"}.
-    """
-
-    spec: UserSpec
+    spec: UserSpec  # Plain JSON with every default filled in and suites expanded
+    # "examples", "forward_passes" and "backward_passes"; None where the data's size is unknown
     estimate: dict[str, int | None]
-    warnings: list[dict[str, Any]]
+    warnings: list[dict[str, Any]]  # Warnings before the job runs: {"code", "message", "evidence"}
 
 
 def validate(

@@ -95,27 +95,20 @@ FindCheckpoint = Callable[[str], CheckpointLike | None]
 
 @dataclass(frozen=True)
 class WeightsSource:
-    """The source of a model's weights.
+    """The source of a model's weights."""
 
-    Attributes:
-        model: {"name", "params"} of the model that they belong to.
-        data: {"name", "params"} of the data set that it was trained on; None where only `facts` are known.
-        facts: `classes`, `channels`, `image_size` and `length` of the model, as far as the weights tell.
-        stated: Fields of a spec's `weights` on an uploaded file beside its name; empty for a job's weights.
-        foreign: Whether the file is known to have no normalisation of its own.
-        dtypes: Allowed values of `execution.dtype` for an exported program; None where all are.
-        gradients: Whether the model has gradients by its inputs, as far as known.
-        task: The task of an exported program; None where the model's own tasks hold.
-    """
-
-    model: ComponentReference
+    model: ComponentReference  # {"name", "params"} of the model that they belong to
+    # {"name", "params"} of the data set that it was trained on; None where only `facts` are known
     data: ComponentReference | None
+    # `classes`, `channels`, `image_size` and `length` of the model, as far as the weights tell
     facts: Mapping[str, int]
+    # Fields of a spec's `weights` on an uploaded file beside its name; empty for a job's weights
     stated: Mapping[str, Any] = field(default_factory=dict)
-    foreign: bool = False
+    foreign: bool = False  # Whether the file is known to have no normalisation of its own
+    # Allowed values of `execution.dtype` for an exported program; None where all are
     dtypes: Sequence[str] | None = None
-    gradients: bool = True
-    task: str | None = None
+    gradients: bool = True  # Whether the model has gradients by its inputs, as far as known
+    task: str | None = None  # The task of an exported program; None where the model's own tasks hold
 
 
 def find_source(

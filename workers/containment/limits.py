@@ -23,17 +23,11 @@ LAST_SECONDS = 10
 
 @dataclass(frozen=True)
 class Limits:
-    """What one evaluator process may use; 0 for no limit.
+    """What one evaluator process may use; 0 for no limit."""
 
-    Attributes:
-        memory: bytes of address space (with a GPU: of data), beyond what the libraries take.
-        processor_seconds: of all its threads together.
-        file_bytes: of each file that it writes.
-    """
-
-    memory: int = 0
-    processor_seconds: int = 0
-    file_bytes: int = 0
+    memory: int = 0  # bytes of address space (with a GPU: of data), beyond what the libraries take
+    processor_seconds: int = 0  # of all its threads together
+    file_bytes: int = 0  # of each file that it writes
 
 
 NO_LIMITS = Limits()

@@ -41,26 +41,18 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (where POSIX semaphores are)
 
 @dataclass(frozen=True)
 class Policy:
-    """The permissions of the evaluator of one job.
+    """The permissions of the evaluator of one job."""
 
-    Attributes:
-        folder: of the job: read and written.
-        files: of other jobs, read: the weights that a request names.
-        libraries: files and folders, read.
-        temporary: its own folder for temporary files.
-        processes: it may start processes (a training whose images others prepare, or on several devices).
-        loopback: it may use TCP on the loopback interface and start programs (a training on several devices).
-        gpu: it may use the NVIDIA devices.
-    """
-
-    folder: Path
-    files: frozenset[Path]
-    libraries: tuple[Path, ...]
-    temporary: Path
+    folder: Path  # of the job: read and written
+    files: frozenset[Path]  # of other jobs, read: the weights that a request names
+    libraries: tuple[Path, ...]  # files and folders, read
+    temporary: Path  # its own folder for temporary files
     limits: Limits = NO_LIMITS
+    # it may start processes (a training whose images others prepare, or on several devices)
     processes: bool = False
+    # it may use TCP on the loopback interface and start programs (a training on several devices)
     loopback: bool = False
-    gpu: bool = False
+    gpu: bool = False  # it may use the NVIDIA devices
 
     def to_text(self) -> str:
         """One line, for `from_text`."""

@@ -18,19 +18,14 @@ Mode = Literal["off", "auto", "required"]
 
 @dataclass(frozen=True)
 class Containment:
-    """The operator's choices.
+    """The operator's choices."""
 
-    Attributes:
-        mode: "off": evaluators run unrestricted; "auto": as this machine allows; "required": not at all
-            where a part is missing.
-        state: the service's state folder.
-        limits: of every evaluator.
-        private: further files and folders that no evaluator may read: the database, the keys that sign.
-    """
-
+    # "off": evaluators run unrestricted; "auto": as this machine allows; "required": not at all where a part
+    # is missing
     mode: Mode
-    state: Path
-    limits: Limits = NO_LIMITS
+    state: Path  # the service's state folder
+    limits: Limits = NO_LIMITS  # of every evaluator
+    # further files and folders that no evaluator may read: the database, the keys that sign
     private: tuple[Path, ...] = ()
 
     @property

@@ -12,21 +12,13 @@ GIB = 1024**3
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check has found.
+    """What a check has found."""
 
-    Attributes:
-        name: of the check.
-        status: `fail` is something without which this box does not work as it is configured.
-        text: what was found, for people.
-        remedy: what to do about it; None where nothing is.
-        facts: the same for programs.
-    """
-
-    name: str
-    status: Status
-    text: str
-    remedy: str | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    name: str  # of the check
+    status: Status  # `fail` is something without which this box does not work as it is configured
+    text: str  # what was found, for people
+    remedy: str | None = None  # what to do about it; None where nothing is
+    facts: Mapping[str, Any] = field(default_factory=dict)  # the same for programs
 
     def to_json(self) -> dict[str, Any]:
         """As in `assay doctor --json`."""

@@ -37,15 +37,10 @@ class ComponentMissing(ValueError):
 
 @dataclass(frozen=True)
 class PackageEntry:
-    """One entry point.
+    """One entry point."""
 
-    Attributes:
-        package: The installed package that declares it.
-        module: The Python package with the components.
-    """
-
-    package: Package
-    module: str
+    package: Package  # The installed package that declares it
+    module: str  # The Python package with the components
 
 
 def installed() -> list[PackageEntry]:

@@ -68,26 +68,19 @@ OUTPUT_SHOWN = 1500
 
 @dataclass(frozen=True)
 class Workplace:
-    """Shared means of a supervisor's shard runs.
-
-    Attributes:
-        inventory: of the worker's data sets.
-        beat: sends a heartbeat when one is due; called from the renewing thread.
-        drained: whether an administrator wants the running shard back; called from the renewing thread.
-        ring_others: tells other supervisors that a job has become claimable; it may fail.
-        stopping: set when the supervisor shuts down.
-    """
+    """Shared means of a supervisor's shard runs."""
 
     store: Store
     live: Live
     settings: WorkerSettings
     evaluator: WarmEvaluator
     spool: Spool
-    inventory: Inventory
-    beat: Callable[[], None]
-    ring_others: Callable[[str], None]
-    stopping: threading.Event
+    inventory: Inventory  # of the worker's data sets
+    beat: Callable[[], None]  # sends a heartbeat when one is due; called from the renewing thread
+    ring_others: Callable[[str], None]  # tells other supervisors that a job has become claimable; it may fail
+    stopping: threading.Event  # set when the supervisor shuts down
     counters: WorkerCounters = field(default_factory=WorkerCounters)
+    # whether an administrator wants the running shard back; called from the renewing thread
     drained: Callable[[], bool] = never
 
 

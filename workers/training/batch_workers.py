@@ -51,18 +51,12 @@ class Chunk(NamedTuple):
 
     Arrays travel through a pipe between processes. Tensors would go through shared memory, whose descriptors
     torch hands over through sockets, and an evaluator has none (docs/containment.md).
-
-    Attributes:
-        exact: bool (n,): which are bytes.
-        in_bytes: uint8 (n1, C, S, S).
-        in_floats: float32 (n2, C, S, S).
-        truth: labels of all, (n, ...).
     """
 
-    exact: Array
-    in_bytes: Array
-    in_floats: Array
-    truth: Array
+    exact: Array  # bool (n,): which are bytes
+    in_bytes: Array  # uint8 (n1, C, S, S)
+    in_floats: Array  # float32 (n2, C, S, S)
+    truth: Array  # labels of all, (n, ...)
 
 
 class Failed(NamedTuple):

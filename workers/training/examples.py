@@ -9,15 +9,10 @@ from torch import Tensor
 
 
 class Example(NamedTuple):
-    """One augmented example of one step.
+    """One augmented example of one step."""
 
-    Attributes:
-        image: (C, S, S): uint8, where 255 is 1.0, or float32 in the units of pixels in [0, 1].
-        truth: its label, int64 (), or its label map, uint8 (S, S).
-    """
-
-    image: Tensor
-    truth: Tensor
+    image: Tensor  # (C, S, S): uint8, where 255 is 1.0, or float32 in the units of pixels in [0, 1]
+    truth: Tensor  # its label, int64 (), or its label map, uint8 (S, S)
 
 
 class Examples(Protocol):

@@ -38,22 +38,16 @@ MIXED = (torch.bfloat16, torch.float16)
 
 
 class StepResult(NamedTuple):
-    """Loss and counts of a batch over all processes, before the update.
+    """Loss and counts of a batch over all processes, before the update."""
 
-    Attributes:
-        loss: mean over the batch; for segmentation over its pixels, for a language over its words, for
-            control over the steps of its windows. For regression the squared error over the variance of the
-            training targets.
-        correct: number of correct examples or pixels; in adversarial training, of the images without attack,
-            in eval mode. For a language, control and regression, only the loss is measured.
-        judged: number of judged ones; pixels without a class are excluded.
-        adversarial_correct: number of correct adversarial images; None without any.
-    """
-
+    # mean over the batch; for segmentation over its pixels, for a language over its words, for control over
+    # the steps of its windows. For regression the squared error over the variance of the training targets
     loss: float
+    # number of correct examples or pixels; in adversarial training, of the images without attack, in eval
+    # mode. For a language, control and regression, only the loss is measured
     correct: int
-    judged: int
-    adversarial_correct: int | None
+    judged: int  # number of judged ones; pixels without a class are excluded
+    adversarial_correct: int | None  # number of correct adversarial images; None without any
 
 
 class Learner:

@@ -37,19 +37,12 @@ TRADES_START = 0.001
 
 
 class Objective(NamedTuple):
-    """Loss of a batch.
+    """Loss of a batch."""
 
-    Attributes:
-        loss: the loss to minimise, a mean over the batch.
-        logits: of the clean images, (B, K), for the accuracy.
-        adversarial_logits: of the adversarial images, (B, K); None without an attack.
-        passes: number of forward passes behind the loss.
-    """
-
-    loss: Tensor
-    logits: Tensor
-    adversarial_logits: Tensor | None
-    passes: int = 1
+    loss: Tensor  # the loss to minimise, a mean over the batch
+    logits: Tensor  # of the clean images, (B, K), for the accuracy
+    adversarial_logits: Tensor | None  # of the adversarial images, (B, K); None without an attack
+    passes: int = 1  # number of forward passes behind the loss
 
     def plus(self, auxiliary: Sequence[Tensor]) -> Objective:
         """Adds the auxiliary losses of the model (`models.layers.auxiliary`).

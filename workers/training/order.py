@@ -12,19 +12,12 @@ from assay.workers.training.randomness import epoch_order
 
 
 class Visit(NamedTuple):
-    """Examples of one step.
+    """Examples of one step."""
 
-    Attributes:
-        step: counted from 0.
-        epoch: counted from 0.
-        first: position of its first example in the epoch's order.
-        indices: the examples' indices in the data set, int64 (B,).
-    """
-
-    step: int
-    epoch: int
-    first: int
-    indices: Tensor
+    step: int  # counted from 0
+    epoch: int  # counted from 0
+    first: int  # position of its first example in the epoch's order
+    indices: Tensor  # the examples' indices in the data set, int64 (B,)
 
 
 class Order:

@@ -78,21 +78,13 @@ CYCLE_START, CYCLE_END, CYCLE_MOMENTUM = 25.0, 1e4, (0.85, 0.95)
 
 
 class LongRangeValues(NamedTuple):
-    """Values of one task of the Long Range Arena.
+    """Values of one task of the Long Range Arena."""
 
-    Attributes:
-        steps: of the training.
-        batch: examples of a step.
-        learning_rate: the peak.
-        warmup: steps of the rise.
-        judged_every: steps between two judgements on the development set.
-    """
-
-    steps: int
-    batch: int
-    learning_rate: float
-    warmup: int
-    judged_every: int
+    steps: int  # of the training
+    batch: int  # examples of a step
+    learning_rate: float  # the peak
+    warmup: int  # steps of the rise
+    judged_every: int  # steps between two judgements on the development set
 
 
 def published_of(

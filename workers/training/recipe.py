@@ -25,34 +25,25 @@ Selection = Literal["last", "validation", "released_test"]
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Random changes of the training images; zero (or False) disables a part.
+    """Random changes of the training images; zero (or False) disables a part."""
 
-    Attributes:
-        shift: max translation along each axis, as a fraction of the image side, in [0, 1].
-        rotate: max rotation either way, in degrees, in [0, 180].
-        scale: max relative change of size either way, in [0, 1).
-        flip: mirror left to right with probability one half.
-        mixup: parameter of the Beta distribution that mixes each example with another one of its
-            batch (Zhang et al., "mixup", ICLR 2018); 0 is off.
-        cutmix: parameter of the Beta distribution for the area of a rectangle taken from another example (Yun
-            et al., ICCV 2019); 0 is off. With cutmix, mixup has one weight for the whole batch, and each
-            batch gets one of the two, as in timm.
-        smallest_crop: min fraction of the area kept by a random crop, in (0, 1]; 1 does not crop.
-        rand_augment: timm's name of a RandAugment policy, such as "rand-m9-mstd0.5-inc1"; None is off.
-        erase: probability of random erasing, in [0, 1].
-        repeats: consecutive visits of an image in an epoch, each augmented anew; an epoch then visits only
-            that fraction of the images (Hoffer et al., "Augment your batch", CVPR 2020).
-    """
-
-    shift: float = 0.0
-    rotate: float = 0.0
-    scale: float = 0.0
-    flip: bool = False
+    shift: float = 0.0  # max translation along each axis, as a fraction of the image side, in [0, 1]
+    rotate: float = 0.0  # max rotation either way, in degrees, in [0, 180]
+    scale: float = 0.0  # max relative change of size either way, in [0, 1)
+    flip: bool = False  # mirror left to right with probability one half
+    # parameter of the Beta distribution that mixes each example with another one of its batch (Zhang et al.,
+    # "mixup", ICLR 2018); 0 is off
     mixup: float = 0.0
+    # parameter of the Beta distribution for the area of a rectangle taken from another example (Yun et al.,
+    # ICCV 2019); 0 is off. With cutmix, mixup has one weight for the whole batch, and each batch gets one of
+    # the two, as in timm
     cutmix: float = 0.0
-    smallest_crop: float = 1.0
+    smallest_crop: float = 1.0  # min fraction of the area kept by a random crop, in (0, 1]; 1 does not crop
+    # timm's name of a RandAugment policy, such as "rand-m9-mstd0.5-inc1"; None is off
     rand_augment: str | None = None
-    erase: float = 0.0
+    erase: float = 0.0  # probability of random erasing, in [0, 1]
+    # consecutive visits of an image in an epoch, each augmented anew; an epoch then visits only that fraction
+    # of the images (Hoffer et al., "Augment your batch", CVPR 2020)
     repeats: int = 1
 
     def __post_init__(self) -> None:
@@ -86,21 +77,14 @@ class Augmentation:
 
 @dataclass(frozen=True)
 class Crops:
-    """Random crops of images and label maps, cut from the files at their own size (`workers.training.crops`).
+    """Random crops of images and label maps, cut from the files at their own size (`workers.training.crops`)."""
 
-    Attributes:
-        size: side of a crop in pixels, at least 1; padding is excluded from the loss.
-        short_side: short side of an image, in pixels, before random rescaling; None keeps the file's size.
-        scales: min and max random rescaling, above 0.
-        flip: mirror left to right with probability one half.
-        photometric: random brightness, contrast, saturation and hue.
-    """
-
-    size: int
+    size: int  # side of a crop in pixels, at least 1; padding is excluded from the loss
+    # short side of an image, in pixels, before random rescaling; None keeps the file's size
     short_side: int | None
-    scales: tuple[float, float]
-    flip: bool
-    photometric: bool
+    scales: tuple[float, float]  # min and max random rescaling, above 0
+    flip: bool  # mirror left to right with probability one half
+    photometric: bool  # random brightness, contrast, saturation and hue
 
     def __post_init__(self) -> None:
         """Rejects values outside the ranges above."""
@@ -113,22 +97,15 @@ class Crops:
 
 @dataclass(frozen=True)
 class AdversarialTraining:
-    """Adversarial training with projected gradient ascent in an Linf ball around each image.
+    """Adversarial training with projected gradient ascent in an Linf ball around each image."""
 
-    Attributes:
-        objective: "pgd_at" (Madry et al., ICLR 2018): the loss of the adversarial images; or "trades" (Zhang
-            et al., ICML 2019): the loss of the clean ones plus beta times the divergence of the answers.
-        epsilon: radius of the ball in pixel units, above 0 and at most 1.
-        steps: gradient steps of the attack, at least 1.
-        step_size: length of a step, in pixel units, above 0 and at most 1.
-        beta: weight of the second term of TRADES, at least 0; unused by "pgd_at".
-    """
-
+    # "pgd_at" (Madry et al., ICLR 2018): the loss of the adversarial images; or "trades" (Zhang et al., ICML
+    # 2019): the loss of the clean ones plus beta times the divergence of the answers
     objective: Literal["pgd_at", "trades"]
-    epsilon: float
-    steps: int
-    step_size: float
-    beta: float = 6.0
+    epsilon: float  # radius of the ball in pixel units, above 0 and at most 1
+    steps: int  # gradient steps of the attack, at least 1
+    step_size: float  # length of a step, in pixel units, above 0 and at most 1
+    beta: float = 6.0  # weight of the second term of TRADES, at least 0; unused by "pgd_at"
 
     def __post_init__(self) -> None:
         """Rejects values outside the ranges above."""
@@ -151,93 +128,67 @@ class AdversarialTraining:
 
 @dataclass(frozen=True)
 class Recipe:
-    """An optimiser, with a learning rate that rises and falls step by step.
+    """An optimiser, with a learning rate that rises and falls step by step."""
 
-    Attributes:
-        epochs: passes over the training set, at least 1; ignored if `steps` is set.
-        learning_rate: the peak, reached at the end of the warm-up.
-        reference_batch: the batch size of `learning_rate`: the peak is scaled in proportion to that of the
-            training (Goyal et al., "Accurate, Large Minibatch SGD", 2017); None does not scale.
-        schedule: "cosine", "polynomial" (power 0.9), "inverse_sqrt" or "constant" after a linear rise;
-            "cosine_from_start", a cosine over the whole training whose beginning the rise replaces;
-            "one_cycle", whose rise and fall are halves of cosines, or "one_cycle_linear".
-        by_epoch: change the learning rate at the beginning of an epoch only, as timm's schedulers do.
-        epochs_late: with `by_epoch`, epochs by which the schedule lags behind, at least 0: the value of epoch
-            0 is kept for that much longer.
-        warmup_epochs: length of the linear warm-up; at most `epochs`.
-        steps: optimiser steps, if they determine the length instead of the epochs; at least 1.
-        warmup_steps: length of the warm-up in steps, in place of `warmup_epochs`; at most `steps`.
-        warmup_learning_rate: start of the warm-up.
-        minimum_learning_rate: end of the decay.
-        weight_decay: decoupled with "adamw" and "radam", part of the gradient with "adam" and "sgd"; never
-            applied to biases, one-dimensional parameters, position embeddings and class tokens, unless
-            `decay_everything`.
-        decay_everything: apply the weight decay to all parameters, as fairseq does.
-        optimiser: "adam", "adamw", "radam" or "sgd", torch's own.
-        momentum: SGD momentum, in [0, 1).
-        nesterov: Nesterov's form of SGD's momentum, which must be above 0.
-        betas: decay rates of Adam's two moments, each in [0, 1).
-        momentum_cycle: with a one-cycle schedule, lowest and highest value of SGD's momentum or the first of
-            the betas, which falls as the learning rate rises (torch's `OneCycleLR` does so by default); None
-            leaves it as it is.
-        epsilon: Adam's denominator constant.
-        label_smoothing: in [0, 1).
-        clip_norm: max L2 norm of the whole gradient; None does not clip.
-        clip_value: max absolute value of every element of the gradient, before `clip_norm`; None does not
-            clip.
-        total_batch: examples per step, reached by accumulating the gradients of smaller batches; None takes
-            one batch per step.
-        total_tokens: the same in tokens, for texts of one length.
-        published_batch: examples per step of the published training, if the results shall say that it was not
-            reached.
-        published_tokens: the same in tokens, for texts of one length.
-        validation: share of the training set, in [0, 0.5], that is judged after each epoch and not trained
-            on.
-        selection: whose weights are saved: "last", those of the last step; "validation", the best on the
-            validation share; or "released_test", the best on the test set, as some released code does it.
-        judged_every: steps between two judgements for the selection, if not an epoch.
-        first_judged: share of the steps before the first judgement that may be selected, in [0, 1).
-        ema_decay: decay per step of the exponential moving average of the weights, in [0, 1); None keeps
-            none. The average is saved in addition to the raw weights, never instead.
-        augmentation: random changes of the training images.
-        adversarial: adversarial training on the augmented images; None disables it.
-        crops: for segmentation: random crops of the files at their own size; None trains on whole images at
-            the model's size.
-    """
-
-    epochs: int
-    learning_rate: float
+    epochs: int  # passes over the training set, at least 1; ignored if `steps` is set
+    learning_rate: float  # the peak, reached at the end of the warm-up
+    # the batch size of `learning_rate`: the peak is scaled in proportion to that of the training (Goyal et
+    # al., "Accurate, Large Minibatch SGD", 2017); None does not scale
     reference_batch: int | None = None
+    # "cosine", "polynomial" (power 0.9), "inverse_sqrt" or "constant" after a linear rise;
+    # "cosine_from_start", a cosine over the whole training whose beginning the rise replaces; "one_cycle",
+    # whose rise and fall are halves of cosines, or "one_cycle_linear"
     schedule: Schedule = "cosine"
+    # change the learning rate at the beginning of an epoch only, as timm's schedulers do
     by_epoch: bool = False
+    # with `by_epoch`, epochs by which the schedule lags behind, at least 0: the value of epoch 0 is kept for
+    # that much longer
     epochs_late: int = 0
-    warmup_epochs: float = 0.0
+    warmup_epochs: float = 0.0  # length of the linear warm-up; at most `epochs`
+    # optimiser steps, if they determine the length instead of the epochs; at least 1
     steps: int | None = None
+    # length of the warm-up in steps, in place of `warmup_epochs`; at most `steps`
     warmup_steps: int | None = None
-    warmup_learning_rate: float = 1e-6
-    minimum_learning_rate: float = 0.0
+    warmup_learning_rate: float = 1e-6  # start of the warm-up
+    minimum_learning_rate: float = 0.0  # end of the decay
+    # decoupled with "adamw" and "radam", part of the gradient with "adam" and "sgd"; never applied to biases,
+    # one-dimensional parameters, position embeddings and class tokens, unless `decay_everything`
     weight_decay: float = 0.0
-    decay_everything: bool = False
-    optimiser: Optimiser = "adamw"
-    momentum: float = 0.9
-    nesterov: bool = False
-    betas: tuple[float, float] = (0.9, 0.999)
+    decay_everything: bool = False  # apply the weight decay to all parameters, as fairseq does
+    optimiser: Optimiser = "adamw"  # "adam", "adamw", "radam" or "sgd", torch's own
+    momentum: float = 0.9  # SGD momentum, in [0, 1)
+    nesterov: bool = False  # Nesterov's form of SGD's momentum, which must be above 0
+    betas: tuple[float, float] = (0.9, 0.999)  # decay rates of Adam's two moments, each in [0, 1)
+    # with a one-cycle schedule, lowest and highest value of SGD's momentum or the first of the betas, which
+    # falls as the learning rate rises (torch's `OneCycleLR` does so by default); None leaves it as it is
     momentum_cycle: tuple[float, float] | None = None
-    epsilon: float = 1e-8
-    label_smoothing: float = 0.0
-    clip_norm: float | None = None
+    epsilon: float = 1e-8  # Adam's denominator constant
+    label_smoothing: float = 0.0  # in [0, 1)
+    clip_norm: float | None = None  # max L2 norm of the whole gradient; None does not clip
+    # max absolute value of every element of the gradient, before `clip_norm`; None does not clip
     clip_value: float | None = None
+    # examples per step, reached by accumulating the gradients of smaller batches; None takes one batch per
+    # step
     total_batch: int | None = None
-    total_tokens: int | None = None
+    total_tokens: int | None = None  # the same in tokens, for texts of one length
+    # examples per step of the published training, if the results shall say that it was not reached
     published_batch: int | None = None
-    published_tokens: int | None = None
+    published_tokens: int | None = None  # the same in tokens, for texts of one length
+    # share of the training set, in [0, 0.5], that is judged after each epoch and not trained on
     validation: float = 0.0
+    # whose weights are saved: "last", those of the last step; "validation", the best on the validation share;
+    # or "released_test", the best on the test set, as some released code does it
     selection: Selection = "last"
-    judged_every: int | None = None
-    first_judged: float = 0.0
+    judged_every: int | None = None  # steps between two judgements for the selection, if not an epoch
+    first_judged: float = 0.0  # share of the steps before the first judgement that may be selected, in [0, 1)
+    # decay per step of the exponential moving average of the weights, in [0, 1); None keeps none. The average
+    # is saved in addition to the raw weights, never instead
     ema_decay: float | None = None
-    augmentation: Augmentation = field(default_factory=Augmentation)
+    augmentation: Augmentation = field(default_factory=Augmentation)  # random changes of the training images
+    # adversarial training on the augmented images; None disables it
     adversarial: AdversarialTraining | None = None
+    # for segmentation: random crops of the files at their own size; None trains on whole images at the
+    # model's size
     crops: Crops | None = None
 
     def __post_init__(self) -> None:

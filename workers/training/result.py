@@ -30,36 +30,22 @@ class TrainingDiverged(Exception):
 
 @dataclass(frozen=True)
 class Trained:
-    """Finished training, with the paths of its files.
+    """Finished training, with the paths of its files."""
 
-    Attributes:
-        steps: optimiser steps.
-        batch_size: examples per step.
-        at_once: examples of one pass; with fewer than `batch_size`, gradients were accumulated.
-        epochs: passes over the data.
-        final_loss: mean training loss of the last epoch.
-        log_path: JSON lines, one `EpochRecord` per epoch.
-        weights_path: state dict of the classifier, safetensors.
-        curves_path: loss and accuracy by epoch, SVG.
-        selected_step: steps done before the saved weights; None: all of them.
-        average_path: the exponential moving average of the weights, in the same form; None if the recipe
-            keeps none.
-        reduced: examples of one pass as asked for and as used, where memory was short.
-        unsaved: checkpoints that found no room on the disk.
-    """
-
-    steps: int
-    batch_size: int
-    epochs: int
-    final_loss: float
-    log_path: Path
-    curves_path: Path
-    weights_path: Path
+    steps: int  # optimiser steps
+    batch_size: int  # examples per step
+    epochs: int  # passes over the data
+    final_loss: float  # mean training loss of the last epoch
+    log_path: Path  # JSON lines, one `EpochRecord` per epoch
+    curves_path: Path  # loss and accuracy by epoch, SVG
+    weights_path: Path  # state dict of the classifier, safetensors
+    # the exponential moving average of the weights, in the same form; None if the recipe keeps none
     average_path: Path | None
-    at_once: int
-    selected_step: int | None = None
+    at_once: int  # examples of one pass; with fewer than `batch_size`, gradients were accumulated
+    selected_step: int | None = None  # steps done before the saved weights; None: all of them
+    # examples of one pass as asked for and as used, where memory was short
     reduced: ReducedBatch | None = None
-    unsaved: int = 0
+    unsaved: int = 0  # checkpoints that found no room on the disk
 
 
 def trained(

@@ -116,21 +116,13 @@ class Judgement(NamedTuple):
 
 @dataclass(frozen=True)
 class Best:
-    """The best weights so far.
+    """The best weights so far."""
 
-    Attributes:
-        step: steps done before the judgement.
-        loss: of the judgement.
-        accuracy: of the judgement.
-        weights: state dict of the classifier, on the CPU.
-        average: that of the average of the weights, if there is one.
-    """
-
-    step: int
-    loss: float
-    accuracy: float
-    weights: Mapping[str, Tensor]
-    average: Mapping[str, Tensor] | None
+    step: int  # steps done before the judgement
+    loss: float  # of the judgement
+    accuracy: float  # of the judgement
+    weights: Mapping[str, Tensor]  # state dict of the classifier, on the CPU
+    average: Mapping[str, Tensor] | None  # that of the average of the weights, if there is one
 
     @classmethod
     def of(cls, step: int, judgement: Judgement, classifier: nn.Module, average: nn.Module | None) -> Best:

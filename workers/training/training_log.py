@@ -19,36 +19,25 @@ LOG_NAME = "training_log.jsonl"
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """Record of one epoch.
+    """Record of one epoch."""
 
-    Attributes:
-        epoch: counted from 1.
-        step: optimiser steps done since the start of the training.
-        loss: mean over the epoch's batches, of the recipe's loss on the augmented images.
-        accuracy: accuracy on the augmented images, before each update; in adversarial training by the model
-            in eval mode, as the attack sees it. None for language models and policies.
-        learning_rate: of the epoch's last step.
-        seconds: wall time of the training so far, without work lost to a kill.
-        adversarial_accuracy: in adversarial training, the accuracy on the adversarial images, before each
-            update; else None.
-        evaluation_loss: for language models, the mean over the words of the evaluation split, in nats, by the
-            model in eval mode after the epoch; else None.
-        judged_loss: mean cross-entropy, without smoothing, on the validation share of the training set (with
-            selection "released_test": on the test set), by the model in eval mode, at the last judgement;
-            None without any.
-        judged_accuracy: accuracy at that judgement.
-    """
-
-    epoch: int
-    step: int
-    loss: float
+    epoch: int  # counted from 1
+    step: int  # optimiser steps done since the start of the training
+    loss: float  # mean over the epoch's batches, of the recipe's loss on the augmented images
+    # accuracy on the augmented images, before each update; in adversarial training by the model in eval mode,
+    # as the attack sees it. None for language models and policies
     accuracy: float | None
-    learning_rate: float
-    seconds: float
+    learning_rate: float  # of the epoch's last step
+    seconds: float  # wall time of the training so far, without work lost to a kill
+    # in adversarial training, the accuracy on the adversarial images, before each update; else None
     adversarial_accuracy: float | None = None
+    # for language models, the mean over the words of the evaluation split, in nats, by the model in eval mode
+    # after the epoch; else None
     evaluation_loss: float | None = None
+    # mean cross-entropy, without smoothing, on the validation share of the training set (with selection
+    # "released_test": on the test set), by the model in eval mode, at the last judgement; None without any
     judged_loss: float | None = None
-    judged_accuracy: float | None = None
+    judged_accuracy: float | None = None  # accuracy at that judgement
 
 
 class TrainingLog:

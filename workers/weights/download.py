@@ -38,25 +38,16 @@ class Unreachable(PullFailed):
 
 @dataclass(frozen=True)
 class Remote:
-    """A file on the network.
+    """A file on the network."""
 
-    Attributes:
-        url: Where it is.
-        name: What it is called in the weights folder.
-        size: Bytes; None where unknown.
-        sha256: Its hash, or the beginning of it; None where unknown.
-        blob: Its hash as an object of git; None where unknown.
-        headers: For the request; only its own host gets those with credentials.
-        cached: Where another program has put it on this machine; None where none has.
-    """
-
-    url: str
-    name: str
-    size: int | None = None
-    sha256: str | None = None
-    blob: str | None = None
+    url: str  # Where it is
+    name: str  # What it is called in the weights folder
+    size: int | None = None  # Bytes; None where unknown
+    sha256: str | None = None  # Its hash, or the beginning of it; None where unknown
+    blob: str | None = None  # Its hash as an object of git; None where unknown
+    # For the request; only its own host gets those with credentials
     headers: Mapping[str, str] = field(default_factory=dict)
-    cached: Path | None = None
+    cached: Path | None = None  # Where another program has put it on this machine; None where none has
 
 
 class ByteReporter(Protocol):

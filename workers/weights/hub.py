@@ -29,21 +29,13 @@ MAX_JSON_BYTES = 16 * 10**6
 
 @dataclass(frozen=True)
 class Repository:
-    """A repository at a commit.
+    """A repository at a commit."""
 
-    Attributes:
-        name: ORG/NAME.
-        commit: Its hash.
-        license: As its card states it.
-        files: Every file at the top, by name.
-        gated: Whether its files ask for an account that has accepted terms.
-    """
-
-    name: str
-    commit: str
-    license: str | None
-    files: Mapping[str, Remote]
-    gated: bool = False
+    name: str  # ORG/NAME
+    commit: str  # Its hash
+    license: str | None  # As its card states it
+    files: Mapping[str, Remote]  # Every file at the top, by name
+    gated: bool = False  # Whether its files ask for an account that has accepted terms
 
     @property
     def url(self) -> str:

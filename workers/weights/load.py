@@ -34,15 +34,10 @@ NOUNS: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class File:
-    """Facts about a loaded file.
+    """Facts about a loaded file."""
 
-    Attributes:
-        metadata: the texts in its header.
-        foreign: whether it has no normalisation.
-    """
-
-    metadata: Mapping[str, str]
-    foreign: bool
+    metadata: Mapping[str, str]  # the texts in its header
+    foreign: bool  # whether it has no normalisation
 
 
 def load_weights(classifier: Classifier, path: Path, data: ExampleSet, positions: Resizing | None) -> File:

@@ -37,21 +37,13 @@ class UnknownOperator(ValueError):
 
 @dataclass(frozen=True)
 class Images:
-    """What a model takes.
+    """What a model takes."""
 
-    Attributes:
-        name: of the input in the file.
-        channels: C.
-        size: S; None where the file leaves it open.
-        last: whether the channels are the last dimension.
-        kind: the type of the numbers, of `TensorProto`; uint8 images have pixels of 0 to 255.
-    """
-
-    name: str
-    channels: int
-    size: int | None
-    last: bool
-    kind: int
+    name: str  # of the input in the file
+    channels: int  # C
+    size: int | None  # S; None where the file leaves it open
+    last: bool  # whether the channels are the last dimension
+    kind: int  # the type of the numbers, of `TensorProto`; uint8 images have pixels of 0 to 255
 
     def array(self, pixels: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
         """Pixels (B, C, S, S) in [0, 1], or normalised ones, as the file's model takes them."""

@@ -30,17 +30,11 @@ MAX_SIZES = 64
 
 @dataclass(frozen=True)
 class Known:
-    """Numbers known without running the model.
+    """Numbers known without running the model."""
 
-    Attributes:
-        values: an array of numbers, also symbolic ones; of any shape.
-        dtype: as a tensor.
-        stored: the tensor of the model that has them; None if they were computed.
-    """
-
-    values: npt.NDArray[np.object_]
-    dtype: torch.dtype
-    stored: Tensor | None = None
+    values: npt.NDArray[np.object_]  # an array of numbers, also symbolic ones; of any shape
+    dtype: torch.dtype  # as a tensor
+    stored: Tensor | None = None  # the tensor of the model that has them; None if they were computed
 
     def tensor(self) -> Tensor:
         """The numbers as a tensor."""

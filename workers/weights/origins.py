@@ -23,31 +23,19 @@ _CONVERTED = "A branch with converted weights can be named: hf:ORG/NAME@refs/pr/
 
 @dataclass(frozen=True)
 class Origin:
-    """What is to be fetched.
+    """What is to be fetched."""
 
-    Attributes:
-        reference: The whole one, with the tag or the commit.
-        files: Of the network, or of the hub's cache.
-        license: As stated; None where it is not.
-        repository: A URL for people.
-        config: Facts; those of a repository of transformers are read from its files.
-        revision: The commit, of a repository.
-        aliases: Other references that mean these weights.
-        refs: The branch or tag by which a repository of transformers was named.
-        convert: Makes `model.safetensors` of a pickle, path to path.
-        gated: Whether the files ask for an account.
-    """
-
-    reference: PulledReference
-    files: tuple[Remote, ...]
-    license: str | None
-    repository: str | None
+    reference: PulledReference  # The whole one, with the tag or the commit
+    files: tuple[Remote, ...]  # Of the network, or of the hub's cache
+    license: str | None  # As stated; None where it is not
+    repository: str | None  # A URL for people
+    # Facts; those of a repository of transformers are read from its files
     config: Mapping[str, Any] = field(default_factory=dict)
-    revision: str | None = None
-    aliases: tuple[str, ...] = ()
-    refs: str | None = None
-    convert: Callable[[Path, Path], None] | None = None
-    gated: bool = False
+    revision: str | None = None  # The commit, of a repository
+    aliases: tuple[str, ...] = ()  # Other references that mean these weights
+    refs: str | None = None  # The branch or tag by which a repository of transformers was named
+    convert: Callable[[Path, Path], None] | None = None  # Makes `model.safetensors` of a pickle, path to path
+    gated: bool = False  # Whether the files ask for an account
 
 
 def origin_of(reference: PulledReference) -> Origin:

@@ -50,35 +50,20 @@ _origins: dict[str, PulledOrigin | None] = {}
 
 @dataclass(frozen=True)
 class PulledWeights:
-    """Weights in the weights folder.
+    """Weights in the weights folder."""
 
-    Attributes:
-        reference: To exactly these: with the tag, or the commit.
-        source: timm, torchvision or hf.
-        name: Of the architecture, or the repository.
-        revision: The commit of a repository; None elsewhere.
-        folder: Has the files.
-        sha256: One digest over all files.
-        license: As stated by the source; None where it states none.
-        config: Facts by source (`classes`, `channels`, `image_size`, `mean`, `std`, ...).
-        repository: Where they come from, a URL.
-        pulled_at: ISO 8601, in UTC.
-        files: Name to {"size", "sha256"}.
-        aliases: Other references that mean them.
-    """
-
-    reference: str
-    source: PulledSource
-    name: str
-    revision: str | None
-    folder: Path
-    sha256: str
-    license: str | None
-    config: Mapping[str, Any]
-    repository: str | None = None
-    pulled_at: str = ""
-    files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    aliases: tuple[str, ...] = ()
+    reference: str  # To exactly these: with the tag, or the commit
+    source: PulledSource  # timm, torchvision or hf
+    name: str  # Of the architecture, or the repository
+    revision: str | None  # The commit of a repository; None elsewhere
+    folder: Path  # Has the files
+    sha256: str  # One digest over all files
+    license: str | None  # As stated by the source; None where it states none
+    config: Mapping[str, Any]  # Facts by source (`classes`, `channels`, `image_size`, `mean`, `std`, ...)
+    repository: str | None = None  # Where they come from, a URL
+    pulled_at: str = ""  # ISO 8601, in UTC
+    files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # Name to {"size", "sha256"}
+    aliases: tuple[str, ...] = ()  # Other references that mean them
 
     @property
     def record(self) -> PulledRecord:

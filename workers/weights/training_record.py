@@ -16,22 +16,15 @@ from assay.workers.weights.logit_names import LogitNames
 
 @dataclass(frozen=True)
 class TrainedOn:
-    """Training data of weights.
+    """Training data of weights."""
 
-    Attributes:
-        data: The data spec of the training job.
-        class_names: Meaning of each logit.
-        shared: Number of training examples also evaluated at the end of the training; 0 except for a data
-            set configured not to keep them apart.
-        vocabulary: For text, the sha256 of the words in id order; None for images.
-        selected_on_test: Whether the weights are those of the epoch that was best on the test set.
-    """
-
-    data: ComponentReference
-    class_names: tuple[str, ...]
+    data: ComponentReference  # The data spec of the training job
+    class_names: tuple[str, ...]  # Meaning of each logit
+    # Number of training examples also evaluated at the end of the training; 0 except for a data set
+    # configured not to keep them apart
     shared: int
-    vocabulary: str | None = None
-    selected_on_test: bool = False
+    vocabulary: str | None = None  # For text, the sha256 of the words in id order; None for images
+    selected_on_test: bool = False  # Whether the weights are those of the epoch that was best on the test set
 
     def as_metadata(self) -> dict[str, str]:
         """Text for the header of the weights file."""

@@ -36,17 +36,11 @@ LAST_STEP = 0.01
 
 @dataclass(frozen=True)
 class FastMinimumNorm(MinimumNorm):
-    """FMN. Key of its own: `radius`, that of the ball of the next perturbation, (B,).
+    """FMN. Key of its own: `radius`, that of the ball of the next perturbation, (B,)."""
 
-    Attributes:
-        step_size: L2 length of the first step.
-        gamma: Share by which the radius changes in the first step.
-        overshoot: Let the radius grow by that share at least until the boundary was crossed once.
-    """
-
-    step_size: float = 1.0
-    gamma: float = 0.05
-    overshoot: bool = True
+    step_size: float = 1.0  # L2 length of the first step
+    gamma: float = 0.05  # Share by which the radius changes in the first step
+    overshoot: bool = True  # Let the radius grow by that share at least until the boundary was crossed once
 
     def _objective(self, goal: Tensor) -> Objective:
         if self.goal.targeted:

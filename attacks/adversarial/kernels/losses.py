@@ -62,13 +62,9 @@ class Loss(Protocol):
 
 @dataclass(frozen=True)
 class Untargeted:
-    """Loss of the label alone.
+    """Loss of the label alone."""
 
-    Attributes:
-        name: Which one.
-    """
-
-    name: LossName
+    name: LossName  # Which one
 
     def targets(self, labels: Tensor, logits: Tensor) -> Tensor:
         """Returns the labels, (B, 1)."""
@@ -84,17 +80,12 @@ class Untargeted:
 
 @dataclass(frozen=True)
 class Targeted:
-    """Difference between the label's logit and a target's.
+    """Difference between the label's logit and a target's."""
 
-    Attributes:
-        count: How many targets. Where there are fewer wrong classes, each of them once.
-        name: Which loss.
-        candidates: Among how many wrong classes `malt` chooses the targets. 0 is the order of the logits on
-            the unattacked image, the highest first.
-    """
-
-    count: int
-    name: TargetedLossName = "dlr"
+    count: int  # How many targets. Where there are fewer wrong classes, each of them once
+    name: TargetedLossName = "dlr"  # Which loss
+    # Among how many wrong classes `malt` chooses the targets. 0 is the order of the logits on the unattacked
+    # image, the highest first
     candidates: int = 0
 
     def targets(self, labels: Tensor, logits: Tensor) -> Tensor:

@@ -31,19 +31,12 @@ MIN_LENGTH = 1e-12
 
 
 class Iterate(NamedTuple):
-    """What a step finds at the present iterates.
+    """What a step finds at the present iterates."""
 
-    Attributes:
-        values: The objective, (B,).
-        gradient: Its gradient, like the images.
-        size: Norm of the perturbations, (B,).
-        success: Which of them are adversarial, bool (B,).
-    """
-
-    values: Tensor
-    gradient: Tensor
-    size: Tensor
-    success: Tensor
+    values: Tensor  # The objective, (B,)
+    gradient: Tensor  # Its gradient, like the images
+    size: Tensor  # Norm of the perturbations, (B,)
+    success: Tensor  # Which of them are adversarial, bool (B,)
 
 
 @dataclass(frozen=True)

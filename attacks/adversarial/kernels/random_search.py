@@ -32,14 +32,10 @@ class RandomSearch(ABC):
 
     Keys of its own in the state: `highest`, the objective of the best proposal, float64 (B,), NaN before the
     first; and each of `KEPT` with its proposal under `proposed_`.
-
-    Attributes:
-        queries: Proposals, the start included.
-        share: Of what may change, the share that the first proposals change.
     """
 
-    queries: int
-    share: float
+    queries: int  # Proposals, the start included
+    share: float  # Of what may change, the share that the first proposals change
     KEPT: ClassVar[tuple[str, ...]]
     name: ClassVar[str]
     backend: ClassVar[str] = "native"

@@ -29,17 +29,11 @@ THRESHOLD_STEP = 0.01
 
 @dataclass(frozen=True)
 class SigmaZero(MinimumNorm):
-    """Sigma-zero. Keys of its own: `first`, `second` of Adam, like the images; `threshold`, (B,).
+    """Sigma-zero. Keys of its own: `first`, `second` of Adam, like the images; `threshold`, (B,)."""
 
-    Attributes:
-        step_size: Of the first step.
-        sigma: Smoothness of the count.
-        threshold: The first one.
-    """
-
-    step_size: float = 1.0
-    sigma: float = 1e-3
-    threshold: float = 0.3
+    step_size: float = 1.0  # Of the first step
+    sigma: float = 1e-3  # Smoothness of the count
+    threshold: float = 0.3  # The first one
 
     def _objective(self, goal: Tensor) -> Objective:
         return lambda logits: margin(logits, goal).clamp(max=0)

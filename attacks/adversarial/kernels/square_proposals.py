@@ -74,15 +74,10 @@ class Proposals(Protocol):
 
 @dataclass(frozen=True)
 class LinfProposals:
-    """Vertical stripes at first, then squares of one colour; all pixels are at a corner of the ball.
+    """Vertical stripes at first, then squares of one colour; all pixels are at a corner of the ball."""
 
-    Attributes:
-        epsilon: Radius.
-        share: Share of the image that the first squares cover.
-    """
-
-    epsilon: float
-    share: float
+    epsilon: float  # Radius
+    share: float  # Share of the image that the first squares cover
 
     def start_shape(self, channels: int, height: int, width: int) -> tuple[int, int]:
         """Returns (1, C * W)."""
@@ -125,15 +120,10 @@ class LinfProposals:
 
 @dataclass(frozen=True)
 class L2Proposals:
-    """Tiles at first; then one square takes over the perturbation of another.
+    """Tiles at first; then one square takes over the perturbation of another."""
 
-    Attributes:
-        epsilon: Radius.
-        share: Share of the image that the first squares cover.
-    """
-
-    epsilon: float
-    share: float
+    epsilon: float  # Radius
+    share: float  # Share of the image that the first squares cover
 
     def start_shape(self, channels: int, height: int, width: int) -> tuple[int, int]:
         """Returns (tiles, 1 + C)."""

@@ -21,19 +21,15 @@ class Goal:
     A targeted attack lowers the cross-entropy to its target, and ends when it is hit. An example counts as
     broken as soon as it is misclassified at all, like under every attack here, so that accuracy means the
     same for targeted and untargeted ones.
-
-    Attributes:
-        targeted: Whether there are targets.
-        rule: `least_likely` is the class with the lowest logit on the unattacked image, `random` one that is
-            drawn once per example, `next` the class after the label; never the label itself.
-        target_class: One target for all examples instead of a rule. Examples of that very class get `next`.
-        loss: What an untargeted attack raises.
     """
 
-    targeted: bool = False
+    targeted: bool = False  # Whether there are targets
+    # `least_likely` is the class with the lowest logit on the unattacked image, `random` one that is drawn
+    # once per example, `next` the class after the label; never the label itself
     rule: TargetRule = "least_likely"
+    # One target for all examples instead of a rule. Examples of that very class get `next`
     target_class: int | None = None
-    loss: LossName = "ce"
+    loss: LossName = "ce"  # What an untargeted attack raises
 
     def __post_init__(self) -> None:
         if self.rule not in get_args(TargetRule):

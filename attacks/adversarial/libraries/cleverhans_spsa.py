@@ -40,15 +40,10 @@ class _KeyedRandLike(TorchFunctionMode):
 
 @dataclass(frozen=True)
 class CleverhansSpsa(Cleverhans):
-    """The library's SPSA.
+    """The library's SPSA."""
 
-    Attributes:
-        adam_steps: Steps on the perturbation.
-        samples: Directions for each.
-    """
-
-    adam_steps: int = 10
-    samples: int = 128
+    adam_steps: int = 10  # Steps on the perturbation
+    samples: int = 128  # Directions for each
 
     def _keyed(self, setting: Setting, state: State) -> TorchFunctionMode:
         return _KeyedRandLike(self._numbers(setting, state["row"], state["images"]))

@@ -19,17 +19,11 @@ Taken = Callable[[Text, Text], bool]
 
 @dataclass(frozen=True)
 class Rules:
-    """Constraints of a recipe.
+    """Constraints of a recipe."""
 
-    Attributes:
-        stop_words: words that stay, compared case-sensitively.
-        fewest_characters: shorter words stay.
-        taken: predicates that a changed text must all pass.
-    """
-
-    stop_words: frozenset[str] = frozenset()
-    fewest_characters: int = 1
-    taken: tuple[Taken, ...] = ()
+    stop_words: frozenset[str] = frozenset()  # words that stay, compared case-sensitively
+    fewest_characters: int = 1  # shorter words stay
+    taken: tuple[Taken, ...] = ()  # predicates that a changed text must all pass
 
     def free(self, text: Text) -> list[int]:
         """Words that may be changed, in order; changed words may not be changed again."""
@@ -44,19 +38,12 @@ class Rules:
 
 @dataclass(frozen=True)
 class Moves:
-    """Candidate texts of one example.
+    """Candidate texts of one example."""
 
-    Attributes:
-        changes: the allowed word changes.
-        rules: the constraints.
-        original: the unattacked text.
-        stream: the example's random draws.
-    """
-
-    changes: Sequence[WordChange]
-    rules: Rules
-    original: Text
-    stream: Stream
+    changes: Sequence[WordChange]  # the allowed word changes
+    rules: Rules  # the constraints
+    original: Text  # the unattacked text
+    stream: Stream  # the example's random draws
 
     def of(self, text: Text, indices: Iterable[int] | None = None) -> list[Text]:
         """Allowed texts with one more word changed, without duplicates, sorted by characters.

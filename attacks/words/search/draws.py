@@ -39,17 +39,11 @@ class Draws:
 
 @dataclass(frozen=True)
 class Stream:
-    """Streams of one example.
+    """Streams of one example."""
 
-    Attributes:
-        seed: the job's seed.
-        attack: name of the attack.
-        example: id of the example.
-    """
-
-    seed: int
-    attack: str
-    example: str
+    seed: int  # the job's seed
+    attack: str  # name of the attack
+    example: str  # id of the example
 
     def of(self, change: str, word: int) -> Draws:
         """Stream of one change at one word, from its start."""

@@ -35,44 +35,28 @@ class Heard(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The text that counts, and what its search cost.
+    """The text that counts, and what its search cost."""
 
-    Attributes:
-        tokens: int64 (N,).
-        queries: texts put to the model, without the unchanged one.
-        gradients: texts whose gradient was taken.
-    """
-
-    tokens: Tensor
-    queries: int
-    gradients: int
+    tokens: Tensor  # int64 (N,)
+    queries: int  # texts put to the model, without the unchanged one
+    gradients: int  # texts whose gradient was taken
 
 
 @dataclass(frozen=True)
 class Victim:
-    """One text and the model that reads it.
+    """One text and the model that reads it."""
 
-    Attributes:
-        tokens: int64 (N,), on the CPU.
-        free: positions whose word may change, ascending.
-        allowed: ids of the words that it may become, int64, ascending, on the device of `vectors`.
-        vectors: of all words, (V, C).
-        most: number of positions that may differ from `tokens`.
-        loss: of the unchanged text.
-        gradient: maps texts (B, N) to the loss's gradients by their vectors, (B, N, C).
-        ask: the model's answers to texts (B, N).
-        min_cosine: of the vectors of a word of `tokens` and of the word that it becomes, in [-1, 1]; None for
-            no limit. A vector of zeros has the cosine 0.
-    """
-
-    tokens: Tensor
-    free: Sequence[int]
-    allowed: Tensor
-    vectors: Tensor
-    most: int
-    loss: float
+    tokens: Tensor  # int64 (N,), on the CPU
+    free: Sequence[int]  # positions whose word may change, ascending
+    allowed: Tensor  # ids of the words that it may become, int64, ascending, on the device of `vectors`
+    vectors: Tensor  # of all words, (V, C)
+    most: int  # number of positions that may differ from `tokens`
+    loss: float  # of the unchanged text
+    # maps texts (B, N) to the loss's gradients by their vectors, (B, N, C)
     gradient: Callable[[Tensor], Tensor]
-    ask: Callable[[Tensor], Sequence[Heard]]
+    ask: Callable[[Tensor], Sequence[Heard]]  # the model's answers to texts (B, N)
+    # of the vectors of a word of `tokens` and of the word that it becomes, in [-1, 1]; None for no limit. A
+    # vector of zeros has the cosine 0
     min_cosine: float | None = None
 
     def best_swaps(self, text: Tensor, gradient: Tensor, places: Sequence[int], k: int) -> list[list[Swap]]:

@@ -24,15 +24,10 @@ UNKNOWN = "[UNK]"
 
 
 class Answer(NamedTuple):
-    """The model's answer to a text.
+    """The model's answer to a text."""
 
-    Attributes:
-        score: 1 minus the probability of the true class: what an attack maximises.
-        broken: whether the prediction is another class.
-    """
-
-    score: float
-    broken: bool
+    score: float  # 1 minus the probability of the true class: what an attack maximises
+    broken: bool  # whether the prediction is another class
 
 
 Asking = Generator[list[Text], Sequence[Answer], tuple[Text, Answer]]

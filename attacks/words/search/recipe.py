@@ -23,21 +23,13 @@ Session = Generator[list[Text], Sequence[Answer], "Finding"]
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of the attack on one example.
+    """Result of the attack on one example."""
 
-    Attributes:
-        original: the unattacked text.
-        text: the text that counts: the first with another prediction, else the best that the search has.
-        answer: the model's answer to `text`.
-        skipped: the prediction was wrong before the attack.
-        queries: texts put to the model, the unchanged one included, counted as in TextAttack: repeated texts
-            count again.
-    """
-
-    original: Text
-    text: Text
-    answer: Answer
-    skipped: bool
+    original: Text  # the unattacked text
+    text: Text  # the text that counts: the first with another prediction, else the best that the search has
+    answer: Answer  # the model's answer to `text`
+    skipped: bool  # the prediction was wrong before the attack
+    # texts put to the model, the unchanged one included, counted as in TextAttack: repeated texts count again
     queries: int
 
     @property
@@ -48,21 +40,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Attack recipe.
+    """Attack recipe."""
 
-    Attributes:
-        name: Catalog name; random draws are keyed by it.
-        changes: the word transformations.
-        rules: the constraints.
-        search: the search method.
-        ahead: work done for many texts at once, to save time; it changes no outcome.
-    """
-
-    name: str
-    changes: tuple[WordChange, ...]
-    rules: Rules
-    search: Search
-    ahead: Ahead | None = None
+    name: str  # Catalog name; random draws are keyed by it
+    changes: tuple[WordChange, ...]  # the word transformations
+    rules: Rules  # the constraints
+    search: Search  # the search method
+    ahead: Ahead | None = None  # work done for many texts at once, to save time; it changes no outcome
 
     def attack(self, sentence: str, example: str, seed: int) -> Session:
         """Begin the attack on one example.

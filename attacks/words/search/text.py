@@ -33,17 +33,11 @@ def spans(text: str) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Text:
-    """A text, with a record of the words that an attack has changed.
+    """A text, with a record of the words that an attack has changed."""
 
-    Attributes:
-        text: the string.
-        modified: indices of the words that were changed.
-        fresh: index of the last changed word, and how many words it became.
-    """
-
-    text: str
-    modified: frozenset[int] = field(default=frozenset())
-    fresh: tuple[int, int] = (0, 0)
+    text: str  # the string
+    modified: frozenset[int] = field(default=frozenset())  # indices of the words that were changed
+    fresh: tuple[int, int] = (0, 0)  # index of the last changed word, and how many words it became
 
     @cached_property
     def spans(self) -> list[tuple[int, int]]:

@@ -18,17 +18,11 @@ Candidates = Callable[[str, Draws], Sequence[str]]
 
 @dataclass(frozen=True)
 class WordChange:
-    """Kind of word change.
+    """Kind of word change."""
 
-    Attributes:
-        name: Catalog name; random draws are keyed by it.
-        candidates: Candidates for a word; may be empty.
-        chance: Whether the candidates are drawn; otherwise they depend on the word alone.
-    """
-
-    name: str
-    candidates: Candidates
-    chance: bool = False
+    name: str  # Catalog name; random draws are keyed by it
+    candidates: Candidates  # Candidates for a word; may be empty
+    chance: bool = False  # Whether the candidates are drawn; otherwise they depend on the word alone
 
     def of(self, word: str, draws: Draws) -> list[str]:
         """Candidates that differ from the word, in order."""

@@ -28,32 +28,20 @@ MARKUP = re.compile(r"<[^<>\s]*>")
 
 @dataclass(frozen=True)
 class Swapped:
-    """Document after the swap.
+    """Document after the swap."""
 
-    Attributes:
-        words: same number as before.
-        swapped: mask of changed words, bool (n,).
-        eligible: number of eligible words.
-    """
-
-    words: list[str]
-    swapped: Tensor
-    eligible: int
+    words: list[str]  # same number as before
+    swapped: Tensor  # mask of changed words, bool (n,)
+    eligible: int  # number of eligible words
 
 
 @dataclass(frozen=True)
 class WordSwap:
-    """Swaps words at a rate.
+    """Swaps words at a rate."""
 
-    Attributes:
-        rate: probability per eligible word, in [0, 1].
-        change: the word change; a candidate is drawn uniformly.
-        seed: the job's seed.
-    """
-
-    rate: float
-    change: WordChange
-    seed: int
+    rate: float  # probability per eligible word, in [0, 1]
+    change: WordChange  # the word change; a candidate is drawn uniformly
+    seed: int  # the job's seed
 
     def __post_init__(self) -> None:
         if not 0 <= self.rate <= 1:

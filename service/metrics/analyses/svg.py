@@ -34,46 +34,29 @@ Whisker = tuple[float | None, float | None]
 
 @dataclass(frozen=True)
 class Series:
-    """One set of points (x, y), finite and inside the panel's range, in order of x.
+    """One set of points (x, y), finite and inside the panel's range, in order of x."""
 
-    Attributes:
-        label: For the legend, where the panel has more than one.
-        points: The points.
-        style: A line with a mark at its end; points with whiskers; bars with whiskers, from the foot of the
-            panel; or steps, where a point is the left end of its step.
-        whiskers: The interval at each point, or empty; an unknown one is not drawn.
-    """
-
-    label: str
-    points: tuple[Point, ...]
+    label: str  # For the legend, where the panel has more than one
+    points: tuple[Point, ...]  # The points
+    # A line with a mark at its end; points with whiskers; bars with whiskers, from the foot of the panel; or
+    # steps, where a point is the left end of its step
     style: Literal["line", "points", "bars", "steps"] = "points"
-    whiskers: tuple[Whisker, ...] = ()
+    whiskers: tuple[Whisker, ...] = ()  # The interval at each point, or empty; an unknown one is not drawn
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One plot.
+    """One plot."""
 
-    Attributes:
-        title: Above it.
-        x_label: Quantity of x, with its unit.
-        y_label: Quantity of y, with its unit; empty where the title has it.
-        series: At most four.
-        x: Range of x.
-        y: Range of y.
-        legend: Vertical position of the labels, at the panel's right.
-        whole: Whether only whole numbers are marked on the x axis.
-        names: In place of numbers on the x axis: the text at each x.
-    """
-
-    title: str
-    x_label: str
-    y_label: str
-    series: tuple[Series, ...]
-    x: Point
-    y: Point
-    whole: bool = False
-    legend: Literal["top", "bottom"] = "bottom"
+    title: str  # Above it
+    x_label: str  # Quantity of x, with its unit
+    y_label: str  # Quantity of y, with its unit; empty where the title has it
+    series: tuple[Series, ...]  # At most four
+    x: Point  # Range of x
+    y: Point  # Range of y
+    whole: bool = False  # Whether only whole numbers are marked on the x axis
+    legend: Literal["top", "bottom"] = "bottom"  # Vertical position of the labels, at the panel's right
+    # In place of numbers on the x axis: the text at each x
     names: Mapping[float, str] = field(default_factory=dict)
 
 

@@ -36,27 +36,16 @@ from assay.service.store.transactions.transitions import (
 
 @dataclass(frozen=True)
 class Claimer:
-    """A worker that asks for a shard.
+    """A worker that asks for a shard."""
 
-    Attributes:
-        worker: its id; opaque here.
-        devices: its device classes.
-        count: devices that it has for one shard.
-        warm_job: the job whose model it has loaded.
-        warm_shards: how many shards of that job it has run in a row.
-        without: jobs that it is not fit for.
-        identity: of its code; empty: it takes no shards that are planned for one.
-        lanes: those with requirements that it meets; None: all.
-    """
-
-    worker: str
-    devices: Sequence[str]
-    count: int = 1
-    warm_job: str | None = None
-    warm_shards: int = 0
-    without: tuple[str, ...] = ()
-    identity: str = ""
-    lanes: tuple[Lane, ...] | None = None
+    worker: str  # its id; opaque here
+    devices: Sequence[str]  # its device classes
+    count: int = 1  # devices that it has for one shard
+    warm_job: str | None = None  # the job whose model it has loaded
+    warm_shards: int = 0  # how many shards of that job it has run in a row
+    without: tuple[str, ...] = ()  # jobs that it is not fit for
+    identity: str = ""  # of its code; empty: it takes no shards that are planned for one
+    lanes: tuple[Lane, ...] | None = None  # those with requirements that it meets; None: all
 
 
 @dataclass(frozen=True)

@@ -36,24 +36,15 @@ Heads = dict[str, dict[Lane, str]]
 
 @dataclass(frozen=True)
 class Pool:
-    """A pool of workers at one moment.
+    """A pool of workers at one moment."""
 
-    Attributes:
-        name: "cuda", "cpu" or "checks".
-        clock: its virtual time.
-        stored: the clock as the database has it; None before the first claim.
-        standings: of the tenants with queued or running shards.
-        heads: by backlogged tenant, its first claimable job in each lane that has one.
-        limits: those in force, by tenant.
-        blocked: tenants with claimable shards, and the limits that keep them from being claimed.
-    """
-
-    name: str
-    clock: float
-    stored: float | None
-    standings: list[Standing]
-    heads: Heads
-    limits: dict[str, Limits]
+    name: str  # "cuda", "cpu" or "checks"
+    clock: float  # its virtual time
+    stored: float | None  # the clock as the database has it; None before the first claim
+    standings: list[Standing]  # of the tenants with queued or running shards
+    heads: Heads  # by backlogged tenant, its first claimable job in each lane that has one
+    limits: dict[str, Limits]  # those in force, by tenant
+    # tenants with claimable shards, and the limits that keep them from being claimed
     blocked: dict[str, list[str]]
 
 

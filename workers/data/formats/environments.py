@@ -26,30 +26,18 @@ EXTRA = "assay-robustness[control]"
 
 @dataclass(frozen=True)
 class Environment:
-    """Facts of an environment that need no package.
+    """Facts of an environment that need no package."""
 
-    Attributes:
-        name: gymnasium's id.
-        observations: S.
-        actions: A.
-        discrete: whether an action is one of A; else it is A numbers in [-1, 1].
-        max_steps: the most steps of an episode.
-        random_return: mean return of random actions, which has the normalised return 0.
-        expert_return: mean return of the expert, which has the normalised return 1.
-        target_return: the return that a return-conditioned policy is asked for by default.
-        return_scale: returns are divided by it before a network sees them, above 0.
-        package: what gymnasium needs for it, by the name to install; None where gymnasium is enough.
-    """
-
-    name: str
-    observations: int
-    actions: int
-    discrete: bool
-    max_steps: int
-    random_return: float
-    expert_return: float
-    target_return: float
-    return_scale: float
+    name: str  # gymnasium's id
+    observations: int  # S
+    actions: int  # A
+    discrete: bool  # whether an action is one of A; else it is A numbers in [-1, 1]
+    max_steps: int  # the most steps of an episode
+    random_return: float  # mean return of random actions, which has the normalised return 0
+    expert_return: float  # mean return of the expert, which has the normalised return 1
+    target_return: float  # the return that a return-conditioned policy is asked for by default
+    return_scale: float  # returns are divided by it before a network sees them, above 0
+    # what gymnasium needs for it, by the name to install; None where gymnasium is enough
     package: str | None = None
 
     def normalized(self, episode_return: float) -> float:

@@ -111,17 +111,12 @@ class TokenizedSentences(_View):
 
 
 class OneText(NamedTuple):
-    """Documents as one text.
+    """Documents as one text."""
 
-    Attributes:
-        ids: tokens, int32 (T,).
-        starts: offsets of the documents, and the end, (n + 1,).
-        word: number in its document of the word that each token belongs to, int64 (T,): the first word that
-            ends behind the token's last character; after the last word, the number of words.
-    """
-
-    ids: NDArray[np.int32]
-    starts: list[int]
+    ids: NDArray[np.int32]  # tokens, int32 (T,)
+    starts: list[int]  # offsets of the documents, and the end, (n + 1,)
+    # number in its document of the word that each token belongs to, int64 (T,): the first word that ends
+    # behind the token's last character; after the last word, the number of words
     word: NDArray[np.int64]
 
 

@@ -40,24 +40,16 @@ HASHED_TOGETHER = 4096
 
 @dataclass(frozen=True)
 class Kind:
-    """Description of a stored set.
-
-    Attributes:
-        classes: Names of all classes; None for those of the class folders.
-        count: Number of class folders, where their names are not given; None for any.
-        clean: Data set of the clean images: `limit` takes the same examples.
-        prefix: Prefix that makes ids equal to those of the clean set.
-        crop: Side of the initial centre crop; None for the short side.
-    """
+    """Description of a stored set."""
 
     name: str
     title: str
-    clean: str
-    classes: tuple[str, ...] | None = None
-    prefix: str = ""
-    crop: int | None = None
+    clean: str  # Data set of the clean images: `limit` takes the same examples
+    classes: tuple[str, ...] | None = None  # Names of all classes; None for those of the class folders
+    prefix: str = ""  # Prefix that makes ids equal to those of the clean set
+    crop: int | None = None  # Side of the initial centre crop; None for the short side
     published: int | None = None
-    count: int | None = None
+    count: int | None = None  # Number of class folders, where their names are not given; None for any
 
 
 class StoredCorruptions:

@@ -29,19 +29,12 @@ SEED_BITS = 31
 
 @dataclass(frozen=True)
 class Trajectory:
-    """What was seen and done from the beginning of an episode to its end.
+    """What was seen and done from the beginning of an episode to its end."""
 
-    Attributes:
-        observations: before each action, float32 (T, S).
-        actions: numbers of discrete ones, int64 (T,), or float32 (T, A) in [-1, 1].
-        rewards: after each action, float64 (T,).
-        ended: whether the episode ended by itself; else it was cut.
-    """
-
-    observations: NDArray[np.float32]
-    actions: NDArray[Any]
-    rewards: NDArray[np.float64]
-    ended: bool
+    observations: NDArray[np.float32]  # before each action, float32 (T, S)
+    actions: NDArray[Any]  # numbers of discrete ones, int64 (T,), or float32 (T, A) in [-1, 1]
+    rewards: NDArray[np.float64]  # after each action, float64 (T,)
+    ended: bool  # whether the episode ended by itself; else it was cut
 
     def __len__(self) -> int:
         return len(self.rewards)

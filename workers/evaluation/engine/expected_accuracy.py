@@ -41,19 +41,12 @@ from assay.workers.evaluation.engine.verification import out_of_ball, out_of_box
 
 @dataclass(frozen=True)
 class Drawn:
-    """Answers of several draws to a batch.
+    """Answers of several draws to a batch."""
 
-    Attributes:
-        share: Share of the draws that are right, float64 (B,).
-        loss: Mean cross-entropy, float64 (B,).
-        logits: Mean logits, (B, K).
-        first: Logits of the first draw, (B, K).
-    """
-
-    share: Tensor
-    loss: Tensor
-    logits: Tensor
-    first: Tensor
+    share: Tensor  # Share of the draws that are right, float64 (B,)
+    loss: Tensor  # Mean cross-entropy, float64 (B,)
+    logits: Tensor  # Mean logits, (B, K)
+    first: Tensor  # Logits of the first draw, (B, K)
 
     def replaced(self, chosen: Tensor, other: Drawn) -> Drawn:
         """The other answers where chosen, (B,), else these."""

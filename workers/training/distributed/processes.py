@@ -17,16 +17,12 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of a batch that belong to one process.
+    """Rows of a batch that belong to one process."""
 
-    Attributes:
-        rows: ascending, in [0, whole); includes row whole - 1 - i for each row i, because mixup and cutmix
-            mix the two.
-        whole: number of rows of the whole batch.
-    """
-
+    # ascending, in [0, whole); includes row whole - 1 - i for each row i, because mixup and cutmix mix the
+    # two
     rows: tuple[int, ...]
-    whole: int
+    whole: int  # number of rows of the whole batch
 
     @property
     def share(self) -> float:
@@ -45,15 +41,10 @@ def everything(whole: int) -> Part:
 
 @dataclass(frozen=True)
 class Processes:
-    """Position of this process in a training; more than one needs torch's process group to exist.
+    """Position of this process in a training; more than one needs torch's process group to exist."""
 
-    Attributes:
-        rank: of this process, in [0, size).
-        size: number of processes.
-    """
-
-    rank: int = 0
-    size: int = 1
+    rank: int = 0  # of this process, in [0, size)
+    size: int = 1  # number of processes
 
     @property
     def first(self) -> bool:
