@@ -91,14 +91,7 @@ class Randomness:
         return self.drawn(torch.randn, ids, shape, key).to(dtype).to(device)
 
     def drawn(self, draw: Draw, ids: Sequence[str], shape: tuple[int, ...], key: Key) -> Tensor:
-        """The numbers of `uniform` and `normal` before the cast, (len(ids), *shape), on the CPU.
-
-        Args:
-            draw: torch.rand or torch.randn.
-            ids: Example ids.
-            shape: Of one example's draw.
-            key: Their other arguments.
-        """
+        """The numbers of `uniform` and `normal` before the cast, (len(ids), *shape), on the CPU."""
         rows = [
             draw(shape, generator=generator, dtype=torch.float64) for generator in self.generators(ids, **key)
         ]
@@ -135,9 +128,6 @@ class LibraryStream(Randomness):
     Each call draws one float32 tensor for all its examples on the CPU, in their order, and continues where
     the last call ended: the numbers of `torch.manual_seed(seed)` followed by `torch.rand` or `torch.randn`.
     The keys are ignored, so an example's draws depend on its batch. One stream serves one batch.
-
-    Args:
-        seed: The library's seed.
     """
 
     def __init__(self, seed: int) -> None:

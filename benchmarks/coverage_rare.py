@@ -221,10 +221,10 @@ def differences(metric: str, n: int, share: float, draws: int) -> list[Differenc
         events = alike(rng, n, (share, 3 * share if metric == THRICE else share))
         if metric == "words_changed" and not all(one.any() for one in events):
             continue
-        sides = make(rng, events)
-        pair = Pair("rare", *({"id": ids, **side.rows} for side in sides))
-        paired = TABLES[table].paired(pair)
-        one = paired and paired.difference(metric.split(",")[0], (sides[0].value, sides[1].value))
+        first, second = make(rng, events)
+        paired = TABLES[table].paired(Pair("rare", {"id": ids, **first.rows}, {"id": ids, **second.rows}))
+        values = (first.value, second.value)
+        one = None if paired is None else paired.difference(metric.split(",")[0], values)
         if one is None:
             raise ValueError(f"{metric} of {n} examples has no paired difference")
         found.append(one)

@@ -109,11 +109,6 @@ def check_rules(spec: UserSpec, data: Any = None, *, catalog: Catalog | None = N
 def check_rules_of_evaluation(spec: UserSpec, index: int, data: Any) -> None:
     """Check the rules of one evaluation that has data of its own, after loading them.
 
-    Args:
-        spec: As for `check_rules`.
-        index: Of the evaluation.
-        data: The loaded data set of the evaluation.
-
     Raises:
         ValueError: rules are broken; the message names every one.
     """

@@ -203,11 +203,7 @@ def _lock_file(state: Path) -> IO[str]:
 
 
 def extend_catalog(state: Path) -> None:
-    """Write a file for ASSAY_CATALOG and set that variable, if packages bring components and it is not set.
-
-    Args:
-        state: The folder for the file; it exists.
-    """
+    """Write a file for ASSAY_CATALOG and set that variable, if packages bring components and none is set."""
     if os.environ.get(extra_components.VARIABLE):
         return
     found = installed()

@@ -119,12 +119,7 @@ def main() -> None:
 
 
 def serve(requests: int, reports: int) -> None:
-    """Serve requests in this process.
-
-    Args:
-        requests: descriptor of the requests; the process ends when they do.
-        reports: descriptor of the reports.
-    """
+    """Serve requests in this process."""
     waiting: queue.SimpleQueue[EvaluatorRequest] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(requests, waiting), name="requests", daemon=True).start()
     report = Reporter(reports)

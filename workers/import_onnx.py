@@ -233,9 +233,6 @@ def _inside(folder: Path, location: str, name: str) -> Path:
 def prepare(model: Any, image_size: int | None, logits: str | None) -> tuple[Images, int]:
     """Make a model's only input a batch of pixels, and its only result the logits, in place.
 
-    Returns:
-        The images as the file's model takes them, and S.
-
     Raises:
         CannotImport: the model takes or returns something else.
     """
@@ -307,15 +304,6 @@ def compare(
     std: list[float] | None,
 ) -> float:
     """Largest difference of the program's logits from the reference evaluator's, as a share of the largest.
-
-    Args:
-        model: as it is in the file.
-        result: name of its logits.
-        program: made of it.
-        images: that the model takes.
-        size: S.
-        mean: as for `convert`.
-        std: as for `convert`.
 
     Raises:
         CannotImport: it is above `TOLERANCE`, or the evaluator cannot run the model.

@@ -24,10 +24,6 @@ log = logging.getLogger(__name__)
 class Node:
     """A supervisor for work and one for checks of uploads, each with its evaluator, and one reaper.
 
-    Args:
-        settings: of a distributed worker.
-        ring_others: tells the other nodes that a job has become claimable; it may fail.
-
     Raises:
         OSError: the state folder cannot be used.
     """

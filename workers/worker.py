@@ -42,11 +42,7 @@ SHARES = 2
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Work until SIGINT or SIGTERM; a running shard goes back to the queue.
-
-    Returns:
-        0 after a signal, 1 where it cannot start, 2 for wrong settings.
-    """
+    """Work until SIGINT or SIGTERM; a running shard goes back to the queue."""
     take_no_arguments("assay.workers.worker", __doc__, arguments)
     try:
         settings = WorkerSettings()

@@ -104,11 +104,6 @@ def softmax_layers(model: nn.Module, *, causal: bool = False) -> list[nn.Module]
 def matrix_layers(model: nn.Module, *, kernels: bool, causal: bool = False) -> list[nn.Module]:
     """Layers of a model whose attention matrix can be computed, as `softmax_layers` finds them.
 
-    Args:
-        model: the model.
-        kernels: also those with a kernel matrix.
-        causal: whether layers may hide later tokens.
-
     Raises:
         ValueError: no such layers, or the mechanism of some has no such matrix.
     """

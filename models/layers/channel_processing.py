@@ -73,12 +73,6 @@ class ConvolutionalMlp(nn.Module):
 class ChannelProcessing(nn.Module):
     """Gates the channels of an MLP's output by attention between channels: (B, N, C) to (B, N, C).
 
-    Args:
-        width: C.
-        heads: H; must divide `width`.
-        hidden: hidden width of the MLP.
-        dropout: dropout rate inside and after the MLP.
-
     Raises:
         ValueError: `heads` does not divide `width`.
     """

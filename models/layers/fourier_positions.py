@@ -20,11 +20,7 @@ EPSILON = 1e-6  # as released: the last position is a full turn but for this
 
 
 class FourierPositions(nn.Module):
-    """Encoding of every position of a grid of any size: positions are fractions of its sides.
-
-    Args:
-        width: C.
-    """
+    """Encoding of every position of a grid of any size: positions are fractions of its sides."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

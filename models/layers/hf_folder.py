@@ -81,12 +81,6 @@ def config_of(folder: Path) -> Any:
 def model_of(folder: Path, auto_class: str, what: str, **options: Any) -> nn.Module:
     """The model in a folder, float32, in evaluation mode.
 
-    Args:
-        folder: as of `checked_folder`.
-        auto_class: of `transformers`, such as AutoModelForImageClassification.
-        what: what that is, in words, for messages.
-        **options: further ones of `from_pretrained`.
-
     Raises:
         ValueError: the folder has no such model, or its weights are not complete.
     """

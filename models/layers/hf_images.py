@@ -47,10 +47,6 @@ class Normalization(NamedTuple):
 class ImageProcessing(nn.Module):
     """Resizing and centre crop of normalised images.
 
-    Args:
-        folder: of the model.
-        channels: C.
-
     Raises:
         ValueError: the configuration is missing, or has a step that is not here.
     """

@@ -34,11 +34,6 @@ class LabelOrder(NamedTuple):
 def match_labels(labels: Sequence[str], class_names: Sequence[str], how: Labels = "auto") -> LabelOrder:
     """The logit of each class of a data set.
 
-    Args:
-        labels: name of each logit.
-        class_names: name of each class, as many.
-        how: "number" does not look at names.
-
     Raises:
         ValueError: the numbers differ, or the names contradict the numbers without deciding.
     """

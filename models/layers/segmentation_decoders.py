@@ -43,12 +43,7 @@ def _on_grid(logits: Tensor, grid: tuple[int, int]) -> Tensor:
 
 
 class LinearDecoder(nn.Module):
-    """Linear layer from each patch token to class logits.
-
-    Args:
-        width: C.
-        classes: K.
-    """
+    """Linear layer from each patch token to class logits."""
 
     def __init__(self, width: int, classes: int) -> None:
         super().__init__()

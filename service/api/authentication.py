@@ -72,14 +72,7 @@ class Opener(Protocol):
 
 
 class KeyGuard:
-    """Identifies the caller, refuses unauthorised calls, and puts the caller in the request's scope.
-
-    Args:
-        app: the guarded application.
-        opener: returns the open store; raises the database's error while it is away.
-        refusals: counts and audits the calls that are refused here.
-        required: False allows every call, for the embedded service on loopback.
-    """
+    """Identifies the caller, refuses unauthorised calls, and puts the caller in the request's scope."""
 
     def __init__(self, app: ASGIApp, opener: Opener, refusals: Refusals, *, required: bool) -> None:
         self.app = app

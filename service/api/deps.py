@@ -196,12 +196,7 @@ BodyDep = Annotated[Any, Depends(_json_body)]
 
 
 def unchanged(request: Request, etag: str) -> Response | None:
-    """A 304 answer when `If-None-Match` has this tag, `W/` or not, or `*`; else None.
-
-    Args:
-        request: of a GET.
-        etag: the tag of what would be sent, in quotes.
-    """
+    """A 304 answer when `If-None-Match` has this tag, `W/` or not, or `*`; else None."""
     given = ", ".join(request.headers.getlist("if-none-match"))
     if given.strip() == "*" or etag in TAG.findall(given):
         return Response(status_code=304, headers={"ETag": etag})
@@ -212,10 +207,6 @@ def only(*names: str, repeated: Sequence[str] = ()) -> Any:
     """A dependency that refuses query parameters with other names, or given twice.
 
     A misspelt filter would filter nothing, and one of two values would silently win.
-
-    Args:
-        names: of the parameters.
-        repeated: names of those that may be given more than once.
     """
     known = (*names, *repeated)
 

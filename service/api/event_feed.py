@@ -31,17 +31,12 @@ News = list[EventRow] | None
 
 
 class Subscription:
-    """One stream's subscription to the feed of a job.
-
-    Attributes:
-        start: events up to this number are in the database already and never in the queue.
-        queue: later events, in order; None ends it.
-    """
+    """One stream's subscription to the feed of a job."""
 
     def __init__(self, job_id: str, start: int) -> None:
         self.job_id = job_id
-        self.start = start
-        self.queue: asyncio.Queue[News] = asyncio.Queue()
+        self.start = start  # events up to this number are in the database already and never in the queue
+        self.queue: asyncio.Queue[News] = asyncio.Queue()  # later events, in order; None ends it
         self.over = False
 
     def put(self, news: News) -> None:
@@ -65,12 +60,7 @@ class Topic:
 
 
 class Feed:
-    """All open streams of this process.
-
-    Args:
-        opener: returns the open store; raises the database's error while it is away.
-        poll_seconds: pause between two database queries.
-    """
+    """All open streams of this process."""
 
     def __init__(self, opener: Callable[[], Store], poll_seconds: float = POLL_SECONDS) -> None:
         self._opener = opener
@@ -165,12 +155,7 @@ class Feed:
 
 
 class StreamLimit:
-    """How many streams may be open at a time; for the event loop only.
-
-    Args:
-        most: of all tenants together, in this process.
-        most_each: of one tenant.
-    """
+    """How many streams may be open at a time; for the event loop only."""
 
     def __init__(self, most: int, most_each: int) -> None:
         self._most = most

@@ -152,12 +152,7 @@ class Numbers:
         self._watch.close()
 
     def registry(self, streams: int, *, tenants: bool = False) -> CollectorRegistry:
-        """A registry with the present values.
-
-        Args:
-            streams: how many event streams are open.
-            tenants: whether to show the queues of single tenants.
-        """
+        """A registry with the present values."""
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         registry.register(_Fixed([*self._process(streams), *self._shared(tenants)]))

@@ -16,10 +16,6 @@ from assay.service.metrics.tables import TABLES
 def table_of(result: EvaluationResult, catalog: Catalog | None = None) -> OutcomeTable | None:
     """The table of an evaluation by its name and the task of its data.
 
-    Args:
-        result: Of any version.
-        catalog: Where to look; the installed catalog when absent.
-
     Returns:
         None where the catalog no longer has the evaluation or its data, or a package brings the table.
     """

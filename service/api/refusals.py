@@ -62,13 +62,7 @@ class MinuteCounts:
 
 
 class Refusals:
-    """The refused calls of this process.
-
-    Args:
-        opener: returns the open store, for the audit.
-        live: Redis, if there is one.
-        clock: for tests.
-    """
+    """The refused calls of this process."""
 
     def __init__(
         self, opener: Callable[[], Store], live: Live, clock: Callable[[], float] = time.monotonic

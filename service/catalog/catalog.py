@@ -57,12 +57,7 @@ class Checked:
 
 
 class Catalog:
-    """Components by kind and name.
-
-    Args:
-        components: The entries.
-        left_out: Package to the reason why its components are missing; for messages.
-    """
+    """Components by kind and name."""
 
     def __init__(
         self, components: Iterable[Component], left_out: Mapping[str, str] = MappingProxyType({})

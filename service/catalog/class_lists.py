@@ -15,13 +15,6 @@ FILE = Path(__file__).with_name("class_lists.json")
 
 @functools.cache
 def class_list(name: str) -> tuple[str, ...]:
-    """The WordNet ids of a set's classes, sorted, in label order.
-
-    Args:
-        name: `imagenet`, `imagenet_a`, `imagenet_o` or `imagenet_r`.
-
-    Returns:
-        1000 ids for `imagenet`, 200 of these for the others.
-    """
+    """The WordNet ids of a set's classes, sorted, in label order."""
     lists: dict[str, list[str]] = json.loads(FILE.read_text(encoding="utf-8"))
     return tuple(lists[name])

@@ -61,14 +61,6 @@ def check(
 ) -> Any:
     """Check a value and return it with every default filled in.
 
-    Args:
-        schema: Of the value; `$ref` may point into its own `$defs`.
-        value: Parsed JSON.
-        problems: Receives the errors. The value is valid if none is added.
-        loc: Place of the value in the body.
-        component: Checks a reference to a component of a kind.
-        noun: Word for a property in messages, "field" or "parameter".
-
     Returns:
         The value. After an error: INVALID, or an object or list in which INVALID replaces the wrong items and
         from which wrong properties are left out.

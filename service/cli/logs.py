@@ -66,12 +66,7 @@ def logs(options: Options) -> int:
 
 
 def event_text(event: Event, said: str = "") -> str:
-    """An event as a line; empty for progress and for the end, whose state has been said.
-
-    Args:
-        event: of a job.
-        said: the last message before it, which is not said again.
-    """
+    """An event as a line; empty for progress and for the end, whose state has been said."""
     data = event.data
     if event.type == "state":
         attempt = f", attempt {data['attempt']}" if data["attempt"] > 1 else ""

@@ -90,13 +90,6 @@ class AdministrationCalls(Connection):
 
         `contract.audit.chain_of` checks the chain of all of them, read without filters.
 
-        Args:
-            after: ISO 8601 with a time zone: entries from then on.
-            before: the same: entries before then.
-            tenant: of the key that acted.
-            action: such as "job.submit" (`contract.audit.ACTIONS`).
-            key: id of the key that acted.
-
         Raises:
             Unreachable: the connection broke before the end.
         """

@@ -145,11 +145,6 @@ class AssayClient(
         A broken stream is resumed where it broke, even after a restart of the service: every event comes once
         and in order.
 
-        Args:
-            job_id: the job.
-            after: only events with a higher id.
-            follow: whether to wait for later ones until the job has ended.
-
         Raises:
             NotFound: there is no such job, or it was deleted meanwhile.
             Unavailable: the service was away for more than a minute.

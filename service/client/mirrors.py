@@ -64,9 +64,6 @@ class MirrorCalls(ReportCalls):
             poll_seconds: between two looks at the jobs.
             callback: called for each run that was written.
 
-        Returns:
-            The last state of each job and study, in the given order.
-
         Raises:
             ImportError: the tracker's package is not installed.
             NotFound: there is no such job and no such study.

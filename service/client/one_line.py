@@ -52,8 +52,8 @@ class Subject:
     """A model as a person names it."""
 
     model: str  # one of the forms at the head of this module
-    # for a model of the catalog or a function: a safetensors file; for the former also "job:ID" or
-    # "checkpoint:NAME"
+    # A safetensors file, for a model of the catalog or a function; for the former also a job or a checkpoint,
+    # as job:ID and checkpoint:NAME.
     weights: str | None = None
     # of a function's module or an ONNX model that takes normalised images, or of a safetensors file from
     # elsewhere, as for an upload

@@ -33,110 +33,66 @@ Part = Annotated[str, StringConstraints(max_length=100_000)]
 
 
 class GalleryAnswer(Answer):
-    """The model's answer to one input.
+    """The model's answer to one input."""
 
-    Attributes:
-        prediction: The class; null where the logits are not finite.
-        confidence: Softmax of that class; null where the logits are not finite.
-        value: The prediction of a regression, in the unit of its targets; null elsewhere.
-    """
-
-    prediction: Count | None = None
-    confidence: Share | None = None
-    value: Finite | None = None
+    prediction: Count | None = None  # The class; null where the logits are not finite
+    confidence: Share | None = None  # Softmax of that class; null where the logits are not finite
+    value: Finite | None = None  # The prediction of a regression, in the unit of its targets; null elsewhere
 
 
 class GalleryExample(Answer):
-    """Common fields of the items.
-
-    Attributes:
-        id: Of the example.
-        rank: Place in the order of sampling among the examples of the job, from 0.
-        succeeded: Whether the attack or the perturbation changed a right answer to a wrong one; for label
-            maps whether fewer pixels are right; for texts of a language model whether a word was swapped.
-        label: The true class; null where there is no single one.
-        before: The answer to the clean example; null where there is no single one.
-        after: The answer to the changed one.
-    """
+    """Common fields of the items."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    id: Part
-    rank: Count
+    id: Part  # Of the example
+    rank: Count  # Place in the order of sampling among the examples of the job, from 0
+    # Whether the attack or the perturbation changed a right answer to a wrong one; for label maps whether
+    # fewer pixels are right; for texts of a language model whether a word was swapped
     succeeded: bool
-    label: Count | None = None
-    before: GalleryAnswer | None = None
-    after: GalleryAnswer | None = None
+    label: Count | None = None  # The true class; null where there is no single one
+    before: GalleryAnswer | None = None  # The answer to the clean example; null where there is no single one
+    after: GalleryAnswer | None = None  # The answer to the changed one
 
 
 class GalleryImage(GalleryExample):
-    """An image of a classifier.
-
-    Attributes:
-        width: In pixels.
-        height: In pixels.
-        clean: The unchanged image; null: that of the item before.
-        changed: The image that counts, rounded to 8 bits; the model saw the unrounded one.
-        difference: Grey 0.5 plus the change times `factor`; null under corruptions.
-        factor: 0.5 / epsilon for attacks within an Linf ball, else 0.5 / the largest change of this image.
-        linf: Largest change of a value, in the attacked space.
-        l2: L2 norm of the change, in the attacked space.
-        clamped: Whether `changed` had values outside [0, 1], which are shown as 0 and 1.
-        corruption: The corruption; null for attacks.
-        severity: Of the corruption, 1 to 5.
-    """
+    """An image of a classifier."""
 
     kind: Literal["image"] = "image"
-    width: Count
-    height: Count
-    clean: Png | None
-    changed: Png
-    difference: Png | None = None
+    width: Count  # In pixels
+    height: Count  # In pixels
+    clean: Png | None  # The unchanged image; null: that of the item before
+    changed: Png  # The image that counts, rounded to 8 bits; the model saw the unrounded one
+    difference: Png | None = None  # Grey 0.5 plus the change times `factor`; null under corruptions
+    # 0.5 / epsilon for attacks within an Linf ball, else 0.5 / the largest change of this image
     factor: Size | None = None
-    linf: Size | None = None
-    l2: Size | None = None
-    clamped: bool = False
-    corruption: Part | None = None
-    severity: Count | None = None
+    linf: Size | None = None  # Largest change of a value, in the attacked space
+    l2: Size | None = None  # L2 norm of the change, in the attacked space
+    clamped: bool = False  # Whether `changed` had values outside [0, 1], which are shown as 0 and 1
+    corruption: Part | None = None  # The corruption; null for attacks
+    severity: Count | None = None  # Of the corruption, 1 to 5
 
 
 class GalleryMaps(GalleryExample):
-    """An image of a segmentation model. Maps are PNG files with a palette, which `Gallery.classes` explains.
-
-    Attributes:
-        width: In pixels.
-        height: In pixels.
-        clean: The unchanged image.
-        changed: The image that counts.
-        difference: As of `GalleryImage`.
-        factor: As of `GalleryImage`.
-        linf: As of `GalleryImage`.
-        l2: As of `GalleryImage`.
-        loss: The loss that found the image.
-        truth: The label map; 255 is ignored.
-        map_before: The predicted classes of the unchanged image; 255 where logits are not finite.
-        map_after: Those of the changed image.
-        accuracy_before: Share of the labelled pixels that are right; null without a labelled pixel.
-        accuracy_after: That of the changed image.
-        shown: The classes in the three maps, ascending.
-    """
+    """An image of a segmentation model. Maps are PNG files with the palette of `Gallery.classes`."""
 
     kind: Literal["segmentation"] = "segmentation"
-    width: Count
-    height: Count
-    clean: Png
-    changed: Png
-    difference: Png
-    factor: Size
-    linf: Size | None = None
-    l2: Size | None = None
-    loss: Part
-    truth: Png
-    map_before: Png
-    map_after: Png
+    width: Count  # In pixels
+    height: Count  # In pixels
+    clean: Png  # The unchanged image
+    changed: Png  # The image that counts
+    difference: Png  # As of `GalleryImage`
+    factor: Size  # As of `GalleryImage`
+    linf: Size | None = None  # As of `GalleryImage`
+    l2: Size | None = None  # As of `GalleryImage`
+    loss: Part  # The loss that found the image
+    truth: Png  # The label map; 255 is ignored
+    map_before: Png  # The predicted classes of the unchanged image; 255 where logits are not finite
+    map_after: Png  # Those of the changed image
+    # Share of the labelled pixels that are right; null without a labelled pixel
     accuracy_before: Share | None = None
-    accuracy_after: Share | None = None
-    shown: Annotated[list[Count], Field(max_length=256)]
+    accuracy_after: Share | None = None  # That of the changed image
+    shown: Annotated[list[Count], Field(max_length=256)]  # The classes in the three maps, ascending
 
 
 class GalleryToken(Answer):
@@ -151,47 +107,30 @@ Tokens = Annotated[list[GalleryToken], Field(max_length=MAX_TOKENS)]
 
 
 class GalleryText(GalleryExample):
-    """A text of a classifier or of a language model.
-
-    Attributes:
-        clean: Words of the unchanged text.
-        perturbed: Words of the changed one.
-        offset: Words before the first one shown.
-        words: Of the whole unchanged text.
-    """
+    """A text of a classifier or of a language model."""
 
     kind: Literal["text"] = "text"
-    clean: Tokens
-    perturbed: Tokens
-    offset: Count = 0
-    words: Count
+    clean: Tokens  # Words of the unchanged text
+    perturbed: Tokens  # Words of the changed one
+    offset: Count = 0  # Words before the first one shown
+    words: Count  # Of the whole unchanged text
 
 
 class GallerySeries(GalleryExample):
-    """A time series, in standard deviations of each feature over the training set.
-
-    Attributes:
-        features: Features shown: those that changed most, ascending.
-        all_features: Their number in the series.
-        steps: Steps of the series.
-        every: Steps from one point to the next.
-        clean: The unchanged series, a list of points for each feature shown.
-        perturbed: The changed one.
-        linf: Largest change of a value.
-        l2: L2 norm of the change.
-        target: Of a regression, in its own unit.
-    """
+    """A time series, in standard deviations of each feature over the training set."""
 
     kind: Literal["series"] = "series"
+    # Features shown: those that changed most, ascending
     features: Annotated[list[Count], Field(max_length=MAX_FEATURES)]
-    all_features: Count
-    steps: Count
-    every: Annotated[int, Field(ge=1)]
+    all_features: Count  # Their number in the series
+    steps: Count  # Steps of the series
+    every: Annotated[int, Field(ge=1)]  # Steps from one point to the next
+    # The unchanged series, a list of points for each feature shown
     clean: Annotated[list[Points], Field(max_length=MAX_FEATURES)]
-    perturbed: Annotated[list[Points], Field(max_length=MAX_FEATURES)]
-    linf: Size | None = None
-    l2: Size | None = None
-    target: Finite | None = None
+    perturbed: Annotated[list[Points], Field(max_length=MAX_FEATURES)]  # The changed one
+    linf: Size | None = None  # Largest change of a value
+    l2: Size | None = None  # L2 norm of the change
+    target: Finite | None = None  # Of a regression, in its own unit
 
 
 GalleryItem = GalleryImage | GalleryMaps | GalleryText | GallerySeries
@@ -207,27 +146,16 @@ class GalleryClass(Answer):
 
 
 class Gallery(Answer):
-    """The examples of one evaluation.
+    """The examples of one evaluation."""
 
-    Attributes:
-        version: Of this form.
-        kind: Of all items.
-        evaluation: Its name.
-        params: Its parameters.
-        protocol: Of the run; images of `paper` are shown without the model's normalisation.
-        classes: Those that the items name, ascending; "no class" comes last.
-        items: Successes first, each part by rank.
-        left_out: Items that did not fit into `MAX_BYTES`.
-    """
-
-    version: Literal[1] = 1
-    kind: GalleryKind
-    evaluation: Part
-    params: dict[str, Any]
-    protocol: Part
-    classes: list[GalleryClass]
-    items: list[Annotated[GalleryItem, Field(discriminator="kind")]]
-    left_out: Count = 0
+    version: Literal[1] = 1  # Of this form
+    kind: GalleryKind  # Of all items
+    evaluation: Part  # Its name
+    params: dict[str, Any]  # Its parameters
+    protocol: Part  # Of the run; images of `paper` are shown without the model's normalisation
+    classes: list[GalleryClass]  # Those that the items name, ascending; "no class" comes last
+    items: list[Annotated[GalleryItem, Field(discriminator="kind")]]  # Successes first, each part by rank
+    left_out: Count = 0  # Items that did not fit into `MAX_BYTES`
 
 
 def chosen(items: Sequence[GalleryItem]) -> list[GalleryItem]:

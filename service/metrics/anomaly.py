@@ -143,11 +143,6 @@ def average_precision_bounds(
 ) -> Bounds:
     """The interval of the average precision.
 
-    Args:
-        positives: as for `average_precision`.
-        negatives: likewise.
-        confidence: coverage, in (0, 1).
-
     Returns:
         `TOO_FEW` of fewer than two anomalies or two others, `NO_SPREAD` where the average precision is 1, or
         changes with no example.

@@ -161,11 +161,6 @@ def median_difference(
     the covariance of the medians is se1 se2 (C - D) / sqrt(n1 n2), of C examples on the same side of both
     medians and D on different sides.
 
-    Args:
-        first: the values of its examples, by id.
-        second: likewise; the ids may differ.
-        confidence: coverage, in (0, 1).
-
     Returns:
         `TOO_FEW` where either has fewer than `MIN_EXAMPLES`, `NO_SPREAD` where values around the medians are
         the same.
@@ -199,9 +194,6 @@ def mean_bounds(values: Sequence[float], *, seed: int | str, confidence: float =
     1000; from more, and from 2 to 9, Student's t. Where few of `MIN_EXAMPLES` or more values carry the
     spread, resamples that miss them have next to none, and t is too narrow: the score interval of `tango.py`.
     The values in any order and the seed give the same bits.
-
-    Returns:
-        `TOO_FEW` from one value, `NO_SPREAD` where all are the same.
 
     Raises:
         ValueError: a value is not finite, or the confidence is out of range.

@@ -22,10 +22,6 @@ SAME = 1e-12
 def mcnemar(b: int, c: int) -> float:
     """Exact two-sided p of McNemar's test for two models on the same examples.
 
-    Args:
-        b: examples that only the first model gets right.
-        c: examples that only the second model gets right.
-
     Returns:
         p in [0, 1]: min(1, 2 P[Binomial(b + c, 1/2) <= min(b, c)]); 1 without discordant pairs.
 

@@ -47,12 +47,7 @@ def images_of(columns: Mapping[str, Sequence[Any]]) -> list[Counts]:
 
 
 def pack(counts: Iterable[int], size: int) -> int:
-    """Counts as the digits of one integer: sums of these are sums of counts, at the speed of C.
-
-    Args:
-        counts: Each, and every sum of them, fits into a digit.
-        size: Bytes of a digit, 4 or 8.
-    """
+    """Counts as the digits of one integer: sums of these are sums of counts, at the speed of C."""
     return int.from_bytes(array(_CODES[size], counts).tobytes(), sys.byteorder)
 
 

@@ -19,10 +19,6 @@ TINY = 1e-300
 def two_sided_p(t: float, df: float) -> float:
     """P[|T| >= |t|] in [0, 1].
 
-    Args:
-        t: any number; infinite gives 0.
-        df: degrees of freedom, above 0.
-
     Raises:
         ValueError: df is not above 0.
     """

@@ -74,9 +74,6 @@ def carried_score(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
     Args:
         values: (n,), in any order, not all the same.
         confidence: coverage, in (0, 1).
-
-    Returns:
-        (low, high) around the mean.
     """
     largest, shares = _distances(values)
     squares = math.fsum(one * one for one in shares)

@@ -134,12 +134,7 @@ def _candidates(columns: Mapping[str, Sequence[Any]]) -> tuple[list[str], list[t
 def candidate_breakdown(
     evidence: Sequence[Mapping[str, Any]], alone: Mapping[str, dict[str, Metric]]
 ) -> list[StageBreakdown]:
-    """One row per candidate of an attack on a segmentation model: the unattacked images, then each loss.
-
-    Args:
-        evidence: reports of the shards, as for `stage_breakdown`.
-        alone: the metrics of each candidate, used for every image.
-    """
+    """One row per candidate of an attack on a segmentation model: the unattacked images, then each loss."""
     rows = []
     for name, metrics in alone.items():
         same = [stage for shard in evidence for stage in shard["stages"] if stage["name"] == name]
@@ -180,9 +175,6 @@ def least_miou(images: Sequence[Sequence[Counts]]) -> list[int]:
 
     Args:
         images: Per image the counts of every candidate; all have the same number of candidates.
-
-    Returns:
-        Per image the index of its candidate.
     """
     alone = [ratios(total([image[place] for image in images]))["miou"] for place in range(len(images[0]))]
     known = [value for value in alone if value is not None]

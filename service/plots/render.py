@@ -169,9 +169,6 @@ def render(
 def bundle(cache: Path) -> tuple[Path, str]:
     """The scripts of Vega, Vega-Lite and Vega-Embed, from the package that renders.
 
-    Returns:
-        The file, which sets `vegaEmbed` of the page's window, and its version.
-
     Raises:
         RenderError: the process crashed, or took too long.
     """

@@ -151,9 +151,6 @@ class Audit:
 
         At most 10,000 at once. A row `audit.expire` of its own says which, so that the chain still holds.
 
-        Returns:
-            How many were removed.
-
         Raises:
             ValueError: for less than a day, which the triggers refuse.
         """

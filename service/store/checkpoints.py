@@ -73,9 +73,6 @@ class Checkpoints:
             upload: the upload whose reservation this uses.
             by: who uploads it, for the audit; None is not audited.
 
-        Returns:
-            The checkpoint, and whether its check was queued by this call.
-
         Raises:
             InvalidState: when the name is taken by another file, or one of another model or read in another
                 way, or the tenant may keep no more.
@@ -136,14 +133,6 @@ class Checkpoints:
 
     def delete(self, name: str, *, tenant: str | None, by: Actor | None = None) -> str:
         """Deletes a checkpoint; a running check is abandoned.
-
-        Args:
-            name: of the checkpoint.
-            tenant: the checkpoint's owner.
-            by: who deletes it, for the audit.
-
-        Returns:
-            The id of the job whose folder has its file.
 
         Raises:
             NotFound: when there is no such checkpoint.

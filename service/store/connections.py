@@ -244,11 +244,7 @@ def _guarded(name: str, host: str, password: str) -> None:
 
 
 def unknown_variables(settings: Iterable[str]) -> list[str]:
-    """A line for each variable of the environment that looks like a setting and is none.
-
-    Args:
-        settings: names of the settings that there are, without the prefix.
-    """
+    """A line for each variable of the environment that looks like a setting and is none."""
     known = [f"{PREFIX}{name.upper()}" for name in (*settings, *OTHERS)]
     given = sorted(name for name in os.environ if name.upper().startswith(PREFIX))
     lines = []

@@ -20,12 +20,7 @@ LEASE_SECONDS = 90.0
 
 
 class Silence:
-    """For how long the holder of a duty has not been heard of.
-
-    Args:
-        name: of the duty.
-        seconds: after which it counts as silent.
-    """
+    """For how long the holder of a duty has not been heard of."""
 
     def __init__(self, name: str, seconds: float) -> None:
         self._name = name

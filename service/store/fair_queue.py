@@ -97,13 +97,7 @@ def in_turn(clock: float, standings: Iterable[Standing]) -> list[Standing]:
 
 
 def clock_after(clock: float, standings: Iterable[Standing], ahead_of_all: float = 0.0) -> float:
-    """The pool's clock now.
-
-    Args:
-        clock: as it was.
-        standings: of the tenants with queued or running shards.
-        ahead_of_all: the largest virtual time of any tenant, also the idle ones.
-    """
+    """The pool's clock now."""
     standings = list(standings)
     waiting = [one.reached for one in standings if one.backlogged]
     if waiting:
@@ -112,14 +106,7 @@ def clock_after(clock: float, standings: Iterable[Standing], ahead_of_all: float
 
 
 def before(clock: float, standings: Sequence[Standing], tenant: str, shard_seconds: float) -> int:
-    """About how many shards of others are claimed before a tenant's next one.
-
-    Args:
-        clock: of the pool.
-        standings: of all backlogged tenants.
-        tenant: the tenant; it need not be among them.
-        shard_seconds: the length of one shard.
-    """
+    """About how many shards of others are claimed before a tenant's next one."""
     mine = next((one for one in standings if one.tenant == tenant), Standing(tenant))
     behind = [one for one in standings if one.tenant != tenant and one.backlogged]
     leads = [(mine.due(clock) - one.due(clock)) * one.weight / shard_seconds for one in behind]

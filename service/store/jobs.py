@@ -65,9 +65,6 @@ class Jobs:
             limits: of tenants without limits of their own.
             by: who adds it, for the audit; None is not audited.
 
-        Returns:
-            The job, and whether this call added it.
-
         Raises:
             TooManyRequests: when a limit of the tenant is reached.
             IdempotencyMismatch: when the key was used with another body.
@@ -175,10 +172,6 @@ class Jobs:
     def cancel(self, job_id: str, *, by: Actor | None = None) -> JobRow:
         """Cancels a job: at once when no worker has a shard of it, else it is `canceling` until then.
 
-        Args:
-            job_id: the job.
-            by: who cancels it, for the audit.
-
         Raises:
             NotFound: when there is no such job.
             InvalidState: when it has ended.
@@ -200,12 +193,6 @@ class Jobs:
 
         Jobs that failed with `dependency_failed` because of it stay failed.
 
-        Args:
-            job_id: the job.
-            limits: of tenants without limits of their own.
-            replan: plan an evaluation again, also one that waits for its workers, and measure anew.
-            by: who retries it, for the audit.
-
         Raises:
             TooManyRequests: when a limit of its tenant is reached.
             NotFound: when there is no such job.
@@ -221,10 +208,6 @@ class Jobs:
 
     def delete(self, job_id: str, *, by: Actor | None = None) -> None:
         """Deletes a job that has ended, with its shards, outcomes, results and artifact rows.
-
-        Args:
-            job_id: the job.
-            by: who deletes it, for the audit.
 
         Raises:
             NotFound: when there is no such job.
@@ -270,11 +253,7 @@ class Jobs:
             return list(connection.execute(statement).scalars())
 
     def succeed(self, job_id: str, provenance: JobProvenance) -> bool:
-        """Ends a job whose shards are all done, and releases the jobs that wait for it.
-
-        Returns:
-            Whether this call ended it; calling again is harmless.
-        """
+        """Ends a job whose shards are all done, and releases the jobs that wait for it."""
         with self._database.writing() as connection:
             job = lock_job(connection, job_id)
             if job is None or is_left(connection, job_id):
@@ -291,11 +270,7 @@ class Jobs:
             )
 
     def fail(self, job_id: str, error_type: str, message: str) -> bool:
-        """Fails a job that has not ended and is not being canceled, and the jobs that wait for it.
-
-        Returns:
-            Whether this call failed it.
-        """
+        """Fails a job that has not ended and is not being canceled, and the jobs that wait for it."""
         error = problem(error_type, message)
         with self._database.writing() as connection:
             lock_job(connection, job_id)

@@ -76,9 +76,6 @@ class Keys:
             tenant: owner of the jobs it sees; None makes a new tenant.
             expires_seconds: lifetime; None: unlimited.
             by: who makes it, for the audit; None is not audited.
-
-        Returns:
-            The key's row, and its text, which cannot be retrieved again.
         """
         key_id = letters(ID_LETTERS)
         text = f"assay_{key_id}_{letters(SECRET_LETTERS)}"
@@ -107,10 +104,6 @@ class Keys:
 
     def revoke(self, key_id: str, *, by: Actor | None = None) -> KeyRow:
         """Ends a key and its sessions for good; idempotent.
-
-        Args:
-            key_id: the key.
-            by: who revokes it, for the audit.
 
         Raises:
             NotFound: when there is no such key.

@@ -59,12 +59,7 @@ class Lanes:
         return [OpenLane(Lane(row.device, row.identity, row.requirements), row.stated) for row in rows]
 
     def unmet(self, device: str, requirements: str) -> bool:
-        """Whether every online worker of a device class, cordoned or not, has said that it lacks something.
-
-        Args:
-            device: device class, "auto" for any.
-            requirements: their digest.
-        """
+        """Whether every online worker of a device class, cordoned or not, has said that it lacks it."""
         with self._database.reading() as connection:
             told = lacking(connection, device, cordoned=True)
         return bool(told) and all(requirements in lacks for _, lacks in told)

@@ -79,10 +79,6 @@ class Live:
     def count_failure(self, number: int, seconds: int) -> tuple[int, float] | None:
         """Counts a failed login on a counter that all processes of the service share.
 
-        Args:
-            number: of the counter.
-            seconds: from its first count until it begins anew.
-
         Returns:
             The new count, and the seconds until it begins anew; None without an answer.
         """

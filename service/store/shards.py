@@ -233,9 +233,6 @@ class Shards:
         The shard is queued again; at its `cap`th failure, at the second in succession with the same
         `fingerprint`, or without `retry`, it fails with its job. A void claim changes nothing.
 
-        Returns:
-            The job as it is afterwards.
-
         Raises:
             NotFound: when the job has been deleted.
         """
@@ -262,23 +259,13 @@ class Shards:
         self._give_back(claim)
 
     def release(self, claim: Claim, message: str = "") -> None:
-        """Gives the shard back. Counts neither as failure nor as loss.
-
-        Args:
-            claim: of a worker that shuts down, or is not fit for the job.
-            message: becomes the job's message.
-        """
+        """Gives the shard back. Counts neither as failure nor as loss."""
         self._give_back(claim, message)
 
     def device_fault(self, claim: Claim, message: str, *, cap: int = 3) -> None:
         """Gives the shard back after a fault of the worker's device, which is no failure of the job's.
 
         At the `cap`th such fault of the shard its job fails with `device_fault`.
-
-        Args:
-            claim: of the worker with the device.
-            message: becomes the job's message, or its error.
-            cap: faults in all.
         """
         with self._database.writing() as connection:
             found = lock_claim(connection, claim)
@@ -311,9 +298,6 @@ class Shards:
             dead_owners: workers that are certainly gone.
             leases: whether to look at leases.
             at: the present, by who watches that the database's clock does not jump; None is that clock.
-
-        Returns:
-            Number of shards taken back.
         """
         return expire(self._database, cap, dead_owners, leases=leases, at=at)
 

@@ -63,9 +63,6 @@ class Studies:
             limits: of tenants without limits of their own; all jobs count.
             by: who adds it, for the audit; None is not audited.
 
-        Returns:
-            The study, and whether this call added it.
-
         Raises:
             TooManyRequests: when a limit of the tenant is reached, or would be by these jobs.
             IdempotencyMismatch: when the key was used with another body.
@@ -140,9 +137,6 @@ class Studies:
     ) -> tuple[StudyRow, list[str]]:
         """Adds the jobs of more seeds; those that the study has are passed over.
 
-        Returns:
-            The study, and the ids of the new jobs.
-
         Raises:
             NotFound: when there is no such study.
             InvalidSpec: when it would have too many jobs, or weights that it needs are gone.
@@ -187,9 +181,6 @@ class Studies:
         self, study_id: str, limits: Limits = UNLIMITED, *, by: Actor | None = None
     ) -> tuple[StudyRow, list[str]]:
         """Queues its failed, canceled and timed-out jobs again; what they have finished is kept.
-
-        Returns:
-            The study, and the ids of these jobs.
 
         Raises:
             NotFound: when there is no such study.

@@ -99,11 +99,7 @@ class Uploads:
             connection.execute(delete(reservations).where(own))
 
     def sweep(self, idle_seconds: float) -> list[str]:
-        """Drops reservations of dead processes of this machine, and of uploads without a byte for so long.
-
-        Returns:
-            The ids of those uploads.
-        """
+        """Drops reservations of dead processes of this machine, and of uploads without a byte for so long."""
         with self._database.reading() as connection:
             if connection.execute(select(reservations.c.id).limit(1)).first() is None:
                 return []

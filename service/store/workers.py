@@ -234,9 +234,6 @@ class Workers:
             dead: tells of a worker whether it is certainly gone.
             silent: the duty as it was when it was seen to change last, too long ago: taken from that holder,
                 if it is still the same.
-
-        Returns:
-            The duty as it is now.
         """
         with self._database.writing() as connection:
             make = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert

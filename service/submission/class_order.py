@@ -48,12 +48,6 @@ def in_stated_order(stated: Sequence[str], found: Sequence[str], where: str, nou
 
     Names that differ only in upper case, spaces, `_` and `-` are the same where only one name is so.
 
-    Args:
-        stated: every class, in order.
-        found: every class of the data.
-        where: the data, for the message.
-        noun: what has the names there: "class folder", "label".
-
     Raises:
         WrongClasses: a name is stated twice, or the names are not the same; names all, with the nearest.
     """

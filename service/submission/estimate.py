@@ -23,11 +23,6 @@ from assay.service.submission.class_folders import count_examples
 def estimate(catalog: Catalog, spec: UserSpec, data_root: Path | None = None) -> dict[str, int | None]:
     """Examples and model passes of a valid spec, summed over its evaluations or epochs.
 
-    Args:
-        catalog: of the service.
-        spec: valid.
-        data_root: the data root, or None where it is not visible.
-
     Returns:
         "examples", "forward_passes" and "backward_passes"; None where the data's size or a component's passes
         are unknown. They are upper bounds: examples leave an attack as soon as they are broken.

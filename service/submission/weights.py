@@ -184,11 +184,7 @@ def check_other_checkpoint(
     loc: Loc,
     find_checkpoint: FindCheckpoint,
 ) -> tuple[str, CheckpointLike] | None:
-    """The upload named as another model of an attack, pinned to its content, or None; reports errors.
-
-    Returns:
-        `checkpoint:NAME@SHA256` and the checkpoint.
-    """
+    """The upload named as another model of an attack, pinned to its content, or None; reports errors."""
     named = checkpoint_named(given)
     assert named is not None
     name, sha256 = named

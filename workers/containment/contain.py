@@ -38,11 +38,7 @@ EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def contain(chosen: Policy) -> dict[str, str]:
-    """Restrict this process, which must have one thread, and all that it starts, for good.
-
-    Returns:
-        The parts that are missing, and why. All others hold.
-    """
+    """Restrict this process, which must have one thread, and all that it starts, for good."""
     if sys.platform != "linux":
         return dict.fromkeys(PARTS, f"not on {sys.platform}")
     if len(os.listdir("/proc/self/task")) != 1:

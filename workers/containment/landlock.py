@@ -87,9 +87,6 @@ def handled_files(version: int) -> Right:
 class Ruleset:
     """Rules to be applied to this thread.
 
-    Args:
-        ports: TCP ports are handled: all but the allowed are denied.
-
     Raises:
         Unavailable: the kernel has no Landlock, or it is switched off.
     """

@@ -99,11 +99,7 @@ def narrow(memory: int, processor_seconds: float | None) -> None:
 
 
 def inherited(*, gpu: bool) -> None:
-    """Says that this process has the limits of its parent, under which `narrow` holds it to less.
-
-    Args:
-        gpu: as in `apply`.
-    """
+    """Says that this process has the limits of its parent, under which `narrow` holds it to less."""
     _limited.append(resource.RLIMIT_DATA if gpu else resource.RLIMIT_AS)
 
 

@@ -48,11 +48,7 @@ def missing_parts() -> Mapping[str, str]:
 
 
 class Sandbox:
-    """What a supervisor knows of the containment of its evaluators.
-
-    Args:
-        mode: ASSAY_SANDBOX.
-    """
+    """What a supervisor knows of the containment of its evaluators."""
 
     def __init__(self, mode: Mode) -> None:
         self._mode = mode

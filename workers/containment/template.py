@@ -365,12 +365,7 @@ def _write(descriptor: int, line: bytes) -> None:
 
 
 def sweep(folder: Path | None = None, alive: Collection[int] | None = None) -> None:
-    """Removes the temporary folders of evaluators whose template was killed.
-
-    Args:
-        folder: where they are; the system's folder for temporary files when absent.
-        alive: process ids that count as running; those of the system when absent.
-    """
+    """Removes the temporary folders of evaluators whose template was killed."""
     for left in (folder or Path(tempfile.gettempdir())).glob(f"{PREFIX}*"):
         owner = left.name.removeprefix(PREFIX).partition("-")[0]
         running = (

@@ -8,7 +8,7 @@ validation set, image for image.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.data.formats.folders import resolve_folder
@@ -20,7 +20,7 @@ __all__ = ["tiny_imagenet_c"]
 
 TASKS = ("stored_corruptions",)
 PAPER = "Hendrycks and Dietterich 2019, Benchmarking Neural Network Robustness to Common Corruptions"
-FACTS = {
+FACTS: dict[str, Any] = {
     "classes": 200,
     "channels": 3,
     "test": 10_000,

@@ -55,15 +55,7 @@ def installed() -> list[PackageEntry]:
 def components_of(
     own: Sequence[Component], entries: Sequence[PackageEntry]
 ) -> tuple[list[Component], dict[str, str]]:
-    """The components of packages, and the packages left out, with reasons.
-
-    Args:
-        own: Assay's own components, whose names are taken.
-        entries: Where to look. An error in one component leaves out its whole package.
-
-    Returns:
-        Components by kind and name; package and version to the reason.
-    """
+    """The components of packages, and the packages left out, with reasons."""
     catalog, left_out = Catalog(own), dict[str, str]()
     found: list[Component] = []
     for entry in entries:

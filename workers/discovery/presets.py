@@ -22,10 +22,6 @@ NAME_OF_MODEL = re.compile(r"\bmodel\.(\w+)")
 def presets(module: ModuleType, builders: Mapping[str, Component]) -> Iterator[Component]:
     """The entries of a module's presets, none where it states none.
 
-    Args:
-        module: The module that states them.
-        builders: The entries of the functions in its `__all__`, by the function's name.
-
     Raises:
         ValueError: a preset cannot be described; the message names module and preset.
     """

@@ -74,9 +74,6 @@ WITH_TASKS = ("attack", "data", "evaluation", "model", "recipe")
 def walk(packages: Mapping[str, str] = PACKAGES) -> list[Component]:
     """Every component, sorted by kind and name.
 
-    Args:
-        packages: Kind to the package that holds its modules; sub-packages are not entered.
-
     Raises:
         ValueError: a component cannot be described, two have one name, or a suite is wrong; the message
             names the module.
@@ -176,12 +173,6 @@ def components_of(kind: str, module: ModuleType, exports: list[str]) -> Iterator
 
 def describe(kind: str, module: ModuleType, export: str, exports: list[str]) -> Component:
     """The entry of one component.
-
-    Args:
-        kind: Its kind.
-        module: Its module.
-        export: Its name there.
-        exports: Everything in the module's `__all__`.
 
     Raises:
         ValueError: it cannot be described; the message names module and export.

@@ -128,11 +128,6 @@ def guessed_order(loaded: Loaded, examples: ExampleSet, data: ExampleSet) -> Gue
     """The logits taken for the classes of examples where only sorted names give their order; None elsewhere.
 
     It is no guess where names are the numbers of their places, or ImageNet's, in their published order.
-
-    Args:
-        loaded: the model.
-        examples: of an evaluation.
-        data: the job's, whose classes a model without names is taken to have.
     """
     names = loaded.logit_names
     if names is None or names.source != "data" or loaded.untrained:

@@ -190,14 +190,7 @@ def answer(outcomes: Outcomes, seconds: float) -> Measurement:
 
 
 class _Messages:
-    """Reports the progress of a shard.
-
-    Args:
-        report: Takes the messages.
-        item: The evaluation; an attack's epsilon is part of the message.
-        examples: n.
-        rows: Number of rows.
-    """
+    """Reports the progress of a shard."""
 
     def __init__(self, report: Report, item: EvaluationItem, examples: int, rows: int) -> None:
         epsilon = item["params"].get("epsilon")

@@ -27,9 +27,6 @@ def write_gallery(
     candidates of a shard are no longer there or are malformed, the job does without.
 
     `rows`: its outcomes.
-
-    Returns:
-        The artifact, or nothing.
     """
     described = [row.extra["gallery"] for row in rows if "gallery" in row.extra]
     if not described:

@@ -59,14 +59,7 @@ def of_answers(
 def of_gradients(
     evidence: Sequence[Evidence], attack: str, attacks: Sequence[str], noun: str
 ) -> Iterator[Warning]:
-    """Warnings about gradients that the first shard did not find, or found too small.
-
-    Args:
-        evidence: Reports of the shards.
-        attack: The row's.
-        attacks: All attacks of the job on the same data.
-        noun: What an example is called.
-    """
+    """Warnings about gradients that the first shard did not find, or found too small."""
     found = evidence[0].get("first_gradients") if evidence else None
     threat = load().threat_of(attack)
     if found is None or threat is None:

@@ -94,10 +94,6 @@ SCALED = ("attention_sh", "attention_bn_sh", "linear_sh", "linear_bn_sh", "spars
 def published_parameters(mechanism: str, data: str) -> dict[str, Any] | None:
     """Parameters with which the paper ran a mechanism on a data set.
 
-    Args:
-        mechanism: name of an attention.
-        data: a name in `UEA`, `UEA_EXTRA`, `UCR` or `LRA`, or "imagenet".
-
     Returns:
         Parameters of the mechanism; empty for one that has none, None where the paper states no values.
         Patterns of sparse attention are never stated, and have their defaults.

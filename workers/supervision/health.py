@@ -27,18 +27,7 @@ TESTED = ("cpu", "cuda")
 
 
 class Health:
-    """What a supervisor knows of its devices.
-
-    Args:
-        classes: device classes that the worker would serve.
-        devices: how many of its devices it uses; faults of further ones are logged alone.
-
-    Attributes:
-        devices: how many it uses.
-        judges: whether any of its classes is tested.
-        faults: for each class that failed its latest test, why.
-        outdated: why it serves nothing until it is restarted; empty where it may.
-    """
+    """What a supervisor knows of its devices."""
 
     def __init__(self, classes: Sequence[str], devices: int) -> None:
         self._asked = tuple(classes)
@@ -49,8 +38,8 @@ class Health:
         self._record: SelfTestRecord | None = None
         self._pause = 0.0
         self._again_at = float("inf")
-        self.faults: dict[str, str] = {}
-        self.outdated = ""
+        self.faults: dict[str, str] = {}  # for each class that failed its latest test, why
+        self.outdated = ""  # why it serves nothing until it is restarted; empty where it may
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -121,10 +110,6 @@ class Health:
 
     def test(self, process: EvaluatorProcess, interrupted: Callable[[], bool]) -> None:
         """Has an evaluator test its devices.
-
-        Args:
-            process: of this worker, between two requests.
-            interrupted: whether to give up.
 
         Raises:
             UnfitWorker: no class passed.

@@ -64,15 +64,7 @@ class Walk:
 
 
 class Inventory:
-    """What one worker has. Its methods may be called from any thread; walks through files hold no lock.
-
-    Args:
-        settings: with the data root and the state folder.
-
-    Attributes:
-        lacks: by the digest of requirements that it does not meet, why.
-        other_data: what it lacks because its data are not the planned ones.
-    """
+    """What one worker has. Its methods may be called from any thread; walks through files hold no lock."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         self._root = settings.data_root
@@ -91,8 +83,8 @@ class Inventory:
         # be online until each has sent a heartbeat.
         self._unmet_since: dict[Lane, float] = {}
         self._patience = BEATS_SECONDS if settings.mode == "distributed" else 0.0
-        self.lacks: dict[str, str] = {}
-        self.other_data: list[str] = []
+        self.lacks: dict[str, str] = {}  # by the digest of requirements that it does not meet, why
+        self.other_data: list[str] = []  # what it lacks because its data are not the planned ones
 
     def judge(self, lanes: Sequence[OpenLane], gpu: PlanningDevice, *, look: bool = True) -> bool:
         """Find out which requirements this worker meets.
@@ -101,9 +93,6 @@ class Inventory:
             lanes: those with requirements.
             gpu: the worker's, as tested.
             look: whether to walk the files of data that are not the planned ones, which may take minutes.
-
-        Returns:
-            Whether such files have changed: then they may be the planned ones now.
         """
         self._read()
         before = {*self._known}
@@ -136,13 +125,7 @@ class Inventory:
         return [lane for lane in self._judged if lane.requirements not in self.lacks or lane in left]
 
     def known(self, label: str, folders: Collection[str], *, walk: bool) -> str | None:
-        """The hash of a data set's content; None where it has to be read for it.
-
-        Args:
-            label: of the data set with its parameters.
-            folders: below the data root.
-            walk: look at the files even if they were looked at just now.
-        """
+        """The hash of a data set's content; None where it has to be read for it."""
         self._read()
         found = self._known.get(label)
         if found is None or found.fingerprint != self._fingerprint(tuple(folders), again=walk):

@@ -35,14 +35,7 @@ PRUNE_SECONDS = 600.0
 
 
 class Reaper(threading.Thread):
-    """Sweeps the database every `sweep_seconds`; of any number of reapers, one leads.
-
-    Args:
-        store: the database.
-        settings: intervals and the state folder.
-        device_classes: of the supervisors that `ring` wakes.
-        ring: the doorbell of this process, rung again while a shard is unclaimed.
-    """
+    """Sweeps the database every `sweep_seconds`; of any number of reapers, one leads."""
 
     def __init__(
         self,

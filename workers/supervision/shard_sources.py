@@ -28,14 +28,7 @@ class Insist(Protocol):
 
 
 class ShardSources:
-    """Paths for the request of one claim.
-
-    Args:
-        claim: of the shard.
-        store: the database.
-        settings: with the folder of all jobs.
-        insist: asks the database until it answers.
-    """
+    """Paths for the request of one claim."""
 
     def __init__(self, claim: Claim, store: Store, settings: WorkerSettings, insist: Insist) -> None:
         self._claim = claim

@@ -27,19 +27,7 @@ def never() -> bool:
 
 
 class WarmEvaluator:
-    """Starts an evaluator on demand, and records whose model it holds.
-
-    Args:
-        settings: of the worker.
-        counters: of its starts.
-        device_classes: those that the worker would serve; without any nothing is tested.
-
-    Attributes:
-        job: the job of the last answered request, while its evaluator lives.
-        shards: how many requests of that job were answered in a row.
-        refused: jobs that it is not fit for, with the reason, the oldest first.
-        health: what is known of its devices.
-    """
+    """Starts an evaluator on demand, and records whose model it holds."""
 
     def __init__(
         self,
@@ -50,9 +38,9 @@ class WarmEvaluator:
         self._settings = settings
         self._counters = counters or WorkerCounters()
         self._process: EvaluatorProcess | None = None
-        self.job: str | None = None
-        self.shards = 0
-        self.refused: dict[str, str] = {}
+        self.job: str | None = None  # of the last answered request, while its evaluator lives
+        self.shards = 0  # requests of that job that were answered in a row
+        self.refused: dict[str, str] = {}  # jobs that it is not fit for, with the reason, the oldest first
         self._faulted: dict[str, str] = {}
         self.health = Health(device_classes, device_count(settings.devices))
 
@@ -67,12 +55,6 @@ class WarmEvaluator:
         """Ends the evaluator, which is not fit for a job, and refuses the job from now on.
 
         A fault of a device is followed by a self-test instead, and the job is refused at its second one.
-
-        Args:
-            job: the job.
-            failure: of one of the types of `UNFIT`, or a failed self-test.
-            others: whether other workers could take it: a worker alone goes on trying.
-            judged: whether its shards have requirements, by which such data are seen before a claim.
         """
         self.end()
         again = job in self._faulted

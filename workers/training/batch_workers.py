@@ -70,12 +70,7 @@ class Failed(NamedTuple):
 
 
 def worker_count(cores: int, threads: int) -> int:
-    """How many processes make examples for a training.
-
-    Args:
-        cores: cores of the training.
-        threads: torch threads of the training's process.
-    """
+    """How many processes make examples for a training."""
     spare = cores - threads
     return min(spare, MAX_WORKERS) if spare >= WORTHWHILE else 0
 

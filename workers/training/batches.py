@@ -33,8 +33,8 @@ LOAD_CHUNK = 1024
 class TrainingBatch(NamedTuple):
     """What a step trains on, on the device; of several processes, this one's part of it."""
 
-    # float32 (B, C, S, S) in [0, 1], augmented; the noise of random erasing may leave [0, 1]. For text:
-    # tokens, int64 (B, N)
+    # Images, float32 (B, C, S, S) in [0, 1], augmented; the noise of random erasing may leave [0, 1]. Of text
+    # the tokens, int64 (B, N).
     images: Tensor
     # labels, int64 (B,), or label maps, (B, S, S), transformed with their images; for a language model the
     # next words, int64 (B, N)

@@ -18,9 +18,6 @@ def draw(records: Sequence[EpochRecord], judged: str = "validation") -> str:
     Args:
         records: at least one; losses are finite.
         judged: what the judged loss and accuracy are of.
-
-    Returns:
-        The text of an SVG file.
     """
     # The axis starts at 0 even if auxiliary losses make the loss negative.
     loss = _by_epoch([max(record.loss, 0.0) for record in records])

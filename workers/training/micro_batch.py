@@ -51,9 +51,6 @@ class MicroBatch:
 
         What the allocator of an accelerator keeps is given back: its blocks have the sizes of larger passes.
 
-        Args:
-            whole: examples of a batch, over all processes.
-
         Raises:
             torch.OutOfMemoryError: it was the smallest one.
         """

@@ -29,10 +29,6 @@ Bytes = NDArray[np.uint8]
 def distort(pixels: Bytes, draws: random.Random) -> Bytes:
     """Distort the colours of one image.
 
-    Args:
-        pixels: uint8 (H, W, 3), or (H, W, 1), which has neither saturation nor hue.
-        draws: source of all random numbers.
-
     Returns:
         A new array of the same shape and type.
     """

@@ -77,7 +77,7 @@ class Augmentation:
 
 @dataclass(frozen=True)
 class Crops:
-    """Random crops of images and label maps, cut from the files at their own size (`workers.training.crops`)."""
+    """Random crops of images and label maps, cut from files at their own size (`workers.training.crops`)."""
 
     size: int  # side of a crop in pixels, at least 1; padding is excluded from the loss
     # short side of an image, in pixels, before random rescaling; None keeps the file's size
@@ -246,12 +246,7 @@ class Recipe:
             raise ValueError("selection is 'released_test': validation must be 0, as only one set is judged")
 
     def step_examples(self, batch_size: int, length: int) -> int:
-        """Examples per optimiser step.
-
-        Args:
-            batch_size: examples of one batch.
-            length: tokens of an example, for `total_tokens`.
-        """
+        """Examples per optimiser step."""
         if self.total_tokens is not None:
             return max(1, self.total_tokens // length)
         return batch_size if self.total_batch is None else self.total_batch

@@ -39,9 +39,6 @@ def validation_split(
         share: of the examples, in (0, 0.5].
         seed: the job's seed.
 
-    Returns:
-        (train, validation): disjoint, together all indices, each in ascending order.
-
     Raises:
         ValueError: no class has two examples, so that nothing is left for validation.
     """

@@ -42,11 +42,6 @@ PICTURE_CHANNELS = (1, 3)
 class TimmExamples:
     """Labelled images, cropped, mirrored, recoloured and erased; see `Examples`.
 
-    Args:
-        data: its files, if any, are cropped at their own size.
-        augmentation: `smallest_crop`, `flip`, `rand_augment` and `erase`.
-        size: S.
-
     Raises:
         ValueError: the images have neither 1 nor 3 channels.
     """

@@ -41,11 +41,6 @@ WORDS = "embedding.weight"
 def load_backbone(model: nn.Module, spec: ModelReference, path: Path) -> None:
     """Load the weights of a backbone into the encoder of a model.
 
-    Args:
-        model: With an `encoder`; changed in place.
-        spec: The job's model, {"name", "params", "weights"}.
-        path: A safetensors file.
-
     Raises:
         BadWeights: the file is missing or damaged, or does not fit.
     """
@@ -82,12 +77,7 @@ def _check_shapes(encoder: nn.Module, found: Mapping[str, Tensor]) -> None:
 
 
 def source_of(spec: ModelReference, path: Path) -> ForeignModel:
-    """What provenance says of the weights: {"model": {"name", "params"}, "weights_sha256"}.
-
-    Args:
-        spec: The job's model.
-        path: The file.
-    """
+    """What provenance says of the weights: {"model": {"name", "params"}, "weights_sha256"}."""
     _, metadata = read_shapes(path)
     digest = metadata.get(CONTENT) or content_sha256(sorted(safetensors.torch.load_file(path).items()))
     return {"model": _model_of(spec, metadata), "weights_sha256": digest}

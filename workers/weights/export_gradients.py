@@ -57,11 +57,6 @@ REMEDY = (
 def compare_gradients(program: Program, network: nn.Module, inputs: Given) -> bool:
     """Whether module and program could be differentiated; their gradients are then equal.
 
-    Args:
-        program: of the network, both in float32 on the CPU.
-        network: in evaluation mode.
-        inputs: random images (5, C, S, S), or ids (5, L) and perhaps their mask.
-
     Raises:
         CannotExport: they differ; the message names the cause.
     """

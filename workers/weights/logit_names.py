@@ -70,14 +70,7 @@ def names_of(
     metadata: Mapping[str, str],
     class_names: tuple[str, ...],
 ) -> LogitNames:
-    """The names of a classifier's logits.
-
-    Args:
-        classifier: with its weights.
-        model: of the spec.
-        metadata: of the file of the weights.
-        class_names: of the job's data.
-    """
+    """The names of a classifier's logits."""
     backbone: Any = classifier.backbone
     if getattr(backbone, "labels_by", None) is not None:
         return LogitNames((class_names,), "matched")

@@ -28,7 +28,11 @@ DEFAULT = ("", "ai.onnx")
 KEEPING_SIZE = frozenset({"Cast", "Constant", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 FLOATS = {TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16}
 MAX_CHANNELS = 4
-IN_WORDS = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16", TensorProto.DOUBLE: "float64"}
+IN_WORDS: dict[int, str] = {
+    TensorProto.FLOAT16: "float16",
+    TensorProto.BFLOAT16: "bfloat16",
+    TensorProto.DOUBLE: "float64",
+}
 
 
 class UnknownOperator(ValueError):
@@ -255,7 +259,7 @@ def take_pixels(model: Any, images: Images) -> Images:
     steps: list[tuple[str, list[str], dict[str, Any]]] = []
     if images.kind == TensorProto.UINT8:
         steps.append(("Mul", ["pixels_of_255"], {}))
-        graph.initializer.append(numpy_helper.from_array(np.float32(255), "pixels_of_255"))
+        graph.initializer.append(numpy_helper.from_array(np.asarray(255, np.float32), "pixels_of_255"))
     if images.last:
         steps.append(("Transpose", [], {"perm": [0, 2, 3, 1]}))
     if not steps:

@@ -64,9 +64,6 @@ def known_of(tensor: Tensor) -> Known | None:
 class OnnxModule(nn.Module):
     """A model of ONNX: its input to its result.
 
-    Args:
-        model: an `onnx.ModelProto` with one input and one result, as `onnx_graph.rewritten` leaves it.
-
     Raises:
         UnknownOperator: a node that has no counterpart with these attributes.
     """

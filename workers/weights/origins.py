@@ -179,11 +179,6 @@ def _transformers(reference: PulledReference) -> Origin:
 def files_of_model(where: str, files: Mapping[str, Remote], remedy: str) -> tuple[Remote, ...]:
     """The files of a model of transformers that are read, by name.
 
-    Args:
-        where: the repository or folder, for messages.
-        files: every file at its top, by name.
-        remedy: what to do about pickles.
-
     Raises:
         PullFailed: there is no config.json, or no safetensors.
     """

@@ -183,16 +183,6 @@ def keep(
 ) -> PulledWeights:
     """Record a folder of fetched files and move it to its place, in one step for readers.
 
-    Args:
-        staged: The folder, on the file system of `root`; it is gone afterwards.
-        root: The weights folder.
-        reference: The whole reference: with its tag or its commit.
-        revision: The commit, of a repository.
-        license: As stated by the source.
-        repository: Where the files come from, a URL.
-        config: Facts.
-        aliases: Other references that mean these weights; for hf they are in `refs.json`.
-
     Raises:
         OSError: the disk is full, or the folder cannot be written.
     """

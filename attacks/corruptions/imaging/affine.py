@@ -44,7 +44,8 @@ def warp(levels: Tensor, before: Tensor, after: Tensor) -> Tensor:
     corner = _Gather(levels)
     upper = corner(top, left) * (1 - right) + corner(top, left + 1) * right
     lower = corner(top + 1, left) * (1 - right) + corner(top + 1, left + 1) * right
-    return upper * (1 - low) + lower * low
+    mapped: Tensor = upper * (1 - low) + lower * low
+    return mapped
 
 
 def _maps_back(before: Tensor, after: Tensor) -> Tensor:

@@ -14,11 +14,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 class Draws:
-    """One stream of draws.
-
-    Args:
-        key: The key.
-    """
+    """One stream of draws."""
 
     def __init__(self, *key: object) -> None:
         # Lengths keep ("a", "bc") and ("ab", "c") apart.

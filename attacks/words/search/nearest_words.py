@@ -27,10 +27,6 @@ def similar(neighbours: Neighbours, least: float) -> Taken:
 
     Words without a vector are accepted. A word replaced by several is compared position by position, with the
     original words there.
-
-    Args:
-        neighbours: the word vectors.
-        least: min cosine.
     """
 
     def near(text: Text, original: Text) -> bool:

@@ -49,13 +49,7 @@ class Recipe:
     ahead: Ahead | None = None  # work done for many texts at once, to save time; it changes no outcome
 
     def attack(self, sentence: str, example: str, seed: int) -> Session:
-        """Begin the attack on one example.
-
-        Args:
-            sentence: its text.
-            example: its id.
-            seed: the job's seed.
-        """
+        """Begin the attack on one example."""
         text = Text(sentence)
         (answer,) = yield [text]
         queries = 1

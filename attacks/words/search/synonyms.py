@@ -18,9 +18,6 @@ from assay.attacks.words.search.wordnet import WordNet
 def synonyms(folder: Path) -> WordChange:
     """The synonyms of a word.
 
-    Args:
-        folder: WordNet's files.
-
     Raises:
         OSError: a file cannot be read.
         ValueError: a file is not one of WordNet.

@@ -52,9 +52,6 @@ def missing_files(folder: Path) -> list[str]:
 class WordNet:
     """WordNet dictionary read from a folder.
 
-    Args:
-        folder: With all of `FILES`.
-
     Raises:
         OSError: a file cannot be read.
         ValueError: a file is not one of WordNet; the message names it.

@@ -36,11 +36,7 @@ class HeadDistance(OutcomeTable):
     undefined: ClassVar[Reasons] = dict.fromkeys(METRICS, NOT_FINITE)
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
-        """The rows of all shards as one.
-
-        Returns:
-            `head_distance` and `head_distance_std`, over all layers and of each.
-        """
+        """The rows of all shards as one."""
         layers = context.facts[0]["layers"]
         distances, squares = rows["distance"], rows["squared_distance"]
         metrics = _metrics(distances, squares, "all")

@@ -186,9 +186,6 @@ def retake(connection: Connection, claim: Claim) -> bool:
 
     For a worker that was cut off and has meanwhile finished: its fence is still the newest, so its work would
     only be repeated.
-
-    Returns:
-        Whether the claim holds again.
     """
     job = lock_job(connection, claim.job_id)
     if job is None or JobState(job.state) not in CLAIMABLE:

@@ -47,9 +47,6 @@ def end_job(
     Its queued shards are canceled. Jobs that wait for it are released (`succeeded`, unless they wait for
     others too) or fail with `dependency_failed`, and so do their dependents. Running shards stay with their
     workers, which learn of it at their next renewal.
-
-    Returns:
-        Whether the job moved; if not, nothing changed.
     """
     message = one_line(error["message"]) if error else ""
     ending = {"finished_at": now(), "error": error, "message": message, **values}

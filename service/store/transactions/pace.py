@@ -43,12 +43,7 @@ class Pace(Protocol):
 
 
 def new_pace(costs: Iterable[tuple[int, float]], estimated_seconds: float | None) -> PaceJson:
-    """The pace of a job that has just been planned.
-
-    Args:
-        costs: evaluation and cost of each shard.
-        estimated_seconds: of the whole, with passes as the plan has timed them.
-    """
+    """The pace of a job that has just been planned."""
     totals: dict[str, list[float]] = {}
     for evaluation, cost in costs:
         totals.setdefault(str(evaluation), [0.0, 0.0, 0.0])[0] += cost

@@ -109,14 +109,7 @@ def read_pool(
 def read_heads(
     connection: Connection, lanes: Sequence[Lane], count: int, without: Sequence[str] = ()
 ) -> Heads:
-    """By tenant and lane, the first job with a shard that a worker could claim.
-
-    Args:
-        connection: one statement on indices.
-        lanes: where its shards may queue.
-        count: devices that it has for one shard.
-        without: jobs that it is not fit for.
-    """
+    """By tenant and lane, the first job with a shard that a worker could claim."""
     found = {}
     statement = _heads(connection.dialect, tuple(lanes), count, tuple(without))
     for tenant, *firsts in connection.exec_driver_sql(statement):

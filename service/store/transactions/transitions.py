@@ -36,15 +36,7 @@ def transition_job(
 ) -> bool:
     """Moves a job to a state if it is in one of the given states, and records that in its events.
 
-    Args:
-        connection: in a writing transaction.
-        job_id: the job.
-        from_states: the states in which it may be.
-        to: the state that it gets.
-        values: other columns to set with it.
-
-    Returns:
-        Whether it moved.
+    `values` are other columns to set with it.
 
     Raises:
         IllegalTransitionError: when a job in one of `from_states` may not go to `to`.
@@ -63,9 +55,6 @@ def transition_shards(
     **values: Any,
 ) -> int:
     """Moves those shards that meet the condition and are in one of the given states.
-
-    Returns:
-        How many moved.
 
     Raises:
         IllegalTransitionError: when a shard in one of `from_states` may not go to `to`.

@@ -100,9 +100,6 @@ def look_at_matrices(
     matrices are computed in float64 of the model's own q and k; `length`: words of a window of a language
     model; `kernels`: whether a layer in the primal form of a kernel matrix counts, with that matrix.
 
-    Returns:
-        As `look_at_layers`.
-
     Raises:
         ValueError: As `look_at_layers`.
     """

@@ -145,9 +145,6 @@ def _slopes(
         upper: the other bound.
         below: slopes for lower bounds of the output, cut to [0, 1]; None if there are none to compute.
         above: the same for upper bounds.
-
-    Returns:
-        Both slopes, and whether all are zero.
     """
 
     def within(slopes: Tensor | None) -> Tensor | None:

@@ -17,11 +17,7 @@ from assay.workers.evaluation.engine.gallery_images import outside, png
 
 
 class CorruptedExample:
-    """Keeps the example with the lowest rank among those that are right without a corruption.
-
-    Args:
-        kernels: The corruptions at their severities.
-    """
+    """Keeps the example with the lowest rank among those that are right without a corruption."""
 
     def __init__(self, ranks: Mapping[int, int], kernels: Sequence[Corruption]) -> None:
         self._ranks = ranks

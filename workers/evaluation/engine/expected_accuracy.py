@@ -82,12 +82,7 @@ class _Estimating:
 
 
 class ExpectedRun:
-    """Runs stages over examples, batch by batch, and estimates expected accuracy.
-
-    Args:
-        randomness: Has the job's seed; the draws of stages are keyed by their names.
-        expectation: Number of draws.
-    """
+    """Runs stages over examples, batch by batch, and estimates expected accuracy."""
 
     def __init__(
         self,

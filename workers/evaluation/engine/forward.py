@@ -20,16 +20,11 @@ SINGLE = 4  # bytes of a float32
 
 
 class Limit:
-    """The largest number of images in one pass; None until one was too large.
-
-    Attributes:
-        rows: That number.
-        asked: The first number that was too large.
-    """
+    """The largest number of images in one pass; None until one was too large."""
 
     def __init__(self) -> None:
         self.rows: int | None = None
-        self.asked: int | None = None
+        self.asked: int | None = None  # the first number that was too large
 
     def halve(self, rows: int) -> None:
         """Halves the limit after a pass with so many images was too large.
@@ -49,14 +44,7 @@ class Limit:
 
 
 class Passes:
-    """Runs a model, with or without autocast, in parts where memory is short.
-
-    Args:
-        model: Maps images to logits.
-        limit: Shared by all that run the same model.
-        autocast: Whether to compute in bfloat16; images and logits keep their type.
-        rough_gradients: Whether to compute gradients, and these alone, in bfloat16.
-    """
+    """Runs a model, with or without autocast, in parts where memory is short."""
 
     def __init__(
         self,

@@ -45,12 +45,7 @@ def perturbed_rows(ranks: Mapping[int, int], correct: Tensor, still: Tensor) -> 
 
 
 def points(clean: Tensor, changed: Tensor) -> dict[str, Any]:
-    """Fields of an item: both series, thinned, of the features that changed most, and the change's norms.
-
-    Args:
-        clean: A standardised row (F + 1, T).
-        changed: The changed one.
-    """
+    """Fields of an item: both series, thinned, of the features that changed most, and the change's norms."""
     steps = int(split_steps(clean[None])[1].sum())
     before, after = clean[:-1, :steps].double(), changed[:-1, :steps].double()
     difference = after - before

@@ -42,13 +42,7 @@ Margin = Callable[[Tensor], Tensor]
 
 
 def gradient_evidence(shard: Shard, images: Tensor, *, repeats: bool) -> GradientEvidence | None:
-    """How many of the first examples have no gradient, and how many a tiny one; None for tokens.
-
-    Args:
-        shard: Has the model; the draws are keyed by its seed and ids.
-        images: The first examples, in the type of the model.
-        repeats: Whether the model answers alike twice; noise is else not told from its draws.
-    """
+    """How many of the first examples have no gradient, and how many a tiny one; None for tokens."""
     if not images.is_floating_point():
         return None
     images = images[:EXAMPLES]

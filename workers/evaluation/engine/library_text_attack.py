@@ -51,7 +51,7 @@ class LibraryTextAttack:
         recipe, rows = self.open(shard.root), list[TextRow]()
         with torch.no_grad(), frozen(shard.classifier), library_generators_restored():
             for index, label, example in zip(shard.order, shard.labels.tolist(), shard.ids, strict=True):
-                answers = Answers(reader, label, reader.read)
+                answers = Victim(reader, label, reader.read)
                 rows.append(attacked(recipe, answers, data.sentences[index], example, shard.seed))
                 if shard.progress is not None:
                     shard.progress(len(rows))
@@ -59,7 +59,7 @@ class LibraryTextAttack:
 
 
 @dataclass
-class Answers:
+class Victim:
     """The model's answers to the texts of one example: one pass for what it reads alike.
 
     Rounding then never decides between two texts that are the same to the model.
@@ -95,7 +95,7 @@ class Answers:
         return torch.stack(rows)
 
 
-def attacked(recipe: LibraryRecipe, answers: Answers, sentence: str, example: str, seed: int) -> TextRow:
+def attacked(recipe: LibraryRecipe, answers: Victim, sentence: str, example: str, seed: int) -> TextRow:
     """The outcome of one text; leaves the global generators of random numbers advanced."""
     seed_libraries(derive_seed(seed, f"{PACKAGE}/{recipe.name}/{example}", 0))
     found = recipe.attack(answers.probabilities, sentence, answers.label)

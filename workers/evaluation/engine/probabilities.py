@@ -26,12 +26,7 @@ SUM_TOLERANCE = 1e-4
 
 
 def probability_evidence(model: nn.Module, given: Tensor) -> ProbeEvidence:
-    """`probabilities`, the number of examples asked, where a model of classes returns them; else empty.
-
-    Args:
-        model: a `Classifier`; without effect on it and on random numbers.
-        given: the input of a few examples of the data.
-    """
+    """`probabilities`, the number of examples asked, where a model of classes returns them; else empty."""
     # A language model may have likelihoods of its own; actions and predictions are no classes.
     own = hasattr(getattr(model, "backbone", None), "negative_log_likelihood")
     if own or isinstance(model, RegressionModel | PolicyModel):

@@ -43,9 +43,6 @@ class StepDraws(Randomness):
     """Draws keyed by example that leave padded steps and the channel of steps where they are.
 
     The draws of a series depend on its own number of steps alone, not on that of the row.
-
-    Args:
-        lengths: Steps of each series by its id.
     """
 
     def __init__(self, seed: int, attack: str, lengths: Mapping[str, int]) -> None:
@@ -149,11 +146,6 @@ class SquaredErrors(WithoutFiles):
 
 def squared_errors(shard: Shard, series_of: Images, *, clean: Images | None = None) -> SquaredErrors:
     """Predicts the target of every series of a shard.
-
-    Args:
-        shard: Of regression.
-        series_of: Loads standardised series by row.
-        clean: Loads them unperturbed, if `series_of` perturbs them.
 
     Raises:
         ValueError: There are no series, or they are not finite.

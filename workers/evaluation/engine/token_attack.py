@@ -196,10 +196,6 @@ class _Model:
 def gradient_by_vectors(layer: nn.Module, loss: Callable[[], Tensor]) -> Tensor:
     """Gradient of a loss by the vectors that a layer gives to words, (B, N, C).
 
-    Args:
-        layer: As of `word_vectors`.
-        loss: Runs the model once, and returns one number.
-
     Raises:
         ValueError: the model does not read its word vectors once.
     """

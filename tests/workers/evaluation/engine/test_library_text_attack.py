@@ -17,7 +17,7 @@ from assay.service.contract.extras import MissingExtra
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.evaluation.deepwordbug import deepwordbug
 from assay.workers.evaluation.engine import library_text_attack
-from assay.workers.evaluation.engine.library_text_attack import Answers, LibraryTextAttack, attacked
+from assay.workers.evaluation.engine.library_text_attack import LibraryTextAttack, Victim, attacked
 from assay.workers.evaluation.pruthi import pruthi
 from assay.workers.evaluation.pwws import pwws
 from assay.workers.evaluation.textfooler import textfooler
@@ -55,7 +55,7 @@ RECIPE = Recipe("drawing", "", "", lambda _: {}, {})
 
 def test_a_text_is_put_to_the_model_once_and_counted_each_time() -> None:
     model = Model()
-    row = attacked(RECIPE, Answers(model, 0), "one two", "a", 0)
+    row = attacked(RECIPE, Victim(model, 0), "one two", "a", 0)
     assert [len(texts) for texts in model.asked] == [1, 2]
     assert (row.queries, row.passes, row.words, row.changed) == (4, 3, 2, 1)
     assert (row.status, row.prediction, row.original) == ("succeeded", 0, "one two")
@@ -65,21 +65,21 @@ def test_a_text_is_put_to_the_model_once_and_counted_each_time() -> None:
 
 def test_what_the_model_reads_alike_is_one_text_to_it() -> None:
     model = Model()
-    answers = Answers(model, 0, key=lambda text: text.replace("a", "b"))
+    answers = Victim(model, 0, key=lambda text: text.replace("a", "b"))
     found = answers.probabilities(["a", "b", "c"])
     assert [len(texts) for texts in model.asked] == [2]
     assert torch.equal(found[0], found[1])
 
 
 def test_a_wrong_text_is_skipped() -> None:
-    row = attacked(RECIPE, Answers(Model(), 1), "one", "a", 0)
+    row = attacked(RECIPE, Victim(Model(), 1), "one", "a", 0)
     assert (row.status, row.queries, row.passes, row.changed, row.prediction) == ("skipped", 1, 1, 0, 0)
 
 
 def test_draws_are_keyed_by_seed_recipe_and_example() -> None:
     def text(seed: int, example: str, name: str = "drawing") -> str:
         recipe = Recipe(name, "", "", lambda _: {}, {})
-        return attacked(recipe, Answers(Model(), 0), "one", example, seed).text
+        return attacked(recipe, Victim(Model(), 0), "one", example, seed).text
 
     first = text(0, "a")
     text(0, "b")
@@ -95,7 +95,7 @@ def test_logits_that_are_not_finite_are_wrong(value: float) -> None:
     def model(texts: Sequence[str]) -> Tensor:
         return torch.tensor([[0.0, value, 0.0]] * len(texts))
 
-    answers = Answers(model, 1)
+    answers = Victim(model, 1)
     assert answers.probabilities(["one"]).tolist() == [[0.5, 0.0, 0.5]]
     row = attacked(RECIPE, answers, "one", "a", 0)
     assert (row.status, row.prediction, row.nonfinite) == ("skipped", -1, True)
