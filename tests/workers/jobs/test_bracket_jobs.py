@@ -17,7 +17,7 @@ from assay.service.catalog.catalog import load as load_catalog
 from assay.service.cli.output import results_table
 from assay.service.contract.errors import NoResults
 from assay.service.dashboard.leaderboard import LeaderboardCache
-from assay.service.metrics.leaderboard import ranked
+from assay.service.metrics.leaderboard_methods import ranked_methods
 from assay.service.store.rows import StudyJobRow
 from assay.service.store.tenants import TenantStore, View
 from assay.workers.evaluation import verified
@@ -92,7 +92,7 @@ def test_a_contradicted_job_has_no_rank_and_its_study_says_so(
         bench.run(networks.network("convolutional"), *JOB, {"name": "clean"}, limit=48)
         entries, unread = LeaderboardCache().of(view, load_catalog(), [bench.job_id])
         assert unread == 0
-        threats = {one.group.threat: ranked([one])[0] for one in entries}
+        threats = {one.group.threat: ranked_methods([one])[0] for one in entries}
         assert threats.keys() == {"no attack", "Linf 8/255", "Linf 16/255", "L2 0.5"}
         run = StudyJobRow(0, 0, "evaluate", bench.job_id, "succeeded", 1.0, "")
         marks = {

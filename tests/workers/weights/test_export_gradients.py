@@ -146,7 +146,6 @@ def test_a_hook_on_gradients_is_named_with_its_part(tmp_path: Path) -> None:
         (lambda net, x: net.plain(x + 0.1 * torch.randn_like(x)), True),
         (lambda net, x: checkpoint(net.plain, x, use_reentrant=False), False),
     ],
-    ids=str,
 )
 def test_modules_with_the_gradients_of_their_graph_are_taken(
     answer: Answer, random: bool, tmp_path: Path

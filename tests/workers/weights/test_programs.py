@@ -158,7 +158,6 @@ def test_what_cannot_be_attacked_is_rejected_with_the_reason(
         (lambda net, x: (net.plain(x).softmax(1) + net.plain(x.flip(3)).softmax(1)).log(), False),
         (lambda net, x: net.plain(x), False),
     ],
-    ids=str,
 )
 def test_other_probabilities_are_accepted_and_told(tmp_path: Path, answer: Answer, found: bool) -> None:
     verdict, error = checked(program(tmp_path, answer))

@@ -60,7 +60,6 @@ def asked(answer: Answer, network: type[Net] = Net) -> Any:
         lambda net, x: pixels(net, x).flatten(2).mT.softmax(-1),
         lambda net, x: (net.plain(x) + 0.0 * torch.rand_like(x).mean()).sigmoid(),
     ],
-    ids=str,
 )
 def test_probabilities_are_found(answer: Answer) -> None:
     assert asked(answer) == FOUND
@@ -76,7 +75,6 @@ def test_probabilities_are_found(answer: Answer) -> None:
         lambda net, x: pixels(net, x).flatten(2).mT,
         lambda net, x: net.plain(x) - net.plain(x).mean(1, keepdim=True),
     ],
-    ids=str,
 )
 def test_logits_are_not_taken_for_them(answer: Answer) -> None:
     assert asked(answer) == {}
