@@ -55,6 +55,19 @@ def add_local(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     doctor.add_argument("--no-data", action="store_true", help="do not read the data sets for their hashes")
     json_argument(doctor)
 
+    _add_data(subcommands)
+    parser = add(
+        subcommands,
+        "demo",
+        commands.demo,
+        "train two models on handwritten digits, attack and compare them",
+        "assay demo --output demo-output",
+    )
+    parser.add_argument("--output", type=Path, help="folder for its files (default: demo-output)")
+    parser.add_argument("--epochs", type=int, help="epochs of each training (default: 40)")
+
+
+def _add_data(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     data = add(
         subcommands,
         "data",
@@ -82,16 +95,6 @@ def add_local(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         "--data", action="append", metavar="JSON", help='only this set: {"name": ..., "params": {...}}'
     )
     json_argument(check)
-
-    parser = add(
-        subcommands,
-        "demo",
-        commands.demo,
-        "train two models on handwritten digits, attack and compare them",
-        "assay demo --output demo-output",
-    )
-    parser.add_argument("--output", type=Path, help="folder for its files (default: demo-output)")
-    parser.add_argument("--epochs", type=int, help="epochs of each training (default: 40)")
 
 
 def _address_arguments(parser: argparse.ArgumentParser) -> None:

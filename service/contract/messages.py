@@ -18,9 +18,9 @@ from assay.service.contract.records import (
     Plan,
     PlanWithShards,
     ReducedBatch,
-    VerdictRecord,
 )
 from assay.service.contract.stored_specs import CheckJobSpec, EvaluateJobSpec, TrainJobSpec
+from assay.service.contract.verdict_records import VerdictRecord
 from assay.service.contract.worker_records import GpuMemory, SelfTestRecord
 
 # --- Requests: from `supervision/shard_run.py` to `jobs/*.run`. ---

@@ -15,9 +15,9 @@ from sqlalchemy.exc import IntegrityError
 
 from assay.service.contract.checkpoints import NAME_PATTERN
 from assay.service.contract.errors import InvalidState, NotFound
-from assay.service.contract.records import VerdictRecord
 from assay.service.contract.states import RETRYABLE, JobState
 from assay.service.contract.stored_specs import CheckJobSpec, ComponentReference
+from assay.service.contract.verdict_records import VerdictRecord
 from assay.service.contract.weights_options import WeightsReading
 from assay.service.store.audit import Actor, record
 from assay.service.store.database import Database

@@ -15,11 +15,11 @@ from assay.service.contract.records import (
     OutcomeExtra,
     Plan,
     Replan,
-    VerdictRecord,
 )
 from assay.service.contract.states import JobState, ShardState
 from assay.service.contract.stored_specs import ComponentReference, Spec
 from assay.service.contract.studies import ArmTemplate, Role, RunState
+from assay.service.contract.verdict_records import VerdictRecord
 from assay.service.contract.weights_options import WeightsReading
 
 JobKind = Literal["train", "evaluate", "check"]

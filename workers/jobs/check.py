@@ -19,8 +19,8 @@ from torch import Tensor
 from assay.models.weights.layouts import Layout
 from assay.service.contract.checkpoints import MAX_LISTED, Verdict, WrongShape
 from assay.service.contract.messages import CheckedReport, CheckRequest, ProgressReport
-from assay.service.contract.records import VerdictRecord
 from assay.service.contract.stored_specs import ModelReference
+from assay.service.contract.verdict_records import VerdictRecord
 from assay.service.contract.weights_options import ChannelStatistics
 from assay.service.submission.weights import EXPORTED
 from assay.workers import catalog

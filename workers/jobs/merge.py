@@ -15,7 +15,7 @@ from typing import cast
 
 from assay.service.catalog.catalog import load as load_catalog
 from assay.service.catalog.component import Component
-from assay.service.contract.records import JobProvenance, Plan, PlannedEvaluation, ShardProvenance
+from assay.service.contract.records import Columns, JobProvenance, Plan, PlannedEvaluation, ShardProvenance
 from assay.service.contract.results import (
     EvaluationResult,
     Metric,
@@ -152,6 +152,17 @@ def _save_one(store: Store, folder: Path, job: JobRow, index: int, rows: Sequenc
     remove_parts(folder, rows)
 
 
+def _whole(table: OutcomeTable, ordered: Sequence[OutcomeRow], n: int, place: str) -> Columns:
+    """The columns of all shards, which must be of the n planned examples."""
+    try:
+        columns = joined(table.columns, [row.columns for row in ordered])
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"{place}: {error}") from error
+    if (measured := len(columns["id"])) != n:
+        raise ValueError(f"{place}: {measured} of {n} examples were measured")
+    return columns
+
+
 def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Merged:
     """One row of the results, from the outcomes of all shards in any order.
 
@@ -165,13 +176,7 @@ def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Mer
     table, planned = table_of(job, item), plan["evaluations"][index]
     ordered = sorted(rows, key=lambda row: row.number)
     place = f"evaluation {index}, {item['name']!r}, by its outcome table {table.name!r}"
-    try:
-        columns = joined(table.columns, [row.columns for row in ordered])
-    except (KeyError, ValueError) as error:
-        raise ValueError(f"{place}: {error}") from error
-    if len(columns["id"]) != planned["n"]:
-        measured = len(columns["id"])
-        raise ValueError(f"{measured} of {planned['n']} examples of evaluation {index} were measured")
+    columns = _whole(table, ordered, planned["n"], place)
     first = ordered[0].extra
     # A shard reports a row's protocol where it is not the job's.
     protocol = first.get("protocol") or (spec["protocol"] if spec["kind"] == "evaluate" else "pixel")

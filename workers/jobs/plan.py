@@ -16,7 +16,7 @@ from assay.service.contract.data_findings import DataFound
 from assay.service.contract.messages import PlanReport, PlanRequest, ProgressReport
 from assay.service.contract.records import ModelJoin, PlannedEvaluation, PlanWithShards, ShardRange
 from assay.service.contract.results import data_label
-from assay.service.contract.stored_specs import EvaluateJobSpec, EvaluationItem
+from assay.service.contract.stored_specs import ComponentReference, EvaluateJobSpec, EvaluationItem
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import CorruptedSet, ExampleSet
 from assay.workers.data.formats.sampling import evaluation_order, sampled_as
@@ -86,9 +86,7 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
         together = 1 if data.task == "language" else batch_size
         shards += cut(index, n, cost, together, math.inf if whole else request["shard_seconds"])
         hashes |= content_hash(session, spec, item, examples)
-        source = item["data"] or spec["data"]
-        if found := found_in(examples, source["params"].get("crop_fraction")):
-            read[content_label(data_label(source), item["params"])] = found
+        read |= _read_of(item, item["data"] or spec["data"], examples)
         report(
             {"type": "progress", "done": index + 1, "total": len(spec["evaluations"]), "message": "planning"}
         )
@@ -137,6 +135,12 @@ def _example_cost(item: EvaluationItem, examples: ExampleSet, loaded: Loaded, fl
     """Seconds for one example of an evaluation; `flops` for its forward pass, at the nominal rate."""
     seconds = example_seconds(item, flops, loaded.device_class, loaded.image_size)
     return seconds * windows_of(item, examples, loaded)
+
+
+def _read_of(item: EvaluationItem, source: ComponentReference, examples: ExampleSet) -> dict[str, DataFound]:
+    """What was read of the files of an evaluation's data, by their label."""
+    found = found_in(examples, source["params"].get("crop_fraction"))
+    return {content_label(data_label(source), item["params"]): found} if found else {}
 
 
 def _facts_of_input(

@@ -29,7 +29,7 @@ from assay.service.contract.messages import (
     ProgressReport,
     ShardRequest,
 )
-from assay.service.contract.records import VerdictRecord
+from assay.service.contract.verdict_records import VerdictRecord
 from assay.service.store.live import Live
 from assay.service.store.rows import Claim, OutcomeRow
 from assay.service.store.store import Store

@@ -23,9 +23,6 @@ from assay.service.contract.records import (
     JobProvenance,
     OutcomeExtra,
     Plan,
-    ProgramRecord,
-    VerdictRecord,
-    WrongShapeRecord,
 )
 from assay.service.contract.results import JobError, Provenance, Source
 from assay.service.contract.stored_specs import (
@@ -39,6 +36,7 @@ from assay.service.contract.stored_specs import (
     TrainJobSpec,
     WeightsReference,
 )
+from assay.service.contract.verdict_records import ProgramRecord, VerdictRecord, WrongShapeRecord
 from assay.service.store.columns import unpack
 from tests.support.typed_json import faults, keys_of
 

@@ -25,7 +25,10 @@ IMAGENETS: dict[str, Callable[..., ImageSet]] = {
 
 
 def set_of_imagenet(folder: Path) -> str | None:
-    """The set of ImageNet whose classes most of the folders are, and that are most of its classes."""
+    """The set of ImageNet whose classes most of the folders are, and that are most of its classes.
+
+    `folder` has a folder for each class, or such a folder called after the split.
+    """
     for place in (folder, *(folder / part for part in PARTS["val"])):
         if not place.is_dir():
             continue
