@@ -18,7 +18,6 @@ from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.problems import Problems
 from assay.service.submission.data_folders import is_ignored
 from assay.workers import catalog
-from assay.workers.data.digits import digits
 from assay.workers.data.formats.dataset import CorruptedSet, ExampleSet, MissingData
 from assay.workers.data.formats.imagenet_classes import ALL
 from assay.workers.data.formats.imagenet_sets import IMAGENETS, set_of_imagenet
@@ -30,8 +29,6 @@ from assay.workers.data.formats.tables import set_of_table
 from assay.workers.data.formats.ts_files import is_for_regression, series_files
 from assay.workers.data.image_folder import image_folder
 from assay.workers.data.imdb import imdb
-from assay.workers.data.motions import motions
-from assay.workers.data.pydoc import pydoc
 from assay.workers.data.sst import sst
 from assay.workers.data.wikitext import wikitext
 
@@ -86,11 +83,8 @@ def list_sets(root: Path | None, *, hashes: bool = True, seconds: float = 0) -> 
     """
     depth = Depth(hashes, seconds)
     reports = [
-        _report("digits", None, lambda split: digits(root, split), depth),
-        _report("shapes", None, functools.partial(catalog.build("data", "shapes", {}), root), depth),
-        _report("pydoc", None, lambda split: pydoc(root, split), depth),
-        _report("motions", None, lambda split: motions(root, split), depth),
-        _report("pulses", None, functools.partial(catalog.build("data", "pulses", {}), root), depth),
+        _report(name, None, functools.partial(catalog.build("data", name, {}), root), depth)
+        for name in ("digits", "shapes", "pydoc", "motions", "pulses")
     ]
     if root is None or not root.is_dir():
         return reports
