@@ -50,7 +50,9 @@ def test_a_program_is_recognised_and_needs_no_model(api: httpx.Client, app_store
     assert (ready["state"], ready["layout"], ready["program"]) == (
         "ready",
         "program",
-        FACTS | {"task": "classification", "length": None, "vocabulary": None},
+        FACTS
+        | {"task": "classification", "length": None, "vocabulary": None}
+        | {"gradients_compared": None, "probabilities": False},
     )
 
 
