@@ -58,7 +58,8 @@ def hf_causal_lm(
         `models.layers.language.LanguageModel`.
 
     Raises:
-        ValueError: no pulled folder, a missing library, or more tokens than the model reads.
+        ValueError: no pulled folder, a missing library, more tokens than the model reads, or one that sees
+            later tokens, as those that fill in masked words.
     """
     del classes, channels, repository, revision
     where = checked_folder(pretrained, "hf_causal_lm")
@@ -69,8 +70,19 @@ def hf_causal_lm(
         )
     tokenizer = OwnTokenizer(where)
     model = model_of(where, "AutoModelForCausalLM", "causal language model")
+    if sees_later_tokens(model, tokenizer.numbers):
+        raise ValueError(f"the model {config.model_type!r} sees later tokens: it is no causal language model")
     length = sequence_length(model, tokenizer, config, max_length)
     return HfCausalLm(model, tokenizer, length if max_length else min(length, DEFAULT_LENGTH))
+
+
+def sees_later_tokens(model: nn.Module, numbers: Tensor) -> bool:
+    """Whether the logits of a model of transformers at its first tokens depend on the last of eight."""
+    tokens = numbers[-8:].repeat(2, 1)
+    tokens[1, -1] = tokens[1, 0]
+    with torch.no_grad():
+        one, other = model(input_ids=tokens, use_cache=False).logits[:, :-1]
+    return not torch.allclose(one, other, rtol=1e-3, atol=1e-4)
 
 
 class HfCausalLm(nn.Module):

@@ -112,6 +112,29 @@ def test_a_language_model_has_the_losses_of_transformers() -> None:
     assert language_model(folder, max_length=8).sequence_length == 8
 
 
+@pytest.mark.parametrize("scale", [1.0, 20.0])
+@pytest.mark.parametrize("decodes", [False, True])
+def test_a_model_that_fills_in_masked_words_is_refused(tmp_path: Path, decodes: bool, scale: float) -> None:
+    """transformers makes a BERT without a causal mask a causal language model, with a warning alone."""
+    tokenizer = hf_models.wordpiece(hf_models.reviews(120)[0])
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    config = transformers.BertConfig(vocab_size=len(tokenizer), is_decoder=decodes, **sizes)
+    model = transformers.BertLMHeadModel(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(scale if parameter.dim() == 2 else 1.0)
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    if decodes:
+        assert language_model(tmp_path).vocabulary > len(tokenizer)
+        return
+    with pytest.raises(
+        ValueError, match="the model 'bert' sees later tokens: it is no causal language model"
+    ):
+        language_model(tmp_path)
+
+
 def test_tokens_lie_where_they_begin_in_the_text() -> None:
     text = "The film  was awful ☃.\n\nThe end"
     tokens = language_model(hf_models.gpt2()).tokenizer.stream(text)
