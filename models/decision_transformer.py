@@ -47,13 +47,8 @@ RULES = (
         "part.attention_patches >= 3 * model.context",
         "patches, the size of S, must not be less than 3 context: a step has three tokens",
     ),
-    (
-        "part.attention_projection != 'data_dependent'",
-        "the attention's projection must be data_independent in a causal model: sampled rows of later tokens"
-        " would leak",
-    ),
 )
-FACTS = {"prefix_tokens": 0}
+FACTS = {"prefix_tokens": 0, "predicts_next": True}
 PAPER = (
     "Chen et al. 2021, Decision Transformer: Reinforcement Learning via Sequence Modeling; Chen et al. 2023,"
     " Primal-Attention (sizes, and Primal-Attention in the last layer)"
@@ -102,7 +97,8 @@ def decision_transformer(
         `models.layers.policy_network.PolicyNetwork`.
 
     Raises:
-        ValueError: a rule is broken, no attention has that name, or it has no causal form.
+        ValueError: a rule is broken, no attention has that name, or it has no causal form
+            or sees later tokens.
     """
     factory = find_attention(attention) if isinstance(attention, str) else attention
     if not has_causal_form(factory):

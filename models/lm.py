@@ -67,6 +67,7 @@ def lm(
     layers: Layers = "all",
     dropout: DropRate = 0.1,
     initialization: Initialization = "released",
+    encoder: Annotated[bool, "system"] = False,
 ) -> nn.Module:
     """Transformer language model with any causal attention in all or some layers, softmax in the others.
 
@@ -87,13 +88,15 @@ def lm(
         dropout: dropout rate of embedding, attention output, MLP, and of what enters the softmax.
         initialization: "released", as the authors' code begins; or "scaled", larger weights, with which small
             models learn within minutes.
+        encoder: it only gives vectors of words, so that attention may see later tokens.
 
     Returns:
         Module from tokens, int64 (B, N), to log-probabilities (B, N, words); a
         `models.layers.language.LanguageModel`.
 
     Raises:
-        ValueError: a rule is broken, no attention has that name, or it has no causal form.
+        ValueError: a rule is broken, no attention has that name, or it has no causal form
+            or sees later tokens.
     """
     del classes
     chosen = select_layers(layers, depth)
@@ -111,4 +114,5 @@ def lm(
         cutoffs=cutoffs,
         dropout=dropout,
         initialization=initialization,
+        encoder=encoder,
     )

@@ -14,11 +14,12 @@ LN is LayerNorm. See `models/layers/causal_transformer.py`.
 from __future__ import annotations
 
 import functools
+from typing import Annotated
 
 from torch import nn
 
 from assay.models.attention import rpc
-from assay.models.attention.rpc_causal import CausalRPCAttention, MuTokens
+from assay.models.attention.rpc_causal import CAUSAL_WITH, CausalRPCAttention, MuTokens
 from assay.models.attention.symmetric import SymmetricAttention
 from assay.models.layers.causal_transformer import CausalTransformer, Initialization
 from assay.models.layers.heads import CausalFactory, Dropout
@@ -35,6 +36,7 @@ from assay.models.layers.parameters import (
     SequenceLength,
     Width,
     layer_rule,
+    past_rule,
     select_layers,
 )
 from assay.models.layers.presets import Preset
@@ -44,7 +46,7 @@ __all__ = ["rpc_symmlm"]
 
 TASKS = ("language",)
 OFFERS = ("word_vectors",)
-RULES = (*LANGUAGE_RULES, layer_rule("rpc_layers", "model.depth"))
+RULES = (*LANGUAGE_RULES, layer_rule("rpc_layers", "model.depth"), past_rule(*CAUSAL_WITH, "model"))
 FACTS = LANGUAGE_FACTS | {"layout": "kv"}
 PAPER = rpc.PAPER
 
@@ -71,6 +73,7 @@ def rpc_symmlm(
     dropout: DropRate = 0.1,
     attention_dropout: Dropout = 0.0,
     initialization: Initialization = "released",
+    encoder: Annotated[bool, "system"] = False,
 ) -> nn.Module:
     """Transformer language model with causal RPC-Attention in some layers, and symmetric in the rest.
 
@@ -92,13 +95,14 @@ def rpc_symmlm(
         regularization: lambda, the weight of the sparse part.
         threshold: the shrinkage threshold, lambda * mu ("code") or lambda / mu ("paper").
         mu_width: the width in mu, that of the model ("full", as released) or of one head ("head").
-        mu_tokens: what mu is taken over: the tokens up to each one ("prefix"), or all, with which the
-            perplexity is not that of a predictor ("sequence").
+        mu_tokens: what mu is taken over: the tokens up to each one ("prefix"), or all ("sequence"), which
+            only a text classifier's encoder may have, as later tokens are seen.
         dual_sign: sign of Y / mu in the L step; -1 as published, +1 minimises the stated Lagrangian.
         dropout: dropout rate of embedding, attention output, MLP, and of what enters the softmax.
         attention_dropout: dropout rate of the attention weights; with RPC, of the last iteration's.
         initialization: "released", as the authors' code begins; or "scaled", larger weights, with which small
             models learn within minutes.
+        encoder: it only gives vectors of words, so that attention may see later tokens.
 
     Returns:
         Module from tokens, int64 (B, N), to log-probabilities (B, N, words); a
@@ -130,6 +134,7 @@ def rpc_symmlm(
         cutoffs=cutoffs,
         dropout=dropout,
         initialization=initialization,
+        encoder=encoder,
     )
 
 

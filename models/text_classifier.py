@@ -19,7 +19,8 @@ B = batch, N = tokens, C = width, K = classes.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Protocol, cast
+import inspect
+from typing import Annotated, Any, ClassVar, Literal, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -81,7 +82,9 @@ def text_classifier(
     Raises:
         ValueError: the backbone gives no vectors of words, or there is no such pooling.
     """
-    built = backbone(channels, channels)
+    builder: Any = backbone
+    options = {"encoder": True} if "encoder" in inspect.signature(builder).parameters else {}
+    built = builder(channels, channels, **options)
     if not hasattr(built, "features") or not hasattr(built, "as_encoder"):
         raise ValueError(f"backbone must be a language model: got {type(built).__name__}")
     return TextClassifier(cast(WordEncoder, built), classes, pooling, dropout)

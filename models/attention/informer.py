@@ -48,10 +48,13 @@ from assay.models.layers.heads import (
     split_heads,
 )
 from assay.models.layers.keyed_draws import draw_key, keyed_uniform
+from assay.models.layers.parameters import past_rule
 
 __all__ = ["InformerAttention"]
 
 FACTS = {"causal_form": True, "cost": "n log n"}
+CAUSAL_WITH = ("choice", "past")
+RULES = (past_rule(*CAUSAL_WITH),)
 PAPER = (
     "Zhou et al., Informer: Beyond Efficient Transformer for Long Sequence Time-Series Forecasting, AAAI 2021"
 )
@@ -79,6 +82,7 @@ class InformerAttention(nn.Module):
     """
 
     name: ClassVar[str] = "informer"
+    causal_with: ClassVar[tuple[str, str]] = CAUSAL_WITH
     permutation_equivariant: ClassVar[bool] = False
     padding_invariant: ClassVar[bool] = True
     key: Tensor

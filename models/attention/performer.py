@@ -36,10 +36,13 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout, pad
 
 from assay.models.layers.heads import Causal, Dropout, PrefixTokens, check_heads, merge_heads, split_heads
+from assay.models.layers.parameters import past_rule
 
 __all__ = ["PerformerAttention"]
 
 FACTS = {"causal_form": True, "cost": "linear"}
+CAUSAL_WITH = ("stabilizer", "example")
+RULES = (past_rule(*CAUSAL_WITH),)
 PAPER = "Choromanski et al., Rethinking Attention with Performers, ICLR 2021"
 
 Features = Annotated[int, Interval(ge=1, le=8192)]
@@ -104,6 +107,7 @@ class PerformerAttention(nn.Module):
     """
 
     name: ClassVar[str] = "performer"
+    causal_with: ClassVar[tuple[str, str]] = CAUSAL_WITH
     permutation_equivariant: ClassVar[bool] = True
     padding_invariant: ClassVar[bool] = True
     features: Tensor

@@ -61,7 +61,7 @@ PAPER = (
 )
 RULES = (
     (
-        "params.projection != 'data_dependent' or not model.word_features",
+        "params.projection != 'data_dependent' or not model.predicts_next",
         "projection must be data_independent in a causal model: sampled rows of later tokens would leak",
     ),
     (

@@ -43,10 +43,13 @@ from assay.models.layers.heads import (
     merge_heads,
     split_heads,
 )
+from assay.models.layers.parameters import past_rule
 
 __all__ = ["ReformerAttention"]
 
 FACTS = {"causal_form": True, "cost": "n log n"}
+CAUSAL_WITH = ("chunks", "past")
+RULES = (past_rule(*CAUSAL_WITH),)
 PAPER = "Kitaev et al., Reformer: The Efficient Transformer, ICLR 2020"
 
 Rounds = Annotated[int, Interval(ge=1, le=64)]
@@ -75,6 +78,7 @@ class ReformerAttention(nn.Module):
     """
 
     name: ClassVar[str] = "reformer"
+    causal_with: ClassVar[tuple[str, str]] = CAUSAL_WITH
     permutation_equivariant: ClassVar[bool] = False
     padding_invariant: ClassVar[bool] = True
     rotations: Tensor

@@ -42,13 +42,16 @@ from assay.models.layers.heads import (
     running_sum,
     split_heads,
 )
+from assay.models.layers.parameters import past_rule
 
 __all__ = ["CausalRPCAttention"]
 
 OFFERS = ("pursuit",)
 PAPER = rpc.PAPER
 FACTS = {"causal_form": True, "layout": "kv", "cost": "quadratic"}
+CAUSAL_WITH = ("mu_tokens", "prefix")
 RULES = (
+    past_rule(*CAUSAL_WITH),
     (
         "model.prefix_tokens == 0 or model.layers != 'all' and "
         "(len(model.layers) < model.depth or model.layers in ('first', 'last') and model.depth > 1)",
@@ -60,16 +63,7 @@ MuTokens = Literal["prefix", "sequence"]
 
 
 def prefix_penalty(keys: Tensor, width: int, mask: Tensor | None = None) -> Tensor:
-    """Penalty mu_i of each token i: `rpc.penalty` of the sequence that ends with it.
-
-    Args:
-        keys: (B, H, N, D).
-        width: C as in the released code, or D.
-        mask: boolean (B, N), true for the tokens that take part; None = all.
-
-    Returns:
-        (B, H, N, 1), positive and finite, in float32 at least.
-    """
+    """Penalty mu_i of each token i, (B, H, N, 1): `rpc.penalty` of the sequence that ends with it."""
     norm = running_sum(magnitudes(keys, mask).sum(dim=-1, keepdim=True))  # (B, H, N, 1)
     present = torch.ones_like(norm[:, :1]) if mask is None else mask[:, None, :, None].to(norm.dtype)
     tokens = running_sum(present).clamp(min=1.0)  # (B, 1, N, 1); padding before the first token has none
@@ -94,6 +88,7 @@ class CausalRPCAttention(RPCAttention):
     """
 
     name: ClassVar[str] = "rpc_causal"
+    causal_with: ClassVar[tuple[str, str]] = CAUSAL_WITH
     permutation_equivariant: ClassVar[bool] = False
     causal: ClassVar[bool] = True
 

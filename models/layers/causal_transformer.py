@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout as drop
 
 from assay.models.layers.adaptive_softmax import AdaptiveSoftmax
-from assay.models.layers.heads import CausalFactory, make_attention
+from assay.models.layers.heads import CausalFactory, check_past_only, make_attention
 
 INITIAL_STD = 0.02
 Initialization = Literal["released", "scaled"]
@@ -48,9 +48,10 @@ class CausalTransformer(nn.Module):
         cutoffs: starts of the clusters of the adaptive softmax; those not below V are dropped.
         dropout: dropout rate of embedding, attention output, MLP, and softmax input.
         initialization: "released", as in the authors' code, or "scaled", for short trainings.
+        encoder: only `features` are wanted, so that attention may see later tokens.
 
     Raises:
-        ValueError: a size does not divide as stated, or is below 1.
+        ValueError: a size does not divide as stated, or is below 1, or attention sees later tokens.
     """
 
     CLASSIFIER_ONLY: ClassVar[tuple[str, ...]] = ("head.",)
@@ -69,6 +70,7 @@ class CausalTransformer(nn.Module):
         cutoffs: Sequence[int],
         dropout: float = 0.0,
         initialization: Initialization = "released",
+        encoder: bool = False,
     ) -> None:
         super().__init__()
         self.vocabulary = vocabulary
@@ -87,6 +89,9 @@ class CausalTransformer(nn.Module):
             )
             for make in attentions
         )
+        if not encoder:
+            for block in self.blocks:
+                check_past_only(block.attn)  # type: ignore[arg-type]
         self.head: AdaptiveSoftmax | None = AdaptiveSoftmax(width, vocabulary, cutoffs)
         self.register_buffer("positions", sinusoids(length, width), persistent=False)
         self.apply(_initialize if initialization == "released" else _initialize_scaled)
@@ -100,8 +105,8 @@ class CausalTransformer(nn.Module):
 
         Args:
             tokens: right-padded; padding does not affect earlier tokens.
-            present: boolean (B, N), false for padding. Only attention that sees later tokens needs it:
-                `rpc_causal` with `mu_tokens` = "sequence".
+            present: boolean (B, N), false for padding. Only attention that sees later tokens needs it, as an
+                encoder's may: `rpc_causal` with `mu_tokens` = "sequence".
 
         Raises:
             ValueError: the sequences are longer than `length`.

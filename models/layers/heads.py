@@ -72,6 +72,24 @@ def make_attention(
     return factory(dim, heads, **wanted)
 
 
+def check_past_only(attention: nn.Module) -> None:
+    """Rejects an attention of which tokens see later ones, for models that predict these.
+
+    It says so by `sees_later_tokens`; `causal_with` is the parameter to change, with its only causal value.
+
+    Raises:
+        ValueError: names the mechanism, and the parameter where it is known.
+    """
+    if not getattr(attention, "sees_later_tokens", False):
+        return
+    name = getattr(attention, "name", type(attention).__name__)
+    parameter, value = getattr(attention, "causal_with", (None, None))
+    remedy = "" if parameter is None else f"; {parameter} must be {value!r}"
+    raise ValueError(
+        f"{name} sees later tokens with these parameters, in a model that predicts the next token{remedy}"
+    )
+
+
 def has_causal_form(attention: Callable[..., nn.Module]) -> bool:
     """Whether a mechanism can be made causal: its constructor takes `causal`.
 

@@ -24,7 +24,7 @@ ENCODER_FACTS = {"patch_tokens": True}
 
 # Fact of language models whose module is a `WordEncoder` without its output layer: text_classifier can be
 # built on them. No token stands before the words.
-LANGUAGE_FACTS = {"word_features": True, "prefix_tokens": 0}
+LANGUAGE_FACTS = {"word_features": True, "prefix_tokens": 0, "predicts_next": True}
 # Sizes of the released small models for WikiText-103.
 PUBLISHED_CUTOFFS: Cutoffs = [20_000, 40_000, 200_000]
 
@@ -37,6 +37,27 @@ WIDTH_RULES = (
     ("model.width * model.mlp_ratio >= 1", "width times mlp_ratio must be at least 1"),
 )
 LANGUAGE_RULES = (("model.width % model.heads == 0", "heads must divide width"),)
+
+
+# Around a language model as its encoder, a classifier may read the whole text.
+READS_WHOLE = "'sequence' in data.tasks"
+
+
+def past_rule(parameter: str, allowed: str, namespace: str = "params") -> tuple[str, str]:
+    """The rule that a model that predicts the next token is causal: a parameter has its only causal value.
+
+    It binds models with the fact `predicts_next`, unless they are a text classifier's encoder.
+
+    Args:
+        parameter: of an attention mechanism, or in the namespace "model" of such a model itself.
+        allowed: with any other value tokens see later ones.
+        namespace: "params" or "model".
+    """
+    return (
+        f"{namespace}.{parameter} == '{allowed}' or not model.predicts_next or {READS_WHOLE}",
+        f"{parameter} must be {allowed!r} in a model that predicts the next token: "
+        "otherwise it sees later tokens",
+    )
 
 
 def layer_rule(parameter: str, depth: str) -> tuple[str, str]:

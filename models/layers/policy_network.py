@@ -28,7 +28,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from assay.models.layers.heads import CausalFactory, make_attention
+from assay.models.layers.heads import CausalFactory, check_past_only, make_attention
 from assay.models.layers.layers import Classifier
 
 INITIAL_STD = 0.02
@@ -80,7 +80,7 @@ class PolicyNetwork(nn.Module):
         dropout: dropout rate of the embedding, after the attention and after the MLP.
 
     Raises:
-        ValueError: a size does not divide as stated, or is below 1.
+        ValueError: a size does not divide as stated, or is below 1, or attention sees later tokens.
     """
 
     def __init__(
@@ -118,6 +118,8 @@ class PolicyNetwork(nn.Module):
             )
             for make in attentions
         )
+        for block in self.blocks:
+            check_past_only(block.attn)  # type: ignore[arg-type]
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, actions)
         self.blocks.apply(_initialize)

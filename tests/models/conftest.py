@@ -14,7 +14,8 @@ def broken() -> Broken:
     """Messages of the rules of a module that the parameters of a model break."""
 
     def messages(module: ModuleType, **parameters: Any) -> list[str]:
-        names = {"model": SimpleNamespace(**({"mlp_ratio": 4.0} | parameters))}
+        own = SimpleNamespace(**({"mlp_ratio": 4.0} | parameters))
+        names = {"model": own, "params": own}
         return [message for rule, message in module.RULES if not eval(rule, names)]
 
     return messages

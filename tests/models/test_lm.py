@@ -84,7 +84,7 @@ def test_with_mu_over_the_sequence_later_words_leak() -> None:
     changed[:, -1] = (changed[:, -1] + 1) % WORDS
     for mu_tokens, leaks in (("sequence", True), ("prefix", False)):
         # A threshold that is neither above nor below all keys.
-        model = made(rpc_symmlm, rpc_layers="all", mu_tokens=mu_tokens, regularization=0.2)
+        model = made(rpc_symmlm, rpc_layers="all", mu_tokens=mu_tokens, regularization=0.2, encoder=True)
         difference = (model(changed) - model(tokens()))[:, :-1].abs().max()
         assert bool(difference > 1e-6) is leaks
 

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from assay.service.catalog.component import Component, Rule
-from assay.service.catalog.rules import check_syntax, evaluate
+from assay.service.catalog.rules import UnknownName, evaluate
 from assay.workers.discovery.signatures import checked_default
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -95,8 +95,10 @@ def _rule_with(rule: Rule, fixed: Mapping[str, Any]) -> Rule | None:
     expression = NAME_OF_MODEL.sub(value_of, rule.expression)
     if expression == rule.expression:
         return rule
-    if check_syntax(expression):
+    try:
+        holds = evaluate(expression, {})
+    except UnknownName:
         return Rule(expression=expression, message=rule.message)
-    if not evaluate(expression, {}):
+    if not holds:
         raise ValueError(rule.message)
     return None

@@ -156,5 +156,6 @@ def test_bad_parameters_are_refused() -> None:
     ],
 )
 def test_rule_wants_a_layer_that_is_not_causal(broken: Any, layers: Any, depth: int, allowed: bool) -> None:
-    assert (broken(module, layers=layers, depth=depth, prefix_tokens=1) == []) is allowed
-    assert broken(module, layers=layers, depth=depth, prefix_tokens=0) == []
+    given = {"layers": layers, "depth": depth, "mu_tokens": "prefix"}
+    assert (broken(module, **given, prefix_tokens=1) == []) is allowed
+    assert broken(module, **given, prefix_tokens=0) == []
