@@ -73,18 +73,9 @@ def kernelized(
     causal: bool = False,
     dropout: float = 0.0,
 ) -> Tensor:
-    """G(q D^-1/4, k D^-1/4) v.
+    """G(q D^-1/4, k D^-1/4) v, (B, H, N, D) as q, k and v; G is lower triangular if causal.
 
-    Args:
-        queries: (B, H, N, D), as are the others.
-        keys: before the scale.
-        values: v.
-        mask: boolean (B, N), true for tokens that take part; None = all.
-        causal: whether G is lower triangular.
-        dropout: share of G that is dropped.
-
-    Returns:
-        (B, H, N, D).
+    `mask` is boolean (B, N), true for tokens that take part, and `dropout` the share of G that is dropped.
     """
     scale = queries.shape[-1] ** -0.25
     x, y = (without_padding(part, mask) * scale for part in (queries, keys))

@@ -63,17 +63,10 @@ class LinearAttention(ScaledHeads):
 def linear_attend(
     queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, *, causal: bool = False
 ) -> Tensor:
-    """sum_j phi(q_i).phi(k_j) v_j / sum_j phi(q_i).phi(k_j), in float32 at least.
+    """sum_j phi(q_i).phi(k_j) v_j / sum_j phi(q_i).phi(k_j), (B, H, N, D), in float32 at least.
 
-    Args:
-        queries: (B, H, N, D).
-        keys: (B, H, M, D).
-        values: (B, H, M, D).
-        mask: boolean (B, M), true for the keys that may be attended to; None = all.
-        causal: each query attends to the keys up to its own; N = M.
-
-    Returns:
-        (B, H, N, D), in the type of the values; 0 where a causal query has no key to attend to.
+    Keys and values are (B, H, M, D), `mask` boolean (B, M), true for keys that may be attended to. If causal,
+    each query attends to the keys up to its own, N = M; where it has no key the result is 0.
     """
     wide = torch.promote_types(values.dtype, torch.float32)
     queries, keys = queries.to(wide), _features(keys.to(wide))

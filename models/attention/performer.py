@@ -56,12 +56,8 @@ CHUNK = 64  # tokens whose products are written out in the causal form
 def orthogonal_features(count: int, size: int, generator: torch.Generator | None = None) -> Tensor:
     """Random vectors for `positive_features`: (count, size), float32, on the CPU.
 
-    Each has the distribution of a standard normal vector; within blocks of `size` they are orthogonal.
-
-    Args:
-        count: M.
-        size: D.
-        generator: a CPU generator; None is torch's.
+    Each has the distribution of a standard normal vector; within blocks of `size` they are orthogonal. The
+    generator is one of the CPU; None is torch's.
     """
     blocks = []
     for first in range(0, count, size):
@@ -75,14 +71,10 @@ def orthogonal_features(count: int, size: int, generator: torch.Generator | None
 
 
 def positive_features(points: Tensor, vectors: Tensor) -> Tensor:
-    """phi(x) without stabiliser and epsilon: E[phi(q) . phi(k)] = exp(q . k / sqrt(D)).
+    """phi(x) without stabiliser and epsilon, (..., N, M): E[phi(q) . phi(k)] = exp(q . k / sqrt(D)).
 
-    Args:
-        points: queries or keys, (..., N, D); they are divided by D^1/4 here.
-        vectors: (M, D), as of `orthogonal_features`.
-
-    Returns:
-        (..., N, M), positive; it overflows where exp(q . k / sqrt(D)) is far beyond the type's range.
+    Points are queries or keys, (..., N, D), divided by D^1/4 here; vectors come from
+    `orthogonal_features`. It overflows where exp(q . k / sqrt(D)) is far beyond the type's range.
     """
     scaled = points * points.shape[-1] ** -0.25
     halves = scaled.square().sum(dim=-1, keepdim=True) / 2

@@ -56,16 +56,8 @@ MIN_NORM = 1e-12  # mu and its derivative stay finite in float32, also for keys 
 def penalty(keys: Tensor, width: int, mask: Tensor | None = None) -> Tensor:
     """The penalty mu = N width / (4 ||K_h||_1) of each image and head.
 
-    It is computed in float32 at least. Masked tokens count neither in N nor in the norm, so that padding
-    does not change a result.
-
-    Args:
-        keys: (B, H, N, D).
-        width: C as in the released code, or D.
-        mask: boolean (B, N), true for the tokens that take part; None = all.
-
-    Returns:
-        (B, H, 1, 1), positive and finite.
+    It is (B, H, 1, 1), positive and finite, in float32 at least; `width` is C as in the released code, or D.
+    Tokens that are false in `mask`, (B, N), count neither in N nor in the norm: padding changes no result.
     """
     norm = magnitudes(keys, mask).sum(dim=(-2, -1), keepdim=True)  # (B, H, 1, 1)
     tokens = keys.shape[-2] if mask is None else mask.sum(dim=-1)[:, None, None, None]  # (B, 1, 1, 1)

@@ -136,20 +136,9 @@ def sketched(
     iterations: int,
     normaliser: Normaliser,
 ) -> Tensor:
-    """Nystrom approximation of G(q, k) v with given landmarks.
+    """Nystrom approximation of G(q, k) v with given landmarks, (B, H, N, D) as q, k and v.
 
-    Args:
-        queries: (B, H, N, D), scaled, as are the keys.
-        keys: (B, H, N, D).
-        values: (B, H, N, D), zero where a token takes no part.
-        of_queries: the landmarks among the queries.
-        of_keys: those among the keys.
-        gamma: added to the diagonal of M.
-        iterations: steps of the inverse.
-        normaliser: of the inverse.
-
-    Returns:
-        (B, H, N, D).
+    Queries and keys are scaled, values zero where a token takes no part.
     """
     landmarks = torch.cat([of_queries.of(queries), of_keys.of(keys)], dim=2)  # (B, H, L, D)
     used = torch.cat([of_queries.used, of_keys.used], dim=1)[:, None]  # (B, 1, L)

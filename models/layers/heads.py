@@ -73,7 +73,7 @@ def make_attention(
 
 
 def check_past_only(attention: nn.Module) -> None:
-    """Rejects an attention of which tokens see later ones, for models that predict these.
+    """Rejects an attention that sees later tokens, for models that predict them.
 
     It says so by `sees_later_tokens`; `causal_with` is the parameter to change, with its only causal value.
 
@@ -100,11 +100,7 @@ def has_causal_form(attention: Callable[..., nn.Module]) -> bool:
 
 
 def check_heads(dim: int, heads: int) -> None:
-    """Rejects a width that does not split into equal heads.
-
-    Raises:
-        ValueError: `heads` is below 1 or does not divide `dim`.
-    """
+    """Rejects, with a ValueError, a width that does not split into equal heads."""
     if heads < 1 or dim % heads:
         raise ValueError(f"heads must divide width: got width {dim} and heads {heads}")
 
@@ -132,17 +128,8 @@ def attend(
 ) -> Tensor:
     """softmax(q k^T / sqrt(D)) v, by torch's fused kernel: the N x N matrix is not stored.
 
-    Args:
-        queries: (B, H, N, D).
-        keys: (B, H, N, D).
-        values: (B, H, N, D).
-        mask: boolean (B, N), true for the tokens that may be attended to; None = all.
-        dropout: fraction of the attention weights dropped; the caller passes 0 outside training.
-        causal: each token attends to itself and to those before it. Combined with `mask` this stores a
-            boolean matrix (B, 1, N, N).
-
-    Returns:
-        (B, H, N, D).
+    Operands and result are (B, H, N, D); `mask` is boolean (B, N), true for tokens that may be attended to.
+    The caller passes a dropout of 0 outside training. Causal with a mask holds booleans (B, 1, N, N).
     """
     allowed = None if mask is None else mask[:, None, None, :]  # (B, 1, 1, N)
     if allowed is not None and causal:

@@ -34,13 +34,8 @@ EPSILON = 1e-5
 class KeyNormalization(nn.Module):
     """Shift, and in the form "full" scale, of queries and keys by the statistics of the keys.
 
-    Args:
-        form: "beta" subtracts beta times the mean; "full" also divides by the standard deviation.
-        beta: weight of the mean, in [0, 10].
-        learn_beta: make beta a weight, one for the layer, that starts at `beta`.
-
-    Raises:
-        ValueError: an unknown form, or beta is out of its range.
+    The form "beta" subtracts beta times the mean, "full" also divides by the standard deviation; a learned
+    beta is a weight of the layer. An unknown form, or a beta outside [0, 10], is a ValueError.
     """
 
     def __init__(self, form: Form, beta: float, *, learn_beta: bool) -> None:
@@ -55,13 +50,9 @@ class KeyNormalization(nn.Module):
     def forward(
         self, queries: Tensor, keys: Tensor, mask: Tensor | None, *, causal: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Normalised queries (B, H, N, D) and keys (B, H, M, D).
+        """Normalised queries (B, H, N, D) and keys (B, H, M, D); if causal, each with the keys up to itself.
 
-        Args:
-            queries: (B, H, N, D).
-            keys: (B, H, M, D).
-            mask: boolean (B, M), true for the keys that count; None = all.
-            causal: each token is normalised with the keys up to itself; N = M.
+        `mask` is boolean (B, M), true for the keys that count.
         """
         mean, scale = self._statistics(keys, mask, causal)
         return ((queries - mean) * scale).to(queries.dtype), ((keys - mean) * scale).to(keys.dtype)

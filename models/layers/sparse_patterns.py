@@ -96,23 +96,10 @@ def sparse_attend(
     factor: int = 1,
     causal: bool = False,
 ) -> Tensor:
-    """Softmax attention over a pattern.
+    """Softmax attention of queries (B, H, N, D) over a pattern of keys and values (B, H, M, D): (B, H, N, D).
 
-    Args:
-        queries: (B, H, N, D).
-        keys: (B, H, M, D).
-        values: (B, H, M, D).
-        mask: boolean (B, M), true for the keys that may be attended to; None = all.
-        dropout: fraction of the attention weights dropped; the caller passes 0 outside training.
-        pattern: which one.
-        stride: l.
-        summary: c, for "fixed"; at most l.
-        prefix_tokens: P.
-        factor: f, queries that share the place of a key.
-        causal: each token attends to itself and to those before it; f = 1.
-
-    Returns:
-        (B, H, N, D).
+    `mask` is boolean (B, M), true for the keys that may be attended to. The caller passes a dropout of 0
+    outside training, l as `stride`, c <= l as `summary` for "fixed", f as `factor`, which is 1 if causal.
     """
     tokens, places = queries.shape[2] - prefix_tokens, keys.shape[2] - prefix_tokens
     output = values[:, :, :0]  # as wide as the values
