@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from assay.service.catalog.catalog import load
+from assay.service.contract.problems import Problems
 from assay.service.submission.validate import validate
 from assay.workers.data.formats.image_files import IMAGE_SUFFIXES
 
@@ -44,8 +45,14 @@ def test_its_jobs_and_evaluations_are_valid() -> None:
     validate(load(), training)
     attack["model"]["weights"] = {"job": "01jd3q0x5v8f7m2n9k4t6w1z0y"}  # in place of @birds
     validate(load(), attack)
-    assert len(evaluations) == 2
-    for evaluation in evaluations:
+    sets = [one for one in evaluations if one["name"] in load().names("data")]
+    assert len(sets) == 1
+    assert len(evaluations) == 3
+    for data in sets:
+        problems = Problems()
+        load().check_reference(("data",), data, problems, ())
+        problems.raise_if_any()
+    for evaluation in (one for one in evaluations if one not in sets):
         clean = "imagenet" if "imagenet" in evaluation["data"]["name"] else "cifar10"
         body = {"kind": "evaluate", "model": {"name": "vit"}, "data": {"name": clean}}
         validate(load(), {**body, "evaluations": [evaluation]})

@@ -170,7 +170,7 @@ def test_a_corruption_of_a_package_can_be_named_and_the_provenance_has_the_packa
     path = tmp_path / "extra.json"
     assert catalog.main(["--out", str(path)]) == 0
     monkeypatch.setenv("ASSAY_CATALOG", str(path))
-    params = {"corruptions": ["invert", "fog"], "severities": [1]}
+    params = {"corruptions": ["invert", "fog"], "severities": [1], "as_files": False}
     body = {
         "kind": "evaluate",
         "model": {"name": "vit"},
