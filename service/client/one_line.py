@@ -242,7 +242,8 @@ def _of_function(client: AssayClient, subject: Subject, data: Mapping[str, Any])
     """The module that a function of the user's code returns, called and exported in a process of its own."""
     facts = client.component("data", str(data["name"])).get("facts") or {}
     size = subject.image_size or facts.get("size")
-    arguments = [subject.model, "--channels", str(data["params"].get("channels", facts.get("channels", 3)))]
+    channels = (data.get("params") or {}).get("channels", facts.get("channels", 3))
+    arguments = [subject.model, "--channels", str(channels)]
     if size is not None:  # else the module may say it
         arguments += ["--image-size", str(size)]
     if subject.weights is not None:

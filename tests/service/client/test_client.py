@@ -192,7 +192,7 @@ def test_an_answer_that_does_not_parse_tells_the_services_version(answer: httpx.
 
 def test_dry_run(client: AssayClient, evaluate_body: Make) -> None:
     found = client.dry_run(evaluate_body())
-    assert set(found) == {"spec", "estimate", "warnings"}
+    assert set(found) == {"spec", "estimate", "warnings", "data"}
     assert type(copy.deepcopy(found)) is dict
     assert list(client.jobs()) == []
 
