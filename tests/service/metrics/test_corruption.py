@@ -34,8 +34,14 @@ def test_alexnets_corruptions_are_the_fifteen() -> None:
 
 
 def test_alexnets_errors_belong_to_imagenet_and_its_stored_corruptions_alone() -> None:
-    assert baseline_errors("imagenet") == baseline_errors("imagenet_c") == ALEXNET_ERRORS
-    assert baseline_errors("imagenet_r") is baseline_errors(None) is None
+    generated = {"source": "generated", "constants": "imagenet_c", "as_files": True}
+    for params in ({"source": "stored"}, generated):
+        for name in ("imagenet", "imagenet_c"):
+            assert baseline_errors(name, params, 224) == ALEXNET_ERRORS
+        assert baseline_errors("imagenet_r", params, 224) is baseline_errors(None, params, 224) is None
+    for other in ({"constants": "imagecorruptions"}, {"as_files": False}):
+        assert baseline_errors("imagenet", {**generated, **other}, 224) is None
+    assert baseline_errors("imagenet", generated, 384) is None
 
 
 def published(place: str) -> dict[tuple[str, str], float]:
