@@ -48,6 +48,7 @@ ADDED = frozenset(
         "pulled",
         "median_distance",
         "curve_area",
+        "data_read",
     }
 )
 # Keys whose values follow from the methods of today, where they are computed anew.
