@@ -18,7 +18,7 @@ B = batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -31,6 +31,8 @@ from assay.workers import accelerator
 from assay.workers.evaluation.engine.shard import Shard
 
 EXAMPLES = 16
+# Of them in one pass: fewer than in a batch of the attack, whose memory is the plan's.
+TOGETHER = 4
 # Of the noise in one direction; 8/255 where pixels have a standard deviation of 1/4.
 SHARE = 0.125
 DIRECTIONS = 4
@@ -46,12 +48,11 @@ def gradient_evidence(shard: Shard, images: Tensor, *, repeats: bool) -> Gradien
     if not images.is_floating_point():
         return None
     images = images[:EXAMPLES]
-    noise = _noise(shard, images)
-    size = min(shard.batch_size, len(images))
+    size = min(shard.batch_size, TOGETHER)
     while True:
         try:
             with frozen(shard.classifier):
-                return _compared(shard, images, noise if repeats else noise[:, :0], size)
+                return _compared(shard, images, DIRECTIONS if repeats else 0, size)
         except torch.OutOfMemoryError:
             if size == 1:
                 return None  # the attack says so itself
@@ -59,27 +60,30 @@ def gradient_evidence(shard: Shard, images: Tensor, *, repeats: bool) -> Gradien
         accelerator.empty_cache()
 
 
-def _noise(shard: Shard, images: Tensor) -> Tensor:
+def _noise(shard: Shard, ids: Sequence[str], images: Tensor, spread: Tensor) -> Tensor:
     """Noise in each direction, (B, DIRECTIONS, ...); padded steps of a series have none."""
-    ids, shape = shard.ids[: len(images)], (DIRECTIONS, *images.shape[1:])
+    shape = (DIRECTIONS, *images.shape[1:])
     draws = Randomness(shard.seed, "gradient_probe").normal(ids, shape, dtype=images.dtype)
-    others = [axis for axis in range(images.dim()) if axis != 1]
-    noise = draws.to(images.device) * SHARE * images.std(others, keepdim=True, correction=0).unsqueeze(1)
+    noise = draws.to(images.device) * SHARE * spread.unsqueeze(1)
     if reads_series(shard.classifier.backbone):
         noise = noise * images[:, None, -1:]
         noise[:, :, -1] = 0
     return noise
 
 
-def _compared(shard: Shard, images: Tensor, noise: Tensor, size: int) -> GradientEvidence:
+def _compared(shard: Shard, images: Tensor, directions: int, size: int) -> GradientEvidence:
     lowest, highest = images.min(), images.max()
+    others = [axis for axis in range(images.dim()) if axis != 1]
+    spread = images.std(others, keepdim=True, correction=0)
     zero = tiny = 0
-    for part, moves in zip(images.split(size), noise.split(size), strict=True):
+    for start in range(0, len(images), size):
+        part = images[start : start + size]
         margin, scale = _margin(shard, part)
         gradient = _gradient(margin, part)
         change, linear = torch.zeros_like(scale), torch.zeros_like(scale)
+        noise = _noise(shard, shard.ids[start : start + len(part)], part, spread)
         with torch.no_grad():
-            for move in moves.unbind(1):
+            for move in noise[:, :directions].unbind(1):
                 up, down = ((part + one).clamp(lowest, highest) for one in (move, -move))
                 change += (margin(up) - margin(down)).double().square()
                 linear += (gradient * (up - down)).double().square().flatten(1).sum(1)

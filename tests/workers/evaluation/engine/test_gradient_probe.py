@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from assay.models.layers.layers import Classifier
 from assay.models.layers.series_model import SeriesModel
 from assay.workers.evaluation.engine import gradient_probe
-from assay.workers.evaluation.engine.gradient_probe import DIRECTIONS, EXAMPLES, gradient_evidence
+from assay.workers.evaluation.engine.gradient_probe import DIRECTIONS, EXAMPLES, TOGETHER, gradient_evidence
 from assay.workers.evaluation.engine.probe import first_look
 from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.weights.programs import as_classifier, read_program
@@ -93,8 +93,10 @@ def test_the_passes_are_few_and_no_larger_than_a_batch() -> None:
     subject = given(linear, batch_size=6)
     gradient_evidence(subject, IMAGES, repeats=True)
     calls = subject.classifier.backbone.calls
-    assert calls == [6] * 10 + [6] * 10 + [4] * 10
-    assert len(calls) / 3 == 2 + 2 * DIRECTIONS
+    assert calls == [TOGETHER] * (EXAMPLES // TOGETHER) * (2 + 2 * DIRECTIONS)
+    few = given(linear, batch_size=3)
+    gradient_evidence(few, IMAGES, repeats=True)
+    assert max(few.classifier.backbone.calls) == 3
 
 
 def test_it_repeats_and_does_not_depend_on_the_batch() -> None:
@@ -189,14 +191,13 @@ def test_what_a_random_model_draws_afterwards_is_what_it_drew_without_the_look()
 
 
 def test_noise_is_keyed_by_seed_and_example() -> None:
-    noise = [gradient_probe._noise(given(linear, seed=seed), IMAGES) for seed in (0, 0, 1)]
+    ids, spread = given(linear).ids, torch.ones(1, 1, 1, 1)
+    noise = [gradient_probe._noise(given(linear, seed=seed), ids, IMAGES, spread) for seed in (0, 0, 1)]
     assert torch.equal(noise[0], noise[1])
     assert not torch.equal(noise[0], noise[2])
-    some = shard(given(linear).classifier, Given(["example-3"], images=lambda rows: IMAGES[3:4]))
-    # Of the same example among others: the same directions, in units of these examples.
-    alone = gradient_probe._noise(some, IMAGES[3:4])
-    ratio = alone[0] / noise[0][3]
-    torch.testing.assert_close(ratio, ratio[:1, :, :1, :1].expand_as(ratio))
+    # Of the same example among others: the same noise.
+    alone = gradient_probe._noise(given(linear), ids[3:4], IMAGES[3:4], spread)
+    assert torch.equal(alone[0], noise[0][3])
 
 
 @pytest.mark.parametrize(

@@ -99,8 +99,8 @@ def test_predictions_of_numbers_are_no_classes() -> None:
 def test_the_first_look_at_a_shard_finds_them() -> None:
     net = Net(lambda net, x: net.plain(x).sigmoid()).eval()
     data = Given([str(row) for row in range(6)], images=lambda rows: IMAGES[list(rows)])
-    assert first_look(shard(net, data)) == FOUND
-    assert first_look(shard(Net().eval(), data)) == {}
+    assert first_look(shard(net, data), attacked=False) == FOUND
+    assert first_look(shard(Net().eval(), data), attacked=False) == {}
 
 
 def test_a_lack_of_memory_is_left_to_the_evaluation() -> None:
