@@ -133,8 +133,10 @@ def test_what_was_ignored_is_in_the_plan(root: Path) -> None:
     ignored = {"count": 2, "first": ["__MACOSX/", "cup/Thumbs.db"]}
     assert found_in(data, None) == {"ignored": ignored}
     assert read_of_plan() == {
-        "image_folder(channels=3, crop_fraction=None, exif_orientation=False, folder=photos, labels=None,"
-        " resize=bicubic, splits=all)": {"ignored": ignored}
+        "image_folder(channels=3, class_names=None, class_names_file=None, crop_fraction=None,"
+        " exif_orientation=False, folder=photos, labels=None, resize=bicubic, splits=all)": {
+            "ignored": ignored
+        }
     }
 
 

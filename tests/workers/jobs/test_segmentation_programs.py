@@ -85,6 +85,8 @@ def test_the_check_says_what_the_program_is_for(program: Path) -> None:
         "task": "segmentation",
         "length": None,
         "vocabulary": None,
+        "gradients_compared": True,
+        "probabilities": False,
     }
 
 

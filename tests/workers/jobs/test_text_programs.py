@@ -171,6 +171,8 @@ def test_the_check_says_what_the_program_takes(pair: Pair) -> None:
         "task": pair.task,
         "length": LENGTH,
         "vocabulary": data.vocabulary.sha256,
+        "gradients_compared": True,
+        "probabilities": False,
     }
 
 
@@ -265,4 +267,5 @@ def test_data_for_another_task_are_refused_by_the_worker_too(pair: Pair, pairs: 
 
 def test_the_vocabulary_is_in_the_file(pair: Pair) -> None:
     data = cast(TextSet, Session().data(spec_of(pair.task, MINE)["data"], "test"))
-    assert json.dumps({"vocabulary": data.vocabulary.sha256}).encode() in pair.program.read_bytes()
+    stated = {"vocabulary": data.vocabulary.sha256, "gradients": "compared"}
+    assert json.dumps(stated).encode() in pair.program.read_bytes()
