@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -343,7 +344,7 @@ def test_torchvision_is_converted_once(
 def test_a_pickle_with_code_is_not_read(
     hub: Hub, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    torch.save({"a": Path("x")}, tmp_path / "evil.pth")
+    torch.save({"a": Fraction(1, 2)}, tmp_path / "evil.pth")
     hub.repositories["plain/files"] = HubRepository({"evil.pth": (tmp_path / "evil.pth").read_bytes()})
     file = origins._pickle_at(f"{hub.url}/evil.pth")
     stated = SimpleNamespace(
@@ -352,7 +353,7 @@ def test_a_pickle_with_code_is_not_read(
     )  # fmt: skip
     monkeypatch.setattr(origins, "_timm_config", lambda reference: stated)
     assert run(root, "timm:evil") == 2
-    assert "cannot be read as tensors and plain values alone: it has pathlib" in capsys.readouterr().err
+    assert "cannot be read as tensors and plain values alone: it has fractions" in capsys.readouterr().err
     assert listed(root) == []
 
 
