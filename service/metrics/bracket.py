@@ -80,15 +80,7 @@ def brackets(
     threat_of: ThreatOf,
     keep: Keep = _make,
 ) -> tuple[list[Bracket], list[Warning]]:
-    """The bracket at every radius of a job's verified rows and attacks, and its contradictions.
-
-    Args:
-        evaluations: by place in the job.
-        outcomes_of: their outcomes; asked for only where an evaluation is verified, and once if they are
-            kept.
-        threat_of: threat model of an attack by its name.
-        keep: of this job.
-    """
+    """The bracket at every radius of a job's verified rows and attacks, and its contradictions."""
     balls = {place: _ball(one, threat_of) for place, one in evaluations.items()}
     verified = {
         ball[:2]

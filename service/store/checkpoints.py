@@ -166,9 +166,6 @@ class Checkpoints:
             claim: of a check shard.
             verdict: findings about the file.
             error: why it is rejected, as one sentence; None when it is ready.
-
-        Returns:
-            Whether this call ended it: not when the claim is void, or the checkpoint was deleted.
         """
         with self._database.writing() as connection:
             return end_check(connection, claim, verdict, error)

@@ -44,13 +44,7 @@ class Lane(NamedTuple):
 def lanes_of(
     device_classes: Sequence[str], identities: Sequence[str] = (), opened: Sequence[Lane] = ()
 ) -> tuple[Lane, ...]:
-    """Places of the shards that workers with these device classes may claim.
-
-    Args:
-        device_classes: of the workers.
-        identities: one of which they have.
-        opened: lanes with requirements that they meet; those of other devices and identities are left out.
-    """
+    """Places of the shards that workers with these device classes may claim."""
     checks = tuple(device_classes) == (CHECKS,)
     devices = (CHECKS,) if checks else ("auto", *device_classes)
     # A plan names the device: no planned shard is for "auto".

@@ -174,9 +174,6 @@ class Shards:
             claim: of a plan shard.
             plan: `{"device", "shards": [{"evaluation", "number", "start", "stop", "cost"}], ...}`.
             requirements: of the workers of each evaluation's shards; empty for none.
-
-        Returns:
-            Whether this call wrote them: not when the claim is void or the job has been canceled.
         """
         assert claim.kind == "plan", claim.kind
         with self._database.writing() as connection:

@@ -13,13 +13,7 @@ from assay.service.store.webhooks import Webhooks
 
 
 class TenantWebhooks:
-    """The webhooks of the caller's tenant, for administrators too.
-
-    Args:
-        webhooks: of all tenants.
-        tenant: of the caller.
-        by: who the caller is, for the audit.
-    """
+    """The webhooks of the caller's tenant, for administrators too."""
 
     def __init__(self, webhooks: Webhooks, tenant: str | None, by: Actor | None) -> None:
         self._webhooks = webhooks

@@ -40,8 +40,8 @@ def of_weights(plan: Plan, evidence: Sequence[Evidence], name: str) -> Iterator[
     if asked := sum(shard.get("probabilities", 0) for shard in evidence):
         message = (
             "the model returns probabilities, not logits (a softmax, a sigmoid of each class): losses of"
-            " logits saturate, and accuracies under attack are too high; export it without them, return the"
-            " logarithm of a mean of softmaxes, or attack with loss=margin"
+            " logits saturate, and accuracies under attack are too high; export it without them, or return"
+            " the logarithm of a mean of softmaxes (loss=margin helps while no sigmoid saturates)"
         )
         yield Warning(code="probabilities", message=message, evidence={"count": asked})
 

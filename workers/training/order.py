@@ -26,10 +26,6 @@ class Order:
     Each epoch has its own order of the examples and drops an incomplete last batch (a different part each
     time); a set smaller than one batch is one batch. With repeated augmentation an epoch has the same length
     and visits the first examples of its order several times each.
-
-    Attributes:
-        batch_size: examples per batch, B.
-        steps_per_epoch: batches per epoch.
     """
 
     def __init__(

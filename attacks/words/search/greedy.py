@@ -38,11 +38,7 @@ Ranking = Generator[list[Text], Sequence[Answer], list[float]]
 
 
 def greedy_by_importance(rank: Callable[[Moves, list[int]], Ranking]) -> Search:
-    """Changes words in order of importance, each to its best candidate, until the prediction changes.
-
-    Args:
-        rank: maps the moves and the words to the importance of each word.
-    """
+    """Changes words in order of importance, each to its best candidate, until the prediction changes."""
 
     def search(moves: Moves, answer: Answer) -> Asking:
         text = moves.original

@@ -37,9 +37,6 @@ def written(folder: Path) -> tuple[int, ...]:
 def read_vectors(folder: Path) -> tuple[list[str], NDArray[np.float32]]:
     """Words and their vectors, float32 (n, d); the first vector of a repeated word counts.
 
-    Args:
-        folder: With the text, which goes first, or with the array and its words.
-
     Raises:
         OSError: a file cannot be read.
         ValueError: a file does not contain word vectors; the message names it and the line.

@@ -27,9 +27,6 @@ def end_check(connection: Connection, claim: Claim, verdict: VerdictRecord, erro
         claim: of a check shard.
         verdict: findings about the file.
         error: why it is rejected, as one sentence; None when it is ready.
-
-    Returns:
-        Whether this call ended it: not when the claim is void, or the checkpoint was deleted.
     """
     assert claim.kind == "check", claim.kind
     found = lock_claim(connection, claim)

@@ -23,13 +23,7 @@ from assay.workers import catalog
 def corruption_kernels(
     cells: Sequence[Cell], constants: Constants, *, as_files: bool = False
 ) -> list[Corruption]:
-    """The corruption of each cell; a package's may have no constants to choose, and is built as it is.
-
-    Args:
-        cells: Names and severities.
-        constants: The released script.
-        as_files: Whether images pass through the JPEG files that the script writes, if it writes any.
-    """
+    """The corruption of each cell; a package's may have no constants to choose, and is built as it is."""
     kernels = [_kernel(name, severity, constants) for name, severity in cells]
     quality = FILE_QUALITY.get(constants) if as_files else None
     if quality is None:

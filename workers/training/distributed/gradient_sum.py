@@ -69,9 +69,6 @@ class GradientSum:
         """Send the rest, wait for the others, and replace each gradient by its sum.
 
         A weight without a gradient in all processes keeps none.
-
-        Args:
-            failed: this process has no gradients: the others get zeros, and its own stay as they are.
         """
         while len(self._sent) < len(self._buckets):
             self._send(failed=failed)
