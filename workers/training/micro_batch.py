@@ -15,7 +15,7 @@ from assay.workers.training.recipe import Augmentation
 
 
 class MicroBatch:
-    """The largest number of examples in one pass; `reduced` tells where memory was short, of all processes."""
+    """The largest number of examples in one pass; `reduced` tells where memory was short, over all."""
 
     def __init__(
         self, asked: int | None, processes: Processes, augmentation: Augmentation, *, batch_norm: bool
