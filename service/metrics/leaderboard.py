@@ -134,6 +134,12 @@ class LeaderboardEntry:
         """Whether a warning says that the number is not what its name says."""
         return any(warning.severity == SEVERITIES[0] for warning in self.warnings)
 
+    @cached_property
+    def unranked(self) -> bool:
+        """Whether it is `invalid`, or left by attacks whose loss saturates on the model's probabilities."""
+        saturated = bool(self.group.norm) and any(one.code == "probabilities" for one in self.warnings)
+        return self.invalid or saturated
+
 
 def leaderboard_entries(
     job: MeasuredJob, threat_of: ThreatOf, unit_of: RadiusUnitOf = protocol_unit

@@ -70,9 +70,9 @@ def _key(content: Any) -> str:
 class RankedMethod:
     """A method with its place in a group.
 
-    `rank` is None where no number of it is valid. `distinct` is False where its interval overlaps that of the
-    first: they are not told apart. `weights` has a line for each set of weights, the highest accuracy first,
-    invalid ones last; `mean` and `sd` are over the valid ones.
+    `rank` is None where all its numbers are `unranked`. `distinct` is False where its interval overlaps that
+    of the first: they are not told apart. `weights` has a line for each set of weights, the highest accuracy
+    first, unranked ones last; `mean` and `sd` are over the others.
     """
 
     rank: int | None
@@ -118,7 +118,7 @@ def _joined(same: Sequence[LeaderboardEntry]) -> LeaderboardEntry:
 
 
 def ranked_methods(entries: Iterable[LeaderboardEntry], most: int | None = None) -> list[RankedMethod]:
-    """The `most` first methods of a group by mean; equal ones share a rank, invalid ones come last."""
+    """The `most` first methods of a group by mean; equal ones share a rank, unranked ones come last."""
     found: dict[str, list[LeaderboardEntry]] = {}
     for entry in same_weights(entries):
         found.setdefault(entry.method.key, []).append(entry)
@@ -126,20 +126,20 @@ def ranked_methods(entries: Iterable[LeaderboardEntry], most: int | None = None)
     ranked: list[RankedMethod] = []
     for place, method in enumerate(methods, start=1):
         equal = ranked[-1] if ranked and ranked[-1].mean == method.mean else None
-        rank = None if method.weights[0].invalid else equal.rank if equal is not None else place
+        rank = None if method.weights[0].unranked else equal.rank if equal is not None else place
         ranked.append(replace(method, rank=rank, distinct=not _overlap(methods[0], method)))
     return ranked
 
 
 def _order(method: RankedMethod) -> tuple[bool, float, str, str]:
     first = method.weights[0]
-    return first.invalid, -method.mean, first.model, first.job
+    return first.unranked, -method.mean, first.model, first.job
 
 
 def _method(weights: Sequence[LeaderboardEntry]) -> RankedMethod:
-    ordered = sorted(weights, key=lambda one: (one.invalid, -value_of(one.metric), one.job))
-    valid = [one for one in ordered if not one.invalid] or ordered
-    values = [value_of(one.metric) for one in valid]
+    ordered = sorted(weights, key=lambda one: (one.unranked, -value_of(one.metric), one.job))
+    counted = [one for one in ordered if not one.unranked] or ordered
+    values = [value_of(one.metric) for one in counted]
     sd = stdev(values) if len(values) > 1 else None
     return RankedMethod(None, True, fmean(values), sd, len(values), tuple(ordered))
 

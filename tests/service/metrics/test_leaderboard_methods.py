@@ -68,6 +68,18 @@ def test_an_invalid_number_has_no_rank() -> None:
     assert ranked_methods([]) == []
 
 
+def test_an_accuracy_that_attacks_leave_of_probabilities_has_no_rank() -> None:
+    """Losses of logits saturate on a sigmoid's outputs, which ranked above the logits of the same network."""
+    saturated = Warning(code="probabilities", message="m", severity="caution")
+    sigmoid = entry(
+        "sigmoid", row("clean", 90, warnings=[saturated]), row("ascent", 45, "8/255", warnings=[saturated])
+    )
+    found = ranked_methods([sigmoid, entry("logits", row("ascent", 37, "8/255"))])
+    assert [(one.weights[0].job, one.rank) for one in found] == [("logits", 1), ("sigmoid", None)]
+    clean = leaderboard_entries(job(row("clean", 90, warnings=[saturated]), job="sigmoid"), THREATS.get)
+    assert [one.rank for one in ranked_methods(clean)] == [1]
+
+
 def test_jobs_of_the_same_weights_are_one_line_with_the_lowest_accuracy() -> None:
     """A job with a single step alone was first: its weights fall to 30 % under an ensemble of another job."""
     same = [method(f"j{number}", "a" * 64, {"job": "t0"}) for number in range(3)]
