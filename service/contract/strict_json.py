@@ -27,12 +27,13 @@ _TOKENS = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _FORBIDDEN_CHARACTERS = re.compile("[\0\ud800-\udfff]")
 
 
-def parse_json(raw: bytes, max_depth: int) -> Any:
+def parse_json(raw: bytes, max_depth: int, max_containers: int = MAX_CONTAINERS) -> Any:
     """Parses a body.
 
     Args:
         raw: the bytes of the body.
         max_depth: how many arrays and objects may be nested.
+        max_containers: how many arrays and objects there may be.
 
     Returns:
         The value; every number in it is finite.
@@ -44,7 +45,7 @@ def parse_json(raw: bytes, max_depth: int) -> Any:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise MalformedJson(f"the body is not UTF-8: {error.reason} at byte {error.start}") from None
-    _check_depth(text, max_depth)
+    _check_containers(text, max_depth, max_containers)
     try:
         value = json.loads(
             text,
@@ -61,15 +62,15 @@ def parse_json(raw: bytes, max_depth: int) -> Any:
     return value
 
 
-def _check_depth(text: str, max_depth: int) -> None:
+def _check_containers(text: str, max_depth: int, most: int) -> None:
     depth = containers = 0
     for token in _TOKENS.finditer(text):
         bracket = token.group()
         if bracket in "[{":
             depth += 1
             containers += 1
-            if containers > MAX_CONTAINERS:
-                raise MalformedJson(f"the body has too many arrays and objects; allowed: {MAX_CONTAINERS}")
+            if containers > most:
+                raise MalformedJson(f"the body has too many arrays and objects; allowed: {most}")
             if depth > max_depth:
                 raise MalformedJson(f"the body is nested too deeply; allowed: {max_depth} levels")
         elif bracket in "]}":

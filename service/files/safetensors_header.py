@@ -64,7 +64,7 @@ def read_header(path: Path) -> Header:
     if values > MAX_VALUES:
         _refuse(f"its header has {values} values, allowed: at most {MAX_VALUES}")
     try:
-        content = parse_json(raw, MAX_DEPTH)
+        content = parse_json(raw, MAX_DEPTH, MAX_VALUES)
     except MalformedJson as error:
         _refuse(f"its header: {error.message.replace('the body', 'the text')}")
     metadata = _metadata(content.pop(METADATA, {}))

@@ -44,6 +44,13 @@ def test_what_the_library_writes_is_read(tmp_path: Path) -> None:
     assert header.metadata == {"a": "b"}
 
 
+@pytest.mark.parametrize("tensors", [6_667, 40_000])
+def test_a_model_of_many_tensors_is_read(tmp_path: Path, tensors: int) -> None:
+    """A cap meant for bodies allowed 6,666."""
+    header = {f"t{at}": entry(shape=(), offsets=(4 * at, 4 * at + 4)) for at in range(tensors)}
+    assert len(read(tmp_path, with_header(header, 4 * tensors)).shapes) == tensors
+
+
 WRONG = {
     "nothing": (b"", "it has 0 bytes"),
     "a length alone": ((9).to_bytes(8, "little"), "cut off: its header has 9 bytes"),
