@@ -28,8 +28,20 @@ SECONDS = 10.0
 MAX_NAME = 253
 # Of a host, of which one is connected to.
 MAX_ADDRESSES = 4
-# What `is_global` lets through in some versions of Python: special purposes, and IPv6 that carries IPv4.
-SPECIAL = tuple(ip_network(one) for one in ("192.0.0.0/24", "2001::/23", "2002::/16", "3fff::/20"))
+# IANA's registries of special-purpose addresses, whole (IPv4 and IPv6, as of 2025-10), and multicast: those
+# with a use inside a network, anycast services (AS112, 6to4 relays), and IPv6 that carries IPv4. `is_global`
+# knows another part of them in each version of Python.
+SPECIAL = tuple(
+    ip_network(one)
+    for one in (
+        *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
+        *("192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24"),
+        *("192.168.0.0/16", "192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"),
+        *("224.0.0.0/4", "240.0.0.0/4", "::/128", "::1/128", "::ffff:0:0/96", "64:ff9b::/96"),
+        *("64:ff9b:1::/48", "100::/64", "100:0:0:1::/64", "2001::/23", "2001:db8::/32", "2002::/16"),
+        *("2620:4f:8000::/48", "3fff::/20", "5f00::/16", "fc00::/7", "fe80::/10", "ff00::/8"),
+    )
+)
 UNICAST = ip_network("2000::/3")
 
 

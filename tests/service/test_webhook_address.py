@@ -50,6 +50,9 @@ def resolves(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         "https://example.com/hook",
         "https://example.com:8443/hook?x=1",
         f"https://{PUBLIC}/",
+        "https://192.88.98.255/",
+        "https://192.175.49.0/",
+        "https://[2620:4f:8001::1]/",
         "https://[2606:2800:220:1:248:1893:25c8:1946]/",
     ],
 )
@@ -87,6 +90,11 @@ def test_public_addresses_over_https_are_allowed(resolves: Any, url: str) -> Non
         "::127.0.0.1",
         "5f00::1",
         "3fff::1",
+        "192.88.99.1",  # a relay of 6to4
+        "192.31.196.1",  # AS112
+        "192.175.48.255",
+        "2620:4f:8000::1",
+        "192.52.193.1",  # AMT
         "64:ff9b::a9fe:a9fe",
         "64:ff9b:1::7f00:1",
         "2002:7f00:1::",
