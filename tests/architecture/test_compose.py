@@ -91,7 +91,8 @@ def test_the_schema_notices_a_slip_of_the_pen() -> None:
 def test_a_container_can_do_nothing_but_its_work(names: tuple[str, ...], service: str) -> None:
     content = service_of(names, service)
     assert content["read_only"] is True
-    assert content["tmpfs"][0] == "/tmp"
+    assert content["tmpfs"][0].startswith("/tmp:size=")
+    assert all(re.fullmatch(r"/[a-z/]+:size=[1-9]\d*[mg]", folder) for folder in content["tmpfs"])
     assert content["cap_drop"] == ["ALL"]
     assert "cap_add" not in content
     assert content["security_opt"] == ["no-new-privileges:true"]
@@ -114,6 +115,13 @@ def test_a_container_cannot_take_the_machine(names: tuple[str, ...], service: st
     else:
         assert 1 <= float(content["cpus"]) <= 2, "more than a small machine has is refused by Docker"
         assert "cpu_shares" not in content
+
+
+@pytest.mark.parametrize(("names", "service"), [one for one in EVERY if one.values[1] in WORKERS])
+def test_a_worker_takes_no_work_without_all_of_the_containment(names: tuple[str, ...], service: str) -> None:
+    assert service_of(names, service)["environment"]["ASSAY_SANDBOX"] == "required"
+    chosen = load(*names, environment=PLACES | {"ASSAY_SANDBOX": "auto"})["services"][service]
+    assert chosen["environment"]["ASSAY_SANDBOX"] == "auto"
 
 
 def test_limits_can_be_set() -> None:

@@ -87,7 +87,7 @@ def refusal(missing: Mapping[str, str]) -> str:
     """Why evaluators may not start."""
     return (
         "ASSAY_SANDBOX=required, but evaluators cannot be wholly contained on this machine; missing:"
-        f" {in_words(missing)}"
+        f" {in_words(missing)}. ASSAY_SANDBOX=auto takes work without them"
     )
 
 
