@@ -25,7 +25,6 @@ from assay.service.contract.errors import (
     InvalidState,
     MalformedJson,
     NotFound,
-    TooLarge,
     TooManyRequests,
     Unauthorized,
     UnsupportedMediaType,
@@ -88,7 +87,7 @@ _BODY = {
     responses={
         201: {"headers": {"Set-Cookie": {"description": "the session", "schema": {"type": "string"}}}},
         303: {"description": "The form was right: to the page that was asked for"},
-        **documented(MalformedJson, TooLarge, UnsupportedMediaType, InvalidState),
+        **documented(MalformedJson, UnsupportedMediaType, InvalidState),
     },
     dependencies=[only(), Depends(keys_used)],
     openapi_extra={"requestBody": _BODY},

@@ -19,7 +19,7 @@ from assay.service.api.upload_file import Hold, Upload
 from assay.service.api.views import checkpoint_view
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.checkpoints import NAME_PATTERN, Checkpoint
-from assay.service.contract.errors import InvalidState, NotFound, TooLarge, TooManyRequests
+from assay.service.contract.errors import InvalidState, NotFound
 from assay.service.contract.results import Page
 from assay.service.contract.weights_options import Positions, WeightsReading, normalization_in
 from assay.service.dispatch import Dispatcher
@@ -80,7 +80,7 @@ ClassNames = Annotated[
         202: {
             "headers": {"Location": {"description": "path of the checkpoint", "schema": {"type": "string"}}}
         },
-        **documented(InvalidState, TooLarge, TooManyRequests),
+        **documented(InvalidState),
     },
     dependencies=[only("name", "model", "normalization", "positions", "class_names")],
     openapi_extra={

@@ -21,12 +21,15 @@ from assay.service.contract.errors import (
     ErrorDetail,
     ErrorEnvelope,
     Forbidden,
+    HeadersTooLarge,
     Internal,
     InvalidSpec,
     MalformedJson,
+    MalformedRequest,
     MethodNotAllowed,
     NotFound,
     Problem,
+    RequestTimeout,
     TooLarge,
     TooManyRequests,
     Unauthorized,
@@ -46,6 +49,20 @@ API = "/api/"
 JSON = "application/json"
 PROBLEM = "application/problem+json"
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="assay"'}
+
+# What the layers around the routes answer.
+EVERYWHERE: tuple[type[AssayError], ...] = (
+    MalformedRequest,
+    Unauthorized,
+    Forbidden,
+    RequestTimeout,
+    TooLarge,
+    InvalidSpec,
+    TooManyRequests,
+    HeadersTooLarge,
+    Internal,
+    Unavailable,
+)
 
 _BY_STATUS: dict[int, type[AssayError]] = {
     error.status: error
@@ -112,15 +129,7 @@ def error_response(error: AssayError, headers: dict[str, str] | None = None) -> 
 def documented(*errors: type[AssayError]) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a route for OpenAPI: these errors, and those that every route can answer."""
     responses: dict[int | str, dict[str, Any]] = {}
-    everywhere: tuple[type[AssayError], ...] = (
-        Unauthorized,
-        Forbidden,
-        InvalidSpec,
-        TooManyRequests,
-        Internal,
-        Unavailable,
-    )
-    for error in (*errors, *everywhere):
+    for error in (*errors, *EVERYWHERE):
         summary = (error.__doc__ or "").strip().splitlines()[0]
         known = responses.get(error.status)
         text = f"`{error.type}`: {summary}"

@@ -36,8 +36,6 @@ from assay.service.contract.errors import (
     InvalidState,
     MalformedJson,
     NotFound,
-    TooLarge,
-    TooManyRequests,
     UnsupportedMediaType,
 )
 from assay.service.contract.results import Job, Page
@@ -103,7 +101,7 @@ class DryRun(BaseModel):
     responses={
         200: {"model": Job | DryRun, "description": "The same job (`Idempotency-Key`), or a dry run"},
         201: {"headers": {"Location": {"description": "path of the job", "schema": {"type": "string"}}}},
-        **documented(MalformedJson, TooLarge, UnsupportedMediaType, IdempotencyMismatch, TooManyRequests),
+        **documented(MalformedJson, UnsupportedMediaType, IdempotencyMismatch),
     },
     dependencies=[only("dry_run", "decode")],
 )
@@ -218,7 +216,7 @@ def cancel_job(job: JobDep, store: StoreDep, live: LiveDep, dispatcher: Dispatch
     operation_id="retry_job",
     summary="Retry a job",
     status_code=202,
-    responses=documented(NotFound, InvalidState, TooManyRequests),
+    responses=documented(NotFound, InvalidState),
     dependencies=[only()],
 )
 def retry_job(job: JobDep, store: StoreDep, dispatcher: DispatcherDep) -> Job:
@@ -233,7 +231,7 @@ def retry_job(job: JobDep, store: StoreDep, dispatcher: DispatcherDep) -> Job:
     operation_id="replan_job",
     summary="Plan a job again",
     status_code=202,
-    responses=documented(NotFound, InvalidState, TooManyRequests),
+    responses=documented(NotFound, InvalidState),
     dependencies=[only()],
 )
 def replan_job(job: JobDep, store: StoreDep, dispatcher: DispatcherDep) -> Job:

@@ -17,7 +17,6 @@ from assay.service.contract.errors import (
     InvalidState,
     MalformedJson,
     NotFound,
-    TooLarge,
     UnsupportedMediaType,
 )
 from assay.service.contract.keys import Key, KeyRequest, NewKey
@@ -65,7 +64,7 @@ def list_keys(store: SystemStoreDep) -> Page[Key]:
     operation_id="create_key",
     summary="Make an API key",
     status_code=201,
-    responses=documented(MalformedJson, TooLarge, UnsupportedMediaType, InvalidState),
+    responses=documented(MalformedJson, UnsupportedMediaType, InvalidState),
     dependencies=[only(), *GUARDED],
     openapi_extra={
         "requestBody": {

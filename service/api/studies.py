@@ -41,8 +41,6 @@ from assay.service.contract.errors import (
     MalformedJson,
     NoResults,
     NotFound,
-    TooLarge,
-    TooManyRequests,
     UnsupportedMediaType,
 )
 from assay.service.contract.results import Page
@@ -83,7 +81,7 @@ Format = Annotated[Literal["json", "csv", "markdown"], Query()]
             "description": "The same study (`Idempotency-Key`), or a dry run",
         },
         201: {"headers": {"Location": {"description": "path of the study", "schema": {"type": "string"}}}},
-        **documented(MalformedJson, TooLarge, UnsupportedMediaType, IdempotencyMismatch, TooManyRequests),
+        **documented(MalformedJson, UnsupportedMediaType, IdempotencyMismatch),
     },
     dependencies=[only("dry_run")],
 )
@@ -195,7 +193,7 @@ def get_study_results(
     operation_id="extend_study",
     summary="Add seeds to a study",
     status_code=202,
-    responses=documented(MalformedJson, NotFound, TooLarge, TooManyRequests),
+    responses=documented(MalformedJson, NotFound),
     dependencies=[only()],
 )
 def extend_study(study: StudyDep, body: BodyDep, store: StoreDep, dispatcher: DispatcherDep) -> StudyStatus:
@@ -228,7 +226,7 @@ def cancel_study(study: StudyDep, store: StoreDep, live: LiveDep, dispatcher: Di
     operation_id="retry_study",
     summary="Resume a study",
     status_code=202,
-    responses=documented(NotFound, InvalidState, TooManyRequests),
+    responses=documented(NotFound, InvalidState),
     dependencies=[only()],
 )
 def retry_study(study: StudyDep, store: StoreDep, dispatcher: DispatcherDep) -> StudyStatus:

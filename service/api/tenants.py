@@ -15,7 +15,6 @@ from assay.service.contract.errors import (
     InvalidState,
     MalformedJson,
     NotFound,
-    TooLarge,
     UnsupportedMediaType,
 )
 from assay.service.contract.keys import TENANT_PATTERN
@@ -55,7 +54,7 @@ def get_tenant(tenant: Name, store: SystemStoreDep, settings: SettingsDep) -> Te
     "/{tenant}",
     operation_id="set_tenant",
     summary="Set a tenant's weight and limits",
-    responses=documented(MalformedJson, TooLarge, UnsupportedMediaType, InvalidState),
+    responses=documented(MalformedJson, UnsupportedMediaType, InvalidState),
     dependencies=[only(), *GUARDED],
     openapi_extra={
         "requestBody": {

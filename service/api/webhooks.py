@@ -17,7 +17,6 @@ from assay.service.contract.errors import (
     InvalidState,
     MalformedJson,
     NotFound,
-    TooLarge,
     UnsupportedMediaType,
 )
 from assay.service.contract.results import Page
@@ -48,7 +47,7 @@ def list_webhooks(store: StoreDep) -> Page[Webhook]:
     operation_id="create_webhook",
     summary="Register a webhook",
     status_code=201,
-    responses=documented(MalformedJson, TooLarge, UnsupportedMediaType, InvalidState),
+    responses=documented(MalformedJson, UnsupportedMediaType, InvalidState),
     dependencies=[only()],
     openapi_extra={
         "requestBody": {

@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import contextlib
+import socket
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
+from assay.service.app import create_app
 from assay.service.contract.specs import JOB_SPEC
 from assay.service.contract.studies import MoreSeeds, StudySpec
+from assay.service.settings import Settings
+from assay.service.store.store import Store
+from tests.support.serving import LiveServer
 
 ROUTES = {
     "submit_job", "list_jobs", "get_job", "cancel_job", "retry_job", "replan_job", "delete_job",
@@ -155,3 +161,28 @@ def test_allowed_methods_are_listed(api: httpx.Client) -> None:
 
 def test_no_route_is_left_out(document: dict[str, Any], transport: Any) -> None:
     assert len(transport.app.state.routes) == len(list(operations(document)))
+
+
+# What the layers around the routes refuse, on every path.
+REFUSED = {
+    "400": ["Host: a", "Host: b"],
+    "403": ["Host: elsewhere.example"],
+    "413": ["Host: 127.0.0.1", f"Content-Length: {2**40}"],
+    "431": ["Host: a", *["A: b"] * 20_000],
+}
+
+
+@pytest.mark.parametrize("status", REFUSED)
+def test_what_is_refused_before_a_route_is_documented(
+    settings: Settings, app_store: Store, document: dict[str, Any], status: str
+) -> None:
+    server = LiveServer(create_app(settings, store=app_store))
+    for path, method, operation in operations(document):
+        first = f"{method.upper()} {path.replace('{', '').replace('}', '')} HTTP/1.1"
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as call:
+            with contextlib.suppress(OSError):
+                call.sendall("\r\n".join([first, *REFUSED[status], "", ""]).encode())
+            answer = call.recv(20).decode()
+        assert answer.split()[1] == status, (method, path, answer)
+        assert {status, "401", "408", "429"} <= set(operation["responses"]), (method, path)
+    server.stop()
