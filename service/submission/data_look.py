@@ -21,6 +21,10 @@ from assay.service.contract.stored_specs import ComponentReference, EvaluateJobS
 CHECK = "assay.workers.data.formats.check"
 # Seconds for decoding a part of a set, and for the rest: imports and lists of files.
 SECONDS, REST = 10, 110
+# Bytes of its memory: a file of a megabyte may hold gigabytes of equal rows.
+MEMORY = 4 << 30
+# Seconds that a dry run waits for the look of another one.
+WAIT = 30.0
 # Messages about single files in an answer.
 LISTED = 100
 KEPT = ("HOME", "LANG", "LC_ALL", "PATH", "PYTHONPATH", "TMPDIR", "VIRTUAL_ENV")
@@ -60,8 +64,12 @@ def _look(data: ComponentReference, split: str, root: Path | None) -> dict[str, 
         require("a look at the data", "worker")
     except MissingExtra as error:
         return {**entry, "problem": str(error)}
-    with _one_at_a_time:
+    if not _one_at_a_time.acquire(timeout=WAIT):
+        return {**entry, "problem": "the service looks at the data of another dry run; try again"}
+    try:
         found = _run(["--data", json.dumps(data), "--split", split], root)
+    finally:
+        _one_at_a_time.release()
     if isinstance(found, str):
         return {**entry, "problem": found}
     (part,) = found["sets"][0]["splits"]
@@ -89,6 +97,8 @@ def _run(arguments: list[str], root: Path) -> dict[str, Any] | str:
         "--no-hash",
         "--seconds",
         str(SECONDS),
+        "--memory",
+        str(MEMORY),
         *arguments,
     ]
     environment = {name: os.environ[name] for name in KEPT if name in os.environ}

@@ -20,6 +20,7 @@ class Target:
         state: its state folder.
         pid: its serving process.
         database: its URL.
+        data: its data root.
     """
 
     url: str
@@ -30,6 +31,7 @@ class Target:
     state: Path
     pid: int
     database: str
+    data: Path
 
 
 @dataclass(frozen=True)

@@ -79,15 +79,17 @@ def resident(pid: int) -> int:
 @contextmanager
 def running(mode: str, folder: Path) -> Iterator[Target]:
     """A service with three keys."""
-    state = folder / "state"
+    state, data = folder / "state", folder / "data"
+    data.mkdir()
+    environment = {"ASSAY_DATA_ROOT": str(data)}
     if mode == "distributed":
         with PrivatePostgresql() as server:
-            yield from _served(RunningBox(state, server.url), mode)
+            yield from _served(RunningBox(state, server.url, **environment), mode, data)
     else:
-        yield from _served(RunningService(state, ASSAY_REQUIRE_KEYS="true"), mode)
+        yield from _served(RunningService(state, ASSAY_REQUIRE_KEYS="true", **environment), mode, data)
 
 
-def _served(service: RunningService, mode: str) -> Iterator[Target]:
+def _served(service: RunningService, mode: str, data: Path) -> Iterator[Target]:
     service.state.mkdir(exist_ok=True)
     with open_store(service.database) as store:
         admin = store.keys.create("hostile admin", ["admin"], tenant="ops")[1]
@@ -96,7 +98,7 @@ def _served(service: RunningService, mode: str) -> Iterator[Target]:
     service.start()
     try:
         yield Target(
-            service.client.url, mode, admin, alice, bob, service.state, service.pid, service.database
+            service.client.url, mode, admin, alice, bob, service.state, service.pid, service.database, data
         )
     finally:
         service.close()

@@ -7,6 +7,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from PIL import Image
 
@@ -102,6 +105,34 @@ def test_why_nothing_could_be_looked_at_is_said(root: Path, monkeypatch: pytest.
         assert problem in found["problem"]
     monkeypatch.setattr(data_look, "require", missing)
     assert look_at_data(load(), spec(), root)[0]["problem"] == "needs the worker"
+
+
+def test_a_table_that_grows_when_it_is_read_ends_the_process_and_not_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4 million equal rows of 1000 characters, run-length encoded, under a cap of a gigabyte."""
+    (tmp_path / "texts").mkdir()
+    rows = np.zeros(1 << 22, np.int32)
+    columns = {
+        name: pa.DictionaryArray.from_arrays(rows, [text])
+        for name, text in (("text", "x" * 1000), ("label", "a"))
+    }
+    path = tmp_path / "texts" / "train.parquet"
+    pyarrow.parquet.write_table(pa.table(columns), path, store_schema=False)
+    assert path.stat().st_size < 1_000_000
+    monkeypatch.setattr(data_look, "MEMORY", 1 << 30)
+    body = spec() | {"data": {"name": "text_table", "params": {"folder": "texts"}}}
+    (found,) = look_at_data(load(), body, tmp_path)
+    assert "failed" in found["problem"]
+
+
+def test_a_dry_run_does_not_wait_for_others_without_end(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_look, "WAIT", 0.01)
+    with data_look._one_at_a_time:
+        (found,) = look_at_data(load(), spec(), root)
+    assert "another dry run; try again" in found["problem"]
+    (found,) = look_at_data(load(), spec(), root)
+    assert found["looked"]
 
 
 def test_long_lists_and_samples_are_said_to_be_such() -> None:

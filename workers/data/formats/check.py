@@ -6,6 +6,7 @@ import argparse
 import functools
 import json
 import os
+import resource
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -254,7 +255,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="to decode examples of each part")
     parser.add_argument("--data", action="append", help='only this set: {"name": ..., "params": {...}}')
     parser.add_argument("--split", action="append", choices=("train", "test"), help="only this part")
+    parser.add_argument(
+        "--memory", type=int, help="the most bytes of this process, where the system can limit them"
+    )
     options = parser.parse_args(arguments)
+    if options.memory and sys.platform == "linux":
+        resource.setrlimit(resource.RLIMIT_DATA, (options.memory, options.memory))
     splits = tuple(options.split or ("train", "test"))
     depth = Depth(hashes=not options.no_hash, seconds=options.seconds, splits=splits)
     if options.data:

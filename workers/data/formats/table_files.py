@@ -120,7 +120,7 @@ def _json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             continue
         try:
             row = json.loads(line, object_pairs_hook=_object)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CorruptData(f"{path} line {number} is no JSON: {error}") from error
         if not isinstance(row, dict):
             raise CorruptData(f"{path} line {number} is no JSON object: one row a line is wanted")
@@ -194,7 +194,7 @@ def feature_names(path: Path, column: str) -> tuple[str, ...] | None:
     metadata = (schema_of(path).metadata or {}) if path.suffix.lower() in (".arrow", ".parquet") else {}
     try:
         features = json.loads(metadata[b"huggingface"])["info"]["features"]
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         return None
     return names_of_feature(features, column)
 

@@ -243,7 +243,7 @@ def json_object(path: Path) -> Mapping[str, Any]:
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CorruptData(f"{path} cannot be read: {error}") from error
     if not isinstance(found, dict):
         raise CorruptData(f"{path} is no JSON object")

@@ -37,6 +37,7 @@ def test_an_unused_column_may_have_values_of_any_type(tmp_path: Path) -> None:
         ('{"text": 5, "label": "pos"}', r"line 3: column 'text' is number, and text in line 1"),
         ('{"text": "a", "label": 1}', r"line 3: column 'label' is number, and text in line 1"),
         ('{"text": "a", "text": "b", "label": "pos"}', r"line 3 is no JSON: 'text' is there twice"),
+        ('{"label": "pos", "text": ' + "[" * 100_000, "line 3 is no JSON: maximum recursion depth"),
         ('{"label": "pos"}', r"row 2 .*: column 'text' has no text"),
         ('{"text": "a", "label": ""}', r"row 2 .*: column 'label' is ''"),
         ('{"text": "a"}', r"row 2 .*: column 'label' is None"),
