@@ -143,6 +143,8 @@ def convert(
             module = OnnxModule(model)
         except UnknownOperator as error:
             raise CannotImport(str(error)) from error
+        except Exception as error:  # the libraries that read nodes and weights raise any
+            raise CannotImport(f"{file} is damaged, or cannot be converted: {short(error)}") from error
         draft = output.with_name(f".{output.name}.draft")
         try:
             how: dict[str, Any] = {"task": task, "mean": mean, "std": std, "class_names": class_names}

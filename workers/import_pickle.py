@@ -8,7 +8,6 @@ numbers and arrays, paths, dates) is replaced by a stand-in, and dropped: none o
 from __future__ import annotations
 
 import argparse
-import pickle
 import re
 import sys
 from collections.abc import Mapping
@@ -24,6 +23,8 @@ from assay.workers.training.files import save_tensors
 
 # Keys under which training scripts store a state dict; the first one found is used.
 WRAPPERS = ("model", "state_dict", "model_ema", "module")
+# Bytes of all tensors for one of the file: tied weights are stored once.
+MOST_TIMES = 16
 # Written before every name by torch.compile.
 COMPILED = "_orig_mod."
 # Values that are no tensors, by what makes them in a pickle.
@@ -92,6 +93,11 @@ def convert(file: Path, output: Path, key: str | None = None) -> str:
     tensors = _without(COMPILED, tensors)
     layout = wrapper_of(tensors)
     tensors = _without(COMPILED, _without(layout.theirs, tensors))
+    size, most = sum(tensor.nbytes for tensor in tensors.values()), MOST_TIMES * file.stat().st_size
+    if size > most:
+        raise ValueError(
+            f"the tensors of {file} repeat their values, and would take {size} bytes; allowed: {most}"
+        )
     save_tensors(tensors, output, {"imported_from": file.name})
     return report(tensors, where, layout, left)
 
@@ -108,7 +114,9 @@ def read_pickle(file: Path) -> Mapping[Any, Any]:
     try:
         with torch.serialization.safe_globals(STAND_INS):
             content = torch.load(file, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError) as error:
+    except OSError:
+        raise
+    except Exception as error:  # of damaged files its reader raises any
         # torch's own message goes on to say how to run the code that is in the file.
         named = re.search(r"(?i:unsupported (?:global|class|operand)[: ]+)(?:GLOBAL )?([\w.]+)", str(error))
         reason = "it is no PyTorch checkpoint, or is damaged"

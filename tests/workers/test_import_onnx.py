@@ -321,3 +321,24 @@ def test_a_file_that_is_no_model_and_a_missing_extra_are_one_sentence(
     code, said = imported(capsys, tmp_path / "a.onnx", tmp_path / "a.pt2")
     assert (code, said.count("\n")) == (2, 1)
     assert said.startswith("error: `assay import-onnx` needs onnx and onnx2torch: ")
+
+
+@pytest.mark.parametrize("damage", ["dims", "data_type", "name", "input"])
+def test_a_damaged_model_is_one_sentence(
+    damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a fuzz of the bytes found to escape as a traceback."""
+    model = onnx.load(model_of([POOL, FLAT, HEAD], tmp_path / "a.onnx", weight=WEIGHT))
+    weight = model.graph.initializer[0]
+    if damage == "dims":
+        weight.dims[0] = 7
+    elif damage == "data_type":
+        weight.data_type = 127
+    elif damage == "name":
+        weight.name = "other"
+    else:
+        model.graph.node[1].input[0] = "nothing"
+    (tmp_path / "a.onnx").write_bytes(model.SerializeToString())
+    code, said = imported(capsys, tmp_path / "a.onnx", tmp_path / "a.pt2")
+    assert (code, said.count("\n")) == (2, 1), said
+    assert "Traceback" not in said

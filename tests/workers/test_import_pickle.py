@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import warnings
 import zipfile
 from datetime import UTC, datetime
@@ -188,3 +189,41 @@ def test_files_that_are_none_are_refused(tmp_path: Path, capsys: pytest.CaptureF
     assert convert(tmp_path, TENSORS) == 0
     assert main([str(tmp_path / "old.pth"), new]) == 2
     assert "is there already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+def test_damaged_files_are_one_sentence(
+    legacy: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A hundred files with a few wrong bytes: converted or refused, without a traceback."""
+    path, output = tmp_path / "old.pth", tmp_path / "new.safetensors"
+    torch.save({"model": TENSORS, "epoch": 3}, path, _use_new_zipfile_serialization=not legacy)
+    whole, draw = path.read_bytes(), random.Random(0)
+    if not legacy:
+        with zipfile.ZipFile(path) as file:
+            entries = {name: file.read(name) for name in file.namelist()}
+        pickled = next(name for name in entries if name.endswith("data.pkl"))
+    refused = 0
+    for _ in range(100):
+        content = bytearray(whole if legacy else entries[pickled])
+        at = draw.randrange(len(content))
+        content[at : at + draw.randrange(3)] = draw.randbytes(draw.randrange(1, 3))
+        if legacy:
+            path.write_bytes(content)
+        else:
+            with zipfile.ZipFile(path, "w") as file:
+                for name, data in (entries | {pickled: bytes(content)}).items():
+                    file.writestr(name, data)
+        output.unlink(missing_ok=True)
+        refused += main([str(path), str(output)]) == 2
+        assert capsys.readouterr().err.count("\n") <= 1
+    assert refused > 30
+
+
+def test_repeated_values_do_not_take_the_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One number that says to be a million million."""
+    assert convert(tmp_path, {"head.weight": torch.zeros(1).expand(10**6, 10**6)}) == 2
+    assert "would take 4000000000000 bytes; allowed: " in capsys.readouterr().err
+    tied = torch.ones(1000)
+    assert convert(tmp_path, {"a.weight": tied, "b.weight": tied}) == 0
