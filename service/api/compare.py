@@ -155,7 +155,10 @@ def measured_side(store: TenantStore, catalog: Catalog, job_id: str) -> JobResul
     # A training job has no plan; its provenance has the sizes instead.
     planned = row.plan or row.provenance
     hashes = {} if planned is None else planned.get("data_sha256", {})
-    return JobResults(row.id, results.complete, evaluations, columns, known, hashes, row.spec["seed"])
+    code: dict[str, Any] = {**row.provenance["code"]} if row.provenance else {}
+    if not code and row.plan is not None:
+        code = {**row.plan.get("identity", {})}
+    return JobResults(row.id, results.complete, evaluations, columns, known, hashes, row.spec["seed"], code)
 
 
 def _joined(store: TenantStore, job_id: str, position: int) -> Rows:

@@ -91,6 +91,7 @@ WarningCode = Literal[
     "incomplete",
     "not_common",
     "partial_overlap",
+    "different_code",
     "different_data",
     "different_seeds",
 ]

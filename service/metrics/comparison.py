@@ -95,6 +95,7 @@ class JobResults:
     # content hash of each data set by `data_label`
     data_sha256: Mapping[str, str] = field(default_factory=dict)
     seed: int | None = None  # of the job; None where unknown
+    code: Mapping[str, Any] = field(default_factory=dict)  # `version`, `commit`, `source_sha256`, as known
 
 
 def compare(jobs: Sequence[JobResults], adjust: Adjustment = "holm") -> Comparison:
@@ -107,6 +108,7 @@ def compare(jobs: Sequence[JobResults], adjust: Adjustment = "holm") -> Comparis
     ]
     rows: list[ComparisonRow] = []
     for other in jobs[1:]:
+        warnings.extend(_different_code(jobs[0], other))
         pair = _Jobs(jobs[0], other)
         rows.extend(pair.rows())
         warnings.extend(pair.warnings)
@@ -127,6 +129,18 @@ def compare(jobs: Sequence[JobResults], adjust: Adjustment = "holm") -> Comparis
         warnings=warnings,
         result_warnings={job: found for job, found in codes.items() if found},
     )
+
+
+def _different_code(first: JobResults, second: JobResults) -> Iterator[Warning]:
+    """A caution where other code made the second job's numbers."""
+    hashes = [side.code.get("source_sha256") for side in (first, second)]
+    if None not in hashes and hashes[0] != hashes[1]:
+        message = (
+            f"job {second.job} was measured by other code of Assay than job {first.job}: a difference may be"
+            " the code's; CHANGELOG lists the numbers that change"
+        )
+        made = [{key: side.code.get(key) for key in ("version", "commit")} for side in (first, second)]
+        yield _warning("different_code", message, sha256=hashes, releases=made)
 
 
 class _Jobs:

@@ -167,9 +167,12 @@ class Worker:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.identity = ""
 
     def claim(self, job_id: str) -> Claim:
-        claim = self.store.shards.claim("worker", ["cpu", CHECKS], lease_seconds=60, warm_job=job_id)
+        claim = self.store.shards.claim(
+            "worker", ["cpu", CHECKS], lease_seconds=60, warm_job=job_id, identity=self.identity
+        )
         assert claim is not None
         assert claim.job_id == job_id
         return claim

@@ -7,6 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.service.conftest import provenance
+
 JOBS = "/api/v1/jobs"
 
 
@@ -38,6 +40,30 @@ def test_two_jobs(api: httpx.Client, finished: Callable[..., str]) -> None:
     assert pgd["ci_low"] <= -0.5 <= pgd["ci_high"]
     assert [value["job"] for value in pgd["values"]] == [first, second]
     assert api.get("/api/v1/compare", params={"jobs": f"{first},{second}"}).json() == comparison
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_jobs_of_other_code_are_told(
+    api: httpx.Client, worker: Any, evaluate_body: Callable[..., dict[str, Any]], ended: bool
+) -> None:
+    """An ended job has its code in the provenance, another in the identity of its planner ("s")."""
+    ids, worker.identity = [], "planner"
+    for source in ("s", "s", "t"):
+        ids.append(str(api.post(JOBS, json=evaluate_body()).json()["id"]))
+        worker.plan(ids[-1], 4, identity="planner")
+        worker.evaluate(ids[-1], [1, 1, 0, 1])
+        if ended or source == "t":
+            worker.evaluate(ids[-1], [1, 0, 0, 1])
+            made = {**provenance(), "code": {"version": "1", "source_sha256": source}}
+            assert worker.store.jobs.succeed(ids[-1], made)
+    found = [
+        [
+            one["code"]
+            for one in api.get("/api/v1/compare", params={"jobs": f"{ids[0]},{other}"}).json()["warnings"]
+        ]
+        for other in ids[1:]
+    ]
+    assert [codes.count("different_code") for codes in found] == [0, 1]
 
 
 def test_adjusted_p_values_by_name_and_in_csv(api: httpx.Client, finished: Callable[..., str]) -> None:

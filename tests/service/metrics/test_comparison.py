@@ -260,6 +260,17 @@ def test_episodes_of_another_seed_begin_elsewhere_and_are_not_paired() -> None:
     assert (warning.code, warning.evidence) == ("different_seeds", {"seeds": [0, 1]})
 
 
+def test_jobs_of_other_code_are_compared_with_a_caution() -> None:
+    old, new = ({"version": "1.0", "commit": sha * 5, "source_sha256": sha * 16} for sha in ("aaaa", "bbbb"))
+    first, second = (replace(job(name, [1, 0, 1]), code=old) for name in "ab")
+    assert codes(compare([first, second])) == []
+    assert codes(compare([first, replace(second, code={})])) == []
+    (warning,) = compare([first, replace(second, code=new)]).warnings
+    assert (warning.code, warning.severity) == ("different_code", "caution")
+    assert warning.evidence["sha256"] == ["aaaa" * 16, "bbbb" * 16]
+    assert warning.evidence["releases"][1] == {"version": "1.0", "commit": "bbbb" * 5}
+
+
 def test_images_are_paired_whatever_the_seeds() -> None:
     here, there = job("a", [1, 0, 1]), job("b", [1, 1, 1])
     (row,) = compare([replace(here, seed=0), replace(there, seed=1)]).rows
