@@ -41,6 +41,22 @@ class EmptyClasses(TypedDict):
     classes: list[str]
 
 
+class OtherContent(TypedDict):
+    """The hash of a published set's content, and the hash that its authors' files have."""
+
+    sha256: str
+    published: str
+
+
+class DoubtfulData(TypedDict, total=False):
+    """What is doubtful about the data of an evaluation; `resampled` where all images of a size are."""
+
+    resampled: ResampledImages
+    empty_classes: EmptyClasses
+    guessed_order: GuessedOrder
+    other_content: OtherContent
+
+
 class FileRead(TypedDict):
     """A file of a table: the `rows` that were read and, of text, its `lines`, with the line of the names."""
 

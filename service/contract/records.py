@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NotRequired, TypedDict
 
-from assay.service.contract.data_findings import DataFound, EmptyClasses, GuessedOrder, ResampledImages
+from assay.service.contract.data_findings import DataFound, DoubtfulData
 from assay.service.contract.results import RowProtocol
 from assay.service.contract.stored_specs import ComponentReference, Spec
 from assay.service.contract.weights_options import ChannelStatistics
@@ -35,7 +35,7 @@ class ForeignModel(TypedDict):
     weights_sha256: str
 
 
-class PlannedEvaluation(TypedDict):
+class PlannedEvaluation(DoubtfulData):
     """The plan's findings about the data of one evaluation.
 
     `n` of the `available` examples are used, or n `repeats` of a machine measurement are made. `classes` is
@@ -46,8 +46,7 @@ class PlannedEvaluation(TypedDict):
     learning rate, where it was scaled to that batch from the `published_peak`. `cut` counts examples that are
     longer than the model reads, `cut_in_training` those of the `training` examples. `reduced_in_training` are
     the examples of its passes where memory was short, `unsaved_checkpoints` counts those that found no room.
-    `resampled` says how images of the model's size are resized, where all are; `constants` whose constants
-    generated corruptions have.
+    `constants` says whose constants generated corruptions have.
     """
 
     n: int
@@ -67,9 +66,6 @@ class PlannedEvaluation(TypedDict):
     peak: NotRequired[float]
     published_peak: NotRequired[float]
     cut: NotRequired[int]
-    resampled: NotRequired[ResampledImages]
-    empty_classes: NotRequired[EmptyClasses]
-    guessed_order: NotRequired[GuessedOrder]
     cut_in_training: NotRequired[int]
     training: NotRequired[int]
     reduced_in_training: NotRequired[ReducedBatch]

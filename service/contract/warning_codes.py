@@ -29,6 +29,7 @@ WarningCode = Literal[
     "class_order_guessed",
     "own_tokenizer",
     "incomplete_data",
+    "other_content",
     "resampled_images",
     "empty_classes",
     "regenerated_set",

@@ -17,7 +17,18 @@ __all__ = ["cifar10"]
 
 TASKS = ("classification",)
 PAPER = "Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images"
-FACTS = {"classes": 10, "channels": 3, "size": 32, "train": 50_000, "test": 10_000}
+FACTS = {
+    "classes": 10,
+    "channels": 3,
+    "size": 32,
+    "train": 50_000,
+    "test": 10_000,
+    # content hashes of the authors' archive
+    "content": {
+        "train": "7b269e030683ccb30ec655103a45375ffa3c0d61f781508b5bc0e8ae5a48c952",
+        "test": "e2405361b304073013c622e4dfde3e981f39010401e7dd8ba1c0f12caa9fd2a6",
+    },
+}
 
 CLASS_NAMES = (
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",

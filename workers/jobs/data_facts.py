@@ -8,8 +8,16 @@ from typing import cast
 
 import torch
 
-from assay.service.contract.data_findings import DataFound, EmptyClasses, GuessedOrder, ResampledImages
+from assay.service.catalog.catalog import load
+from assay.service.contract.data_findings import (
+    DataFound,
+    EmptyClasses,
+    GuessedOrder,
+    OtherContent,
+    ResampledImages,
+)
 from assay.service.contract.records import ModelJoin, PlannedEvaluation
+from assay.service.contract.stored_specs import ComponentReference
 from assay.service.submission.class_order import are_places
 from assay.workers.data.formats.dataset import CorruptData, DataSet, ExampleSet, model_class_names
 from assay.workers.data.formats.imagenet_classes import ALL, CROP_FRACTION, class_list
@@ -94,6 +102,12 @@ def found_in(examples: ExampleSet, stated: float | None) -> DataFound:
     if stated is None and (used := getattr(examples, "crop_fraction", None)) is not None:
         found["crop_fraction"] = used
     return found
+
+
+def other_content(data: ComponentReference, sha256: str) -> OtherContent | None:
+    """A hash that is not the published one of the set's test part; None where it is, or none is known."""
+    published = (load().find("data", data["name"]).facts or {}).get("content", {}).get("test", sha256)
+    return None if published == sha256 else {"sha256": sha256, "published": published}
 
 
 def empty_classes(examples: ExampleSet) -> EmptyClasses | None:

@@ -24,6 +24,12 @@ def of_data(planned: PlannedEvaluation, noun: str) -> Iterator[Warning]:
         message = "the folder has {available} {noun}, the published set {published}: it is another test set"
         message = message.format(**evidence, noun=noun)
         yield Warning(code="incomplete_data", message=message, evidence=evidence)
+    if other := planned.get("other_content"):
+        message = (
+            f"the data set has not the published content (sha256 {other['sha256'][:12]}, published"
+            f" {other['published'][:12]}): other pixels, labels or order; papers' numbers are of other {noun}"
+        )
+        yield Warning(code="other_content", message=message, evidence=dict(other))
     if renamed := planned.get("renamed", 0):
         message = (
             f"{renamed} classes have another name than in the data set that the model was trained on;"

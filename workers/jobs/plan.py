@@ -36,6 +36,7 @@ from assay.workers.jobs.data_facts import (
     found_in,
     guessed_order,
     join_by_names,
+    other_content,
     resampled_images,
 )
 from assay.workers.jobs.evaluate import check_folders, check_model, evaluation_of
@@ -156,6 +157,10 @@ def _facts_of_input(
     guessed = guessed_order(loaded, examples, session.data(spec["data"], "test"))
     if guessed is not None:
         facts["guessed_order"] = guessed
+    source = item["data"] or spec["data"]
+    label = content_label(data_label(source), item["params"])
+    if other := other_content(source, session.content_sha256(label, examples)):
+        facts["other_content"] = other
     resampled = resampled_images(examples, order, loaded.image_size)
     fraction = getattr(examples, "crop_fraction", None)
     if resampled is not None and not trained_with(loaded, "crop_fraction", fraction):

@@ -13,14 +13,16 @@ from PIL import Image
 
 from assay.service.catalog.catalog import load
 from assay.service.submission.validate import validate
+from assay.workers.data import cifar10
 from assay.workers.data.image_folder import image_folder
 from assay.workers.data.objectnet import objectnet
 from assay.workers.jobs import plan
-from assay.workers.jobs.data_facts import empty_classes, found_in, resampled_images
+from assay.workers.jobs.data_facts import empty_classes, found_in, other_content, resampled_images
 from assay.workers.jobs.session import Session
 from assay.workers.jobs.warnings import of_evaluation
 from assay.workers.weights.fit import read_by
 from assay.workers.weights.training_record import TrainedOn, trained_with
+from tests.workers.data.test_cifar10 import ROWS, write_binary
 from tests.workers.data.test_objectnet import write as write_objectnet
 from tests.workers.jobs.test_warnings import FACTS, PGD
 
@@ -154,6 +156,26 @@ def test_the_first_ten_empty_classes_are_named() -> None:
     assert found == {"count": 38, "classes": [*names[1:5], *names[6:12]]}
     data.task = "segmentation"
     assert empty_classes(data) is None
+
+
+def test_a_published_set_of_other_content_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twelve random images in the place of CIFAR-10's test set, in the files of its archive."""
+    monkeypatch.setattr(cifar10, "ROWS", ROWS)
+    write_binary(root)
+    data = {"name": "cifar10", "params": {}}
+    published = load().find("data", "cifar10").facts["content"]["test"]  # type: ignore[index]
+    body = {"kind": "evaluate", "model": MODEL, "data": data, "evaluations": [{"name": "clean"}]}
+    request = {"spec": validate(load(), body).spec, "weights": None, "shard_seconds": 1e9}
+    found = plan.run(request, Session(), lambda _: None)["plan"]  # type: ignore[arg-type]
+    (sha256,) = found["data_sha256"].values()
+    (evaluation,) = found["evaluations"]
+    assert evaluation["other_content"] == {"sha256": sha256, "published": published}
+    (warning,) = of_evaluation(FACTS, [{}], replace(PGD, planned={**PGD.planned, **evaluation}))[:1]
+    assert (warning.code, warning.severity) == ("other_content", "caution")
+    assert warning.evidence == evaluation["other_content"]
+    assert published[:12] in warning.message
+    assert other_content({"name": "cifar10", "params": {}}, published) is None
+    assert other_content({"name": "digits", "params": {}}, sha256) is None
 
 
 def test_the_warnings_say_what_to_do() -> None:
