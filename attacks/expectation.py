@@ -79,10 +79,7 @@ def share_right(drawn: Tensor, truth: Tensor) -> Tensor:
 def lower(accuracy: Tensor, values: Tensor, lowest: Tensor, highest: Tensor) -> Tensor:
     """Which iterates count more than those before: fewer right answers, or as many and a higher objective.
 
-    Args:
-        accuracy: Share of right answers at each iterate, (B,).
-        values: Objective there, (B,).
-        lowest: Share at the iterates that count so far, (B,); NaN before the first.
-        highest: Objective there, (B,); NaN is below everything.
+    All are (B,): share of right answers and objective at each iterate, and at those that count so far, where
+    NaN in `lowest` is before the first, and NaN in `highest` below everything.
     """
     return ~(accuracy > lowest) & ~((accuracy == lowest) & (values <= highest))

@@ -158,13 +158,9 @@ def concatenate(states: Sequence[State]) -> State:
 
 
 def begin(examples: Examples, goal: Tensor, adversarial: Tensor, *, targeted: bool = False) -> State:
-    """Initial state common to all attacks.
+    """Initial state common to all attacks, from the first iterates, like the images.
 
-    Args:
-        examples: The attacked examples.
-        goal: The class whose loss is raised or lowered, (B,).
-        adversarial: The first iterate, like the images.
-        targeted: Whether the goal is a target, so that slots have `astray`.
+    The goal (B,) is the class whose loss is raised or, if `targeted`, lowered; then slots have `astray`.
     """
     n, device = len(examples.rows), examples.images.device
 
@@ -216,14 +212,10 @@ def unconverged(state: State) -> Tensor:
 def record(
     setting: Setting, state: State, logits: Tensor, values: Tensor, counts: Tensor | None = None
 ) -> None:
-    """Judges the current iterates and keeps those that count.
+    """Judges the current iterates and keeps those that count; slots that are broken stay unchanged.
 
-    Args:
-        setting: Whether a misclassified iterate breaks its slot.
-        state: The slots; those already broken stay unchanged.
-        logits: The model's logits for the current iterates, (B, classes).
-        values: Their objective, (B,).
-        counts: Slots whose current iterate may count, (B,); None for all.
+    Logits are (B, classes), the objective `values` and the slots whose iterate may count (None for all) are
+    (B,).
     """
     passed, worse = state["broken"], values <= state["objective"]
     if counts is not None:
@@ -257,15 +249,10 @@ def _keep_nearest(state: State, logits: Tensor, values: Tensor, passed: Tensor, 
 
 
 def keep(state: State, logits: Tensor, values: Tensor, better: Tensor) -> None:
-    """Makes the current iterate the one that counts, in the given slots.
+    """Makes the current iterate the one that counts, in the slots `better`, bool (B,).
 
-    `record` chooses the slots itself; attacks that minimise the perturbation choose them here.
-
-    Args:
-        state: The slots.
-        logits: The model's logits for the current iterates, (B, classes).
-        values: Their objective, (B,).
-        better: Slots whose current iterate is kept, bool (B,).
+    `record` chooses the slots itself; attacks that minimise the perturbation choose them here. Logits are (B,
+    classes), the objective `values` (B,).
     """
     if better.device.type == "cpu" and not better.any():
         return  # on a GPU this check would synchronise

@@ -60,16 +60,8 @@ def ascend(
     """Perturbations that change the action most, of all iterates of projected gradient ascent.
 
     A row whose gradient is not finite stays where it is, and a deviation that is not finite never counts as
-    better.
-
-    Args:
-        answers: the policy; called `steps` + 1 times, `steps` times with gradients.
-        clean: its answers at the true observations, (B, A).
-        start: where the ascent begins, (B, S), in the ball.
-        epsilon: Linf radius.
-        steps: gradient steps.
-        step_size: length of a step.
-        discrete: whether answers are logits.
+    better. The policy is called `steps` + 1 times, `steps` times with gradients; `clean` are its answers at
+    the true observations, (B, A), logits if `discrete`. The ascent begins at `start` (B, S) in the Linf ball.
     """
     point, best = start, start
     value = torch.full((len(start),), -torch.inf, dtype=start.dtype, device=start.device)

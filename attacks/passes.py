@@ -35,17 +35,11 @@ def evaluate(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Runs the model on the current iterates, with gradients only for the slots that need one.
 
-    Counts the passes. A non-finite gradient is set to zero; the first gradient of each slot is recorded.
-
-    Args:
-        model: The attacked model.
-        state: The slots.
-        objective: Function to differentiate; it is summed over the slots, and only the iterates receive a
-            gradient.
-        wants: Which slots need a gradient, on the CPU, (B,).
-        expectation: Over how many passes each gradient is averaged. Logits and objective are the means over
-            them where expected accuracy counts; else those of the last pass, and slots without a gradient
-            take only that one.
+    Counts the passes. A non-finite gradient is set to zero; the first gradient of each slot is recorded. The
+    objective is summed over the slots; only the iterates receive a gradient, in the slots `wants` (B,), on
+    the CPU. The expectation says over how many passes a gradient is averaged: logits and objective are the
+    means over them where expected accuracy counts; else those of the last pass, and slots without a gradient
+    take only that one.
 
     Returns:
         Logits (B, classes), objective (B,) in float64, gradient like the iterates (zero where not requested).
@@ -82,14 +76,8 @@ def ask(
 ) -> tuple[Tensor, Tensor]:
     """Runs the model on the current iterates, without gradients, and counts the passes.
 
-    Args:
-        model: The attacked model.
-        state: The slots.
-        objective: Of each slot, from its logits.
-        expectation: The passes where expected accuracy counts; else there is one.
-
-    Returns:
-        Logits (B, classes), objective (B,) in float64; as of `evaluate`.
+    There is one pass, unless expected accuracy counts. Logits (B, classes) and objective (B,), float64, are
+    as of `evaluate`.
     """
     if "accuracy" not in state:
         state["forward"] += _live(state)
@@ -123,19 +111,11 @@ def _live(state: State) -> Tensor:
 
 
 def differentiate(model: Forward, points: Tensor, objective: Objective) -> tuple[Tensor, Tensor, Tensor]:
-    """Logits, objective, and the gradient of the objective's sum with respect to the points.
+    """Logits (B, classes), objective (B,), and the gradient of its sum with respect to points (B, C, H, W).
 
     A model that knows how many images fit into memory (it has a method `in_parts`) is run in parts. The
     objective always sees all rows; those of other parts are then constants, which gives the same gradient,
     because each value depends only on its own row.
-
-    Args:
-        model: The attacked model.
-        points: (B, C, H, W).
-        objective: Function to differentiate.
-
-    Returns:
-        Logits (B, classes), objective (B,), gradient like the points.
     """
     drawn, gradient = _differentiate(model, points, objective, SINGLE)
     return drawn[0], objective(drawn[0]), gradient
@@ -191,10 +171,7 @@ def in_parts_of(model: Forward, made: Callable[[Tensor], Tensor]) -> Forward:
 def note_gradient(state: State, gradient: Tensor, wanted: Tensor) -> Tensor:
     """Flags zero or non-finite first gradients; returns the gradient with non-finite entries set to zero.
 
-    Args:
-        state: The slots.
-        gradient: Like the images.
-        wanted: Slots that requested it, on the CPU, (B,).
+    `wanted` are the slots that requested it, on the CPU, (B,).
     """
     first = wanted & ~state["seen_gradient"]
     if first.any():

@@ -31,12 +31,7 @@ class Key(TypedDict):
 
 
 class Randomness:
-    """Source of all random numbers of one attack in one job.
-
-    Args:
-        seed: The job's seed.
-        attack: The attack's name; two attacks with the same seed draw different numbers.
-    """
+    """Source of all random numbers of one attack in one job, keyed by its seed and the attack's name."""
 
     def __init__(self, seed: int, attack: str) -> None:
         self.seed = seed
@@ -58,18 +53,11 @@ class Randomness:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> Tensor:
-        """Draws uniform numbers in [0, 1); after the cast to a short dtype 1 itself can occur.
+        """Draws uniform numbers in [0, 1), a row per id; after the cast to a short dtype 1 itself can occur.
 
-        Args:
-            ids: Example ids, one per row.
-            shape: Shape of one example's draw.
-            restart: Index of the restart, one for all examples or one per example.
-            target: For attacks that run once per class: the class, or its index in the attack's order, one
-                for all examples or one per example; else -1.
-            step: The iteration.
-            purpose: Distinguishes several draws of the same step.
-            dtype: Result type.
-            device: Result device.
+        The shape is one example's. Restart and target are one for all examples or one for each; the target of
+        attacks that run once per class is the class, or its index in the attack's order, else -1. `purpose`
+        distinguishes several draws of the same step.
         """
         key = Key(restart=restart, target=target, step=step, purpose=purpose)
         return self.drawn(torch.rand, ids, shape, key).to(dtype).to(device)

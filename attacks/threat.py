@@ -94,9 +94,8 @@ class Ball:
     def uniform_point(self, direction: Tensor, radius: Tensor) -> Tensor:
         """Turns draws into points uniform in the ball.
 
-        Args:
-            direction: In Linf uniform draws in [0, 1), in L2 standard normal draws, (B, ...).
-            radius: Uniform draws in [0, 1), (B,); only used in L2.
+        The direction (B, ...) is uniform in [0, 1) in Linf and standard normal in L2, where the radius (B,),
+        uniform in [0, 1), is used, too.
         """
         if self.norm == "Linf":
             return (2 * direction - 1) * self.epsilon
@@ -138,11 +137,9 @@ def steepest(gradient: Tensor, norm: BallNorm) -> Tensor:
 
 
 def steepest_sparse(gradient: Tensor, count: int) -> Tensor:
-    """Direction of unit L1 norm with equal steps along the gradient's largest entries, (B, ...).
+    """Direction of unit L1 norm with equal steps along the gradient's `count` largest entries, (B, ...).
 
-    Args:
-        gradient: (B, ...).
-        count: Number of entries; ties with the last of them are included.
+    Ties with the last of them are included.
     """
     flat = gradient.flatten(1)
     magnitude = flat.abs()

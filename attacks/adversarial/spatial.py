@@ -99,12 +99,9 @@ def _spread(largest: float, count: int) -> Tensor:
 
 
 def transformed(images: Tensor, triples: Tensor, padding: Padding) -> Tensor:
-    """Images rotated counter-clockwise and then shifted, each by its own triple.
+    """Images (B, C, H, W) rotated counter-clockwise and then shifted, each by its own triple (B, 3).
 
-    Args:
-        images: (B, C, H, W).
-        triples: Angle in degrees, shift to the right and down as shares of the sides, (B, 3).
-        padding: Pixels beyond the image.
+    A triple has the angle in degrees and the shift to the right and down as shares of the sides.
     """
     height, width = images.shape[-2:]
     radians = triples[:, 0] * (math.pi / 180)

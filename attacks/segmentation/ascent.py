@@ -40,16 +40,9 @@ def ascending(
     relative_step_size: float,
     random_start: bool,
 ) -> PixelEnsemble:
-    """Attack that ascends on one loss within an Linf ball.
+    """Attack that ascends on one loss within an Linf ball of radius epsilon, in pixel units.
 
-    Args:
-        name: Catalog name.
-        loss: The loss to maximise.
-        epsilon: Radius, in pixel units.
-        steps: Gradient steps.
-        step_size: Change of a value per step; None takes `relative_step_size * epsilon`.
-        relative_step_size: Step length as a fraction of epsilon.
-        random_start: Start at a random point of the ball.
+    `step_size` is the change of a value per step; None takes `relative_step_size * epsilon`.
     """
     if steps < 1:
         raise ValueError(f"steps is {steps}, it must be at least 1")

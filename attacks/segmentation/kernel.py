@@ -130,16 +130,11 @@ class Seen(NamedTuple):
 
 
 def look(model: Forward, state: State, loss: PixelLoss, wants: Tensor, progress: Tensor) -> Seen:
-    """Runs the model on the current iterates, with gradients only for the slots that need one.
+    """Runs the model on the current iterates and counts the passes; gradients only for slots that need one.
 
-    A model that knows how many images fit into memory (it has a method `in_parts`) is run in parts.
-
-    Args:
-        model: The attacked model.
-        state: The slots; their passes are counted.
-        loss: Differentiated with respect to the iterates alone.
-        wants: Which slots need a gradient, on the CPU, (B,).
-        progress: Fraction of the steps taken, in [0, 1), on the CPU, (B,).
+    A model that knows how many images fit into memory (it has a method `in_parts`) is run in parts. The loss
+    is differentiated with respect to the iterates alone. On the CPU, (B,): which slots want a gradient, and
+    their progress, the fraction of the steps taken, in [0, 1).
     """
     points, device = state["adversarial"], state["adversarial"].device
     live = ~state["broken"]
@@ -192,10 +187,8 @@ def predicted_classes(logits: Tensor) -> Tensor:
 def record(state: State, right: Tensor, counts: Tensor | None = None) -> None:
     """Keeps the current iterates with fewer correct pixels than those that count so far.
 
-    Args:
-        state: The slots.
-        right: Number of correct pixels of the current iterates, int64 (B,).
-        counts: Slots whose current iterate may count, on the CPU, (B,); None for all.
+    `right` is the number of correct pixels, int64 (B,); `counts` are the slots whose iterate may count, on
+    the CPU, (B,), None for all.
     """
     better = right < state["right"]
     if counts is not None:

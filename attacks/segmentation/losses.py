@@ -59,13 +59,10 @@ class PixelLoss:
         return self.name == "mce_bal"
 
     def __call__(self, logits: Tensor, maps: Tensor, right: Tensor, progress: Tensor) -> Losses:
-        """The loss of each image.
+        """The loss of each image, from logits (B, K, H, W) and maps of classes or IGNORE, uint8 (B, H, W).
 
-        Args:
-            logits: (B, K, H, W).
-            maps: Classes or IGNORE, uint8 (B, H, W).
-            right: Mask of correct pixels, bool (B, H, W).
-            progress: Fraction of the steps taken, in [0, 1), (B,).
+        `right` is the mask of correct pixels, bool (B, H, W); `progress` the fraction of the steps taken, in
+        [0, 1), (B,).
         """
         counts = maps != IGNORE  # (B, H, W)
         # Not `cross_entropy`: torch's loss of maps has no deterministic GPU kernel.
@@ -98,11 +95,7 @@ def divergence_from_label(log_probability: Tensor) -> Tensor:
 
 
 def class_weights(pixels: Sequence[int]) -> tuple[float, ...]:
-    """Class weights of `mce_bal`, (K,).
-
-    Args:
-        pixels: Number of training pixels of each class, (K,).
-    """
+    """Class weights of `mce_bal`, (K,), from the number of training pixels of each class."""
     known = [count for count in pixels if count > 0]
     if not known:
         raise ValueError("no training pixel has a class: mce_bal cannot weigh the classes")

@@ -24,15 +24,8 @@ def auto_pgd(
 ) -> Attack:
     """Returns Auto-PGD on a loss, native or the library's.
 
-    Args:
-        name: Name of the attack.
-        loss: The loss to raise.
-        ball: The perturbations that are allowed.
-        steps: Gradient steps in each run.
-        restarts: Runs for each target.
-        rho: Share of a window's steps up to which rises of the loss are too few.
-        backend: `compatible` is the native kernel too, with a `LibraryStream` as its source of draws.
-        expectation: The passes at each iterate.
+    `rho` is the share of a window's steps up to which rises of the loss are too few. The backend `compatible`
+    is the native kernel too, with a `LibraryStream` as its source of draws.
     """
     if steps < 1 or restarts < 1:
         raise ValueError(f"steps ({steps}) and restarts ({restarts}) must be at least 1")

@@ -42,13 +42,7 @@ def watch(first: Tensor) -> State:
 
 
 def watch_again(state: State, index: Tensor, first: Tensor) -> None:
-    """Begins anew in some slots.
-
-    Args:
-        state: The slots.
-        index: Which of them, on the device, (A,).
-        first: Their first iterates, (A, C, H, W).
-    """
+    """Begins anew in the slots `index`, on the device, (A,), from their first iterates (A, C, H, W)."""
     state["landmark"] = state["landmark"].index_copy(0, index, first)
     state["period"] = state["period"].index_fill(0, index, 0)
 
@@ -56,11 +50,7 @@ def watch_again(state: State, index: Tensor, first: Tensor) -> None:
 def compare(state: State, moved: Tensor) -> None:
     """Compares the iterates that were just made with the landmarks, and moves those that are due.
 
-    Never waits for the device.
-
-    Args:
-        state: The slots, with the new iterates and their numbers in place.
-        moved: Which slots have a new iterate, on the CPU, (B,).
+    Never waits for the device. `moved` are the slots with a new iterate, on the CPU, (B,).
     """
     points, landmark, number = state["adversarial"], state["landmark"], state["iteration"]
     since = (number - landmark_at(number - 1)) * moved
@@ -72,13 +62,9 @@ def compare(state: State, moved: Tensor) -> None:
 
 
 def whole_turns(state: State, left: Tensor) -> Tensor:
-    """Returns how many of the remaining steps lead back to the present iterate, (B,), on the CPU.
+    """Returns how many of the steps that are left lead back to the present iterate; all on the CPU, (B,).
 
     Waits for the device.
-
-    Args:
-        state: The slots.
-        left: Steps that are left, on the CPU, (B,).
     """
     period = state["period"].cpu()
     return torch.where(period > 0, left - left % period.clamp(min=1), 0)

@@ -55,15 +55,11 @@ def watch(images: Tensor) -> State:
 
 
 def look(state: State, loss: Tensor, iterations: int, last_search: Tensor) -> None:
-    """Compares the loss of the present iterates with that of the last check, where one is due.
+    """Compares the loss of the present iterates with the last check's, where one is due.
 
-    Never waits for the device.
-
-    Args:
-        state: The slots; `iteration` is the number of the present iterate.
-        loss: Of the present iterates, float64 (B,). NaN ends nothing.
-        iterations: Of one search.
-        last_search: Which slots have no further one, on the CPU, (B,).
+    Never waits for the device. `iteration` of the state is the number of the present iterate; `loss` is
+    float64 (B,), and NaN ends nothing; a search has `iterations`; `last_search` are the slots that have no
+    further one, on the CPU, (B,).
     """
     state["unread"] += 1
     due = state["iteration"] % distance(iterations) == 0
@@ -78,9 +74,7 @@ def look(state: State, loss: Tensor, iterations: int, last_search: Tensor) -> No
 def ask(state: State, iterations: int) -> Tensor | None:
     """Returns which searches are over, on the CPU, (B,); None if the flags are unchanged, or can wait.
 
-    Args:
-        state: The slots; `iteration` is the number of the iterate to come.
-        iterations: Of one search.
+    `iteration` of the state is the number of the iterate to come; `iterations` are those of one search.
     """
     before, between = state["iteration"] - 1, distance(iterations)
     # The first check ends nothing.
@@ -102,12 +96,7 @@ def _read(flags: Tensor) -> Tensor:
 
 
 def begin_again(state: State, ended: Tensor) -> None:
-    """Forgets the searches that are over; slots that are done stay as they are.
-
-    Args:
-        state: The slots, with `done` up to date.
-        ended: Which searches are over, on the device, (B,).
-    """
+    """Forgets the searches that have `ended`, on the device, (B,); slots that are `done` stay as they are."""
     state["settled"] = state["settled"] | (ended & state["done"].to(ended.device))
     state["stalled"] = (state["stalled"] & ~ended) | state["settled"]
     state["checked_loss"] = state["checked_loss"].masked_fill(ended, torch.inf)

@@ -191,17 +191,10 @@ def _difference(labels: Tensor, target: Tensor) -> Objective:
 def nearest_boundary(
     model: Forward, points: Tensor, labels: Tensor, norm: BallNorm
 ) -> tuple[Tensor, Tensor, int]:
-    """Linearises a model around points.
+    """Linearises a model around points (B, C, H, W), whose `labels` (B,) are the classes to get away from.
 
-    Args:
-        model: The attacked model; in parts where it says that memory asks for it.
-        points: (B, C, H, W).
-        labels: The classes to get away from, (B,).
-        norm: BallNorm of distances.
-
-    Returns:
-        f_s (B,), its gradient like the points, and the number of classes. Where no class has a finite
-        distance, both are zero.
+    Returns f_s (B,), its gradient like the points, and the number of classes. Where no class has a finite
+    distance, both are zero.
     """
     in_parts = getattr(model, "in_parts", None)
 

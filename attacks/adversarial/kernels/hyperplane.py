@@ -35,17 +35,10 @@ STEPS_BETWEEN_LOOKS = 4
 def way_to_hyperplane(
     points: Tensor, weights: Tensor, offset: Tensor, norm: BallNorm, box: Box | None
 ) -> Tensor:
-    """Returns the shortest perturbations that bring points onto their hyperplanes.
+    """Returns the shortest perturbations, in `norm`, that bring points in the box onto their hyperplanes.
 
-    Args:
-        points: Points in the box, (B, D).
-        weights: Normals w of the hyperplanes, (B, D).
-        offset: c = <w, x> - b, on which side of the hyperplane a point is and how far, (B,).
-        norm: Whose length is the least.
-        box: Range of the points; None for no limits.
-
-    Returns:
-        (B, D); zero where a hyperplane has no normal.
+    Points and normals w, the weights, are (B, D); the offset c = <w, x> - b, (B,), says on which side of its
+    hyperplane a point is and how far. The result, (B, D), is zero where a hyperplane has no normal.
     """
     if norm == "L2":
         weights = weights.where(weights.abs() >= MIN_WEIGHT, 0.0)
@@ -103,11 +96,8 @@ def prefix_sums(values: Tensor, block: int | None = None) -> Tensor:
     """Returns the running sums of each row, (B, D), in an order of additions that repeats on every run.
 
     On a GPU the library's `cumsum` does not, and refuses where only repeatable arithmetic is allowed. There
-    the sums are made block by block: a matrix product within the blocks, and what the blocks before come to.
-
-    Args:
-        values: (B, D).
-        block: Length of a block; None takes `cumsum` on a CPU and blocks of 128 elsewhere.
+    the sums are made in blocks, of 128 by default: a matrix product within them, and what the blocks before
+    come to.
     """
     if block is None and values.device.type == "cpu":
         return values.cumsum(1)

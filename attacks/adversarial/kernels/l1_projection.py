@@ -28,11 +28,7 @@ STEPS_BETWEEN_LOOKS = 4
 def l1_projection(images: Tensor, perturbation: Tensor, epsilon: float | Tensor, box: Box | None) -> Tensor:
     """Returns the nearest perturbations of at most this L1 norm that keep the images in the box.
 
-    Args:
-        images: Unattacked images, in the box, (B, ...).
-        perturbation: Like the images.
-        epsilon: Radius, one for all or one for each, (B,).
-        box: Range of the images; None for no limits.
+    Images and perturbation are (B, ...), the images in the box; the radius is one for all or (B,).
     """
     flat = perturbation.flatten(1)
     size = flat.abs()

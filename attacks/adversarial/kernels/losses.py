@@ -51,9 +51,7 @@ class Loss(Protocol):
     def targets(self, labels: Tensor, logits: Tensor) -> Tensor:
         """Returns the targets of each example in their order, (B, T); the label where there are none.
 
-        Args:
-            labels: The class that the attack leads away from, (B,).
-            logits: The model's answer to the unattacked images, (B, C).
+        `labels` (B,) are the classes to lead away from, `logits` (B, C) the answer to the unattacked images.
         """
 
     def objective(self, labels: Tensor, target: Tensor) -> Objective:

@@ -28,12 +28,7 @@ def linear_distances(
 ) -> Tensor:
     """Distance of each candidate class in the linear model at the images, (B, T); one forward, T backward.
 
-    Args:
-        model: The attacked model.
-        images: The unattacked images, (B, C, H, W).
-        labels: The class that counts as correct, (B,).
-        candidates: Other classes, (B, T).
-        norm: Of the ball; slopes are measured in its dual.
+    Slopes are measured in the dual of `norm`, the ball's. Labels are (B,), candidates other classes (B, T).
     """
     in_parts = getattr(model, "in_parts", None)
 

@@ -148,12 +148,10 @@ class MomentumAscent:
 
 
 def shrunk(images: Tensor, places: Tensor) -> Tensor:
-    """Images shrunk, bilinearly, onto black.
+    """Images (B, C, H, W) shrunk, bilinearly, onto black.
 
-    Args:
-        images: (B, C, H, W).
-        places: Side as a share of the image's, and the place from left to right and from top to bottom, each
-            from 0 to 1, (B, 3).
+    `places` (B, 3) are the side as a share of the image's, and the place from left to right and from top to
+    bottom, each from 0 to 1.
     """
     side = places[:, :1]
     # In coordinates from -1 to 1 the shrunk image has its centre within 1 - side of the middle.

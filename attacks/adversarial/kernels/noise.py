@@ -52,12 +52,8 @@ def draw(
 ) -> Tensor:
     """Draws numbers for every slot, keyed by its example and by the number of the perturbation.
 
-    Args:
-        setting: Has the source.
-        state: The slots.
-        law: `uniform` in [0, 1), or standard `normal`.
-        shape: Shape of one slot's draw; None for that of its image.
-        purpose: Keeps several draws for one perturbation apart.
+    The law is `uniform` in [0, 1) or standard `normal`; the shape, of one slot's draw, is by default that of
+    its image; `purpose` keeps several draws for one perturbation apart.
     """
     images = state["images"]
     source = setting.randomness.uniform if law == "uniform" else setting.randomness.normal

@@ -17,17 +17,11 @@ BYTES_PER_DRAW = 6
 
 
 def random_signs(setting: Setting, rows: Tensor, steps: Tensor, count: int, entries: int) -> Tensor:
-    """Draws `count` vectors of random signs for each example.
+    """Draws `count` vectors of random signs for each example, the first ones the same for any count.
 
-    Args:
-        setting: The source of randomness.
-        rows: Index of each example in `Setting.ids`, on the CPU, (B,).
-        steps: The step that each example's signs are for, on the CPU, (B,).
-        count: Number of vectors. The first ones are the same for any count.
-        entries: Length of a vector.
-
-    Returns:
-        Bits, on the CPU, uint8 (B, count, at least entries / 8); `unpack` makes signs of them.
+    `rows` are the examples' places in `Setting.ids`, and `steps` the steps that the signs are for, both on
+    the CPU, (B,). The result are bits, on the CPU, uint8 (B, count, at least entries / 8); `unpack` makes
+    signs of them.
     """
     draws_per_vector = -(-entries // (8 * BYTES_PER_DRAW))
     draws = [

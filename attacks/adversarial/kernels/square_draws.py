@@ -38,14 +38,9 @@ class SquareDraws(Protocol):
     ) -> Tensor:
         """Returns the plan of the next query of each slot, (B, plan width) on the device.
 
-        Args:
-            setting: The source.
-            state: The slots.
-            query: Number of each query in its restart, from 0 on, on the CPU, (B,). Below 0 nothing is drawn,
-                and the plan is arbitrary.
-            width: Numbers per query.
-            shared: How many of them the released code shares between all examples of a batch.
-            plan: Makes plans of numbers.
+        `query`, on the CPU, (B,), counts the queries of a restart from 0 on; below 0 nothing is drawn, and
+        the plan is arbitrary. `shared` of the `width` numbers of a query are the same for all examples of a
+        batch in the released code.
         """
 
 

@@ -47,28 +47,19 @@ class Proposals(Protocol):
         """Returns the first iterates."""
 
     def plan(self, draws: Tensor, query: Tensor, shape: torch.Size) -> Tensor:
-        """Computes from draws the plans of K queries of each slot.
+        """Computes from draws the plans of K queries of each slot, float32 (B, K, plan_width).
 
-        Args:
-            draws: Numbers in [0, 1), float32 (B, K, query_width).
-            query: Number of each query on the schedule, int64 (B, K), or (1, K) for all, on the CPU.
-            shape: Of an image, (C, H, W).
-
-        Returns:
-            float32 (B, K, plan_width).
+        Draws are in [0, 1), float32 (B, K, query_width); `query` is the number on the schedule, int64 (B, K),
+        or (1, K) for all, on the CPU; the shape is an image's, (C, H, W).
         """
 
     def propose(
         self, images: Tensor, current: Tensor, plan: Tensor, query: Tensor, box: Box | None
     ) -> Tensor:
-        """Returns the next iterates to try.
+        """Returns the next iterates to try, from the best so far (`current`), like the images (B, C, H, W).
 
-        Args:
-            images: The unattacked images, (B, C, H, W).
-            current: The best iterates so far, like the images.
-            plan: That of one query of each slot, (B, plan_width).
-            query: Number of each query on the schedule, int64 (B,), on the CPU.
-            box: Range of the images.
+        `plan` (B, plan_width) is of one query per slot, `query` its number on the schedule, int64 (B,), on
+        the CPU.
         """
 
 

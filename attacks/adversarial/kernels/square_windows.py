@@ -23,15 +23,11 @@ SCHEDULE_LENGTH = 10_000
 
 
 def square_sizes(query: Tensor, height: int, width: int, share: float, *, smallest: int, odd: bool) -> Tensor:
-    """Returns the side of the square for each query, int64, like `query`.
+    """Returns the side of the square for each query, int64, at most the shorter side of the image.
 
-    Args:
-        query: Number of the query on the schedule of 10 000, int64 (...), on the CPU.
-        height: H.
-        width: W; no side is longer than the shorter of both.
-        share: Share of the image that the first squares cover.
-        smallest: The least side, where it fits.
-        odd: Whether even sides are enlarged by one, where that fits.
+    `query` is the number on the schedule of 10 000, int64 (...), on the CPU; the first squares cover `share`
+    of the image. No side is below `smallest` where that fits; `odd` enlarges even sides by one where that
+    fits.
     """
     halvings = torch.bucketize(query, torch.tensor(HALVINGS))
     return _size_table(height, width, share, smallest, odd)[halvings]

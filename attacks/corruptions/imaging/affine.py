@@ -22,12 +22,10 @@ def triangle(height: int, width: int) -> Tensor:
 
 
 def warp(levels: Tensor, before: Tensor, after: Tensor) -> Tensor:
-    """Moves images (n, C, H, W) so that three points move, bilinear.
+    """Moves images (n, C, H, W), float32, so that three points (column, row) move, bilinear.
 
-    Args:
-        levels: The images, float32.
-        before: The points (column, row), float32 (3, 2) on the CPU.
-        after: The same for each image, (n, 3, 2); images whose points coincide stay as they are.
+    The points are float32 (3, 2) before, on the CPU, and (n, 3, 2) after; images whose points coincide stay
+    as they are.
     """
     height, width = levels.shape[-2:]
     rows, columns = torch.arange(height), torch.arange(width)

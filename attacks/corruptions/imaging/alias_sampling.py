@@ -41,12 +41,7 @@ class AliasTable:
 
 
 def alias_table(probabilities: Tensor, values: Tensor) -> AliasTable:
-    """Build the tables.
-
-    Args:
-        probabilities: (R, k), float64, rows of sum 1, k >= 2.
-        values: (k,) the value of each outcome, as `sample` returns it.
-    """
+    """The tables of probabilities, float64 (R, k), rows of sum 1, k >= 2; `values` (k,) are the outcomes."""
     outcomes = probabilities.shape[1]
     bits = max(1, (outcomes - 1).bit_length())
     columns = 2**bits

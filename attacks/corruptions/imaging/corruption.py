@@ -65,18 +65,11 @@ class Corruption:
     variant: str = ""
 
     def __call__(self, images: Tensor, ids: Sequence[str], seed: int) -> Tensor:
-        """Corrupt a batch.
+        """Corrupts images (B, C, H, W) in [0, 1], of any floating dtype, with one or three channels.
 
         The result for an example depends only on the seed, the corruption, the severity and its id, not on
-        the batch or the device (except float rounding, which may move a value by one level).
-
-        Args:
-            images: (B, C, H, W) in [0, 1], of any floating dtype, with one or three channels.
-            ids: Example ids, one for each image.
-            seed: The job's seed.
-
-        Returns:
-            Multiples of 1/255 in [0, 1], with the shape, dtype and device of `images`.
+        the batch or the device (except float rounding, which may move a value by one level). It has multiples
+        of 1/255 in [0, 1], with the shape, dtype and device of `images`.
         """
         _check(images, ids)
         corrupted = torch.empty_like(images)

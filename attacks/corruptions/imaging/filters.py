@@ -24,12 +24,8 @@ Border = Literal["clamp", "mirror", "symmetric"]
 def correlate(fields: Tensor, kernels: Tensor) -> Tensor:
     """Valid-mode correlation: out[y, x] = sum of kernel[i, j] * field[y + i, x + j].
 
-    Args:
-        fields: (n, C, H, W), float32 or float64.
-        kernels: (h, w), or (n, 1, h, w), one per image.
-
-    Returns:
-        (n, C, H - h + 1, W - w + 1).
+    Fields (n, C, H, W), float32 or float64, and kernels (h, w), or (n, 1, h, w) for one per image, give
+    (n, C, H - h + 1, W - w + 1).
     """
     if fields.device.type == "cpu" and len(fields) > 1:
         own = kernels.split(1) if kernels.dim() == 4 else [kernels] * len(fields)
@@ -84,11 +80,7 @@ def gaussian_weights(sigma: float, radius: int) -> Tensor:
 def blur(fields: Tensor, sigmas: tuple[float, float], border: Border, truncate: float = 4.0) -> Tensor:
     """Gaussian blur of fields (n, C, H, W), truncated at `truncate` standard deviations, as in scipy.
 
-    Args:
-        fields: The images.
-        sigmas: Standard deviations down and across, in pixels.
-        border: Padding mode, as for `extend`.
-        truncate: Radius of the kernel in standard deviations.
+    The standard deviations are those down and across, in pixels; the border is padded as by `extend`.
     """
     down, across = (int(truncate * sigma + 0.5) for sigma in sigmas)
     kernel = gaussian_weights(sigmas[0], down)[:, None] * gaussian_weights(sigmas[1], across)

@@ -29,16 +29,12 @@ def smear(
     *,
     inside: bool = False,
 ) -> Tensor:
-    """Motion blur of fields (n, C, H, W), each at its own angle.
+    """Motion blur of fields (n, C, H, W), float32, each at its own angle in degrees, (n,).
 
-    Args:
-        fields: The images, float32.
-        radius: The line has 2 radius + 1 taps.
-        sigma: Standard deviation of the weights, in taps.
-        angles: (n,) in degrees; 0 smears towards the left, positive angles upwards as well.
-        between: Min and max angle that can occur. They determine the size of the transforms, so an image's
-            rounding does not depend on the angles of the others.
-        inside: Whether only taps nearer than the image's size count, as in the fork.
+    A line has 2 radius + 1 taps, and `sigma` is in taps; 0 degrees smear towards the left, positive angles
+    upwards as well. `between` has the least and the largest angle that can occur: they determine the size of
+    the transforms, so an image's rounding does not depend on the angles of the others. With `inside` only
+    taps nearer than the image's size count, as in the fork.
     """
     height, width = fields.shape[-2:] if inside else (2 * radius + 1, 2 * radius + 1)
     down, across, weights = taps(radius, sigma, angles.cpu(), height, width)
@@ -53,10 +49,9 @@ def smear(
 
 
 def taps(radius: int, sigma: float, angles: Tensor, height: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Offsets and weights of the taps; 0 from the first tap at a distance of `height` or `width`.
+    """Offsets of the taps down and across, int64 (n, T), and their weights, float64 (n, T).
 
-    Returns:
-        Offsets down and across (n, T), int64, and weights (n, T), float64.
+    They are 0 from the first tap at a distance of `height` or `width`.
     """
     steps = torch.arange(2 * radius + 1, dtype=torch.float64)
     weights = torch.exp(-0.5 * (steps / sigma) ** 2)

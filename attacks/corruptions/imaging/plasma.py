@@ -22,16 +22,11 @@ def draws_needed(side: int) -> int:
 
 
 def plasma(chance: Tensor, side: int, decay: float) -> Tensor:
-    """Landscapes between 0 and 1.
+    """Landscapes between 0 and 1, float32 (n, N, N), N = `side`; zeros where N is 1.
 
-    Args:
-        chance: (n, N^2 - 1), uniform in [-1, 1]: for each level the centres, then the middles of the left and
-            right sides' lines (rows of the corners first), each row by row.
-        side: N.
-        decay: Divisor of the square root of the random numbers' size at each halving.
-
-    Returns:
-        (n, N, N), float32; zeros where N is 1.
+    `chance` (n, N^2 - 1) is uniform in [-1, 1]: for each level the centres, then the middles of the left and
+    right sides' lines (rows of the corners first), each row by row. Each halving divides the square root of
+    the random numbers' size by `decay`.
     """
     count = len(chance)
     land = chance.new_zeros(count, side, side)

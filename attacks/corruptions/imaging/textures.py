@@ -40,16 +40,9 @@ def textures_of(constants: Constants) -> tuple[str, ...]:
 
 
 def frost_texture(number: int, height: int, width: int, constants: Constants = "imagenet_c") -> Tensor:
-    """Frost photograph, large enough for images of the given size.
+    """Frost photograph, RGB, uint8 (3, >= H + 1, >= W + 1), large enough for images of H x W pixels.
 
-    Args:
-        number: 0 to 4, for the fork 0 to 5.
-        height: Height of the images in pixels.
-        width: Width of the images in pixels.
-        constants: Whose size the photograph has.
-
-    Returns:
-        (3, >= H + 1, >= W + 1), RGB, uint8.
+    The number is from 0 to 4, for the fork to 5; `constants` says whose size the photograph has.
     """
     path = folder() / TEXTURES[number]
     return _sized(path, path.stat().st_mtime_ns, height, width, constants)

@@ -46,12 +46,7 @@ class Moves:
     stream: Stream  # the example's random draws
 
     def of(self, text: Text, indices: Iterable[int] | None = None) -> list[Text]:
-        """Allowed texts with one more word changed, without duplicates, sorted by characters.
-
-        Args:
-            text: the text to change.
-            indices: words to change; None for all.
-        """
+        """Allowed texts with one more word changed, of all or of `indices`; each once, sorted by letters."""
         free = self.rules.free(text)
         chosen = free if indices is None else [index for index in indices if index in free]
         found: dict[str, Text] = {}

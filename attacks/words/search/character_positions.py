@@ -21,18 +21,10 @@ def at_places(
     pairs: bool = False,
     letters: bool = False,
 ) -> WordChange:
-    """Word change of one character, or of two neighbours, at one drawn position or at every position.
+    """Word change of one character, or with `pairs` of two neighbours, at one drawn position or at every one.
 
-    Words of one character have no positions.
-
-    Args:
-        name: Catalog name.
-        change: The change at a position.
-        every: One candidate per position, in order, instead of one at a drawn position.
-        keep_first: The first character stays.
-        keep_last: The last character stays.
-        pairs: A position is a character and the next one.
-        letters: The candidates at a position are drawn, too.
+    Words of one character have no positions. With `every` there is a candidate per position, in order;
+    `letters` says that the candidates at a position are drawn, too.
     """
 
     def candidates(word: str, draws: Draws) -> list[str]:

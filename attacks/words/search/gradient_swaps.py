@@ -60,13 +60,9 @@ class Victim:
     min_cosine: float | None = None
 
     def best_swaps(self, text: Tensor, gradient: Tensor, places: Sequence[int], k: int) -> list[list[Swap]]:
-        """The k swaps with the highest estimates at each of some positions, best first.
+        """The k swaps with the highest estimates at each of some places of a text, int64 (N,), best first.
 
-        Args:
-            text: int64 (N,).
-            gradient: at it, (N, C).
-            places: the positions.
-            k: swaps at each.
+        The gradient is that at the text, (N, C).
         """
         found: list[list[Swap]] = []
         words = self.vectors[self.allowed].float()  # (A, C)
@@ -112,13 +108,10 @@ Search = Callable[[Victim, Draws], Found]
 
 
 def hotflip(victim: Victim, steps: int, candidates: int, beam: int) -> Found:
-    """Beam search over swaps: every step changes one more word.
+    """Beam search over swaps: every step changes one more word, `steps` and `victim.most` at most.
 
-    Args:
-        victim: the text, right before the attack.
-        steps: swaps, at most; `victim.most` holds as well.
-        candidates: swaps with the highest estimates that are put to the model, for each text in the beam.
-        beam: texts kept after each step, by their losses.
+    The text is right before the attack. For each text in the beam, the `candidates` swaps with the highest
+    estimates are put to the model, and `beam` texts are kept, by their losses.
     """
     kept, queries, gradients = [victim.tokens], 0, 0
     best, highest = victim.tokens, victim.loss
@@ -150,14 +143,9 @@ def hotflip(victim: Victim, steps: int, candidates: int, beam: int) -> Found:
 def gcg(victim: Victim, draws: Draws, steps: int, candidates: int, tried: int) -> Found:
     """Greedy coordinate gradient: every step puts drawn swaps to the model, and goes to the best of them.
 
-    A word that was swapped may be swapped again. Once `victim.most` words differ, only those may.
-
-    Args:
-        victim: the text, right before the attack.
-        draws: the example's.
-        steps: rounds, at most.
-        candidates: swaps with the highest estimates at each position, from which is drawn.
-        tried: swaps drawn in each step; all of them where there are no more.
+    A word that was swapped may be swapped again. Once `victim.most` words differ, only those may. Each of at
+    most `steps` rounds draws `tried` swaps, or all where there are no more, from the `candidates` with the
+    highest estimates at each position.
     """
     text, queries, gradients = victim.tokens, 0, 0
     best, highest = victim.tokens, victim.loss

@@ -23,14 +23,9 @@ ROUNDING = float(np.finfo(np.float32).eps)
 
 
 class Neighbours:
-    """Word vectors, with a cache of the neighbours found so far.
+    """Word vectors, float32 (n, d), finite, none of zeros, with a cache of the `count` nearest found so far.
 
     Memory: 4 n d bytes for the vectors, 4 n k for the neighbours, and 4 B n while a block is searched.
-
-    Args:
-        words: distinct, (n,).
-        vectors: finite, none of zeros, float32 (n, d).
-        count: k; all other words if there are fewer.
     """
 
     def __init__(self, words: Sequence[str], vectors: NDArray[np.float32], count: int) -> None:
