@@ -120,10 +120,7 @@ class HfCausalLm(nn.Module):
     def negative_log_likelihood(self, tokens: Tensor, targets: Tensor, last: int | None = None) -> Tensor:
         """-log p(target at i | tokens up to i) in nats, (B, N) or (B, last), float32 at least.
 
-        Args:
-            tokens: int64 (B, N).
-            targets: int64 (B, N), the next tokens.
-            last: number of final positions to score; None = all.
+        Tokens and targets, the next tokens, are int64 (B, N); `last` positions are scored, None = all.
         """
         kept = tokens.shape[1] if last is None else last
         logits = self._logits(tokens, last)[:, -kept:].flatten(0, 1)

@@ -100,13 +100,10 @@ def segmenter(
 
 
 class Segmenter(nn.Module):
-    """An encoder of patches and a decoder of their tokens.
+    """An encoder of patches, permanently made one by `as_encoder`, and a decoder of their tokens.
 
-    Args:
-        encoder: permanently made one by `as_encoder`; the LayerNorms of a vision transformer get Segmenter's
-            epsilon.
-        decoder: maps patch tokens (B, h * w, C) and (h, w) to (B, K, h, w).
-        image_size: nominal height and width of the images, in pixels; others are accepted.
+    The LayerNorms of a vision transformer get Segmenter's epsilon. The decoder maps patch tokens
+    (B, h * w, C) and (h, w) to (B, K, h, w). `image_size` is nominal, in pixels; others are accepted.
     """
 
     def __init__(self, encoder: Encoder, decoder: nn.Module, image_size: int) -> None:

@@ -129,16 +129,10 @@ def sequence_transformer(
 
 
 class SequenceTransformer(nn.Module):
-    """Vectors of tokens, an encoder, pooling, and a head of two linear layers.
+    """Vectors of tokens, an encoder of width C, pooling, and a head of two linear layers.
 
-    Args:
-        encoder: of width C.
-        classes: number of classes K.
-        vocabulary: number of tokens, padding included.
-        hidden: hidden width of the head.
-        embedding: width of the tokens' vectors before a projection to C; None has no projection.
-        pooling: "mean", "released" or "last".
-        pairs: the input is pairs of sequences.
+    The vocabulary counts padding, too; the head is `hidden` wide, the tokens' vectors `embedding` before a
+    projection to C; None has no projection. With `pairs` the input is pairs of sequences.
     """
 
     def __init__(

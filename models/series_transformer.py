@@ -127,14 +127,9 @@ def series_transformer(
 
 
 class SeriesTransformer(nn.Module):
-    """A linear embedding of each step, an encoder, pooling, and a linear head.
+    """A linear embedding of each step, an encoder of width C, pooling, and a linear head.
 
-    Args:
-        encoder: of width C.
-        classes: number of classes K.
-        features: number of features F.
-        pooling: "mean", "released", "last" or "flatten".
-        dropout: dropout rate of what enters the head.
+    There are F features and K classes; dropout is of what enters the head.
     """
 
     def __init__(

@@ -91,16 +91,10 @@ def text_classifier(
 
 
 class TextClassifier(nn.Module):
-    """An encoder of words, pooling, and a linear layer.
+    """An encoder of words, permanently made one by `as_encoder`, pooling, and a linear layer.
 
-    Args:
-        encoder: permanently made one by `as_encoder`.
-        classes: number of classes K; 0 = no head, the pooled vector is the output.
-        pooling: "mean" or "last".
-        dropout: dropout rate of the pooled vector.
-
-    Raises:
-        ValueError: there is no such pooling.
+    With 0 classes there is no head: the pooled vector, which dropout acts on, is the output. A pooling other
+    than "mean" and "last" is a ValueError.
     """
 
     def __init__(self, encoder: WordEncoder, classes: int, pooling: Pooling, dropout: float) -> None:

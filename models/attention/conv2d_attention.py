@@ -77,15 +77,10 @@ class Conv2DAttention(nn.Module):
     def forward(
         self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """Map tokens (B, N, C) to (B, N, C).
+        """Map tokens (B, N, C), the patches row by row in a grid (h, w), to (B, N, C).
 
-        Args:
-            x: (B, N, C), the patches row by row.
-            grid: (h, w) of the patches.
-            mask: boolean (B, N), true for tokens that take part.
-
-        Raises:
-            ValueError: there is no grid, or not one of N - P patches.
+        `mask` is boolean (B, N), true for tokens that take part. A ValueError without a grid, or with another
+        one than of N - P patches.
         """
         patches = x.shape[1] - self.prefix_tokens
         if grid is None:

@@ -136,21 +136,10 @@ def approximated(
     iterations: int,
     normaliser: Normaliser,
 ) -> Tensor:
-    """diag(A~ 1)^-1 A~ v with given landmarks.
+    """diag(A~ 1)^-1 A~ v with given landmarks: (B, H, N, D), as queries, keys and values, without any scale.
 
-    Args:
-        queries: (B, H, N, D), without any scale, as are the keys.
-        keys: (B, H, N, D).
-        values: (B, H, N, D).
-        mask: boolean (B, N), true for tokens that take part; None = all.
-        of_queries: the landmarks among the queries.
-        of_keys: those among the keys.
-        gamma: added to the diagonal of M.
-        iterations: steps of the inverse.
-        normaliser: of the inverse.
-
-    Returns:
-        (B, H, N, D).
+    `mask` is boolean (B, N), true for tokens that take part; None = all. Gamma is added to the diagonal of M;
+    the iterations are steps of the inverse.
     """
     scale = queries.shape[-1] ** -0.25
     x, y = (without_padding(part, mask) * scale for part in (queries, keys))

@@ -129,20 +129,11 @@ def nystrom(
     normaliser: Normaliser = "matrix",
     counts_padding: bool = False,
 ) -> Tensor:
-    """F1 F2^-1 F3 v.
+    """F1 F2^-1 F3 v: (B, H, N, D), as queries, keys and values, before any scale.
 
-    Args:
-        queries: (B, H, N, D), as are the others.
-        keys: before any scale.
-        values: v.
-        mask: boolean (B, N), true for tokens that take part; None = all.
-        landmarks: the most segments.
-        iterations: steps of the inverse.
-        normaliser: of the inverse.
-        counts_padding: whether segments are made of all tokens, zeros of padding among them.
-
-    Returns:
-        (B, H, N, D).
+    `mask` is boolean (B, N), true for tokens that take part; None = all. There are at most `landmarks`
+    segments; with `counts_padding` they are made of all tokens, zeros of padding among them. The iterations
+    are steps of the inverse.
     """
     length, scale = queries.shape[2], queries.shape[3] ** -0.5
     everything = torch.ones(1, length, dtype=torch.bool, device=queries.device)

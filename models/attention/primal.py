@@ -256,16 +256,10 @@ class PrimalAttention(nn.Module):
 
 
 def sampled_places(x: Tensor, rows: int, seen: Tensor | None) -> Tensor:
-    """Evenly spaced tokens, the first and the last of those that take part included.
+    """Evenly spaced tokens of (B, N, C), with the first and the last that take part: int64 (B, n).
 
-    Args:
-        x: tokens (B, N, C).
-        rows: n; more than tokens repeat some.
-        seen: boolean (B, N), true for the tokens that take part; None = all.
-
-    Returns:
-        int64 (B, n), from 0 to N - 1: the m-th is that with number m (N - 1) // (n - 1) of those that take
-        part, N of them.
+    The m-th has the number m (N - 1) // (n - 1) of the N that take part, so that more rows n than tokens
+    repeat some. `seen` is boolean (B, N), true for the tokens that take part; None = all.
     """
     steps = torch.arange(rows, device=x.device)
     if seen is None:

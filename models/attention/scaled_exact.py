@@ -54,16 +54,10 @@ def log_normalizers(keys: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def scaled_mean(values: Tensor, log_g: Tensor, log_range: float, mask: Tensor | None = None) -> Tensor:
-    """S V, with S(j, j') = g(k_j') / (N g(k_j)).
+    """S V, with S(j, j') = g(k_j') / (N g(k_j)), of V (B, H, N, D) and log g(k_j), (B, H, N, 1).
 
-    Args:
-        values: V, (B, H, N, D).
-        log_g: log g(k_j), (B, H, N, 1).
-        log_range: log g is clamped to at least the sequence's max minus this.
-        mask: boolean (B, N), true for the tokens that take part; None = all.
-
-    Returns:
-        (B, H, N, D), in the type of `log_g` or `values`, whichever is wider.
+    log g is clamped to at least the sequence's max minus `log_range`. `mask` is boolean (B, N), true for the
+    tokens that take part; None = all. The result, (B, H, N, D), has the wider type of both.
     """
     if mask is None:
         largest = log_g.amax(dim=-2, keepdim=True)  # (B, H, 1, 1)

@@ -33,14 +33,8 @@ LOGITS = 2**25
 class AdaptiveSoftmax(nn.Module):
     """The output layer of a language model; the word weights (V, C) are an argument of each call.
 
-    Args:
-        width: C.
-        vocabulary: V.
-        cutoffs: starts of the clusters after the first, in any order; those not below V are dropped, so a
-            small vocabulary has a plain softmax.
-
-    Raises:
-        ValueError: a cut-off or the vocabulary is below 1.
+    Cut-offs are the starts of the clusters after the first, in any order; those not below V are dropped, so a
+    small vocabulary has a plain softmax. A cut-off or a vocabulary below 1 is a ValueError.
     """
 
     def __init__(self, width: int, vocabulary: int, cutoffs: Sequence[int]) -> None:
@@ -62,15 +56,9 @@ class AdaptiveSoftmax(nn.Module):
         return torch.cat(parts, dim=-1)
 
     def negative_log_likelihood(self, hidden: Tensor, words: Tensor, targets: Tensor) -> Tensor:
-        """-log p of each target, in nats.
+        """-log p of each target, in nats, (n,), in float32 at least.
 
-        Args:
-            hidden: (n, C).
-            words: (V, C).
-            targets: int64 (n,), in [0, V).
-
-        Returns:
-            (n,), in float32 at least.
+        The hidden states are (n, C), the word weights (V, C), targets int64 (n,), in [0, V).
         """
         in_head = targets
         for number, (first, end) in enumerate(self._tails()):

@@ -43,13 +43,7 @@ def find_attention(name: str) -> AttentionFactory:
 def attention_of_layers(
     attention: AttentionFactory | str, layers: Layers, depth: int, others: AttentionFactory
 ) -> list[AttentionFactory]:
-    """The mechanism of each of `depth` layers: `attention` in the chosen ones.
-
-    Args:
-        attention: the mechanism, or its name.
-        layers: all, first, last, or a list of layer numbers from 0.
-        depth: number of layers.
-        others: the mechanism of the other layers.
+    """The mechanism of each of `depth` layers: `attention`, itself or its name, in the chosen ones.
 
     Raises:
         ValueError: no attention has that name, or there is no such layer.

@@ -86,14 +86,11 @@ class PursuitLayer(Protocol):
 
 
 def softmax_layers(model: nn.Module, *, causal: bool = False) -> list[nn.Module]:
-    """Self-attention layers of a model's encoder, in order.
+    """Self-attention layers of a model's encoder, in order: of its `blocks` those that have `attn`.
 
     In a model with an `encoder` (Segmenter), only that is searched. Other kinds of attention are skipped:
-    class attention, whose only query is the class token.
-
-    Args:
-        model: with `blocks` that have `attn`.
-        causal: whether layers may hide later tokens; their q, k, v are those before the mask.
+    class attention, whose only query is the class token. If `causal`, layers may hide later tokens; their q,
+    k, v are those before the mask.
 
     Raises:
         ValueError: no such layers, or the mechanism of some cannot report its q, k and v.
@@ -151,13 +148,10 @@ See = Callable[[int, nn.Module, Tensor, Tensor | None], None]
 
 @contextmanager
 def observed(layers: Sequence[tuple[int, nn.Module]], see: See, *, padding: bool = False) -> Iterator[None]:
-    """Reports what enters the layers in every forward pass inside the block.
+    """Reports what enters the numbered layers in every forward pass inside the block.
 
-    Args:
-        layers: (number, module) of the observed layers.
-        see: called before that layer runs; under autocast what it computes of the tokens is what the layer
-            itself would.
-        padding: whether sequences may have padding; without it, a mask is an error.
+    `see` is called before its layer runs; under autocast what it computes of the tokens is what the layer
+    itself would. Without `padding`, a mask is an error.
     """
     with ExitStack() as hooks:
         for number, layer in layers:

@@ -58,13 +58,9 @@ def wanted() -> bool:
 def add_loss(loss: Tensor, *, averaged: tuple[str, nn.Module] | None = None) -> None:
     """Add a loss, already weighted, to the objective; a no-op outside `collected`.
 
-    Args:
-        loss: a scalar, the mean over the batch.
-        averaged: a name and the layer that adds the loss: the sum of the losses of that name is divided by
-            the number of different layers that add one. None: the loss counts as it is.
-
-    Raises:
-        ValueError: not a scalar.
+    The loss is a scalar, the mean over the batch; another shape is a ValueError. `averaged` has a name and
+    the layer that adds the loss: the sum of the losses with this name is divided by the number of different
+    layers that add one. None: the loss counts as it is.
     """
     if loss.dim() != 0:
         raise ValueError(f"an auxiliary loss must be a scalar: got shape {tuple(loss.shape)}")

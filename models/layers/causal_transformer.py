@@ -34,24 +34,16 @@ MAX_WAVELENGTH = 10_000.0
 
 
 class CausalTransformer(nn.Module):
-    """Language model with one attention factory per layer; a `models.layers.language.LanguageModel`.
+    """Language model with one attention factory, with a causal form, per layer; a `LanguageModel`.
 
-    As an encoder (`as_encoder`) it has no output layer and returns `features`.
-
-    Args:
-        attentions: the attention of each layer, with a causal form; their number is the depth.
-        vocabulary: V.
-        length: max tokens of a sequence. No weight depends on it.
-        width: width C of the tokens.
-        heads: attention heads of each layer; must divide `width`.
-        hidden: hidden width of the MLPs.
-        cutoffs: starts of the clusters of the adaptive softmax; those not below V are dropped.
-        dropout: dropout rate of embedding, attention output, MLP, and softmax input.
-        initialization: "released", as in the authors' code, or "scaled", for short trainings.
-        encoder: only `features` are wanted, so that attention may see later tokens.
+    As an encoder (`as_encoder`) it has no output layer and returns `features`. No weight depends on `length`,
+    the max tokens of a sequence. The cut-offs are starts of the clusters of the adaptive softmax; those not
+    below V, the vocabulary, are dropped. Dropout is of embedding, attention output, MLP, and softmax input.
+    The initialization is "released", as in the authors' code, or "scaled", for short trainings. With
+    `encoder` only `features` are wanted, so that attention may see later tokens.
 
     Raises:
-        ValueError: a size does not divide as stated, or is below 1, or attention sees later tokens.
+        ValueError: `heads` does not divide `width`, a size is below 1, or attention sees later tokens.
     """
 
     CLASSIFIER_ONLY: ClassVar[tuple[str, ...]] = ("head.",)
@@ -101,15 +93,11 @@ class CausalTransformer(nn.Module):
         return self.embedding
 
     def features(self, tokens: Tensor, present: Tensor | None = None) -> Tensor:
-        """Features (B, N, C) of the last layer, of tokens int64 (B, N) in [0, V).
+        """Features (B, N, C) of the last layer, of right-padded tokens int64 (B, N) in [0, V).
 
-        Args:
-            tokens: right-padded; padding does not affect earlier tokens.
-            present: boolean (B, N), false for padding. Only attention that sees later tokens needs it, as an
-                encoder's may: `rpc_causal` with `mu_tokens` = "sequence".
-
-        Raises:
-            ValueError: the sequences are longer than `length`.
+        Padding does not affect earlier tokens. `present`, boolean (B, N), false for padding, is needed only
+        by attention that sees later tokens, as an encoder's may: `rpc_causal` with `mu_tokens` = "sequence".
+        Sequences longer than `length` are a ValueError.
         """
         if tokens.dim() != 2 or tokens.shape[1] > self.sequence_length:
             raise ValueError(
@@ -158,11 +146,8 @@ class CausalTransformer(nn.Module):
 class PostNormBlock(nn.Module):
     """Post-LayerNorm layer: norm1(x + attn(x)), then norm2(x + mlp(x)).
 
-    Args:
-        attention: maps (B, N, C) to (B, N, C), called with `mask`.
-        width: C.
-        hidden: hidden width of the MLP.
-        dropout: dropout rate after the attention, inside the MLP and after it.
+    The attention maps (B, N, C) to (B, N, C), called with `mask`; dropout acts after it, inside the MLP and
+    after it.
     """
 
     def __init__(self, attention: nn.Module, width: int, hidden: int, dropout: float) -> None:

@@ -44,17 +44,9 @@ class ClassAttention(nn.Module):
 class ClassAttentionBlock(nn.Module):
     """Class attention and an MLP on the class token, each scaled by a learned vector: (B, N, C) to (B, N, C).
 
-    As released, the patch tokens change too: with z = LayerNorm(x) they go from x to
-    2 LayerNorm(x + gamma1 z).
-
-    Args:
-        width: C.
-        heads: H; must divide `width`.
-        mlp_ratio: hidden width of the MLP, as a multiple of C.
-        dropout: dropout rate inside and after the MLP and after the attention.
-
-    Raises:
-        ValueError: `heads` does not divide `width`.
+    As released, the patch tokens change too: with z = LayerNorm(x) they go from x to 2 LayerNorm(x + gamma1
+    z). The MLP has `mlp_ratio` times C hidden units; dropout acts inside and after the MLP and after the
+    attention. `heads` that do not divide the width are a ValueError.
     """
 
     def __init__(self, width: int, heads: int, *, mlp_ratio: float, dropout: float) -> None:

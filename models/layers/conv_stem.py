@@ -26,17 +26,10 @@ STEM_RULES = ((f"model.width >= {MIN_WIDTH}", f"width must be at least {MIN_WIDT
 class ConvStem(nn.Module):
     """Embeds an image as one token per patch: (B, channels, H, W) to (B, N, C), row by row.
 
-    Each convolution halves height and width and is followed by batch normalisation, and all but the last by
-    a GELU. Neighbouring tokens see overlapping pixels. In training mode the batch normalisation makes the
-    tokens of an example depend on the other examples of the batch.
-
-    Args:
-        channels: channels of the images.
-        patch_size: pixels per token, in height and width: 4, 8 or 16.
-        width: C, at least 8.
-
-    Raises:
-        ValueError: unsupported patch size, or too small a width.
+    Each convolution halves height and width and is followed by batch normalisation, and all but the last by a
+    GELU. Neighbouring tokens see overlapping pixels. In training mode the batch normalisation makes the
+    tokens of an example depend on the other examples of the batch. A patch size, in pixels, other than 4, 8
+    and 16, or a width C below 8, is a ValueError.
     """
 
     def __init__(self, channels: int, patch_size: int, width: int) -> None:

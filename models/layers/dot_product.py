@@ -25,17 +25,9 @@ from assay.models.layers.heads import (
 class DotProductAttention(nn.Module):
     """What the mechanisms share that change queries, keys or values and not the softmax.
 
-    The weights are `qkv` (`projections` * C, C) and `proj` (C, C).
-
-    Args:
-        dim: width C of the tokens.
-        heads: number of heads H; must divide `dim`.
-        prefix_tokens: tokens before the patches; not used here.
-        causal: each token attends to itself and to those before it.
-        dropout: share of the attention weights that is dropped in training, in [0, 1).
-
-    Raises:
-        ValueError: `heads` does not divide `dim`.
+    The weights are `qkv` (`projections` * C, C) and `proj` (C, C). If `causal`, each token attends to itself
+    and to those before it. Dropout is the share of the attention weights that is dropped in training, in
+    [0, 1). `heads` that do not divide `dim` are a ValueError.
     """
 
     projections: ClassVar[int] = 3

@@ -11,12 +11,7 @@ class Backbone(Protocol):
     """Makes the model that another is built on: one of the catalog, or one with parameters bound."""
 
     def __call__(self, classes: int, channels: int) -> nn.Module:
-        """Make a model.
-
-        Args:
-            classes: Classes; with 0 it has no head. Of a language model the words.
-            channels: Channels of the images. Of a language model the words again.
-        """
+        """Make a model; of images, without a head for 0 classes; of language, both numbers are its words."""
         ...
 
 
@@ -39,6 +34,5 @@ class Encoder(Protocol):
     def patch_tokens(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
         """Normalised patch tokens (B, P, C), row by row, and their grid (height, width).
 
-        Args:
-            images: (B, channels, H, W); `patch_size` divides both sides.
+        Of images (B, channels, H, W); `patch_size` divides both sides.
         """

@@ -30,13 +30,9 @@ CLASS_BLOCKS = 2
 class FanBlock(nn.Module):
     """x + gamma1 attn(norm1(x)), then x + gamma2 mlp(norm2(x)) with channel processing for the MLP.
 
-    Args:
-        attention: maps (B, P, C) to (B, P, C), called with `grid`.
-        width: C.
-        heads: heads of the channel processing; must divide `width`.
-        mlp_ratio: hidden width of the MLP, as a multiple of C.
-        dropout: dropout rate inside and after the MLP and after the attention.
-        drop_path: rate of stochastic depth of both branches.
+    The attention maps (B, P, C) to (B, P, C), called with `grid`; `heads` are those of the channel
+    processing. The MLP has `mlp_ratio` times C hidden units; dropout acts inside and after the MLP and after
+    the attention, stochastic depth on both branches.
     """
 
     def __init__(
@@ -69,22 +65,14 @@ class FanBlock(nn.Module):
 class FullyAttentionalNetwork(nn.Module):
     """FAN-ViT with one attention factory per FAN block.
 
-    No weight depends on the image size: any height and width divisible by `patch_size` works.
-
-    Args:
-        attentions: the attention of each FAN block; their number is the depth.
-        classes: number of classes; 0 = no head, the class token's features are the output.
-        channels: channels of the images.
-        image_size: height and width of the expected images, in pixels.
-        patch_size: height and width of a patch in pixels: 4, 8 or 16; must divide `image_size`.
-        width: width C of the tokens, at least 8.
-        heads: attention heads of each block, for tokens and channels; must divide `width`.
-        mlp_ratio: hidden width of the MLPs, as a multiple of C.
-        dropout: dropout rate of embedding, attention output and MLP.
-        drop_path: rate of stochastic depth, the same in every FAN block, as released.
+    No weight depends on the image size: any height and width divisible by `patch_size` (4, 8 or 16 pixels)
+    works; `image_size` is the expected one, in pixels. With 0 classes there is no head: the class token's
+    features are the output. The width C is at least 8; the `heads` are of tokens and of channels; MLPs have
+    `mlp_ratio` times C hidden units. Dropout is of embedding, attention output and MLP; the rate of
+    stochastic depth is the same in every FAN block, as released.
 
     Raises:
-        ValueError: a size does not divide as stated, or is not an allowed one.
+        ValueError: `patch_size` does not divide `image_size` or `heads` not `width`, or a size is refused.
     """
 
     CLASSIFIER_ONLY: ClassVar[tuple[str, ...]] = ("head.", "cls_token", "cls_attn_blocks.")
@@ -166,8 +154,7 @@ class FullyAttentionalNetwork(nn.Module):
     def patch_tokens(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
         """Normalised patch tokens (B, P, C), without class attention, and their grid.
 
-        Args:
-            images: (B, channels, H, W); `patch_size` divides both sides.
+        Of images (B, channels, H, W); `patch_size` divides both sides.
         """
         patches, grid = self._encode(images)
         return self.norm(patches), grid

@@ -50,19 +50,12 @@ def make_attention(
     tokens: int,
     causal: bool | None = None,
 ) -> nn.Module:
-    """Make one layer's attention, and tell it what its constructor asks for.
+    """Make one layer's attention of width C and H heads, and tell it what its constructor asks for.
 
-    Args:
-        factory: the attention class, or one with the user's parameters bound.
-        dim: width C of the tokens.
-        heads: number of heads H.
-        prefix_tokens: tokens before the patches or words (CLS).
-        tokens: N of the longest sequence that the model is made for, the prefix included; for mechanisms
-            with weights or landmarks for places in the sequence, whose constructor takes `tokens`.
-        causal: true where a layer must not see later tokens; None for mechanisms that need no such form.
-
-    Raises:
-        ValueError: the mechanism refuses a value.
+    `tokens` is N of the longest sequence that the model is made for, the prefix (CLS) included; for
+    mechanisms with weights or landmarks for places in the sequence, whose constructor takes it. `causal` is
+    true where a layer must not see later tokens; None for mechanisms that need no such form. A value that the
+    mechanism refuses is a ValueError.
     """
     wanted: dict[str, int] = {"prefix_tokens": prefix_tokens}
     if "tokens" in inspect.signature(factory).parameters:

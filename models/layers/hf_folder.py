@@ -40,11 +40,7 @@ def transformers() -> ModuleType:
 
 
 def checked_folder(folder: Path | None, name: str) -> Path:
-    """The folder of a pulled model.
-
-    Args:
-        folder: None where the job names no pulled weights.
-        name: the component's.
+    """The folder of a pulled model for the component `name`; None where the job names no pulled weights.
 
     Raises:
         ValueError: the folder is missing, or holds something else than a whole model in safetensors.

@@ -75,14 +75,9 @@ class OwnLabels(nn.Module):
         self.register_buffer("order", torch.arange(len(self.label_names)), persistent=False)
 
     def suit(self, class_names: Sequence[str], size: tuple[int, int] | None) -> None:
-        """Put the logits in the order of a data set's classes.
+        """Put the logits in the order of a data set's classes; a ValueError as of `match_labels`.
 
-        Args:
-            class_names: of the data set.
-            size: height and width of its images, None where they vary or there are none.
-
-        Raises:
-            ValueError: as of `match_labels`.
+        `size` is the height and width of its images, None where they vary or there are none.
         """
         del size
         found = match_labels(self.label_names, class_names, self._how)

@@ -42,12 +42,10 @@ def _first_position(model: nn.Module, config: Any) -> int | None:
 
 
 class PaddedLogits(nn.Module):
-    """A text classifier of transformers on padded tokens.
+    """A text classifier of transformers, from `input_ids` and `attention_mask` to `logits`, on padded tokens.
 
-    Args:
-        model: from `input_ids` and `attention_mask` to `logits`.
-        numbers: the model's number of each id, int64 (V,).
-        pads: whether padding leaves the logits as they are; else only rows of equal length share a pass.
+    `numbers` are the model's numbers of the ids, int64 (V,). With `pads`, padding leaves the logits as they
+    are; else only rows of equal length share a pass.
     """
 
     numbers: Tensor

@@ -139,16 +139,10 @@ class OwnTokenizer:
 
 
 def own_length(stated: int | None, config: Any, padding: int | None, asked: int | None) -> int:
-    """Tokens that a model reads at most, special ones included.
+    """Tokens that a model reads at most, special ones included, as stated by its tokenizer and its config.
 
-    Args:
-        stated: by its tokenizer.
-        config: of the model.
-        padding: `padding_idx` of its position embeddings, which count from the next one on; None without.
-        asked: by the user.
-
-    Raises:
-        ValueError: the user asks for more.
+    `padding` is `padding_idx` of its position embeddings, which count from the next one on; None without. A
+    user who has `asked` for more gets a ValueError.
     """
     own = getattr(config, "max_position_embeddings", None)
     if isinstance(own, int) and own > 0:

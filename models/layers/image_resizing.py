@@ -57,14 +57,10 @@ def resizing_matrix(before: int, after: int, resample: str) -> Tensor:
 def resize_images(
     images: Tensor, size: tuple[int, int], resample: str, edges: tuple[Tensor, Tensor] | None = None
 ) -> Tensor:
-    """Resized images, (B, C, H, W) to (B, C, *size); the same object where nothing changes.
+    """Images (B, C, H, W) of any range, resized to (B, C, *size); the same object where nothing changes.
 
-    Args:
-        images: of any range.
-        size: height and width.
-        resample: a filter, or nearest.
-        edges: least and largest value, (1, C, 1, 1) each: results are clipped after each direction, as 8-bit
-            pixels are.
+    `resample` is a filter, or nearest. Edges are the least and the largest value, (1, C, 1, 1) each: results
+    are clipped after each direction, as 8-bit pixels are.
     """
     height, width = images.shape[-2:]
     if width != size[1]:

@@ -19,14 +19,9 @@ def draw_key() -> Tensor:
 
 
 def keyed_uniform(key: Tensor, *coordinates: Tensor) -> Tensor:
-    """Uniform numbers in [0, 1), float64.
+    """Uniform numbers in [0, 1), float64, one for each tuple of coordinates, of their common shape.
 
-    Args:
-        key: of `draw_key`.
-        coordinates: int64 tensors that broadcast together, at least one; each in [0, 2^31).
-
-    Returns:
-        One number for each tuple of coordinates, of their common shape.
+    The key is of `draw_key`; coordinates are int64 tensors that broadcast together, in [0, 2^31).
     """
     state = key
     for coordinate in coordinates:

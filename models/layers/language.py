@@ -28,15 +28,10 @@ class LanguageModel(Protocol):
         ...
 
     def negative_log_likelihood(self, tokens: Tensor, targets: Tensor, last: int | None = None) -> Tensor:
-        """-log p(target at i | tokens up to i), in nats, without the B x N x V logits.
+        """-log p(target at i | tokens up to i) in nats, (B, N) or (B, last), without the B x N x V logits.
 
-        Args:
-            tokens: int64 (B, N).
-            targets: int64 (B, N), the next tokens; with `last`, those of the last tokens suffice.
-            last: number of final positions to score; None = all.
-
-        Returns:
-            (B, N), or (B, last), float32 at least. A target PAD is scored like any word: excluding it is up
-            to the caller.
+        Tokens and targets, the next tokens, are int64 (B, N); of the `last` positions to score (None = all)
+        their targets suffice. The result is float32 at least. A target PAD is scored like any word: excluding
+        it is up to the caller.
         """
         ...

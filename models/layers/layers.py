@@ -21,12 +21,8 @@ class Classifier(nn.Module):
     """Classifier of pixels in [0, 1]: normalises them, then applies the backbone.
 
     The mean and the standard deviation are part of the state dict: an attack on this module works in pixel
-    space, and saved weights cannot be paired with another normalisation.
-
-    Args:
-        backbone: maps normalised images (B, channels, H, W) to logits (B, classes).
-        mean: mean of each channel, in pixel units of [0, 1].
-        std: standard deviation of each channel, in the same units, above 0.
+    space, and saved weights cannot be paired with another normalisation. Both are of each channel, in pixel
+    units of [0, 1]. The backbone maps normalised images (B, channels, H, W) to logits (B, classes).
 
     Raises:
         ValueError: `mean` and `std` differ in length, are empty, or a standard deviation is not positive.
@@ -135,12 +131,8 @@ class DropPath(nn.Module):
 class Block(nn.Module):
     """Pre-LayerNorm transformer block: x + attn(norm1(x)), then x + mlp(norm2(x)).
 
-    Args:
-        attention: maps (B, N, C) to (B, N, C), called with `grid`.
-        width: C.
-        mlp_ratio: hidden width of the MLP, as a multiple of C.
-        dropout: dropout rate inside and after the MLP and after the attention.
-        drop_path: stochastic depth rate of both branches.
+    The attention maps (B, N, C) to (B, N, C), called with `grid`. The MLP has `mlp_ratio` times C hidden
+    units; dropout acts inside and after the MLP and after the attention, stochastic depth on both branches.
     """
 
     def __init__(

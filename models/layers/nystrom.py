@@ -46,15 +46,10 @@ def gaussian(x: Tensor, y: Tensor) -> Tensor:
 
 
 def iterative_inverse(matrix: Tensor, iterations: int, normaliser: Normaliser) -> Tensor:
-    """Approximate inverse of (..., L, L) by products of matrices.
+    """Approximate inverse Z of M, both (..., L, L), by products of matrices.
 
-    Args:
-        matrix: M. Rows and columns that are zero stay so, and do not change the rest.
-        iterations: steps; it converges if |I - M| < 1, fast once near.
-        normaliser: "matrix", c of each matrix; "tensor", one c, as released.
-
-    Returns:
-        Z, (..., L, L).
+    Rows and columns of M that are zero stay so, and do not change the rest. It converges if |I - M| < 1, fast
+    once near. The normaliser "matrix" is c of each matrix, "tensor" one c, as released.
     """
     sums = matrix.abs().sum(dim=-2)  # (..., L), of columns
     largest = sums.amax() if normaliser == "tensor" else sums.amax(dim=-1)[..., None, None]
@@ -83,17 +78,12 @@ class Landmarks(NamedTuple):
 def draw_landmarks(
     rows: Tensor, mask: Tensor | None, count: int, *, draw: Draw, key: str, training: bool
 ) -> Landmarks:
-    """Draw positions of landmarks, for all heads the same.
+    """Draw positions of `count` landmarks at most among rows (B, H, N, D), for all heads the same.
 
-    Args:
-        rows: (B, H, N, D), for its size and device.
-        mask: boolean (B, N), true for tokens that take part; None = all.
-        count: the most landmarks.
-        draw: "fixed": without replacement, by `key` and the number of the example's tokens alone; neither
-            content, batch, padding nor device matters. "training": anew in every pass of a training, as
-            "fixed" otherwise. "released": anew in every pass, with replacement.
-        key: distinguishes draws of one sequence.
-        training: whether it is one.
+    With "fixed" without replacement, by `key` and the number of the example's tokens alone: neither content,
+    batch, padding nor device matters. With "training" anew in every pass of a training, as "fixed" otherwise.
+    With "released" anew in every pass, with replacement. The key distinguishes draws of one sequence; `mask`
+    is boolean (B, N), true for tokens that take part, None = all.
     """
     batch, _, length, _ = rows.shape
     if draw == "released":
@@ -124,19 +114,11 @@ def draw_halves(
 
 
 class LandmarkAttention(ProjectedAttention):
-    """Attention approximated from landmarks among queries and keys, by an iterative inverse.
+    """Attention approximated from L landmarks among queries and keys, by an iterative inverse.
 
-    Args:
-        dim: width C of the tokens.
-        heads: number of heads H; must divide `dim`.
-        landmarks: L; half of them are queries, half keys.
-        draw: how they are drawn; see `draw_landmarks`.
-        gamma: what is added to the diagonal of the landmarks' matrix.
-        iterations: steps of the inverse.
-        normaliser: where the inverse starts; see `iterative_inverse`.
-        seed: of the draw.
-        prefix_tokens: tokens before the patches; not used here.
-        dropout: rate of dropout of the output before its projection, in [0, 1).
+    Half of the landmarks are queries, half keys; `draw_landmarks` says how they are drawn,
+    `iterative_inverse` where the inverse starts. Gamma is added to the diagonal of the landmarks' matrix.
+    Dropout acts on the output before its projection.
 
     Raises:
         ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
@@ -183,19 +165,7 @@ class LandmarkAttention(ProjectedAttention):
         of_queries: Landmarks,
         of_keys: Landmarks,
     ) -> Tensor:
-        """The mechanism with given landmarks.
-
-        Args:
-            queries: (B, H, N, D), float32 at least, as are the others.
-            keys: (B, H, N, D).
-            values: (B, H, N, D).
-            mask: boolean (B, N), true for tokens that take part; None = all.
-            of_queries: the landmarks among the queries.
-            of_keys: those among the keys.
-
-        Returns:
-            (B, H, N, D).
-        """
+        """The mechanism, (B, H, N, D), with given landmarks; arguments as of `ProjectedAttention.mix`."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -222,19 +192,14 @@ def _places(ranks: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def segment_weights(length: int, count: int, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Means over contiguous segments of the tokens that take part, as a matrix.
+    """Means over contiguous segments of the tokens that take part (`mask`, boolean (B, N) or (1, N)).
 
     An example of n tokens has min(count, n) segments; token of rank r is in segment r min(count, n) // n, so
     that sizes differ by one at most.
 
-    Args:
-        length: N.
-        count: the most segments.
-        mask: boolean (B, N), or (1, N) for all examples.
-
     Returns:
-        The weights (B, L, N), whose rows sum to 1, or to 0 for a segment that is not; and which are, boolean
-        (B, L). L = min(count, N).
+        The weights (B, L, N), L = min(count, N), whose rows sum to 1, or to 0 for a segment that is not; and
+            which are, boolean (B, L).
     """
     most = min(count, length)
     present = mask.sum(dim=1, keepdim=True)  # (B, 1)

@@ -46,12 +46,8 @@ READS_WHOLE = "'sequence' in data.tasks"
 def past_rule(parameter: str, allowed: str, namespace: str = "params") -> tuple[str, str]:
     """The rule that a model that predicts the next token is causal: a parameter has its only causal value.
 
-    It binds models with the fact `predicts_next`, unless they are a text classifier's encoder.
-
-    Args:
-        parameter: of an attention mechanism, or in the namespace "model" of such a model itself.
-        allowed: with any other value tokens see later ones.
-        namespace: "params" or "model".
+    It binds models with the fact `predicts_next`, unless they are a text classifier's encoder. The parameter
+    is an attention mechanism's or, in the namespace "model", of such a model itself.
     """
     return (
         f"{namespace}.{parameter} == '{allowed}' or not model.predicts_next or {READS_WHOLE}",
@@ -63,9 +59,7 @@ def past_rule(parameter: str, allowed: str, namespace: str = "params") -> tuple[
 def layer_rule(parameter: str, depth: str) -> tuple[str, str]:
     """The rule that a parameter of type `Layers` names layers that the model has.
 
-    Args:
-        parameter: the parameter's name, such as "rpc_layers".
-        depth: expression for the number of layers: "model.depth" or a number.
+    `depth` is the expression for their number: "model.depth" or a number.
     """
     layers = f"model.{parameter}"
     return (

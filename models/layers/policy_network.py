@@ -65,22 +65,14 @@ class Context(NamedTuple):
 
 
 class PolicyNetwork(nn.Module):
-    """Maps standardised contexts to actions.
+    """Maps standardised contexts to actions, with one attention factory, with a causal form, per layer.
 
-    Args:
-        attentions: the attention of each layer, with a causal form; their number is the depth.
-        observations: S.
-        actions: A.
-        discrete: whether an action is one of A.
-        context: the most steps K of a window. No weight depends on it.
-        timesteps: the most steps of an episode.
-        width: width C of the tokens.
-        heads: attention heads of each layer; must divide `width`.
-        mlp_ratio: hidden width of the MLPs, as a multiple of C.
-        dropout: dropout rate of the embedding, after the attention and after the MLP.
+    S observations and A actions; if `discrete`, an action is one of A. A window has at most `context` steps
+    K, which no weight depends on, an episode at most `timesteps`. MLPs have `mlp_ratio` times C hidden units;
+    dropout acts on the embedding, after the attention and after the MLP.
 
     Raises:
-        ValueError: a size does not divide as stated, or is below 1, or attention sees later tokens.
+        ValueError: `heads` does not divide `width`, a size is below 1, or attention sees later tokens.
     """
 
     def __init__(
@@ -167,11 +159,7 @@ class PolicyNetwork(nn.Module):
 class PolicyBlock(nn.Module):
     """Pre-LayerNorm layer: x + attn(norm1(x)), then x + mlp(norm2(x)) with ReLU.
 
-    Args:
-        attention: maps (B, N, C) to (B, N, C), called with `mask`.
-        width: C.
-        hidden: hidden width of the MLP.
-        dropout: dropout rate after the attention and after the MLP.
+    The attention maps (B, N, C) to (B, N, C), called with `mask`; dropout acts after it and after the MLP.
     """
 
     def __init__(self, attention: nn.Module, width: int, hidden: int, dropout: float) -> None:
@@ -193,13 +181,9 @@ class PolicyBlock(nn.Module):
 class PolicyModel(Classifier):
     """`Classifier` of contexts as the environment has them: standardises them, then applies the backbone.
 
-    Mean, standard deviation and the scale of returns are part of the state dict.
-
-    Args:
-        backbone: a `PolicyNetwork`, or any module from standardised contexts to (B, K, A).
-        mean: of each number of an observation over the training set, (S,).
-        std: their standard deviations, (S,), above 0.
-        return_scale: what returns-to-go are divided by, above 0.
+    Mean and standard deviation of each number of an observation over the training set, (S,), and the scale of
+    returns, what returns-to-go are divided by, are part of the state dict. The backbone is a `PolicyNetwork`,
+    or any module from standardised contexts to (B, K, A).
 
     Raises:
         ValueError: `mean` and `std` differ in length, are empty, or a divisor is not positive.

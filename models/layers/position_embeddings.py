@@ -28,13 +28,9 @@ def square_grid(shape: tuple[int, ...]) -> Grid | None:
 
 
 def resize_positions(positions: Tensor, grid: Grid, wanted: Grid, how: Resizing = "bilinear") -> Tensor:
-    """Position embedding resized to another grid; the class token's is kept.
+    """Position embedding (1, 1 + h * w, C) of a grid (h, w) resized to another; the class token's is kept.
 
-    Args:
-        positions: (1, 1 + h * w, C), the class token first, then the grid row by row.
-        grid: (h, w).
-        wanted: height and width of the new grid.
-        how: one of the methods above.
+    The class token comes first, then the grid row by row.
     """
     if grid == wanted:
         return positions

@@ -29,12 +29,9 @@ class Preset:
     descriptions: Mapping[str, str] = field(default_factory=dict)
 
     def build(self, classes: int, channels: int, **parameters: Any) -> nn.Module:
-        """The model.
+        """The model, from the parameters that the preset leaves free.
 
-        Args:
-            classes: Number of classes, or words of the vocabulary.
-            channels: Channels of the images, or the same words.
-            parameters: Those of the builder that the preset leaves free.
+        Classes are words of the vocabulary for a language model, and channels the same words.
 
         Raises:
             TypeError: The preset fixes a parameter, or the builder has none of that name.

@@ -17,15 +17,8 @@ class ProjectedAttention(nn.Module, ABC):
     """Projections of the tokens around `mix`, which computes in float32 at least, also under autocast.
 
     The weights have the layout of softmax attention: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
-
-    Args:
-        dim: width C of the tokens.
-        heads: number of heads H; must divide `dim`.
-        prefix_tokens: tokens before the patches; not used here.
-        dropout: rate of what the mechanism drops in training, in [0, 1).
-
-    Raises:
-        ValueError: `heads` does not divide `dim`.
+    Dropout is the rate of what the mechanism drops in training, in [0, 1). `heads` that do not divide `dim`
+    are a ValueError.
     """
 
     def __init__(self, dim: int, heads: int, *, prefix_tokens: int, dropout: float) -> None:
@@ -39,16 +32,9 @@ class ProjectedAttention(nn.Module, ABC):
 
     @abstractmethod
     def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """The mechanism without its projections.
+        """The mechanism without its projections, (B, H, N, D), as queries, keys and values, float32 at least.
 
-        Args:
-            queries: (B, H, N, D), float32 at least, as are the others.
-            keys: (B, H, N, D).
-            values: (B, H, N, D).
-            mask: boolean (B, N), true for tokens that take part; None = all.
-
-        Returns:
-            (B, H, N, D).
+        `mask` is boolean (B, N), true for tokens that take part; None = all.
         """
 
     def forward(

@@ -45,12 +45,10 @@ FACTOR_RULES = (
 
 
 def factors_of(factors: Sequence[int] | None, heads: int) -> tuple[int, ...]:
-    """The factor of each head.
+    """The factor of each head, from a list that is repeated until every head has one.
 
-    Args:
-        factors: a list that is repeated until every head has one; None for the published factors, and for
-            numbers of heads without such, factors that double with every second head, up to 8.
-        heads: H.
+    None stands for the published factors, and for numbers of heads without such, factors that double with
+    every second head, up to 8.
 
     Raises:
         ValueError: the length of the list does not divide `heads`, or a factor is below 1.
@@ -68,13 +66,9 @@ def factors_of(factors: Sequence[int] | None, heads: int) -> tuple[int, ...]:
 def pool_tokens(
     x: Tensor, factor: int, prefix_tokens: int, mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """Average tokens in windows, without the prefix.
+    """Average tokens (B, N, C) in windows of `factor`, the last of what is left, without P prefix tokens.
 
-    Args:
-        x: (B, N, C).
-        factor: tokens of a window; the last one has what is left.
-        prefix_tokens: P, tokens at the start that stay as they are.
-        mask: boolean (B, N), true for the tokens that count; None = all.
+    `mask` is boolean (B, N), true for the tokens that count; None = all.
 
     Returns:
         (B, M, C) and the mask (B, M), true where a window has a token; None if there was no mask.
@@ -104,16 +98,9 @@ class ScaledHeads(nn.Module, ABC):
     """Attention of queries to keys and values at each head's resolution; subclasses say how, in `mix`.
 
     The weights are `qkv` (3C, C) with the row blocks q, k, v, head-major inside a block, and `proj` (C, C).
-
-    Args:
-        dim: width C of the tokens.
-        heads: number of heads H; must divide `dim`.
-        factors: a factor for each head, as `factors_of` takes them.
-        normalization: what is done to queries and keys, with the statistics of each head's own keys; None
-            for nothing.
-        prefix_tokens: tokens before the patches or words; they are not pooled.
-        causal: given to `mix`; only with factors of 1.
-        dropout: share of the attention weights that is dropped in training, in [0, 1).
+    Factors are as `factors_of` takes them. The normalization, if any, changes queries and keys by the
+    statistics of each head's own keys. Prefix tokens are not pooled. `causal` is given to `mix`, only with
+    factors of 1. Dropout is the share of the attention weights that is dropped in training, in [0, 1).
 
     Raises:
         ValueError: `heads` does not divide `dim`, or the factors do not suit.
@@ -181,17 +168,10 @@ class ScaledHeads(nn.Module, ABC):
 
     @abstractmethod
     def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, factor: int) -> Tensor:
-        """Attention of the heads of one factor.
+        """Attention of the heads of one factor, (B, h, N, D), of normalised queries (B, h, N, D) and keys.
 
-        Args:
-            queries: (B, h, N, D), normalised.
-            keys: (B, h, M, D), normalised.
-            values: (B, h, M, D).
-            mask: boolean (B, M), true for the keys that may be attended to; None = all.
-            factor: f.
-
-        Returns:
-            (B, h, N, D).
+        Keys and values are (B, h, M, D); `mask` is boolean (B, M), true for the keys that may be attended to,
+        None = all.
         """
 
     def normalized(self, queries: Tensor, keys: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:

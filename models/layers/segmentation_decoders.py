@@ -60,17 +60,9 @@ class MaskTransformer(nn.Module):
     """Transformer blocks over the patches and a learned embedding per class.
 
     A mask is the cosine of a class with each patch; a LayerNorm over the classes turns it into logits. The
-    blocks always have softmax attention, independent of the encoder.
-
-    Args:
-        width: C of the patch tokens and of the decoder.
-        classes: K.
-        depth: number of blocks.
-        heads: attention heads; must divide `width`.
-        dropout: dropout rate of the attention weights, the attention output and the MLP.
-
-    Raises:
-        ValueError: `heads` does not divide `width`.
+    blocks always have softmax attention, independent of the encoder. The patch tokens have the same width C.
+    Dropout is of the attention weights, the attention output and the MLP. `heads` that do not divide `width`
+    are a ValueError.
     """
 
     def __init__(self, width: int, classes: int, *, depth: int, heads: int, dropout: float) -> None:

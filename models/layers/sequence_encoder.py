@@ -39,19 +39,11 @@ POSITION_STD = 0.02
 class SequenceEncoder(nn.Module):
     """Transformer layers over embedded sequences, one attention factory per layer.
 
-    Args:
-        attentions: the attention of each layer; their number is the depth.
-        width: width C of the tokens.
-        heads: attention heads of each layer; must divide `width`.
-        hidden: hidden width of the MLPs.
-        length: max places N of a sequence, padding included; each has a learned vector.
-        dropout: dropout rate of the input, attention output, inside the MLP and after it, in [0, 1).
-        norm_first: normalise what enters attention and MLP (Long Range Arena); false: what leaves their sum
-            (UEA).
-        final_norm: a LayerNorm after the last layer.
-        activation: "gelu" (exact) or "relu", of the MLPs.
-        normalization: of the layers, "layer" or "batch" (BatchNorm over batch and places, padding included,
-            as in the released UEA code; in eval mode it has running statistics).
+    Each of `length` places, padding included, has a learned vector. Dropout, in [0, 1), is of the input, the
+    attention output, inside the MLP and after it. `norm_first` normalises what enters attention and MLP (Long
+    Range Arena), else what leaves their sum (UEA); `final_norm` is a LayerNorm after the last layer. MLPs
+    have the activation "gelu" (exact) or "relu". The normalization is "layer" or "batch" (BatchNorm over
+    batch and places, padding included, as in the released UEA code; in eval mode it has running statistics).
 
     Raises:
         ValueError: `heads` does not divide `width`, a word is unknown, `length` is below 1, or an attention
@@ -97,15 +89,10 @@ class SequenceEncoder(nn.Module):
         nn.init.normal_(self.positions, std=POSITION_STD)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Features of each place.
+        """Features (B, N, C) of each place of embedded sequences (B, N, C), 1 <= N <= `length`.
 
-        Args:
-            x: embedded sequences (B, N, C), 1 <= N <= `length`.
-            mask: boolean (B, N), true for the places that take part; None = all. The features of the others
-                are undefined: use `pool`, or multiply by the mask.
-
-        Returns:
-            (B, N, C).
+        `mask` is boolean (B, N), true for the places that take part; None = all. The features of the others
+        are undefined: use `pool`, or multiply by the mask.
 
         Raises:
             ValueError: `x` is longer than `length` or empty, or `mask` is not boolean (B, N).
@@ -147,17 +134,8 @@ class SequenceEncoder(nn.Module):
 class SequenceBlock(nn.Module):
     """One layer, normalised before (`norm_first`) or after its two residual branches.
 
-    Args:
-        attention: maps (B, N, C) to (B, N, C), called with `mask`.
-        width: C.
-        hidden: hidden width of the MLP.
-        dropout: dropout rate after the attention, inside the MLP and after it.
-        norm_first: normalise before attention and MLP; false: after the sums.
-        activation: "gelu" or "relu".
-        normalization: "layer" or "batch".
-
-    Raises:
-        ValueError: a word is unknown.
+    The attention maps (B, N, C) to (B, N, C), called with `mask`; dropout acts after it, inside the MLP and
+    after it. An unknown activation or normalization is a ValueError.
     """
 
     def __init__(
@@ -215,20 +193,11 @@ def with_one_place(mask: Tensor) -> Tensor:
 
 
 def pool(features: Tensor, mask: Tensor | None, how: SequencePooling, length: int) -> Tensor:
-    """One vector per sequence.
+    """One vector per sequence: (B, N, C) to (B, C).
 
-    Args:
-        features: (B, N, C).
-        mask: boolean (B, N), true for the places that take part; None = all.
-        how: "mean" over the places that take part; "released": their sum divided by `length`; "last": the
-            last that takes part.
-        length: the places of a sequence with all its padding, for "released".
-
-    Returns:
-        (B, C).
-
-    Raises:
-        ValueError: there is no such pooling.
+    With "mean" the mean over the places that take part (`mask`, boolean (B, N); None = all); with "released"
+    their sum divided by `length`, the places of a sequence with all its padding; with "last" the last of
+    them. Another pooling is a ValueError.
     """
     if how not in ("mean", "released", "last"):
         raise ValueError(f"pooling must be 'mean', 'released' or 'last': got {how!r}")

@@ -17,13 +17,9 @@ class SeriesModel(Classifier):
     """`Classifier` of raw time series: standardises each feature, then applies the backbone.
 
     A row (F + 1, T) has F features and as its last channel 1 where a step exists, 0 where it is padding. Mean
-    and standard deviation are part of the state dict. Attacks work on the standardised series, the input of
-    `backbone`: their epsilon is in standard deviations of each feature over the training set.
-
-    Args:
-        backbone: maps standardised series (B, F + 1, T) to logits (B, classes). Padded steps change nothing.
-        mean: mean of each feature over the training set, (F,).
-        std: standard deviation of each feature, (F,), above 0.
+    and standard deviation of each feature over the training set, (F,), are part of the state dict. Attacks
+    work on the standardised series, the input of `backbone`, (B, F + 1, T) to logits (B, classes): their
+    epsilon is in standard deviations of each feature over the training set. Padded steps change nothing.
 
     Raises:
         ValueError: `mean` and `std` differ in length, are empty, or a standard deviation is not positive.
@@ -54,14 +50,7 @@ class RegressionModel(SeriesModel):
     """`SeriesModel` that predicts a number in the unit of the training targets.
 
     Mean and standard deviation of the training targets are part of the state dict, so that saved weights
-    cannot be paired with another unit.
-
-    Args:
-        backbone: maps standardised series (B, F + 1, T) to the standardised target (B, 1).
-        mean: mean of each feature over the training set, (F,).
-        std: standard deviation of each feature, (F,), above 0.
-        target_mean: mean of the training targets.
-        target_std: their standard deviation, above 0.
+    cannot be paired with another unit. The backbone predicts the standardised target, (B, 1).
 
     Raises:
         ValueError: as `SeriesModel`, or `target_std` is not positive.

@@ -223,16 +223,8 @@ class _Blocks:
 class SparseHeads(ScaledHeads):
     """Softmax attention over a pattern, with keys and values at each head's resolution.
 
-    Args:
-        dim: width C of the tokens.
-        heads: number of heads H; must divide `dim`.
-        factors: a factor for each head, as `ScaledHeads` takes them.
-        pattern: the pattern; its stride may follow from `tokens`.
-        normalization: what is done to queries and keys; None for nothing.
-        prefix_tokens: P.
-        tokens: length of the longest sequence, prefix included.
-        causal: each token attends to itself and to those before it; only with factors of 1.
-        dropout: share of the attention weights that is dropped in training, in [0, 1).
+    Arguments as of `ScaledHeads`; the pattern's stride may follow from `tokens`, the length of the longest
+    sequence, prefix included. If `causal`, each token attends to itself and to those before it.
 
     Raises:
         ValueError: `heads` does not divide `dim`, or the factors do not suit.

@@ -16,11 +16,9 @@ from assay.models.layers.series_model import RegressionModel, SeriesModel
 
 
 class TokenModel(Classifier):
-    """`Classifier` whose input is words, without normalisation.
+    """`Classifier` whose input is words, int64 (B, N), without normalisation.
 
-    Args:
-        backbone: maps tokens, int64 (B, N), to logits: (B, classes) for a classifier, (B, N, V) for a
-            language model.
+    The backbone maps them to logits: (B, classes) for a classifier, (B, N, V) for a language model.
     """
 
     def __init__(self, backbone: nn.Module) -> None:
@@ -36,9 +34,6 @@ class TokenModel(Classifier):
         """-log p(target at i | tokens up to i) of a language model; see `LanguageModel`.
 
         A backbone without this method computes all logits.
-
-        Returns:
-            (B, N), or (B, last), float32 at least.
         """
         own: Callable[..., Tensor] | None = getattr(self.backbone, "negative_log_likelihood", None)
         if own is not None:

@@ -23,20 +23,14 @@ from assay.models.layers.position_embeddings import resize_positions
 class VisionTransformer(nn.Module):
     """Vision transformer with one attention factory per layer.
 
-    Args:
-        attentions: the attention of each layer; their number is the depth.
-        classes: number of classes; 0 = no head, the class token's features are the output.
-        channels: channels of the images.
-        image_size: height and width of the images in pixels.
-        patch_size: height and width of a patch in pixels; must divide `image_size`.
-        width: width C of the tokens.
-        heads: attention heads of each layer; must divide `width`.
-        mlp_ratio: hidden width of the MLPs, as a multiple of C.
-        dropout: dropout rate of embedding, attention output and MLP.
-        drop_path: stochastic depth rate in the last layer; it rises linearly from 0 in the first.
+    With 0 classes there is no head: the class token's features are the output. Images have height and width
+    `image_size`, patches `patch_size`, in pixels. MLPs have `mlp_ratio` times C hidden units. Dropout is of
+    embedding, attention output and MLP; stochastic depth rises linearly from 0 in the first layer to
+    `drop_path` in the last.
 
     Raises:
-        ValueError: a size does not divide as stated, or the class token sees no patch in any layer.
+        ValueError: `patch_size` does not divide `image_size` or `heads` not `width`, or the class token sees
+            no patch in any layer.
     """
 
     CLASSIFIER_ONLY: ClassVar[tuple[str, ...]] = ("head.",)
@@ -90,12 +84,10 @@ class VisionTransformer(nn.Module):
         return self.encode(self.patch_embed(images), self.patch_embed.grid)
 
     def encode(self, patches: Tensor, grid: tuple[int, int]) -> Tensor:
-        """Normalised tokens (B, N, C), the class token first, of embedded patches.
+        """Normalised tokens (B, N, C), the class token first, of embedded patches (B, P, C), row by row.
 
-        Args:
-            patches: (B, P, C), row by row.
-            grid: (height, width) of the patches; on a grid other than the model's the position embedding is
-                resized, bilinear with half-pixel centres.
+        On a grid (height, width) other than the model's the position embedding is resized, bilinear with
+        half-pixel centres.
         """
         # Not len(): torch.export treats that as a constant.
         tokens = torch.cat([self.cls_token.expand(patches.shape[0], -1, -1), patches], dim=1)  # (B, N, C)

@@ -81,11 +81,9 @@ def layouts_for(wanted: Shapes) -> list[Layout]:
 
 
 def find_layout(given: Iterable[str], wanted: Shapes) -> Layout:
-    """Layout that matches most names of a file; ties go to the first.
+    """Layout that matches most names of a file, by the shapes that a Classifier's state dict has by name.
 
-    Args:
-        given: names in the file.
-        wanted: shapes in the Classifier's state dict by name.
+    Ties go to the first.
     """
     keys, layouts = set(given), layouts_for(wanted)
     matches = [len(keys & layout.names(wanted)) for layout in layouts]
