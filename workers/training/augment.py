@@ -24,17 +24,11 @@ from assay.workers.training.recipe import Augmentation
 def move_pixels(
     images: Tensor, augmentation: Augmentation, *, seed: int, step: int, part: Part | None = None
 ) -> Tensor:
-    """Rotate, scale, mirror and shift each image by its own random amounts, in one interpolation.
+    """Rotate, scale, mirror and shift each image of (B, C, S, S) by random amounts, in one interpolation.
 
-    Args:
-        images: (B, C, S, S); pixels from outside an image are 0 (black).
-        augmentation: the max amounts.
-        seed: the job's seed.
-        step: the step of the images; the same seed and step give the same amounts on every device.
-        part: the batch rows of the images, which get the amounts of these rows; None: all.
-
-    Returns:
-        A tensor of the same shape, type and range.
+    Pixels from outside an image are 0 (black). The same seed and step give the same amounts on every device;
+    images that are a `part` of a batch get the amounts of its rows. The result has the same shape, type and
+    range.
     """
     if not augmentation.moves:
         return images
@@ -48,17 +42,9 @@ def move_pixels(
 def move_maps(
     maps: Tensor, augmentation: Augmentation, *, seed: int, step: int, part: Part | None = None
 ) -> Tensor:
-    """Move label maps as `move_pixels` moves their images, to the nearest pixel.
+    """Move label maps as `move_pixels` moves their images, to the nearest pixel: int64 (B, S, S).
 
-    Args:
-        maps: classes or IGNORE, (B, S, S); pixels from outside an image are IGNORE.
-        augmentation: the max amounts.
-        seed: the job's seed.
-        step: the step of the maps.
-        part: the batch rows of the maps; None: all.
-
-    Returns:
-        int64 (B, S, S).
+    Maps have classes or IGNORE, (B, S, S); pixels from outside an image are IGNORE.
     """
     if not augmentation.moves:
         return maps.to(torch.int64)
@@ -98,15 +84,9 @@ def mix(
 ) -> tuple[Tensor, Tensor]:
     """Mix each example with its mirror image in the batch (mixup, cutmix).
 
-    Args:
-        images: (B, C, S, S).
-        labels: int64 (B,).
-        augmentation: `mixup` and `cutmix` are the Beta parameters; without both, images and labels are
-            returned as they are.
-        classes: K.
-        seed: the job's seed.
-        step: the step of the batch.
-        part: the batch rows of these examples, mixed as in the whole batch; None: all.
+    Images are (B, C, S, S), labels int64 (B,). `mixup` and `cutmix` of the augmentation are the Beta
+    parameters; without both, images and labels are returned as they are. Examples that are a `part` of a
+    batch are mixed as in the whole batch.
 
     Returns:
         Images (B, C, S, S), and labels (B,) or, when mixed, class probabilities (B, K).

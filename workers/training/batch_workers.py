@@ -92,15 +92,9 @@ class MadeBatches:
     ):
         """Defers all work to `between`.
 
-        Args:
-            examples: the source of examples.
-            seed: the job's seed.
-            batch_size: examples per batch, over all processes of the training.
-            device: target device of the batches.
-            repeats: visits of an example per epoch.
-            processes: this process of the training.
-            workers: how many processes make examples for it; 0: it makes them itself.
-            rows: indices of the examples to visit; None: all.
+        A batch has `batch_size` examples over all processes of the training; an epoch visits `rows`
+        (None: all) `repeats` times. As many `workers` make examples for this process; with 0 it makes them
+        itself.
 
         Raises:
             ValueError: no examples, or too few for the processes.

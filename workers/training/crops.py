@@ -28,14 +28,10 @@ from assay.workers.training.recipe import Crops
 def random_crop(
     pixels: Tensor, labels: Tensor, crops: Crops, mean: Sequence[float], draws: random.Random
 ) -> tuple[Tensor, Tensor]:
-    """Random training example from an image.
+    """Random training example from an image, uint8 (C, H, W) at the file's size, and its labels.
 
-    Args:
-        pixels: uint8 (C, H, W), at the file's size.
-        labels: classes or IGNORE, uint8 (H, W).
-        crops: the crop parameters.
-        mean: colour of the padding, in [0, 1], (C,).
-        draws: source of all random numbers.
+    Labels are classes or IGNORE, uint8 (H, W); the mean (C,), in [0, 1], is the colour of the padding. All
+    random numbers come from `draws`.
 
     Returns:
         Pixels in [0, 1], float32 (C, S, S), and classes or IGNORE, uint8 (S, S).

@@ -15,9 +15,8 @@ from assay.workers.training.training_log import EpochRecord
 def draw(records: Sequence[EpochRecord], judged: str = "validation") -> str:
     """Plot loss, and accuracy with and without attack, per epoch; for a language model, the evaluation loss.
 
-    Args:
-        records: at least one; losses are finite.
-        judged: what the judged loss and accuracy are of.
+    There is at least one record, and losses are finite; `judged` says what the judged loss and accuracy are
+    of.
     """
     # The axis starts at 0 even if auxiliary losses make the loss negative.
     loss = _by_epoch([max(record.loss, 0.0) for record in records])

@@ -63,10 +63,7 @@ def save_text(text: str, path: Path) -> None:
 def save_weights(model: nn.Module, path: Path, metadata: Mapping[str, str]) -> None:
     """Write the state dict of a model as safetensors; equal weights and metadata give equal bytes.
 
-    Args:
-        model: any module; tensors that share memory are written once per name.
-        path: the file to write or replace.
-        metadata: text for the header, beside the content's hash.
+    Tensors that share memory are written once per name. The header has the metadata and the content's hash.
     """
     save_tensors(model.state_dict(), path, metadata)
 

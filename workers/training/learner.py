@@ -66,22 +66,14 @@ class Learner:
         at_once: int | None = None,
         processes: Processes = ALONE,
     ):
-        """Move the classifier to the device and sets its precision.
+        """Moves the classifier, which is trained in place, to the device, and sets its precision.
 
-        Args:
-            classifier: maps pixels (B, C, S, S) in [0, 1] to logits (B, K), or tokens (B, N), or contexts
-                of a policy; trained in place.
-            recipe: how to train.
-            seed: keys augmentation, dropout and drop-path.
-            data: the training data; classes, mean and standard deviation are read.
-            device: where to compute.
-            dtype: float32 or float64 for everything; bfloat16 and float16 keep the weights and the loss in
-                float32 and compute the layers under autocast, float16 with a scaled loss.
-            batch_size: examples per batch, over all processes; None: the size of the batches given to
-                `update`.
-            at_once: examples of one pass, over all processes: larger batches are cut into pieces whose
-                gradients are accumulated; None: whole batches.
-            processes: this process of the training.
+        The classifier maps pixels (B, C, S, S) in [0, 1] to logits (B, K), or tokens (B, N), or contexts of a
+        policy. The seed keys augmentation, dropout and drop-path; of the data classes, mean and standard
+        deviation are read. float32 or float64 is for everything; bfloat16 and float16 keep the weights and
+        the loss in float32 and compute the layers under autocast, float16 with a scaled loss. `batch_size`,
+        over all processes, is by default the size of the batches given to `update`. Batches larger than
+        `at_once`, over all processes, are cut into pieces, and their gradients are accumulated.
         """
         if processes.size > 1:
             share_batch_norms(classifier)
@@ -135,11 +127,8 @@ class Learner:
         that of the gradients; none has changed its weights by then, and all do the step again, in pieces of
         half the size, as if these had been asked for.
 
-        Args:
-            batch: this process's part of it.
-            step: number of steps done before; keys all randomness.
-            learning_rate: of this step.
-            momentum: of this step, or the first beta; None leaves it.
+        `batch` is this process's part of it; `step`, the number of steps done before, keys all randomness.
+        The momentum, or the first beta, stays where it is None.
 
         Raises:
             torch.OutOfMemoryError: the smallest piece does not fit into memory; or, with batch normalisation
@@ -217,12 +206,8 @@ class Learner:
     ) -> tuple[Tensor, Tensor]:
         """The share of the loss that a part of the batch has, and its numbers.
 
-        Args:
-            images: of the part.
-            truth: of the part.
-            part: of the whole batch.
-            place: step, and number of the piece in this process's batch.
-            counted: what `_count` found for the whole batch.
+        `place` is the step, and the number of the piece in this process's batch; `counted` is what `_count`
+        found for the whole batch.
         """
         step, piece = place
         layers = (self._seed, step, self._device, self._processes.rank, piece)

@@ -20,13 +20,9 @@ class MicroBatch:
     def __init__(
         self, asked: int | None, processes: Processes, augmentation: Augmentation, *, batch_norm: bool
     ) -> None:
-        """Takes what was asked for.
+        """Takes what was asked for: examples of one pass, over all processes; None for whole batches.
 
-        Args:
-            asked: examples of one pass, over all processes; None: whole batches.
-            processes: this process of the training.
-            augmentation: of the training.
-            batch_norm: whether the model takes statistics of a pass, over all processes.
+        `batch_norm` says whether the model takes statistics of a pass, over all processes.
         """
         self._rows = None if asked is None else -(-asked // processes.size)
         self._processes = processes

@@ -60,13 +60,9 @@ class Attacked(NamedTuple):
 
 
 def plain(model: Logits, images: Tensor, target: Tensor, smoothing: float) -> Objective:
-    """Cross-entropy of a batch.
+    """Cross-entropy of a batch of images (B, C, S, S), of a model in training mode.
 
-    Args:
-        model: in training mode.
-        images: (B, C, S, S).
-        target: labels, int64 (B,), or class probabilities (B, K).
-        smoothing: label smoothing, in [0, 1).
+    The target has labels, int64 (B,), or class probabilities (B, K); label smoothing is in [0, 1).
     """
     logits = model(images)
     return Objective(functional.cross_entropy(logits, target, label_smoothing=smoothing), logits, None)
@@ -79,14 +75,11 @@ def attack(
     training: AdversarialTraining,
     draws: Sequence[torch.Generator],
 ) -> Attacked:
-    """Projected gradient ascent in the ball around each image.
+    """Projected gradient ascent in the ball around each image of (B, C, S, S), in [0, 1].
 
-    Args:
-        model: in eval mode; every row of its logits depends on its own image only.
-        images: (B, C, S, S) in [0, 1].
-        target: labels, int64 (B,), or class probabilities (B, K).
-        training: objective, ball and steps.
-        draws: a CPU generator for the random start of each image, B of them.
+    The model is in eval mode; every row of its logits depends on its own image only. The target has labels,
+    int64 (B,), or class probabilities (B, K); the random start of each image has a CPU generator of its own,
+    B `draws`.
     """
     with torch.no_grad():
         clean_logits = model(images)
@@ -115,15 +108,10 @@ def robust(
     training: AdversarialTraining,
     smoothing: float,
 ) -> Objective:
-    """Loss of PGD-AT or TRADES at the points found by `attack`.
+    """Loss of PGD-AT or TRADES at the points that `attack` found for images (B, C, S, S).
 
-    Args:
-        model: in training mode.
-        images: (B, C, S, S).
-        attacked: the result of `attack` for them.
-        target: labels, int64 (B,), or class probabilities (B, K).
-        training: objective and beta.
-        smoothing: label smoothing of the cross-entropy, in [0, 1).
+    The model is in training mode. The target has labels, int64 (B,), or class probabilities (B, K); the
+    cross-entropy has label smoothing, in [0, 1).
     """
     passes = training.passes_of_update
     if training.objective == "pgd_at":

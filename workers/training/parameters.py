@@ -111,14 +111,9 @@ def long_range_recipe(
 ) -> Recipe:
     """AdamW without weight decay and one linear cycle, as both papers train on the Long Range Arena.
 
-    Args:
-        published: of the task.
-        given: steps, learning_rate, warmup_steps and total_batch of the user; None takes the published one.
-            The warm-up keeps its share of other steps.
-        clip_value: largest element of the gradient; None does not clip.
-        validation: share of the training set.
-        selection: whose weights are saved.
-        first_judged: share of the steps before the first weights that may be selected.
+    `given` has steps, learning_rate, warmup_steps and total_batch of the user; None takes the published one.
+    The warm-up keeps its share of other steps. `clip_value` is the largest element of the gradient, None does
+    not clip; `first_judged` the share of the steps before the first weights that may be selected.
     """
     steps = int(given["steps"] or published.steps)
     rate = given["learning_rate"] or published.learning_rate

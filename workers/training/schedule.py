@@ -135,16 +135,10 @@ SCHEDULES: dict[str, Callable[..., float]] = {
 def learning_rate(
     recipe: Recipe, step: int, *, steps: int, per_epoch: int, warmup_steps: int, peak: float
 ) -> float:
-    """Learning rate of a step of a recipe's training.
+    """Learning rate of a step, numbered in [0, steps), of a recipe's training.
 
-    Args:
-        recipe: its schedule, with the start of the warm-up and the end of the decay; neither is above the
-            peak.
-        step: number of steps done before, in [0, steps).
-        steps: steps of the whole training.
-        per_epoch: steps of an epoch.
-        warmup_steps: length of the warm-up in steps; a schedule by epochs has the recipe's own.
-        peak: the highest learning rate, scaled to the batch.
+    Neither the start of the warm-up nor the end of the decay is above the peak, which is scaled to the batch.
+    The warm-up has `warmup_steps`; a schedule by epochs has the recipe's own.
     """
     warmup = float(warmup_steps)
     if recipe.by_epoch:

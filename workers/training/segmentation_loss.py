@@ -11,17 +11,14 @@ from assay.workers.data.formats.segmentation import IGNORE
 def pixel_loss(
     logits: Tensor, maps: Tensor, label_smoothing: float, pixels: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Cross-entropy of the labelled pixels.
+    """Cross-entropy of the labelled pixels, of logits (B, K, H, W) and maps, int64 (B, H, W).
 
-    Args:
-        logits: (B, K, H, W).
-        maps: classes or IGNORE, int64 (B, H, W).
-        label_smoothing: probability spread evenly over the classes, in [0, 1).
-        pixels: number of labelled pixels of the batch that these maps are a part of; None: they are all.
+    Maps have classes or IGNORE; label smoothing is in [0, 1). `pixels` is the number of labelled pixels of
+    the batch that these maps are a part of; None: they are all.
 
     Returns:
         Mean loss over the labelled pixels (0 if none), the number of correct ones, and their number. A part
-        of a batch gets its share of the mean over all pixels.
+            of a batch gets its share of the mean over all pixels.
     """
     # One row per pixel: torch's 2D loss has no deterministic GPU kernel.
     rows, truth = logits.movedim(1, -1).flatten(0, -2), maps.flatten()  # (B * H * W, K), (B * H * W,)

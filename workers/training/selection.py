@@ -27,17 +27,11 @@ Judge = Callable[[Logits], Tensor]
 def validation_split(
     name: str, ids: Sequence[str], labels: Sequence[int], share: float, seed: int
 ) -> tuple[list[int], list[int]]:
-    """Indices for training and for validation, stratified, keyed by seed and example id.
+    """Indices for training and for validation, stratified, keyed by seed and example id (unique).
 
     In a class with k examples, the round(share * k) with the smallest key are for validation, but at least
-    one and not all when k >= 2; a single example is for training.
-
-    Args:
-        name: the data set's name.
-        ids: unique example ids, (n,).
-        labels: class of each example, (n,).
-        share: of the examples, in (0, 0.5].
-        seed: the job's seed.
+    one and not all when k >= 2; a single example is for training. The share is in (0, 0.5]; ids and labels
+    are (n,).
 
     Raises:
         ValueError: no class has two examples, so that nothing is left for validation.
@@ -72,13 +66,8 @@ def judge_of(
 ) -> Judge:
     """A judge of the examples of a set; every process of a training judges its own part.
 
-    Args:
-        load: from row numbers to what the model reads, (B, ...), and labels, int64 (B,), on the CPU.
-        count: number of rows.
-        batch_size: rows at a time.
-        device: of the model.
-        rank: of this process, in [0, processes).
-        processes: of the training.
+    `load` takes row numbers, below `count`, to what the model reads, (B, ...), and labels, int64 (B,), on the
+    CPU. `device` is the model's, `rank` in [0, processes).
     """
     rows = range(rank, count, processes)
 

@@ -33,19 +33,12 @@ def source_of(
     workers: int = 0,
     rows: Sequence[int] | None = None,
 ) -> Source:
-    """Batch source of a training.
+    """Batch source of a training on `rows` (None: all) of the training split.
 
-    Args:
-        data: the training split.
-        recipe: its augmentation determines how examples are made.
-        seed: keys order and augmentation.
-        image_size: S, side of the images; crops have their own. For text, max words of an example; for
-            control, steps of a window.
-        batch_size: examples per batch, over all processes.
-        device: target device of the batches.
-        processes: this process of the training.
-        workers: how many processes make examples for this one, where they are made one by one.
-        rows: indices of the examples to train on; None: all.
+    The recipe's augmentation determines how examples are made; the seed keys order and augmentation.
+    `image_size` is the side of the images, crops have their own; for text it is the max words of an example,
+    for control the steps of a window. A batch has `batch_size` examples over all processes; as many `workers`
+    make examples for this one, where they are made one by one.
 
     Raises:
         ValueError: no examples, too few for the processes, or an augmentation that they do not support.

@@ -83,13 +83,8 @@ def mix_batch(
 ) -> tuple[Tensor, Tensor]:
     """Mixup or cutmix of the batch with itself in reverse order, one weight for all.
 
-    Args:
-        images: (B, C, S, S).
-        labels: int64 (B,).
-        augmentation: `mixup` and `cutmix`; if both are on, each has probability one half.
-        classes: K.
-        seed: the job's seed.
-        step: the step of the batch; all parts of a batch draw the same.
+    Images are (B, C, S, S), labels int64 (B,). If `mixup` and `cutmix` are both on, each has probability one
+    half. All parts of a batch draw the same at a step.
 
     Returns:
         Images (B, C, S, S) and class probabilities (B, K).

@@ -38,16 +38,10 @@ class TokenBatches:
         processes: Processes = ALONE,
         rows: Sequence[int] | None = None,
     ) -> None:
-        """Prepares the order; only the stream of a language set is read before `between`.
+        """Prepares the order, keyed by the seed; only the stream of a language set is read before `between`.
 
-        Args:
-            data: the training split.
-            length: L, and the max words of a labelled text.
-            seed: keys the order.
-            batch_size: examples per batch, over all processes.
-            device: target device of the batches.
-            processes: this process of the training.
-            rows: indices of the windows or texts to visit; None: all.
+        `length` is L, and the max words of a labelled text. A batch has `batch_size` examples over all
+        processes; `rows` are the windows or texts to visit, None: all.
 
         Raises:
             ValueError: no examples, or too few for the processes.

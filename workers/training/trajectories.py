@@ -46,15 +46,9 @@ class TrajectoryBatches:
         device: torch.device,
         processes: Processes = ALONE,
     ) -> None:
-        """Lays the trajectories end to end.
+        """Lays the trajectories end to end; the order of windows of `length` K is keyed by the seed.
 
-        Args:
-            data: the training split.
-            length: K.
-            seed: keys the order.
-            batch_size: windows per batch, over all processes.
-            device: target device of the batches.
-            processes: this process of the training.
+        A batch has `batch_size` windows over all processes.
 
         Raises:
             ValueError: no examples, or too few for the processes.
@@ -113,11 +107,9 @@ class TrajectoryBatches:
 def action_loss(outputs: Tensor, contexts: Tensor, truth: Tensor, whole: Tensor) -> Tensor:
     """Loss of the predicted actions: this process's share of the mean over all steps that exist.
 
-    Args:
-        outputs: (B, K, A): logits of discrete actions, or actions.
-        contexts: packed, (B, K, S + A + 3).
-        truth: the numbers of discrete actions, int64 (B, K), or actions (B, K, A).
-        whole: number of steps that exist in the whole batch, over all processes.
+    Outputs (B, K, A) are logits of discrete actions, or actions, and the truth is int64 (B, K) or (B, K, A);
+    contexts are packed, (B, K, S + A + 3). `whole` is the number of steps that exist in the whole batch, over
+    all processes.
     """
     present = existing(contexts)  # (B, K)
     if truth.dim() == 2:

@@ -38,13 +38,10 @@ class GradientSum:
     """The sum of the gradients of the trained weights over all processes, of one step after the other."""
 
     def __init__(self, processes: Processes, weights: Sequence[Tensor], *, overlapped: bool) -> None:
-        """Adds a hook to each weight, unless this is the only process.
+        """Adds a hook to each weight, in the same order in all processes, unless this is the only process.
 
-        Args:
-            processes: this process of the training.
-            weights: what is trained, in the same order in all processes.
-            overlapped: whether to send during the backward pass. Not for a model whose backward pass has sums
-                of its own: all sums of a group must come in the same order in all processes.
+        `overlapped` sends during the backward pass. Not for a model whose backward pass has sums of its own:
+        all sums of a group must come in the same order in all processes.
         """
         self._buckets = list(_buckets(weights[::-1])) if processes.size > 1 else []
         self._bucket_of = {id(weight): i for i, bucket in enumerate(self._buckets) for weight in bucket}

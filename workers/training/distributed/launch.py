@@ -49,10 +49,7 @@ SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 def train_on_devices(request: TrainRequest, report: Report, timeout: float = SUM_TIMEOUT_SECONDS) -> Trained:
     """Train the model of a request in `execution.devices` processes; returns when all have ended.
 
-    Args:
-        request: a request of kind "train".
-        report: callback for progress and checkpoints.
-        timeout: seconds that a process waits for another in one sum; then the training fails.
+    A process waits `timeout` seconds at most for another in one sum; then the training fails.
 
     Raises:
         FailedElsewhere: a process failed, died or hung; the others have been stopped.

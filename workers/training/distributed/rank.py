@@ -37,14 +37,9 @@ def main() -> None:
 
 
 def join(rank: int, size: int, local: int, *, on_gpu: bool, timeout: timedelta) -> None:
-    """Make this process part of the group: NCCL on GPUs, gloo on the CPU.
+    """Make this process, `rank` in [0, size), part of the group: NCCL on the GPU `local`, else gloo.
 
-    Args:
-        rank: of this process, in [0, size).
-        size: number of processes.
-        local: number of this process's GPU.
-        on_gpu: whether the training is on GPUs.
-        timeout: how long a sum may wait for the other processes; the wait then ends this process.
+    A sum may wait `timeout` for the other processes; the wait then ends this process.
     """
     import torch
 
