@@ -56,15 +56,11 @@ class Anomaly(OutcomeTable):
 
 
 def anomaly_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
-    """Metrics of one evaluation.
+    """`aupr`: average precision of the anomalies, in [0, 1].
 
-    Args:
-        columns: `anomaly`, booleans, and `confidence`, in [0, 1] or None where it is not known, each (n,).
-
-    Returns:
-        `aupr`: average precision of the anomalies, in [0, 1], with a 95 % interval for this share of
-        anomalies. The value of an uninformative score is the share of the anomalies. None where a confidence
-        is unknown, or without anomalies or without others.
+    The columns are `anomaly`, booleans, and `confidence`, in [0, 1] or None where it is not known, each (n,).
+    The 95 % interval is for this share of anomalies, which is the value of an uninformative score. None where
+    a confidence is unknown, or without anomalies or without others.
 
     Raises:
         ValueError: a column is missing or empty, or lengths differ.
@@ -117,14 +113,10 @@ def _precisions_without(examples: Sequence[tuple[bool, float]], outs: Groups) ->
 
 
 def average_precision(positives: Sequence[int], negatives: Sequence[int]) -> float:
-    """The average precision.
+    """The average precision, a fraction above 0, of anomalies (P,) and other examples (N,).
 
-    Args:
-        positives: level of each anomaly, 0 for the least confident, (P,).
-        negatives: level of each other example: the first one whose threshold it passes, G for none, (N,).
-
-    Returns:
-        A fraction above 0.
+    Anomalies have their level, 0 for the least confident; each other example has the first level with a
+    threshold that it passes, G for none.
     """
     passing, false = Counter(positives), Counter(negatives)
     levels = sorted(passing)
@@ -143,9 +135,8 @@ def average_precision_bounds(
 ) -> Bounds:
     """The interval of the average precision.
 
-    Returns:
-        `TOO_FEW` of fewer than two anomalies or two others, `NO_SPREAD` where the average precision is 1, or
-        changes with no example.
+    `TOO_FEW` of fewer than two anomalies or two others, `NO_SPREAD` where the average precision is 1, or
+    changes with no example.
     """
     if min(len(positives), len(negatives)) < 2:
         return TOO_FEW

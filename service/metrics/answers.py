@@ -62,13 +62,10 @@ class Answers:
 def classified(
     rows: Mapping[str, Sequence[Any]], right: Sequence[Any], *, attacked: bool, known: bool
 ) -> Answers:
-    """Answers from the rows of classified examples, one a row.
+    """Answers from the rows of classified examples, one a row: `label` and perhaps `prediction`, (n,) each.
 
-    Args:
-        rows: `label` and, where there is one, `prediction`, (n,) each.
-        right: Whether an example was right before any attack, (n,).
-        attacked: Whether the metrics of the row are of attacked examples.
-        known: Whether the prediction of an example that was wrong is its unattacked answer.
+    `right` says whether an example was right before any attack; `attacked`, whether the metrics are of
+    attacked examples; `known`, whether the prediction of an example that was wrong is its unattacked answer.
     """
     flags, labels = list(map(bool, right)), rows["label"]
     wrong = rows["prediction"] if known else [UNKNOWN] * len(flags)

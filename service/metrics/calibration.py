@@ -136,19 +136,12 @@ def calibration_metrics(
     rms_bin_size: int = 100,
     rms_bins: Literal["released", "all"] = "released",
 ) -> dict[str, Metric]:
-    """Metrics of one evaluation.
+    """`ece`, `rms_calibration_error` and `aurra`: fractions with 95 % intervals over examples.
 
-    Args:
-        columns: `confidence`, in [0, 1] or None where it is not known, and `correct`, each (n,), sorted by
-            example id.
-        ece_bins: M of the ECE.
-        rms_bin_size: examples in a bin of the RMS error; the last one has the rest too.
-        rms_bins: "released" leaves out the last bin, "all" counts it.
-
-    Returns:
-        `ece`, `rms_calibration_error`, `aurra`: fractions with 95 % intervals over examples by the bootstrap,
-        that of `aurra` by the jackknife. None where a confidence is not known, and the RMS error where no bin
-        is counted.
+    The columns are `confidence`, in [0, 1] or None where it is not known, and `correct`, each (n,), sorted by
+    example id. The ECE has `ece_bins`, the RMS error bins of `rms_bin_size` examples, and the last one the
+    rest too: "released" leaves it out, "all" counts it. Intervals are by the bootstrap, of `aurra` by the
+    jackknife. None where a confidence is not known, and the RMS error where no bin is counted.
 
     Raises:
         ValueError: a column is missing or empty, or lengths differ.
@@ -341,15 +334,11 @@ def error_interval(
     sampled: Sequence[Sequence[float]],
     n: int,
 ) -> Interval | None:
-    """The 95 % interval of a calibration error; None where resamples do not differ.
+    """The 95 % interval of a calibration error, `norm` of the gaps; None where resamples do not differ.
 
-    Args:
-        norm: of gaps.
-        gaps: of each bin, (M,).
-        noise: standard errors of the gaps of a calibrated model with these confidences, (M,): those of the
-            resamples are too small in bins of few examples, and 0 where all are right.
-        sampled: gaps of each resample, (R, M), R at least 2.
-        n: examples.
+    Gaps of each bin are (M,), of each resample (R, M), R at least 2. The noise has the standard errors of the
+    gaps of a calibrated model with these confidences, (M,): in bins of few examples resamples have too small
+    ones, and 0 where all are right.
     """
     norms = list(map(norm, sampled))
     value, (low, high) = norm(gaps), percentiles(norms)

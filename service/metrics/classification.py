@@ -187,15 +187,14 @@ def classification_metrics(
 def expected_metrics(columns: Rows) -> dict[str, Metric]:
     """Metrics of an attack on a model that answers at random.
 
-    Args:
-        columns: `expected` and `clean_expected`, the share of right answers to the image that counts and to
-            the unattacked one, in fresh draws of the model, (n,), and the other columns of an attack.
+    `expected` and `clean_expected` are the shares of right answers to the image that counts and to the
+    unattacked one, in fresh draws of the model, (n,), beside the other columns of an attack.
 
     Returns:
         `expected_top1`: mean share of right answers under attack; `clean_expected_top1` without it. Their
-        intervals are over examples and draws.
+            intervals are over examples and draws.
         `median_linf`, `median_l2`: median norm of the perturbations of the examples that were mostly right,
-        and no longer are.
+            and no longer are.
         `queries`: as in `classification_metrics`, over the examples that some draw got right.
     """
     found = {metric: bounded_mean(columns[name]) for metric, name in EXPECTED.items()}
@@ -292,13 +291,11 @@ def _norms(name: str) -> Callable[[Rows], list[tuple[int, float]] | None]:
 
 
 def stage_breakdown(evidence: Sequence[Evidence], n: int) -> list[StageBreakdown]:
-    """One row per stage, in the order in which they were run.
+    """One row per stage, in the order in which they were run on the n examples of an evaluation.
 
-    Args:
-        evidence: what each shard reported; `stages` lists {"name", "n", "broken", "forward", "backward",
-            "seconds"}. A shard may leave out the last stages, and name one twice (screening in low precision
-            first): the second run got the examples left by the first.
-        n: examples of the evaluation; those seen by no stage were wrong before the attack.
+    The `stages` of a shard's evidence are {"name", "n", "broken", "forward", "backward", "seconds"}. A shard
+    may leave out the last stages, and name one twice (screening in low precision first): the second run got
+    the examples left by the first. Examples seen by no stage were wrong before the attack.
     """
     parts: dict[StageKey, list[Mapping[str, Any]]] = {}
     entered: dict[StageKey, int] = {}

@@ -36,11 +36,7 @@ class Cell(NamedTuple):
 
 
 def write(cells: Iterable[Classes]) -> str:
-    """The counts of one image as text.
-
-    Args:
-        cells: Per cell the predicted classes, each with its correct pixels and its predicted pixels.
-    """
+    """The counts of one image as text: per cell the predicted classes, with correct and predicted pixels."""
     return ";".join(" ".join(f"{c}={found}/{given}" for c, found, given in cell) for cell in cells)
 
 

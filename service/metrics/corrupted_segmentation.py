@@ -65,15 +65,14 @@ def corrupted_segmentation_metrics(
 ) -> tuple[dict[str, Metric], list[Breakdown]]:
     """Metrics over all cells, and those of each cell.
 
-    Args:
-        columns: `target` (n, K) and `corrupted_pixels` (n,), sorted by example id.
-        cells: the corruptions and severities, in the order of the texts.
+    The columns are `target` (n, K) and `corrupted_pixels` (n,), sorted by example id; the cells are the
+    corruptions and severities, in the order of the texts.
 
     Returns:
         `corrupted_miou`, `corrupted_mean_accuracy` and `corrupted_pixel_accuracy`: means over corruptions and
-        severities. The breakdown has `miou`, `mean_accuracy` and `pixel_accuracy`: the mean at each severity,
-        that of each corruption, then those of each cell. Fractions, with jackknife 95 % intervals over
-        images; None where no pixel has a class.
+            severities. The breakdown has `miou`, `mean_accuracy` and `pixel_accuracy`: the mean at each
+            severity, that of each corruption, then those of each cell. Fractions, with jackknife 95 %
+            intervals over images; None where no pixel has a class.
 
     Raises:
         ValueError: an image has not one text for each cell, or a text cannot be read.

@@ -86,13 +86,9 @@ def undefined(n: int, *, higher_is_better: bool = True) -> Metric:
 def jackknifed(
     value: float | None, left_out: Sequence[float | None], n: int, *, higher_is_better: bool = True
 ) -> Metric:
-    """A share that is no mean with its interval of `jackknife.py`, from `MIN_EXAMPLES` examples on.
+    """A share in [0, 1] that is no mean, with its jackknife interval, from `MIN_EXAMPLES` examples on.
 
-    Args:
-        value: Of all examples, in [0, 1].
-        left_out: Of all examples but one group of `groups(n)`, for each group; None where it has no value.
-        n: Examples.
-        higher_is_better: Whether more is better.
+    `left_out` has it for all examples but each group of `groups(n)`; None where it has no value.
     """
     known = [one for one in left_out if one is not None]
     bounds = TOO_FEW
@@ -133,10 +129,8 @@ def clustered_share(parts: Sequence[int], wholes: Sequence[int], *, higher_is_be
     """A share of units that come in clusters, such as words in documents, with its score interval.
 
     The effective number of units follows from the variance between clusters (Korn and Graubard 1998), and is
-    at most their number: units of a cluster are not taken for less alike than independent ones.
-
-    Returns:
-        `n` counts units. Without units, None.
+    at most their number: units of a cluster are not taken for less alike than independent ones. `n` counts
+    units; without units, None.
     """
     n, clusters = sum(wholes), len(wholes)
     found = proportion(sum(parts), n, higher_is_better=higher_is_better)
@@ -153,13 +147,9 @@ def clustered_share(parts: Sequence[int], wholes: Sequence[int], *, higher_is_be
 def mean(
     values: Sequence[float], name: str, *, lowest: float = -math.inf, higher_is_better: bool = True
 ) -> Metric:
-    """A mean over examples of values without known limits, with its interval; without values, None.
+    """A mean over examples of finite values without known limits, with its interval; without values, None.
 
-    Args:
-        values: One per example, finite.
-        name: Key of the draws.
-        lowest: No value can be below it, and the interval ends there.
-        higher_is_better: Whether more is better.
+    The name is the key of the draws. No value can be below `lowest`, and the interval ends there.
     """
     if not values:
         return undefined(0, higher_is_better=higher_is_better)

@@ -57,12 +57,11 @@ class ForcedContinuation(OutcomeTable):
 def forced_continuation_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
     """Metrics of one evaluation.
 
-    Returns:
-        `target_hit_rate`: share of the documents after whose prompt greedy decoding says the target exactly;
-        `target_hit_rate_before` the same with the prompt as it was. `target_perplexity`: exp of the mean over
-        documents and words of -log p(word of the target), at least 1, and `target_perplexity_before`.
-        `words_changed`: mean share of the prompt's words that differ. `queries`: mean number of prompts put
-        to the model by the search, the unchanged one included.
+    `target_hit_rate`: share of the documents after whose prompt greedy decoding says the target exactly;
+    `target_hit_rate_before` the same with the prompt as it was. `target_perplexity`: exp of the mean over
+    documents and words of -log p(word of the target), at least 1, and `target_perplexity_before`.
+    `words_changed`: mean share of the prompt's words that differ. `queries`: mean number of prompts put to
+    the model by the search, the unchanged one included.
     """
     n = len(columns["hit"])
     return {

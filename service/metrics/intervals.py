@@ -58,18 +58,13 @@ NO_SPREAD = Bounds(None, None, "no_spread")
 
 
 def wilson(successes: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
-    """Wilson's score interval of a proportion.
+    """Wilson's score interval of a proportion, (low, high) in [0, 1].
 
-    Args:
-        successes: how many of the n, in [0, n].
-        n: sample size, or an effective one; 0 gives (0, 1).
-        confidence: coverage, in (0, 1).
-
-    Returns:
-        (low, high), fractions in [0, 1]; low is exactly 0 for no success, high exactly 1 for n of n.
+    n may be an effective sample size; 0 gives (0, 1). low is exactly 0 for no success, high exactly 1 for n
+    of n.
 
     Raises:
-        ValueError: a count is negative, successes > n, or the confidence is out of range.
+        ValueError: a count is negative, successes > n, or the confidence is not in (0, 1).
     """
     if n < 0 or not 0 <= successes <= n:
         raise ValueError(f"successes must be in [0, n]; got successes={successes}, n={n}")
@@ -89,10 +84,8 @@ def median_bounds(values: Sequence[float], confidence: float = 0.95) -> Bounds:
     """Interval of a median by its order statistics, interpolated so that it covers as often as it says.
 
     Hettmansperger and Sheather 1986: between the k-th smallest and largest values, which cover more, and the
-    next ones, which cover less. No draws; any order of the values gives the same bits.
-
-    Returns:
-        `TOO_FEW` below 6 values, of which no pair covers 95 %, and `NO_SPREAD` where both ends are the same.
+    next ones, which cover less. No draws; any order of the values gives the same bits. `TOO_FEW` below 6
+    values, of which no pair covers 95 %, and `NO_SPREAD` where both ends are the same.
 
     Raises:
         ValueError: a value is not finite, or the confidence is out of range.
@@ -125,13 +118,10 @@ def _coins(n: int, k: int) -> float:
 
 
 def median_error(values: Sequence[float]) -> float:
-    """The standard error of a median (Price and Bonett 2001).
+    """The standard error of a median of at least two values (Price and Bonett 2001).
 
     The distance of the order statistics c and n + 1 - c, c near (n + 1) / 2 - sqrt(n), divided by that of the
     normal quantiles of their binomial coverage.
-
-    Args:
-        values: at least two.
 
     Raises:
         ValueError: there are fewer values, or one is not finite.
@@ -159,11 +149,8 @@ def median_difference(
 
     After Bonett and Price 2020, who have the same examples in both and count those below both medians. Here
     the covariance of the medians is se1 se2 (C - D) / sqrt(n1 n2), of C examples on the same side of both
-    medians and D on different sides.
-
-    Returns:
-        `TOO_FEW` where either has fewer than `MIN_EXAMPLES`, `NO_SPREAD` where values around the medians are
-        the same.
+    medians and D on different sides. `TOO_FEW` where either has fewer than `MIN_EXAMPLES`, `NO_SPREAD` where
+    values around the medians are the same.
 
     Raises:
         ValueError: either is empty, a value is not finite, or the confidence is out of range.
@@ -220,17 +207,12 @@ def mean_bounds(values: Sequence[float], *, seed: int | str, confidence: float =
 def ratio_bounds(
     pairs: Sequence[tuple[float, float]], *, seed: int | str, confidence: float = 0.95
 ) -> Bounds:
-    """Interval of a ratio of sums, sum a / sum b, without known limits.
+    """Interval of a ratio of sums, sum a / sum b of pairs (a, b >= 0), without known limits.
 
     From `MIN_EXAMPLES` to `MAX_STUDENTISED` pairs the studentised bootstrap, R = 1000: every resample has a
     ratio and a standard error of its own, by the squares of a - ratio b. Of other numbers, and where few
-    pairs carry the spread, as `mean_bounds` of the linearised ratio. The pairs in any order and the seed give
-    the same bits.
-
-    Args:
-        pairs: (a, b) of each example; b at least 0, and above 0 for some.
-        seed: key of the draws.
-        confidence: coverage, in (0, 1).
+    pairs carry the spread, as `mean_bounds` of the linearised ratio. The pairs in any order and the seed, the
+    key of the draws, give the same bits.
 
     Raises:
         ValueError: no b is above 0, a number is not finite, or the confidence is out of range.

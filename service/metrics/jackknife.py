@@ -31,8 +31,7 @@ class Variance(NamedTuple):
 def jackknife_variance(left_out: Sequence[float]) -> Variance:
     """The jackknife's variance, (n - 1) / n times the sum of squares around the mean.
 
-    Args:
-        left_out: the value without each example of the sample, or without each group, (n,), n at least 2.
+    Of the values without each example of the sample, or without each group, (n,), n at least 2.
     """
     n = len(left_out)
     mean = math.fsum(left_out) / n
@@ -41,10 +40,9 @@ def jackknife_variance(left_out: Sequence[float]) -> Variance:
 
 
 def logit_bounds(value: float, variances: Sequence[Variance], confidence: float = 0.95) -> Bounds:
-    """Student's interval of a share on the logit scale.
+    """Student's interval of a share on the logit scale, with ends in [0, 1].
 
-    Returns:
-        Ends in [0, 1], or `NO_SPREAD` where the value is 0 or 1, or no example changes it.
+    `NO_SPREAD` where the value is 0 or 1, or no example changes it.
     """
     error, df = _error(variances)
     if not 0 < value < 1 or error <= ROUNDING:
@@ -70,11 +68,9 @@ class TestedDifference(NamedTuple):
 def student_difference(
     value: float, variances: Sequence[Variance], n: int, confidence: float = 0.95
 ) -> TestedDifference:
-    """Student's interval and test of a paired difference of two shares.
+    """Student's interval, with ends in [-1, 1], and test of a paired difference of two shares.
 
-    Returns:
-        Ends in [-1, 1]; `TOO_FEW` of fewer than `MIN_EXAMPLES`, `NO_SPREAD` where no example changes the
-        difference.
+    `TOO_FEW` of fewer than `MIN_EXAMPLES`, `NO_SPREAD` where no example changes the difference.
     """
     error, df = _error(variances)
     enough = n >= MIN_EXAMPLES and len(variances) > 0

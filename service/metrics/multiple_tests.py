@@ -22,11 +22,7 @@ from assay.service.contract.studies import Adjustment
 def holm(p: Sequence[float]) -> list[float]:
     """Holm's adjusted p-values: max over j <= i of min(1, (m - j + 1) p_(j)).
 
-    Args:
-        p: p-values in [0, 1], (m,), in any order; none gives none.
-
-    Returns:
-        The adjusted value of each, in the given order: at least the raw one, at most 1.
+    They are in the order of the raw ones, (m,), in [0, 1], each at least its raw one; none gives none.
 
     Raises:
         ValueError: a value is outside [0, 1] or not a number.

@@ -181,8 +181,7 @@ class PairedMetrics(Protocol):
     def difference(self, metric: str, reported: Reported) -> Difference | None:
         """The difference of a metric, second job minus first.
 
-        Returns:
-            None where the rows do not give this metric, or give another value than reported.
+        None where the rows do not give this metric, or give another value than reported.
         """
         ...
 

@@ -20,13 +20,10 @@ SAME = 1e-12
 
 
 def mcnemar(b: int, c: int) -> float:
-    """Exact two-sided p of McNemar's test for two models on the same examples.
+    """Exact two-sided p of McNemar's test for two models on the same examples, in [0, 1].
 
-    Returns:
-        p in [0, 1]: min(1, 2 P[Binomial(b + c, 1/2) <= min(b, c)]); 1 without discordant pairs.
-
-    Raises:
-        ValueError: a count is negative.
+    min(1, 2 P[Binomial(b + c, 1/2) <= min(b, c)]); 1 without discordant pairs. A negative count is a
+    ValueError.
     """
     if b < 0 or c < 0:
         raise ValueError(f"the counts of discordant pairs must be >= 0; got b={b}, c={c}")
@@ -45,18 +42,12 @@ def mcnemar(b: int, c: int) -> float:
 
 
 def sign_flip(differences: Sequence[float], *, tie: float = 0.0) -> float:
-    """Two-sided p of "no difference" for the mean of paired differences.
+    """Two-sided p, in [0, 1], of "no difference" for the mean of paired differences, second less first.
 
     With models that are alike, the sign of each difference is a fair coin. p is the share of the patterns of
     signs with |sum| at least that found. The patterns of the `MAX_FLIPPED` largest differences are counted;
-    the sum of further ones is normal. For differences of -1, 0 and 1 the count is McNemar's.
-
-    Args:
-        differences: second less first of each example, (n,), in any order.
-        tie: sums that differ by less than this share of the largest difference are the same.
-
-    Returns:
-        p in [0, 1]; 1 without any difference.
+    the sum of further ones is normal. For differences of -1, 0 and 1 the count is McNemar's; without any p is
+    1. Sums that differ by less than the share `tie` of the largest difference are the same.
 
     Raises:
         ValueError: a difference is not finite.

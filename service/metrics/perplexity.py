@@ -115,14 +115,10 @@ def paired_perplexity(documents: Sequence[Document]) -> Linear | None:
 
 
 def perplexity_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
-    """Metrics of one evaluation.
+    """`perplexity`, at least 1, lower is better; `n` counts documents.
 
-    Args:
-        columns: `nll` in nats (None where it is not finite) and `tokens`, each (n,), sorted by document.
-
-    Returns:
-        `perplexity`, at least 1, lower is better; `n` counts documents. Its value is None where a loss is not
-        finite, or where no word was scored.
+    The columns are `nll` in nats (None where it is not finite) and `tokens`, each (n,), sorted by document.
+    The value is None where a loss is not finite, or where no word was scored.
     """
     losses, tokens = columns["nll"], columns["tokens"]
     documents: list[Document] = [] if None in losses else list(zip(losses, tokens, strict=True))

@@ -111,12 +111,9 @@ def _unpacked(number: int, classes: int) -> Counts:
 
 
 def paired_differences(first: Sequence[Counts], second: Sequence[Counts]) -> dict[str, TestedDifference]:
-    """Differences of two models by metric, second minus first, with intervals.
+    """Differences of two models by metric, second minus first, as fractions with intervals.
 
-    The same images in any order give the same bits.
-
-    Returns:
-        Metrics that are defined for both; differences are of fractions.
+    They are of the metrics that are defined for both. The same images in any order give the same bits.
 
     Raises:
         ValueError: lengths differ, or there is no image.

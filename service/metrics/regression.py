@@ -34,10 +34,9 @@ class Regression(OutcomeTable):
     undefined: ClassVar[Reasons] = dict.fromkeys(units, UNDEFINED)
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
-        """Errors in the target's unit; lower is better.
+        """`rmse` and `mae` in the target's unit; lower is better.
 
-        Returns:
-            `rmse` and `mae`; under a perturbation also `clean_rmse`, that of the same examples without it.
+        Under a perturbation also `clean_rmse`, that of the same examples without it.
         """
         del context
         metrics = {"rmse": _root(rows["squared_error"], "rmse"), "mae": _absolute(rows["squared_error"])}

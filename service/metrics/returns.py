@@ -42,10 +42,9 @@ class Returns(OutcomeTable):
     def summarise(self, rows: Rows, context: Context) -> Summary:
         """Means over the episodes.
 
-        Returns:
-            `normalized_return`, 0 for random actions and 1 for the expert, and `return`: higher is better.
-            `episode_length` in steps. With a perturbation `action_change`: how far it moved the action, the
-            share of steps with another one where actions are discrete, else the mean distance in [0, 2].
+        `normalized_return`, 0 for random actions and 1 for the expert, and `return`: higher is better.
+        `episode_length` in steps. With a perturbation `action_change`: how far it moved the action, the share
+        of steps with another one where actions are discrete, else the mean distance in [0, 2].
         """
         del context
         return Summary({metric: _mean(rows, metric) for metric, name in MEANS.items() if name in rows})

@@ -100,11 +100,8 @@ def cross_checks(
 ) -> list[Warning]:
     """All warnings from comparisons between the evaluations of a job.
 
-    Args:
-        evaluations: of one job.
-        threat_of: threat model of an attack by its name. An unknown one (old results may have attacks that
-            this version lacks) is compared with itself only.
-        unit_of: unit of the radii; no radius in another unit than pixels is large.
+    An attack with an unknown threat model (old results may have attacks that this version lacks) is compared
+    with itself only; no radius in another unit than pixels is large.
     """
     attacks = [e for e in evaluations if e.protocol != "paper" and _is_attack(e)]
     bounded = [attack for attack in attacks if attack.params.get("epsilon") is not None]

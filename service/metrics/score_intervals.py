@@ -24,21 +24,14 @@ from assay.service.metrics.tango import tango
 def effective_wilson(
     values: Sequence[float], *, highest: float = 1.0, confidence: float = 0.95
 ) -> tuple[float, float]:
-    """Score interval of the mean of bounded values, one per example.
+    """Score interval, in [0, highest], of the mean of bounded values in [0, highest], one per example.
 
     With m the mean as a share of the range, f = n min(m, 1 - m) and k = s^2 / (m (1 - m)), the design effect
-    is (k f + 1) / (f + 1): k, with one observation of a design effect of 1 beside the f "failures".
-
-    Args:
-        values: in [0, highest], (n,), in any order, at least one.
-        highest: the largest value that an example can have.
-        confidence: coverage, in (0, 1).
-
-    Returns:
-        (low, high) in [0, highest], never of zero width.
+    is (k f + 1) / (f + 1): k, with one observation of a design effect of 1 beside the f "failures". The
+    interval is never of zero width.
 
     Raises:
-        ValueError: no value, one out of range, or the confidence is.
+        ValueError: no value, one out of range, or the confidence, in (0, 1), is.
     """
     if not values:
         raise ValueError("an interval needs at least one value")
@@ -61,21 +54,15 @@ def paired_score(
     size: float | None = None,
     confidence: float = 0.95,
 ) -> tuple[float, float]:
-    """Score interval of the mean of paired differences of bounded values.
+    """Score interval of the mean of paired differences, second less first, in [-largest, largest].
 
     The differences are taken for s e with e in {-1, 0, 1}: s = (sum d^2 + h^2) / (sum |d| + h), h the largest
     possible difference, and as many e of either sign as give sum |d| and sum d; then Tango's interval of e,
-    times s. Without a difference among n examples it is that of 0 of n, times h.
-
-    Args:
-        differences: second less first, in [-largest, largest], (n,), in any order, at least one.
-        largest: the largest possible difference of an example.
-        size: examples that the interval is of, where it is the mean of fewer than n: sum d / size is between
-            its ends.
-        confidence: coverage, in (0, 1).
+    times s. Without a difference among n examples it is that of 0 of n, times h. `size` is the number of
+    examples where it is the mean of fewer than n: sum d / size is between the ends.
 
     Raises:
-        ValueError: no difference, one out of range, or the confidence is.
+        ValueError: no difference, one out of range, or the confidence, in (0, 1), is.
     """
     if not differences:
         raise ValueError("an interval needs at least one difference")

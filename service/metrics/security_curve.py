@@ -46,16 +46,10 @@ def capped(found: Sequence[float], end: float) -> list[float]:
 
 
 def curve_metrics(found: Sequence[float], end: float | None) -> dict[str, Metric]:
-    """Median and area of a curve.
+    """Median and area of a curve of n >= 1 distances.
 
-    Args:
-        found: The distances, (n,); n >= 1.
-        end: Of the area; None for none.
-
-    Returns:
-        `median_distance`: of all n examples; without a value where it is infinite, and without an interval
-        where an end of it is.
-        `curve_area`: of the curve up to `end`, in the unit of the norm.
+    `median_distance`: of all n examples; without a value where it is infinite, and without an interval where
+    an end of it is. `curve_area`: of the curve up to `end` (None for no area), in the unit of the norm.
     """
     middle = statistics.median(found)
     bounds = NO_BOUNDS

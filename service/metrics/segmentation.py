@@ -56,18 +56,12 @@ class Segmentation(OutcomeTable):
 
 
 def segmentation_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
-    """Metrics of one evaluation.
+    """Metrics of `intersection`, `target` and `predicted`, each (n, K), sorted by example id.
 
-    Args:
-        columns: `intersection`, `target` and `predicted`, each (n, K), sorted by example id.
-
-    Returns:
-        `miou`: mean over classes of intersection / union; classes that occur in neither annotations nor
-        predictions are left out.
-        `mean_accuracy`: mean over the classes that occur of the share of their pixels that is right.
-        `pixel_accuracy`: share of all pixels that is right.
-        Fractions, with jackknife 95 % intervals over images; `n` counts images. The value is None
-        when no pixel has a class.
+    `miou`: mean over classes of intersection / union; classes that occur in neither annotations nor
+    predictions are left out. `mean_accuracy`: mean over the classes that occur of the share of their pixels
+    that is right. `pixel_accuracy`: share of all pixels that is right. Fractions, with jackknife 95 %
+    intervals over images; `n` counts images. The value is None when no pixel has a class.
 
     Raises:
         ValueError: a column is missing, empty, or of another shape.

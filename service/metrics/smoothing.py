@@ -44,11 +44,10 @@ class Smoothed(OutcomeTable):
     def summarise(self, rows: Rows, context: Context) -> Summary:
         """The smoothed classifier of the first noise level; all levels and radii in the breakdown.
 
-        Returns:
-            `smoothed_top1`: share whose class is right with the confidence of a certificate.
-            `smoothed_abstained`: share on which the smoothed classifier abstains.
-            `smoothed_mean_radius`: mean certified L2 radius, 0 where it abstains or is wrong.
-            `smoothed_certified_top1`, in the breakdown: share that is right with a radius of at least r.
+        `smoothed_top1`: share whose class is right with the confidence of a certificate.
+        `smoothed_abstained`: share on which the smoothed classifier abstains. `smoothed_mean_radius`: mean
+        certified L2 radius, 0 where it abstains or is wrong. `smoothed_certified_top1`, in the breakdown:
+        share that is right with a radius of at least r.
         """
         sigmas, radii = context.params["sigmas"], sorted(set(context.params["radii"]))
         parts: list[SmoothedBreakdown] = []

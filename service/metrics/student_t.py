@@ -34,12 +34,7 @@ def two_sided_p(t: float, df: float) -> float:
 def quantile(p: float, df: float) -> float:
     """The t >= 0 with P[|T| >= t] = p: 1.96 for p = 0.05 and many degrees of freedom.
 
-    Args:
-        p: two-sided, in [1e-12, 1].
-        df: degrees of freedom, above 0.
-
-    Raises:
-        ValueError: an argument is out of range.
+    p is two-sided, in [1e-12, 1], and df above 0; else it is a ValueError.
     """
     if not MIN_P <= p <= 1:
         raise ValueError(f"p must be in [{MIN_P}, 1]; got {p}")

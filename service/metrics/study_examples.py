@@ -59,9 +59,8 @@ TOLERANCE = 1e-9
 def per_example(metric: str, result: EvaluationResult, rows: Rows) -> dict[str, float] | None:
     """The values of a metric by example id.
 
-    Returns:
-        None where the columns do not give this metric, or another value than reported: it then has a value
-        for all examples together alone.
+    None where the columns do not give this metric, or another value than reported: it then has a value for
+    all examples together alone.
     """
     reported = result.metrics[metric].value
     ids = rows.get("id", ())

@@ -87,11 +87,7 @@ class Spread(NamedTuple):
 
 
 def two_way(differences: Differences) -> tuple[Components, Spread]:
-    """The components of variance, and the variance of the mean difference.
-
-    Args:
-        differences: at least 2 seeds and 2 examples.
-    """
+    """The components of variance, and the variance of the mean difference; S and n are at least 2."""
     s, n = len(differences), len(differences[0])
     rows = [math.fsum(row) / n for row in differences]
     columns = [math.fsum(column) / s for column in zip(*differences, strict=True)]

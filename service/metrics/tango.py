@@ -27,17 +27,12 @@ TYPICAL_SHARE = 0.01
 def tango(more: float, fewer: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
     """Tango's score interval of the difference of two proportions on the same n examples.
 
-    Args:
-        more: examples that count for the difference: only the second of two models gets them right.
-        fewer: examples that count against it: only the first one does. Both may be effective numbers.
-        n: all examples, at least `more + fewer`; or their effective number.
-        confidence: coverage, in (0, 1).
-
-    Returns:
-        (low, high) around (more - fewer) / n, in [-1, 1], never of zero width.
+    `more` examples count for it: only the second of two models gets them right; `fewer` count against it:
+    only the first one does. Both may be effective numbers, and so may n, at least their sum. The interval is
+    around (more - fewer) / n, in [-1, 1], never of zero width.
 
     Raises:
-        ValueError: a count is negative, n < 1, they exceed n, or the confidence is out of range.
+        ValueError: a count is negative, n < 1, they exceed n, or the confidence is not in (0, 1).
     """
     if n < 1 or more < 0 or fewer < 0 or more + fewer > n * (1 + 1e-9):
         raise ValueError(f"more + fewer must be in [0, n], n >= 1; got {more}, {fewer} and n={n}")
@@ -52,10 +47,7 @@ def few_carry(values: Sequence[float]) -> bool:
     """Whether so few values carry the spread around the median that resamples often miss them.
 
     They are (sum u^2)^2 / sum u^4 of the distances u to the median: k where k values are equally far and the
-    others are the same.
-
-    Args:
-        values: (n,), in any order, not all the same.
+    others are the same. The values are in any order, not all the same.
     """
     squares = [one * one for one in _distances(values)[1]]
     whole, n = math.fsum(squares), len(squares)
@@ -65,15 +57,11 @@ def few_carry(values: Sequence[float]) -> bool:
 
 
 def carried_score(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
-    """Score interval of the mean of values whose spread a few of them carry.
+    """Score interval of the mean of values whose spread a few of them carry; not all are the same.
 
     The distances u to the median are taken for s e with e in {-1, 0, 1}: s = (sum |u|^3 + h^3) / (sum u^2 +
     h^2), h the largest |u|, and as many e of either sign as give sum u^2 and sum u; then Tango's interval of
     e, times s. It allows for rare values on either side of the median, as far away as those that were seen.
-
-    Args:
-        values: (n,), in any order, not all the same.
-        confidence: coverage, in (0, 1).
     """
     largest, shares = _distances(values)
     squares = math.fsum(one * one for one in shares)

@@ -66,13 +66,12 @@ class TextAttack(OutcomeTable):
 def text_attack_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
     """Metrics of one attack.
 
-    Returns:
-        `accuracy_under_attack`: share of the n examples that are right under the attack; it comes first, as
-        the number shown in tables. `accuracy`: share of them that were right before it.
-        `attack_success_rate`: of the examples that were right, the share that the attack broke. `queries`:
-        mean number of texts queried by the search, the unchanged one included, over the examples that
-        were right. `words_changed`: of the adversarial texts, the mean share of words that are others. The
-        last three have no value where there is no such example.
+    `accuracy_under_attack`: share of the n examples that are right under the attack; it comes first, as the
+    number shown in tables. `accuracy`: share of them that were right before it. `attack_success_rate`: of the
+    examples that were right, the share that the attack broke. `queries`: mean number of texts queried by the
+    search, the unchanged one included, over the examples that were right. `words_changed`: of the adversarial
+    texts, the mean share of words that are others. The last three have no value where there is no such
+    example.
     """
     status = columns["status"]
     attacked = [one != "skipped" for one in status]
@@ -91,13 +90,10 @@ def text_attack_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metri
 def expected_metrics(columns: Rows) -> dict[str, Metric]:
     """Metrics of an attack on a model that answers at random.
 
-    Args:
-        columns: of `TextAttack.columns`, each (n,), n >= 1; `expected` and `clean_expected` are the shares of
-            right answers in fresh draws of the model.
-
-    Returns:
-        `expected_accuracy_under_attack` and `expected_accuracy`, means of the two; `queries` over all texts;
-        `words_changed` of the texts that were right in most draws, and no longer are.
+    Of `TextAttack.columns`, each (n,), n >= 1, `expected` and `clean_expected` are the shares of right
+    answers in fresh draws of the model. `expected_accuracy_under_attack` and `expected_accuracy`: means of
+    the two; `queries`: over all texts; `words_changed`: of the texts that were right in most draws, and no
+    longer are.
     """
     shares = [share for share, _ in _changed(columns)]
     broken = [one == "succeeded" for one in columns["status"]]

@@ -35,9 +35,8 @@ class Verified(OutcomeTable):
     def summarise(self, rows: Rows, context: Context) -> Summary:
         """Shares of all examples.
 
-        Returns:
-            `verified_top1`: share that is right and verified. `clean_top1`: share that is right.
-            `lower_margin`: mean over examples of the smallest lower bound of a margin.
+        `verified_top1`: share that is right and verified. `clean_top1`: share that is right. `lower_margin`:
+        mean over examples of the smallest lower bound of a margin.
         """
         del context
         n = len(rows["id"])

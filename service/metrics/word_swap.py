@@ -58,13 +58,12 @@ class WordSwap(Perplexity):
 def word_swap_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
     """Metrics of one evaluation.
 
-    Returns:
-        `perplexity`: over all words, the swapped ones as they are now; interval over documents, as for
-        the next two. `perplexity_unswapped`: over the words that were not swapped, which have swapped ones
-        before them. `perplexity_unswapped_before`: over the same words in the text as it was.
-        `swapped_words`: share of the scored words that were swapped; markup and punctuation are not.
-        `unknown_words`, `unknown_words_before`: share of the scored words that the model reads as `<unk>`,
-        after the swap and before. Intervals of shares are Wilson's, for an effective number of words.
+    `perplexity`: over all words, the swapped ones as they are now; interval over documents, as for the next
+    two. `perplexity_unswapped`: over the words that were not swapped, which have swapped ones before them.
+    `perplexity_unswapped_before`: over the same words in the text as it was. `swapped_words`: share of the
+    scored words that were swapped; markup and punctuation are not. `unknown_words`, `unknown_words_before`:
+    share of the scored words that the model reads as `<unk>`, after the swap and before. Intervals of shares
+    are Wilson's, for an effective number of words.
     """
     stayed = _stayed(columns)
     kept, before = ({"nll": columns[name], "tokens": stayed} for name in ("kept_nll", "kept_nll_before"))

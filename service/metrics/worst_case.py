@@ -96,11 +96,9 @@ class WorstCase:
 
 
 def worst_case(columns: Mapping[str, Sequence[Any]]) -> WorstCase:
-    """The metrics of an attack.
+    """The metrics of an attack, from `target` and each candidate's `..._intersection` and `..._predicted`.
 
-    Args:
-        columns: `target`, and of each candidate its `..._intersection` and `..._predicted`, each (n, K),
-            sorted by example id.
+    Columns are (n, K), sorted by example id.
 
     Raises:
         ValueError: a column is empty, or of another shape.
@@ -173,8 +171,7 @@ def least_mean_accuracy(images: Sequence[Sequence[Counts]]) -> list[int]:
 def least_miou(images: Sequence[Sequence[Counts]]) -> list[int]:
     """The candidate of each image by the greedy search for the smallest mIoU of all of them.
 
-    Args:
-        images: Per image the counts of every candidate; all have the same number of candidates.
+    Of the counts of every candidate of an image; all images have as many candidates.
     """
     alone = [ratios(total([image[place] for image in images]))["miou"] for place in range(len(images[0]))]
     known = [value for value in alone if value is not None]

@@ -40,13 +40,11 @@ class AttentionCost(OutcomeTable):
     undefined: ClassVar[Reasons] = dict.fromkeys(GROWTHS, "one sequence length only was measured")
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
-        """The lengths as one row.
+        """The lengths as one row, with a plot of the ratios against the length.
 
-        Returns:
-            At the longest sequence `test_time_ratio`, `train_time_ratio`, `test_memory_ratio`,
-            `train_memory_ratio`, `test_flops_ratio` and `train_flops_ratio`, each of the mechanism to
-            softmax, and of a test pass `time_growth` and `memory_growth`; a plot of the ratios against the
-            length.
+        At the longest sequence `test_time_ratio`, `train_time_ratio`, `test_memory_ratio`,
+        `train_memory_ratio`, `test_flops_ratio` and `train_flops_ratio`, each of the mechanism to softmax,
+        and of a test pass `time_growth` and `memory_growth`.
         """
         (found,) = context.facts
         counted: Sequence[Mapping[str, float]] = found["counted"]

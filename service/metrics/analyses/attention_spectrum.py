@@ -44,12 +44,10 @@ class AttentionSpectrum(OutcomeTable):
     undefined: ClassVar[Reasons] = dict.fromkeys(METRICS, NOT_FINITE)
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
-        """The rows of all shards as one.
+        """The rows of all shards as one, with metrics of all layers together and of each.
 
-        Returns:
-            Metrics of all layers together and of each: `explained_by_largest`, the share that the largest
-            singular value explains; `rank_90`, how many explain 90 %, and `rank_90_share`, as a share of the
-            tokens; `effective_rank`.
+        `explained_by_largest`: the share that the largest singular value explains; `rank_90`: how many
+        explain 90 %, and `rank_90_share`, as a share of the tokens; `effective_rank`.
         """
         layers = context.facts[0]["layers"]
         each = {name: _values(rows, name) for name in METRICS}

@@ -39,11 +39,10 @@ class Efficiency(OutcomeTable):
     def summarise(self, rows: Rows, context: Context) -> Summary:
         """The repeats as one row.
 
-        Returns:
-            `parameters`; per example `multiply_adds` and `flops` (twice as many) of a forward pass and
-            `train_multiply_adds` of a forward and backward pass; `test_seconds`, `train_seconds`; in bytes
-            `test_memory_per_image` and `train_memory_per_image`, the peak above the model divided by the
-            batch, and `test_memory`, `train_memory`, that peak and the model, of the whole batch.
+        `parameters`; per example `multiply_adds` and `flops` (twice as many) of a forward pass and
+        `train_multiply_adds` of a forward and backward pass; `test_seconds`, `train_seconds`; in bytes
+        `test_memory_per_image` and `train_memory_per_image`, the peak above the model divided by the batch,
+        and `test_memory`, `train_memory`, that peak and the model, of the whole batch.
         """
         (found,), device = context.facts, context.device
         size, held = found["batch_size"], found["model_bytes"]

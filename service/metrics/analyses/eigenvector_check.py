@@ -50,14 +50,13 @@ class EigenvectorCheck(OutcomeTable):
     undefined: ClassVar[Reasons] = dict.fromkeys(METRICS, NOT_FINITE)
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
-        """The rows of all shards as one.
+        """The rows of all shards as one, with metrics of all layers together and of each.
 
-        Returns:
-            Metrics of all layers together and of each: `gamma_difference_mean`, `gamma_difference_std` (of
-            |gamma_i - gamma_j|), `eigenvector_cosine` (1 for eigenvectors), `offset` (0 where the values can
-            be what Theorem 1 says), `eigenvalue_max`, `_min`, `_mean`, `_median` (of the constants |mean
-            gamma|, as published) and `eigenvalue_sum` (of all true eigenvalues of K~ / N, at most 1). The
-            first four of random and permuted values are in the breakdown, over all layers.
+        `gamma_difference_mean`, `gamma_difference_std` (of |gamma_i - gamma_j|), `eigenvector_cosine` (1 for
+        eigenvectors), `offset` (0 where the values can be what Theorem 1 says), `eigenvalue_max`, `_min`,
+        `_mean`, `_median` (of the constants |mean gamma|, as published) and `eigenvalue_sum` (of all true
+        eigenvalues of K~ / N, at most 1). The first four of random and permuted values are in the breakdown,
+        over all layers.
         """
         layers = context.facts[0]["layers"]
         metrics = {

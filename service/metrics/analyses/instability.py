@@ -32,12 +32,10 @@ class Instability(OutcomeTable):
     )
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
-        """The steps as one row.
+        """The steps as one row, with a plot of both scores against the step.
 
-        Returns:
-            `instability_ratio`, the mean of the ratios to softmax, below 1 where the output changes less than
-            with softmax; `instability` and `softmax_instability`, the means of the scores; a plot of both
-            against the step.
+        `instability_ratio`: the mean of the ratios to softmax, below 1 where the output changes less than
+        with softmax; `instability` and `softmax_instability`: the means of the scores.
         """
         own, softmax = rows["score"], rows["softmax_score"]
         ratios = [

@@ -65,14 +65,12 @@ class ProjectionLoss(OutcomeTable):
     )
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
-        """The rows of all shards as one.
+        """The rows of all shards as one, with metrics of all layers together and of each.
 
-        Returns:
-            Metrics of all layers together and of each: `projection_loss` (form "paper": J_proj; its average
-            over layers) or `log_projection_loss` (form "released": log J_proj; the average of the layers'
-            logarithms), and `negative_terms`, the share of the terms ||phi(q_i)||^2 - ||h_i||^2 of single
-            heads and tokens that are negative. Logarithms of non-positive values, and values too large for a
-            float, are None.
+        `projection_loss` (form "paper": J_proj; its average over layers) or `log_projection_loss` (form
+        "released": log J_proj; the average of the layers' logarithms), and `negative_terms`, the share of the
+        terms ||phi(q_i)||^2 - ||h_i||^2 of single heads and tokens that are negative. Logarithms of
+        non-positive values, and values too large for a float, are None.
         """
         released = context.params["form"] == "released"
         numbers = context.facts[0]["layers"]

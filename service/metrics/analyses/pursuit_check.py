@@ -65,15 +65,14 @@ class PursuitCheck(OutcomeTable):
     undefined: ClassVar[Reasons] = dict.fromkeys([*OF_ITERATIONS, *OF_LAYERS], NOT_FINITE)
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
-        """The rows of all shards as one.
+        """The rows of all shards as one: metrics of the last iteration, averaged over layers.
 
-        Returns:
-            Metrics of the last iteration, averaged over layers: `nonzero_share` of the entries of S, also of
-            the corrupted images (`nonzero_share_KIND`); `sparse_norm`, |S| / |K|; `residual`, |K - L - S| /
-            |K|; `effective_rank` of L, and `keys_effective_rank`; `auroc_KIND` of |S| for the corrupted
-            tokens, `auroc_unplanted` for the same tokens of the image as it is, and `keys_auroc_KIND` of the
-            keys. Then `top1` of the model and of each arm, `top1_ARM`. The breakdown has all layers and
-            iterations, and the accuracies of all arms under each corruption.
+        `nonzero_share` of the entries of S, also of the corrupted images (`nonzero_share_KIND`);
+        `sparse_norm`, |S| / |K|; `residual`, |K - L - S| / |K|; `effective_rank` of L, and
+        `keys_effective_rank`; `auroc_KIND` of |S| for the corrupted tokens, `auroc_unplanted` for the same
+        tokens of the image as it is, and `keys_auroc_KIND` of the keys. Then `top1` of the model and of each
+        arm, `top1_ARM`. The breakdown has all layers and iterations, and the accuracies of all arms under
+        each corruption.
         """
         places = _places(context.facts[0])
         lasts = [index for index, (_, _, last) in enumerate(places) if last]

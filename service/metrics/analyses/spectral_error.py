@@ -44,11 +44,10 @@ class SpectralError(OutcomeTable):
     undefined: ClassVar[Reasons] = dict.fromkeys(EVERY, "for some example it is not finite")
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
-        """The rows of all shards as one.
+        """The rows of all shards as one; `tokens` is the mean length.
 
-        Returns:
-            For each method and number of features d `METHOD_relative_error_d`, |out - approximation| / |out|
-            in the spectral norm, and `METHOD_error_d`, not divided; and `tokens`, the mean length.
+        For each method and number of features d `METHOD_relative_error_d`, |out - approximation| / |out| in
+        the spectral norm, and `METHOD_error_d`, not divided.
         """
         layers = context.facts[0]["layers"]
         features = context.params["features"]
