@@ -100,11 +100,9 @@ def outcome_of(columns: Columns, row: int) -> str:
 
 
 def smallest_epsilons(ids: Sequence[Any], attacks: Sequence[tuple[float, Columns]]) -> list[float | None]:
-    """The smallest epsilon at which each example is wrong, over attacks that differ in epsilon.
+    """The smallest epsilon at which each example is wrong, over attacks that differ in epsilon, by example.
 
-    Returns:
-        The epsilon by example: 0 for those that are wrong without an attack, None for those that no attack
-        broke.
+    It is 0 for those that are wrong without an attack, None for those that no attack broke.
     """
     smallest: dict[Any, float] = {}
     for epsilon, columns in sorted(attacks, key=lambda one: one[0]):

@@ -17,14 +17,11 @@ SUBMIT_PATH = "/api/v1/jobs"
 
 
 def snippets(spec: Mapping[str, Any], base_url: str, *, with_key: bool = False) -> list[tuple[str, str]]:
-    """What submits the spec, as pairs of a label and a text to paste.
+    """What submits the spec, as pairs of a label (JSON, curl, command line, Python) and a text to paste.
 
     Fields that have their default are left out; parameters of components are all kept. A spec that is not
-    valid, or not complete, is shown as it is.
-
-    Returns:
-        Pairs for JSON, curl, the command line and Python. No text has control characters or characters that
-        change the direction of writing, except line breaks.
+    valid, or not complete, is shown as it is. No text has control characters or characters that change the
+    direction of writing, except line breaks.
     """
     url = base_url.rstrip("/")
     given = concise(spec)

@@ -120,13 +120,10 @@ class JobForm:
 
 
 def form_of(catalog: Catalog, spec: Mapping[str, Any], trained: Mapping[str, Any] | None = None) -> JobForm:
-    """The form that holds a spec.
+    """The form that holds a spec without defaults, as `reduced` and `read_spec` return it.
 
-    Args:
-        catalog: Has the components.
-        spec: Without defaults, as `reduced` and `read_spec` return it.
-        trained: Model of the training job whose weights the job takes, with the parameters that are then
-            the defaults.
+    `trained` is the model of the training job whose weights the job takes; its parameters are then the
+    defaults.
     """
     kind = spec["kind"]
     model = spec.get("model") or {}

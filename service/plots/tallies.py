@@ -56,13 +56,13 @@ def tally(columns: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
 def spent(columns: Mapping[str, Sequence[Any]]) -> list[tuple[float, float]]:
     """Accuracy left by an attack where every example gets at most b passes, for rising b.
 
-    Args:
-        columns: of its outcome table: `correct`, `clean_correct`, `forward` and `backward`, each (n,); rows
-            without an attack lack one of them, and under an `expected` accuracy nothing is broken by a pass.
+    The columns `correct`, `clean_correct`, `forward` and `backward` are (n,); rows without an attack lack one
+    of them, and under an `expected` accuracy nothing is broken by a pass.
 
     Returns:
         Pairs of the mean of min(passes, b) over all n examples and the share that is right before the attack
-        and not broken within b passes; b are the passes of the broken examples, and last the largest of all.
+            and not broken within b passes; b are the passes of the broken examples, and last the largest of
+            all.
     """
     names = ("correct", "clean_correct", "forward", "backward")
     if "expected" in columns or any(name not in columns for name in names):

@@ -34,9 +34,8 @@ def printable(text: str) -> str:
 def split_params(evaluations: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[list[str], list[str]]:
     """The parameters (of name and parameters of each) in two parts, so that twenty attacks fit a terminal.
 
-    Returns:
-        For each evaluation its `epsilon` and the parameters that differ among those of its name; and a line
-        per name with the other parameters, without unset ones.
+    They are, for each evaluation, its `epsilon` and the parameters that differ among those of its name; and a
+    line per name with the other parameters, without unset ones.
     """
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for name, params in evaluations:

@@ -54,16 +54,12 @@ def pivot(
     metric: str | None = None,
     best: Collection[tuple[str, str]] = (),
 ) -> Table:
-    """The numbers as a table.
+    """The numbers as a table, with rows and columns `by` two fields: a key of `FIELDS`, or a parameter.
 
     Numbers that would share a cell are told apart by further words in the heads of the columns. An attack is
-    named with the parameters by which it differs from others of its name.
-
-    Args:
-        rows: all numbers.
-        by: fields of the rows and of the columns: a key of `FIELDS`, or a parameter.
-        metric: the metric shown; None shows the first one of each evaluation, or all where `by` has "metric".
-        best: job and key of the numbers shown bold.
+    named with the parameters by which it differs from others of its name. Without a metric, the first one of
+    each evaluation is shown, or all where `by` has "metric"; `best` has job and key of the numbers shown
+    bold.
 
     Raises:
         InvalidSpec: no such field or metric; the details have the nearest.
