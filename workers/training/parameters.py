@@ -5,9 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal, NamedTuple
 
-from annotated_types import Interval
+from annotated_types import Ge, Gt, Interval, Le
 
 from assay.workers.training.recipe import AdversarialTraining, Augmentation, Recipe, Selection
+
+Epochs = Annotated[int, Interval(ge=1, le=10_000)]
+Steps = Annotated[int, Interval(ge=1, le=100_000_000)]
+LearningRate = Annotated[float, Gt(0), Le(1)]
+MinimumLearningRate = Annotated[float, Interval(ge=0, le=1)]
+WarmupEpochs = Annotated[float, Ge(0)]
+WarmupSteps = Annotated[int, Interval(ge=0, le=100_000_000)]
+WeightDecay = Annotated[float, Interval(ge=0, le=10)]
+ClipNorm = Annotated[float, Gt(0)] | None
+LabelSmoothing = Annotated[float, Interval(ge=0, lt=1)]
+EmaDecay = Annotated[float, Interval(ge=0, lt=1)] | None
+WARMUP_RULE = ("params.warmup_epochs <= params.epochs", "warmup_epochs must not be larger than epochs")
+WARMUP_STEPS_RULE = ("params.warmup_steps <= params.steps", "warmup_steps must not be larger than steps")
+MINIMUM_RULE = (
+    "params.minimum_learning_rate <= params.learning_rate",
+    "minimum_learning_rate must not be larger than learning_rate",
+)
+COSINE_RULES = (WARMUP_RULE, MINIMUM_RULE)
 
 Adversarial = Literal["pgd_at", "trades"] | None
 AttackEpsilon = Annotated[float, "fraction", Interval(gt=0, le=1)]  # pixel units

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from annotated_types import Gt, Interval, Le
+from annotated_types import Interval
 
-from assay.workers.training.parameters import TotalBatch
+from assay.workers.training import parameters
 from assay.workers.training.recipe import Recipe
 
 __all__ = ["decision_transformer"]
@@ -22,17 +22,17 @@ PAPER = (
     "Chen et al. 2021, Decision Transformer: Reinforcement Learning via Sequence Modeling; Chen et al. 2023,"
     " Primal-Attention"
 )
-RULES = (("params.warmup_steps <= params.steps", "warmup_steps must not be larger than steps"),)
+RULES = (parameters.WARMUP_STEPS_RULE,)
 
 
 def decision_transformer(
     *,
-    steps: Annotated[int, Interval(ge=1, le=100_000_000)] = 100_000,
-    learning_rate: Annotated[float, Gt(0), Le(1)] = 1e-3,
+    steps: parameters.Steps = 100_000,
+    learning_rate: parameters.LearningRate = 1e-3,
     warmup_steps: Annotated[int, Interval(ge=1, le=100_000_000)] = 10_000,
-    weight_decay: Annotated[float, Interval(ge=0, le=10)] = 1e-4,
-    clip_norm: Annotated[float, Gt(0)] | None = 0.25,
-    total_batch: TotalBatch = 64,
+    weight_decay: parameters.WeightDecay = 1e-4,
+    clip_norm: parameters.ClipNorm = 0.25,
+    total_batch: parameters.TotalBatch = 64,
 ) -> Recipe:
     """Train a Decision Transformer as Primal-Attention's was, in batches of 64 windows.
 

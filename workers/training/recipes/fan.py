@@ -3,57 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
 
-from annotated_types import Ge, Gt, Interval, Le
-
-from assay.workers.training.parameters import (
-    ADVERSARIAL_PASSES,
-    IMAGENET_AUGMENTATION,
-    SELECTION_RULES,
-    Adversarial,
-    AttackEpsilon,
-    AttackSteps,
-    AttackStepSize,
-    Beta,
-    TotalBatch,
-    Validation,
-    adversarial_training,
-)
+from assay.workers.training import parameters
 from assay.workers.training.recipe import Recipe, Selection
 
 __all__ = ["fan"]
 
 TASKS = ("classification",)
 PAPER = "Zhou et al. 2022, Understanding the robustness in vision transformers"
-PASSES = ADVERSARIAL_PASSES
-RULES = (
-    ("params.warmup_epochs <= params.epochs", "warmup_epochs must not be larger than epochs"),
-    (
-        "params.minimum_learning_rate <= params.learning_rate",
-        "minimum_learning_rate must not be larger than learning_rate",
-    ),
-    *SELECTION_RULES,
-)
+PASSES = parameters.ADVERSARIAL_PASSES
+RULES = (*parameters.COSINE_RULES, *parameters.SELECTION_RULES)
 
 
 def fan(
     *,
-    epochs: Annotated[int, Interval(ge=1, le=10_000)] = 300,
-    learning_rate: Annotated[float, Gt(0), Le(1)] = 2e-3,
-    warmup_epochs: Annotated[float, Ge(0)] = 5.0,
-    minimum_learning_rate: Annotated[float, Interval(ge=0, le=1)] = 1e-6,
-    weight_decay: Annotated[float, Interval(ge=0, le=10)] = 0.05,
-    clip_norm: Annotated[float, Gt(0)] | None = None,
+    epochs: parameters.Epochs = 300,
+    learning_rate: parameters.LearningRate = 2e-3,
+    warmup_epochs: parameters.WarmupEpochs = 5.0,
+    minimum_learning_rate: parameters.MinimumLearningRate = 1e-6,
+    weight_decay: parameters.WeightDecay = 0.05,
+    clip_norm: parameters.ClipNorm = None,
     repeated_augmentation: bool = True,
-    total_batch: TotalBatch = 1024,
-    validation: Validation = 0.0,
+    total_batch: parameters.TotalBatch = 1024,
+    validation: parameters.Validation = 0.0,
     selection: Selection = "last",
-    adversarial: Adversarial = None,
-    attack_epsilon: AttackEpsilon = 4 / 255,
-    attack_steps: AttackSteps = 3,
-    attack_step_size: AttackStepSize = None,
-    trades_beta: Beta = 6.0,
+    adversarial: parameters.Adversarial = None,
+    attack_epsilon: parameters.AttackEpsilon = 4 / 255,
+    attack_steps: parameters.AttackSteps = 3,
+    attack_step_size: parameters.AttackStepSize = None,
+    trades_beta: parameters.Beta = 6.0,
 ) -> Recipe:
     """Train a FAN on ImageNet: the augmentation of DeiT, a higher learning rate, 300 epochs.
 
@@ -97,8 +75,8 @@ def fan(
         selection=selection,
         clip_norm=clip_norm,
         ema_decay=0.99992,
-        augmentation=replace(IMAGENET_AUGMENTATION, repeats=3 if repeated_augmentation else 1),
-        adversarial=adversarial_training(
+        augmentation=replace(parameters.IMAGENET_AUGMENTATION, repeats=3 if repeated_augmentation else 1),
+        adversarial=parameters.adversarial_training(
             adversarial, attack_epsilon, attack_steps, attack_step_size, trades_beta
         ),
     )

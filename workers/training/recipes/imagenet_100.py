@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from annotated_types import Ge, Gt, Interval, Le
-
-from assay.workers.training.parameters import SELECTION_RULES, TotalBatch, Validation
+from assay.workers.training import parameters
 from assay.workers.training.recipe import Recipe, Selection
 from assay.workers.training.recipes.deit import deit
 
@@ -14,25 +10,18 @@ __all__ = ["imagenet_100"]
 
 TASKS = ("classification",)
 PAPER = "Chen et al. 2023, Primal-Attention: Self-attention through Asymmetric Kernel SVD"
-RULES = (
-    ("params.warmup_epochs <= params.epochs", "warmup_epochs must not be larger than epochs"),
-    (
-        "params.minimum_learning_rate <= params.learning_rate",
-        "minimum_learning_rate must not be larger than learning_rate",
-    ),
-    *SELECTION_RULES,
-)
+RULES = (*parameters.COSINE_RULES, *parameters.SELECTION_RULES)
 
 
 def imagenet_100(
     *,
-    epochs: Annotated[int, Interval(ge=1, le=10_000)] = 300,
-    learning_rate: Annotated[float, Gt(0), Le(1)] = 5e-4,
-    warmup_epochs: Annotated[float, Ge(0)] = 5.0,
-    minimum_learning_rate: Annotated[float, Interval(ge=0, le=1)] = 1e-5,
-    weight_decay: Annotated[float, Interval(ge=0, le=10)] = 0.05,
-    total_batch: TotalBatch = 1024,
-    validation: Validation = 0.0,
+    epochs: parameters.Epochs = 300,
+    learning_rate: parameters.LearningRate = 5e-4,
+    warmup_epochs: parameters.WarmupEpochs = 5.0,
+    minimum_learning_rate: parameters.MinimumLearningRate = 1e-5,
+    weight_decay: parameters.WeightDecay = 0.05,
+    total_batch: parameters.TotalBatch = 1024,
+    validation: parameters.Validation = 0.0,
     selection: Selection = "last",
 ) -> Recipe:
     """Train DeiT-Small or Primal.+DeiT-Small from scratch on ImageNet-100 or -1K, as the Primal paper does.

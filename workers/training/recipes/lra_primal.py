@@ -5,44 +5,31 @@ Chen et al., NeurIPS 2023, with the values of the released configuration; it doe
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from annotated_types import Gt, Interval, Le
-
-from assay.workers.training.parameters import (
-    LONG_RANGE_RULES,
-    LongRangeTask,
-    LongRangeTaskName,
-    LongRangeValues,
-    TotalBatch,
-    Validation,
-    long_range_recipe,
-    published_of,
-)
+from assay.workers.training import parameters
 from assay.workers.training.recipe import Recipe, Selection
 
 __all__ = ["lra_primal"]
 
 TASKS = ("sequence",)
 PAPER = "Chen et al. 2023, Primal-Attention: Self-attention through Asymmetric Kernel SVD"
-RULES = LONG_RANGE_RULES
-PUBLISHED: dict[LongRangeTaskName, LongRangeValues] = {
-    "listops": LongRangeValues(5000, 32, 1e-4, 1000, 50),
-    "text": LongRangeValues(20_000, 32, 1e-4, 8000, 500),
-    "retrieval": LongRangeValues(30_000, 32, 1e-4, 800, 300),
-    "pathfinder": LongRangeValues(62_400, 256, 1e-4, 312, 312),
-    "image": LongRangeValues(35_000, 256, 1e-4, 175, 175),
+RULES = parameters.LONG_RANGE_RULES
+PUBLISHED: dict[parameters.LongRangeTaskName, parameters.LongRangeValues] = {
+    "listops": parameters.LongRangeValues(5000, 32, 1e-4, 1000, 50),
+    "text": parameters.LongRangeValues(20_000, 32, 1e-4, 8000, 500),
+    "retrieval": parameters.LongRangeValues(30_000, 32, 1e-4, 800, 300),
+    "pathfinder": parameters.LongRangeValues(62_400, 256, 1e-4, 312, 312),
+    "image": parameters.LongRangeValues(35_000, 256, 1e-4, 175, 175),
 }
 
 
 def lra_primal(
     *,
-    task: LongRangeTask = None,
-    steps: Annotated[int, Interval(ge=1, le=100_000_000)] | None = None,
-    learning_rate: Annotated[float, Gt(0), Le(1)] | None = None,
-    warmup_steps: Annotated[int, Interval(ge=0, le=100_000_000)] | None = None,
-    total_batch: TotalBatch = None,
-    validation: Validation = 0.0,
+    task: parameters.LongRangeTask = None,
+    steps: parameters.Steps | None = None,
+    learning_rate: parameters.LearningRate | None = None,
+    warmup_steps: parameters.WarmupSteps | None = None,
+    total_batch: parameters.TotalBatch = None,
+    validation: parameters.Validation = 0.0,
     selection: Selection = "last",
 ) -> Recipe:
     """Train a sequence classifier on a task of the Long Range Arena as Primal-Attention was.
@@ -68,8 +55,8 @@ def lra_primal(
         "warmup_steps": warmup_steps,
         "total_batch": total_batch,
     }
-    return long_range_recipe(
-        published_of(task, PUBLISHED),
+    return parameters.long_range_recipe(
+        parameters.published_of(task, PUBLISHED),
         given,
         clip_value=None,
         validation=validation,

@@ -8,43 +8,34 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from annotated_types import Gt, Interval, Le
+from annotated_types import Gt
 
-from assay.workers.training.parameters import (
-    LONG_RANGE_RULES,
-    LongRangeTask,
-    LongRangeTaskName,
-    LongRangeValues,
-    TotalBatch,
-    Validation,
-    long_range_recipe,
-    published_of,
-)
+from assay.workers.training import parameters
 from assay.workers.training.recipe import Recipe, Selection
 
 __all__ = ["lra_skyformer"]
 
 TASKS = ("sequence",)
 PAPER = "Chen et al. 2021, Skyformer: remodel self-attention with Gaussian kernel and Nystrom method"
-RULES = LONG_RANGE_RULES
-PUBLISHED: dict[LongRangeTaskName, LongRangeValues] = {
-    "listops": LongRangeValues(50_000, 32, 1e-4, 1000, 500),
-    "text": LongRangeValues(50_000, 32, 1e-4, 80, 500),
-    "retrieval": LongRangeValues(50_000, 16, 2e-4, 800, 1000),
-    "pathfinder": LongRangeValues(50_000, 128, 2e-4, 312, 500),
-    "image": LongRangeValues(50_000, 256, 1e-4, 175, 50),
+RULES = parameters.LONG_RANGE_RULES
+PUBLISHED: dict[parameters.LongRangeTaskName, parameters.LongRangeValues] = {
+    "listops": parameters.LongRangeValues(50_000, 32, 1e-4, 1000, 500),
+    "text": parameters.LongRangeValues(50_000, 32, 1e-4, 80, 500),
+    "retrieval": parameters.LongRangeValues(50_000, 16, 2e-4, 800, 1000),
+    "pathfinder": parameters.LongRangeValues(50_000, 128, 2e-4, 312, 500),
+    "image": parameters.LongRangeValues(50_000, 256, 1e-4, 175, 50),
 }
 
 
 def lra_skyformer(
     *,
-    task: LongRangeTask = None,
-    steps: Annotated[int, Interval(ge=1, le=100_000_000)] | None = None,
-    learning_rate: Annotated[float, Gt(0), Le(1)] | None = None,
-    warmup_steps: Annotated[int, Interval(ge=0, le=100_000_000)] | None = None,
+    task: parameters.LongRangeTask = None,
+    steps: parameters.Steps | None = None,
+    learning_rate: parameters.LearningRate | None = None,
+    warmup_steps: parameters.WarmupSteps | None = None,
     clip_value: Annotated[float, Gt(0)] | None = 1.0,
-    total_batch: TotalBatch = None,
-    validation: Validation = 0.0,
+    total_batch: parameters.TotalBatch = None,
+    validation: parameters.Validation = 0.0,
     selection: Selection = "last",
 ) -> Recipe:
     """Train a sequence classifier on a task of the Long Range Arena as Skyformer was.
@@ -71,8 +62,8 @@ def lra_skyformer(
         "warmup_steps": warmup_steps,
         "total_batch": total_batch,
     }
-    return long_range_recipe(
-        published_of(task, PUBLISHED),
+    return parameters.long_range_recipe(
+        parameters.published_of(task, PUBLISHED),
         given,
         clip_value=clip_value,
         validation=validation,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from annotated_types import Gt, Interval, Le
 
-from assay.workers.training.parameters import TotalBatch
+from assay.workers.training import parameters
 from assay.workers.training.recipe import Crops, Recipe
 
 __all__ = ["segmenter"]
@@ -14,10 +14,7 @@ __all__ = ["segmenter"]
 TASKS = ("segmentation",)
 PAPER = "Strudel et al. 2021, Segmenter: Transformer for semantic segmentation"
 RULES = (
-    (
-        "params.minimum_learning_rate <= params.learning_rate",
-        "minimum_learning_rate must not be larger than learning_rate",
-    ),
+    parameters.MINIMUM_RULE,
     (
         "params.smallest_scale <= params.largest_scale",
         "smallest_scale must not be larger than largest_scale",
@@ -31,16 +28,16 @@ RULES = (
 
 def segmenter(
     *,
-    epochs: Annotated[int, Interval(ge=1, le=10_000)] = 64,
-    learning_rate: Annotated[float, Gt(0), Le(1)] = 1e-3,
-    minimum_learning_rate: Annotated[float, Interval(ge=0, le=1)] = 1e-5,
+    epochs: parameters.Epochs = 64,
+    learning_rate: parameters.LearningRate = 1e-3,
+    minimum_learning_rate: parameters.MinimumLearningRate = 1e-5,
     crop_size: Annotated[int, Interval(ge=1, le=4096)] = 512,
     short_side: Annotated[int, Interval(ge=1, le=4096)] | None = 512,
     smallest_scale: Annotated[float, Gt(0), Le(16)] = 0.5,
     largest_scale: Annotated[float, Gt(0), Le(16)] = 2.0,
     flip: bool = True,
     photometric: bool = True,
-    total_batch: TotalBatch = 8,
+    total_batch: parameters.TotalBatch = 8,
 ) -> Recipe:
     """Train a Segmenter: Nesterov SGD, a polynomial fall of the learning rate, random crops of 512 pixels.
 

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from annotated_types import Gt, Interval, Le
-
+from assay.workers.training import parameters
 from assay.workers.training.recipe import Recipe
 
 __all__ = ["small_control"]
 
 TASKS = ("control",)
-RULES = (("params.warmup_steps <= params.steps", "warmup_steps must not be larger than steps"),)
+RULES = (parameters.WARMUP_STEPS_RULE,)
 
 
 def small_control(
     *,
-    steps: Annotated[int, Interval(ge=1, le=100_000_000)] = 1000,
-    learning_rate: Annotated[float, Gt(0), Le(1)] = 1e-3,
-    warmup_steps: Annotated[int, Interval(ge=0, le=100_000_000)] = 100,
-    weight_decay: Annotated[float, Interval(ge=0, le=10)] = 1e-4,
-    clip_norm: Annotated[float, Gt(0)] | None = 1.0,
+    steps: parameters.Steps = 1000,
+    learning_rate: parameters.LearningRate = 1e-3,
+    warmup_steps: parameters.WarmupSteps = 100,
+    weight_decay: parameters.WeightDecay = 1e-4,
+    clip_norm: parameters.ClipNorm = 1.0,
 ) -> Recipe:
     """Train a small policy on trajectories of scripted policies.
 

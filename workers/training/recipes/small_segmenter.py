@@ -4,32 +4,27 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from annotated_types import Ge, Gt, Interval, Le
+from annotated_types import Interval
 
+from assay.workers.training import parameters
 from assay.workers.training.recipe import Augmentation, Recipe
 
 __all__ = ["small_segmenter"]
 
 TASKS = ("segmentation",)
-RULES = (
-    ("params.warmup_epochs <= params.epochs", "warmup_epochs must not be larger than epochs"),
-    (
-        "params.minimum_learning_rate <= params.learning_rate",
-        "minimum_learning_rate must not be larger than learning_rate",
-    ),
-)
+RULES = parameters.COSINE_RULES
 
 
 def small_segmenter(
     *,
-    epochs: Annotated[int, Interval(ge=1, le=10_000)] = 30,
-    learning_rate: Annotated[float, Gt(0), Le(1)] = 1e-3,
-    warmup_epochs: Annotated[float, Ge(0)] = 1.0,
-    minimum_learning_rate: Annotated[float, Interval(ge=0, le=1)] = 1e-5,
-    weight_decay: Annotated[float, Interval(ge=0, le=10)] = 0.05,
-    label_smoothing: Annotated[float, Interval(ge=0, lt=1)] = 0.0,
-    clip_norm: Annotated[float, Gt(0)] | None = 1.0,
-    ema_decay: Annotated[float, Interval(ge=0, lt=1)] | None = None,
+    epochs: parameters.Epochs = 30,
+    learning_rate: parameters.LearningRate = 1e-3,
+    warmup_epochs: parameters.WarmupEpochs = 1.0,
+    minimum_learning_rate: parameters.MinimumLearningRate = 1e-5,
+    weight_decay: parameters.WeightDecay = 0.05,
+    label_smoothing: parameters.LabelSmoothing = 0.0,
+    clip_norm: parameters.ClipNorm = 1.0,
+    ema_decay: parameters.EmaDecay = None,
     shift: Annotated[float, Interval(ge=0, le=1)] = 0.1,
     rotate: Annotated[float, Interval(ge=0, le=180)] = 0.0,
     scale: Annotated[float, Interval(ge=0, lt=1)] = 0.2,

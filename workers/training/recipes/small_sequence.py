@@ -5,27 +5,24 @@ Not a published recipe: those of Long Range Arena take thousands of steps of lon
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from annotated_types import Ge, Gt, Interval, Le
-
+from assay.workers.training import parameters
 from assay.workers.training.recipe import Recipe
 
 __all__ = ["small_sequence"]
 
 TASKS = ("sequence",)
-RULES = (("params.warmup_epochs <= params.epochs", "warmup_epochs must not be larger than epochs"),)
+RULES = (parameters.WARMUP_RULE,)
 
 
 def small_sequence(
     *,
-    epochs: Annotated[int, Interval(ge=1, le=10_000)] = 8,
-    learning_rate: Annotated[float, Gt(0), Le(1)] = 3e-3,
-    warmup_epochs: Annotated[float, Ge(0)] = 0.5,
-    weight_decay: Annotated[float, Interval(ge=0, le=10)] = 0.01,
-    label_smoothing: Annotated[float, Interval(ge=0, lt=1)] = 0.0,
-    clip_norm: Annotated[float, Gt(0)] | None = 1.0,
-    ema_decay: Annotated[float, Interval(ge=0, lt=1)] | None = None,
+    epochs: parameters.Epochs = 8,
+    learning_rate: parameters.LearningRate = 3e-3,
+    warmup_epochs: parameters.WarmupEpochs = 0.5,
+    weight_decay: parameters.WeightDecay = 0.01,
+    label_smoothing: parameters.LabelSmoothing = 0.0,
+    clip_norm: parameters.ClipNorm = 1.0,
+    ema_decay: parameters.EmaDecay = None,
 ) -> Recipe:
     """Train a small classifier of sequences from scratch; meant for batches of about 32.
 

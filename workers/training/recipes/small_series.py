@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from annotated_types import Ge, Gt, Interval, Le
-
-from assay.workers.training.parameters import SELECTION_RULES, Validation
+from assay.workers.training import parameters
 from assay.workers.training.recipe import Recipe, Selection
 
 __all__ = ["small_series"]
 
 TASKS = ("series",)
 RULES = (
-    *SELECTION_RULES,
-    ("params.warmup_epochs <= params.epochs", "warmup_epochs must not be larger than epochs"),
-    (
-        "params.minimum_learning_rate <= params.learning_rate",
-        "minimum_learning_rate must not be larger than learning_rate",
-    ),
+    *parameters.SELECTION_RULES,
+    parameters.WARMUP_RULE,
+    parameters.MINIMUM_RULE,
 )
 
 
 def small_series(
     *,
-    epochs: Annotated[int, Interval(ge=1, le=10_000)] = 40,
-    learning_rate: Annotated[float, Gt(0), Le(1)] = 3e-3,
-    warmup_epochs: Annotated[float, Ge(0)] = 1.0,
-    minimum_learning_rate: Annotated[float, Interval(ge=0, le=1)] = 1e-5,
-    weight_decay: Annotated[float, Interval(ge=0, le=10)] = 0.01,
-    label_smoothing: Annotated[float, Interval(ge=0, lt=1)] = 0.0,
-    clip_norm: Annotated[float, Gt(0)] | None = 1.0,
-    ema_decay: Annotated[float, Interval(ge=0, lt=1)] | None = None,
-    validation: Validation = 0.0,
+    epochs: parameters.Epochs = 40,
+    learning_rate: parameters.LearningRate = 3e-3,
+    warmup_epochs: parameters.WarmupEpochs = 1.0,
+    minimum_learning_rate: parameters.MinimumLearningRate = 1e-5,
+    weight_decay: parameters.WeightDecay = 0.01,
+    label_smoothing: parameters.LabelSmoothing = 0.0,
+    clip_norm: parameters.ClipNorm = 1.0,
+    ema_decay: parameters.EmaDecay = None,
+    validation: parameters.Validation = 0.0,
     selection: Selection = "last",
 ) -> Recipe:
     """Train a small classifier of time series from scratch.

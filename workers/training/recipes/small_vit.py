@@ -4,35 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from annotated_types import Ge, Gt, Interval, Le
+from annotated_types import Interval
 
-from assay.workers.training.parameters import (
-    ADVERSARIAL_PASSES,
-    SELECTION_RULES,
-    Adversarial,
-    AttackEpsilon,
-    AttackSteps,
-    AttackStepSize,
-    Beta,
-    Validation,
-    adversarial_training,
-)
+from assay.workers.training import parameters
 from assay.workers.training.recipe import Augmentation, Recipe, Schedule, Selection
 
 __all__ = ["small_vit"]
 
 TASKS = ("classification",)
-PASSES = ADVERSARIAL_PASSES
+PASSES = parameters.ADVERSARIAL_PASSES
 RULES = (
     (
         "params.warmup_epochs is None or params.warmup_epochs <= params.epochs",
         "warmup_epochs must not be larger than epochs",
     ),
-    (
-        "params.minimum_learning_rate <= params.learning_rate",
-        "minimum_learning_rate must not be larger than learning_rate",
-    ),
-    *SELECTION_RULES,
+    parameters.MINIMUM_RULE,
+    *parameters.SELECTION_RULES,
 )
 
 # Default warm-up as a fraction of the epochs: 5 of 60.
@@ -42,27 +29,27 @@ MAX_DEFAULT_WARMUP = 5.0
 
 def small_vit(
     *,
-    epochs: Annotated[int, Interval(ge=1, le=10_000)] = 60,
-    learning_rate: Annotated[float, Gt(0), Le(1)] = 1e-3,
+    epochs: parameters.Epochs = 60,
+    learning_rate: parameters.LearningRate = 1e-3,
     schedule: Schedule = "cosine",
-    warmup_epochs: Annotated[float, Ge(0)] | None = None,
-    minimum_learning_rate: Annotated[float, Interval(ge=0, le=1)] = 1e-5,
-    weight_decay: Annotated[float, Interval(ge=0, le=10)] = 0.05,
-    label_smoothing: Annotated[float, Interval(ge=0, lt=1)] = 0.1,
-    clip_norm: Annotated[float, Gt(0)] | None = 1.0,
-    ema_decay: Annotated[float, Interval(ge=0, lt=1)] | None = None,
+    warmup_epochs: parameters.WarmupEpochs | None = None,
+    minimum_learning_rate: parameters.MinimumLearningRate = 1e-5,
+    weight_decay: parameters.WeightDecay = 0.05,
+    label_smoothing: parameters.LabelSmoothing = 0.1,
+    clip_norm: parameters.ClipNorm = 1.0,
+    ema_decay: parameters.EmaDecay = None,
     shift: Annotated[float, Interval(ge=0, le=1)] = 0.1,
     rotate: Annotated[float, Interval(ge=0, le=180)] = 10.0,
     scale: Annotated[float, Interval(ge=0, lt=1)] = 0.1,
     flip: bool = False,
     mixup: Annotated[float, Interval(ge=0, le=100)] = 0.0,
-    validation: Validation = 0.0,
+    validation: parameters.Validation = 0.0,
     selection: Selection = "last",
-    adversarial: Adversarial = None,
-    attack_epsilon: AttackEpsilon = 8 / 255,
-    attack_steps: AttackSteps = 10,
-    attack_step_size: AttackStepSize = None,
-    trades_beta: Beta = 6.0,
+    adversarial: parameters.Adversarial = None,
+    attack_epsilon: parameters.AttackEpsilon = 8 / 255,
+    attack_steps: parameters.AttackSteps = 10,
+    attack_step_size: parameters.AttackStepSize = None,
+    trades_beta: parameters.Beta = 6.0,
 ) -> Recipe:
     """Train a small vision transformer from scratch on small images.
 
@@ -107,7 +94,7 @@ def small_vit(
         validation=validation,
         selection=selection,
         augmentation=Augmentation(shift=shift, rotate=rotate, scale=scale, flip=flip, mixup=mixup),
-        adversarial=adversarial_training(
+        adversarial=parameters.adversarial_training(
             adversarial, attack_epsilon, attack_steps, attack_step_size, trades_beta
         ),
     )

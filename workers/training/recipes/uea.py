@@ -7,27 +7,23 @@ rho >= 5 in place of > 5: no step has exactly 5.
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from annotated_types import Gt, Interval, Le
-
-from assay.workers.training.parameters import SELECTION_RULES, TotalBatch, Validation
+from assay.workers.training import parameters
 from assay.workers.training.recipe import Recipe, Selection
 
 __all__ = ["uea"]
 
 TASKS = ("series",)
 PAPER = "Chen et al. 2023, Primal-Attention: Self-attention through Asymmetric Kernel SVD"
-RULES = SELECTION_RULES
+RULES = parameters.SELECTION_RULES
 
 
 def uea(
     *,
-    epochs: Annotated[int, Interval(ge=1, le=10_000)] = 100,
-    learning_rate: Annotated[float, Gt(0), Le(1)] = 1e-3,
-    clip_norm: Annotated[float, Gt(0)] | None = 4.0,
-    total_batch: TotalBatch = 16,
-    validation: Validation = 0.0,
+    epochs: parameters.Epochs = 100,
+    learning_rate: parameters.LearningRate = 1e-3,
+    clip_norm: parameters.ClipNorm = 4.0,
+    total_batch: parameters.TotalBatch = 16,
+    validation: parameters.Validation = 0.0,
     selection: Selection = "last",
 ) -> Recipe:
     """Train a classifier of time series as on the UEA archive: RAdam, 100 epochs in batches of 16.

@@ -7,30 +7,26 @@ its first step at the peak, before its warm-up begins; here it is at 0.
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from annotated_types import Gt, Interval, Le
-
-from assay.workers.training.parameters import TotalBatch
+from assay.workers.training import parameters
 from assay.workers.training.recipe import Recipe
 
 __all__ = ["wikitext"]
 
 TASKS = ("language",)
 PAPER = "Teo and Nguyen 2024, Unveiling the Hidden Structure of Self-Attention via Kernel PCA"
-RULES = (("params.warmup_steps <= params.steps", "warmup_steps must not be larger than steps"),)
+RULES = (parameters.WARMUP_STEPS_RULE,)
 
 
 def wikitext(
     *,
-    steps: Annotated[int, Interval(ge=1, le=100_000_000)] = 500_000,
-    learning_rate: Annotated[float, Gt(0), Le(1)] = 2.5e-4,
-    warmup_steps: Annotated[int, Interval(ge=0, le=100_000_000)] = 2000,
-    minimum_learning_rate: Annotated[float, Interval(ge=0, le=1)] = 0.0,
-    weight_decay: Annotated[float, Interval(ge=0, le=10)] = 0.0,
-    clip_norm: Annotated[float, Gt(0)] | None = 0.25,
-    ema_decay: Annotated[float, Interval(ge=0, lt=1)] | None = None,
-    total_batch: TotalBatch = 96,
+    steps: parameters.Steps = 500_000,
+    learning_rate: parameters.LearningRate = 2.5e-4,
+    warmup_steps: parameters.WarmupSteps = 2000,
+    minimum_learning_rate: parameters.MinimumLearningRate = 0.0,
+    weight_decay: parameters.WeightDecay = 0.0,
+    clip_norm: parameters.ClipNorm = 0.25,
+    ema_decay: parameters.EmaDecay = None,
+    total_batch: parameters.TotalBatch = 96,
 ) -> Recipe:
     """Train a language model as Symmlm was, on WikiText-103 in batches of 96 windows of 256 words.
 

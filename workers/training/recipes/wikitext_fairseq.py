@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from annotated_types import Gt, Interval, Le
+from annotated_types import Interval
 
+from assay.workers.training import parameters
 from assay.workers.training.recipe import Recipe
 
 __all__ = ["wikitext_fairseq"]
@@ -19,7 +20,7 @@ __all__ = ["wikitext_fairseq"]
 TASKS = ("language",)
 PAPER = "Chen et al. 2023, Primal-Attention: Self-attention through Asymmetric Kernel SVD"
 RULES = (
-    ("params.warmup_steps <= params.steps", "warmup_steps must not be larger than steps"),
+    parameters.WARMUP_STEPS_RULE,
     (
         "params.warmup_learning_rate <= params.learning_rate",
         "warmup_learning_rate must not be larger than learning_rate",
@@ -31,11 +32,11 @@ TOKENS = 2048 * 16
 
 def wikitext_fairseq(
     *,
-    steps: Annotated[int, Interval(ge=1, le=100_000_000)] = 150_000,
-    learning_rate: Annotated[float, Gt(0), Le(1)] = 1e-3,
-    warmup_steps: Annotated[int, Interval(ge=0, le=100_000_000)] = 6000,
+    steps: parameters.Steps = 150_000,
+    learning_rate: parameters.LearningRate = 1e-3,
+    warmup_steps: parameters.WarmupSteps = 6000,
     warmup_learning_rate: Annotated[float, Interval(ge=0, le=1)] = 1e-7,
-    weight_decay: Annotated[float, Interval(ge=0, le=10)] = 0.01,
+    weight_decay: parameters.WeightDecay = 0.01,
     total_tokens: Annotated[int, Interval(ge=1, le=1_073_741_824)] | None = TOKENS,
 ) -> Recipe:
     """Train a language model as fairseq does on WikiText-103, 32 768 words a step: 64 windows of 512.
