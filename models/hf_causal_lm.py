@@ -86,18 +86,7 @@ def sees_later_tokens(model: nn.Module, numbers: Tensor) -> bool:
 
 
 class HfCausalLm(nn.Module):
-    """Tokens of its own tokenizer to logits of the next ones.
-
-    Args:
-        model: of transformers.
-        tokenizer: the model's.
-        length: tokens that it reads at most.
-
-    Attributes:
-        tokenizer: with which the data's texts are to be read.
-        sequence_length: tokens of a window, at most.
-        vocabulary: V.
-    """
+    """Tokens of its own tokenizer, which is to read the data's texts, to logits of the next ones."""
 
     numbers: Tensor
     unused: Tensor

@@ -86,19 +86,10 @@ def hf_image_classifier(
 
 
 class HfImageClassifier(OwnLabels):
-    """Normalised images to logits, in the order of the data's classes.
+    """Normalised images to logits, in the order of the data's classes; arguments as of the component.
 
-    Args:
-        model: of transformers.
-        processing: resizing and crop.
-        label_names: name of each logit.
-        labels: as of the component.
-        geometry: as of the component.
-        image_size: of the data's images; None to go by the data.
-
-    Attributes:
-        image_size: height and width of the images that it takes.
-        pretrained_cfg: classes and normalisation, as a model of timm has them.
+    `image_size` is the height and width of the images that it takes, `pretrained_cfg` has classes and
+    normalisation, as a model of timm.
     """
 
     def __init__(

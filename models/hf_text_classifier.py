@@ -81,18 +81,9 @@ def hf_text_classifier(
 
 
 class HfTextClassifier(OwnLabels):
-    """Tokens of its own tokenizer to logits, in the order of the data's classes.
+    """Tokens of its own tokenizer, which is to read the data's texts, to logits in the order of its classes.
 
-    Args:
-        model: of transformers.
-        tokenizer: the model's.
-        label_names: name of each logit.
-        labels: as of the component.
-        length: tokens that it reads at most.
-
-    Attributes:
-        tokenizer: with which the data's texts are to be read.
-        sequence_length: tokens of a text, at most.
+    The tokenizer is the model's, of transformers; a text has at most `length` tokens.
     """
 
     def __init__(

@@ -58,19 +58,14 @@ def match_labels(labels: Sequence[str], class_names: Sequence[str], how: Labels 
 
 
 class OwnLabels(nn.Module):
-    """Base of models whose logits have names of their own.
-
-    Attributes:
-        label_names: name of each logit.
-        labels_by: what the order of the logits was found by; None before `suit`.
-    """
+    """Base of models whose logits have names of their own."""
 
     order: Tensor
 
     def __init__(self, label_names: Sequence[str], labels: Labels) -> None:
         super().__init__()
         self.label_names = tuple(label_names)
-        self.labels_by: str | None = None
+        self.labels_by: str | None = None  # what the order of the logits was found by, after `suit`
         self._how: Labels = labels
         self.register_buffer("order", torch.arange(len(self.label_names)), persistent=False)
 

@@ -36,15 +36,7 @@ class Tokens(NamedTuple):
 
 
 class OwnTokenizer:
-    """A fast tokenizer of `transformers`, from a local folder.
-
-    Attributes:
-        words: the token of each id, unique; `words[0]` is padding, `words[1]` the unknown word.
-        numbers: the tokenizer's number of each id, int64 (V,).
-        longest: tokens that it states a model to take, special ones included; None where it states none.
-        special: special tokens that it puts around a text.
-        pads: whether it states a padding token.
-    """
+    """A fast tokenizer of `transformers`, from a local folder."""
 
     def __init__(self, folder: Path) -> None:
         """Read it.
@@ -67,11 +59,13 @@ class OwnTokenizer:
         count = max([len(tokenizer) - 1, *tokenizer.get_vocab().values()]) + 1
         fallback = next((n for n in (tokenizer.pad_token_id, tokenizer.eos_token_id) if n is not None), 0)
         first = [fallback, fallback if self._unknown is None else self._unknown]
-        self.numbers = torch.tensor([*first, *range(count)])
+        self.numbers = torch.tensor([*first, *range(count)])  # the tokenizer's of each id, int64 (V,)
+        # the token of each id, unique; the first two are padding and the unknown word
         self.words = _unique(["<pad>", "<unk>", *tokenizer.convert_ids_to_tokens(list(range(count)))])
         stated = tokenizer.model_max_length
+        # tokens that it states a model to take, special ones included
         self.longest = None if stated is None or stated > MOST_TOKENS else int(stated)
-        self.special = int(tokenizer.num_special_tokens_to_add())
+        self.special = int(tokenizer.num_special_tokens_to_add())  # that it puts around a text
         self.pads = tokenizer.pad_token_id is not None
 
     def __deepcopy__(self, memo: object) -> OwnTokenizer:
