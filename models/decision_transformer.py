@@ -20,19 +20,9 @@ from annotated_types import Interval
 from torch import nn
 
 from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.layers import parameters
 from assay.models.layers.attention_lookup import find_attention
 from assay.models.layers.heads import AttentionFactory, CausalFactory, Dropout, has_causal_form
-from assay.models.layers.parameters import (
-    WIDTH_RULES,
-    Depth,
-    DropRate,
-    Heads,
-    Layers,
-    MlpRatio,
-    Width,
-    layer_rule,
-    select_layers,
-)
 from assay.models.layers.policy_network import PolicyNetwork
 from assay.models.layers.presets import Preset
 
@@ -40,8 +30,8 @@ __all__ = ["decision_transformer"]
 
 TASKS = ("control",)
 RULES = (
-    *WIDTH_RULES,
-    layer_rule("layers", "model.depth"),
+    *parameters.WIDTH_RULES,
+    parameters.layer_rule("layers", "model.depth"),
     ("data.max_steps <= model.timesteps", "timesteps must not be less than the steps of an episode"),
     (
         "part.attention_patches >= 3 * model.context",
@@ -62,15 +52,15 @@ def decision_transformer(
     classes: int,
     channels: int,
     *,
-    width: Width = 256,
-    depth: Depth = 3,
-    heads: Heads = 4,
-    mlp_ratio: MlpRatio = 4.0,
+    width: parameters.Width = 256,
+    depth: parameters.Depth = 3,
+    heads: parameters.Heads = 4,
+    mlp_ratio: parameters.MlpRatio = 4.0,
     context: Window = 20,
     timesteps: Timesteps = 1000,
     attention: Annotated[AttentionFactory | str, "attention:causal_form"] = "softmax",
-    layers: Layers = "all",
-    dropout: DropRate = 0.1,
+    layers: parameters.Layers = "all",
+    dropout: parameters.DropRate = 0.1,
     attention_dropout: Dropout = 0.1,
     discrete: Annotated[bool, "system"] = True,
 ) -> nn.Module:
@@ -106,7 +96,7 @@ def decision_transformer(
     softmax: CausalFactory = functools.partial(SoftmaxAttention, dropout=attention_dropout)
     own: Any = factory.func if isinstance(factory, functools.partial) else factory
     causal = softmax if own is SoftmaxAttention else cast(CausalFactory, factory)
-    chosen = select_layers(layers, depth)
+    chosen = parameters.select_layers(layers, depth)
     return PolicyNetwork(
         [causal if layer in chosen else softmax for layer in range(depth)],
         observations=channels,

@@ -20,31 +20,24 @@ from typing import Annotated
 from torch import nn
 
 from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.layers import parameters
 from assay.models.layers.attention_lookup import attention_of_layers
 from assay.models.layers.conv_stem import STEM_RULES, StemPatchSize
 from assay.models.layers.fan import FullyAttentionalNetwork
 from assay.models.layers.heads import AttentionFactory
-from assay.models.layers.parameters import (
-    ENCODER_FACTS,
-    PATCH_RULES,
-    WIDTH_RULES,
-    Depth,
-    DropRate,
-    Heads,
-    ImageSize,
-    Layers,
-    MlpRatio,
-    Width,
-    layer_rule,
-)
 from assay.models.layers.presets import Preset
 
 __all__ = ["fan_vit"]
 
 TASKS = ("classification",)
 OFFERS = ("softmax", "pursuit")
-RULES = (*PATCH_RULES, *STEM_RULES, *WIDTH_RULES, layer_rule("layers", "model.depth"))
-FACTS = ENCODER_FACTS | {"prefix_tokens": 0}  # the class token joins after the FAN blocks
+RULES = (
+    *parameters.PATCH_RULES,
+    *STEM_RULES,
+    *parameters.WIDTH_RULES,
+    parameters.layer_rule("layers", "model.depth"),
+)
+FACTS = parameters.ENCODER_FACTS | {"prefix_tokens": 0}  # the class token joins after the FAN blocks
 PAPER = "Zhou et al., Understanding the robustness in vision transformers, ICML 2022"
 
 
@@ -52,16 +45,16 @@ def fan_vit(
     classes: int,
     channels: int,
     *,
-    image_size: ImageSize = 224,
+    image_size: parameters.ImageSize = 224,
     patch_size: StemPatchSize = 16,
-    width: Width = 192,
-    depth: Depth = 12,
-    heads: Heads = 4,
-    mlp_ratio: MlpRatio = 4.0,
+    width: parameters.Width = 192,
+    depth: parameters.Depth = 12,
+    heads: parameters.Heads = 4,
+    mlp_ratio: parameters.MlpRatio = 4.0,
     attention: Annotated[AttentionFactory | str, "attention"] = "softmax",
-    layers: Layers = "all",
-    dropout: DropRate = 0.0,
-    drop_path: DropRate = 0.0,
+    layers: parameters.Layers = "all",
+    dropout: parameters.DropRate = 0.0,
+    drop_path: parameters.DropRate = 0.0,
 ) -> nn.Module:
     """Fully attentional network, at any size, with any attention in all or some layers and softmax elsewhere.
 

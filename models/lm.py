@@ -18,35 +18,21 @@ from typing import Annotated, cast
 from torch import nn
 
 from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.layers import parameters
 from assay.models.layers.attention_lookup import find_attention
 from assay.models.layers.causal_transformer import CausalTransformer, Initialization
 from assay.models.layers.heads import AttentionFactory, CausalFactory, has_causal_form
-from assay.models.layers.parameters import (
-    LANGUAGE_FACTS,
-    LANGUAGE_RULES,
-    PUBLISHED_CUTOFFS,
-    Cutoffs,
-    Depth,
-    DropRate,
-    Heads,
-    Hidden,
-    Layers,
-    SequenceLength,
-    Width,
-    layer_rule,
-    select_layers,
-)
 
 __all__ = ["lm"]
 
 TASKS = ("language",)
 OFFERS = ("softmax", "word_vectors")
 RULES = (
-    *LANGUAGE_RULES,
-    layer_rule("layers", "model.depth"),
+    *parameters.LANGUAGE_RULES,
+    parameters.layer_rule("layers", "model.depth"),
     ("part.attention_patches >= model.length", "patches, the size of S, must not be less than length"),
 )
-FACTS = LANGUAGE_FACTS | {"layout": "qkv"}
+FACTS = parameters.LANGUAGE_FACTS | {"layout": "qkv"}
 PAPER = (
     "Vaswani et al., Attention is all you need, NeurIPS 2017; Baevski and Auli, Adaptive input"
     " representations for neural language modeling, ICLR 2019"
@@ -57,15 +43,15 @@ def lm(
     classes: int,
     channels: int,
     *,
-    width: Width = 128,
-    depth: Depth = 16,
-    heads: Heads = 8,
-    hidden: Hidden = 2048,
-    length: SequenceLength = 256,
-    cutoffs: Cutoffs = PUBLISHED_CUTOFFS,
+    width: parameters.Width = 128,
+    depth: parameters.Depth = 16,
+    heads: parameters.Heads = 8,
+    hidden: parameters.Hidden = 2048,
+    length: parameters.SequenceLength = 256,
+    cutoffs: parameters.Cutoffs = parameters.PUBLISHED_CUTOFFS,
     attention: Annotated[AttentionFactory | str, "attention:causal_form"] = "softmax",
-    layers: Layers = "all",
-    dropout: DropRate = 0.1,
+    layers: parameters.Layers = "all",
+    dropout: parameters.DropRate = 0.1,
     initialization: Initialization = "released",
     encoder: Annotated[bool, "system"] = False,
 ) -> nn.Module:
@@ -99,7 +85,7 @@ def lm(
             or sees later tokens.
     """
     del classes
-    chosen = select_layers(layers, depth)
+    chosen = parameters.select_layers(layers, depth)
     factory = find_attention(attention) if isinstance(attention, str) else attention
     if not has_causal_form(factory):
         raise ValueError(f"attention must have a causal form: {attention!r} has none")

@@ -17,22 +17,8 @@ from torch import nn
 from assay.models.attention import primal
 from assay.models.attention.primal import PrimalAttention
 from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.layers import parameters
 from assay.models.layers.heads import AttentionFactory, Dropout
-from assay.models.layers.parameters import (
-    ENCODER_FACTS,
-    PATCH_RULES,
-    WIDTH_RULES,
-    Depth,
-    DropRate,
-    Heads,
-    ImageSize,
-    Layers,
-    MlpRatio,
-    PatchSize,
-    Width,
-    layer_rule,
-    select_layers,
-)
 from assay.models.layers.presets import VIT_COMMON, VIT_SMALL, Preset
 from assay.models.layers.transformer import VisionTransformer
 
@@ -40,11 +26,11 @@ __all__ = ["primal_vit"]
 
 TASKS = ("classification",)
 OFFERS = ("kernel_matrix",)
-FACTS = ENCODER_FACTS
+FACTS = parameters.ENCODER_FACTS
 RULES = (
-    *PATCH_RULES,
-    *WIDTH_RULES,
-    layer_rule("primal_layers", "model.depth"),
+    *parameters.PATCH_RULES,
+    *parameters.WIDTH_RULES,
+    parameters.layer_rule("primal_layers", "model.depth"),
     (
         "model.projection != 'data_independent' or model.primal_layers != 'all' and "
         "(len(model.primal_layers) < model.depth or model.primal_layers in ('first', 'last') and "
@@ -59,13 +45,13 @@ def primal_vit(
     classes: int,
     channels: int,
     *,
-    image_size: ImageSize = 224,
-    patch_size: PatchSize = 16,
-    width: Width = 384,
-    depth: Depth = 12,
-    heads: Heads = 6,
-    mlp_ratio: MlpRatio = 4.0,
-    primal_layers: Layers = "last",
+    image_size: parameters.ImageSize = 224,
+    patch_size: parameters.PatchSize = 16,
+    width: parameters.Width = 384,
+    depth: parameters.Depth = 12,
+    heads: parameters.Heads = 6,
+    mlp_ratio: parameters.MlpRatio = 4.0,
+    primal_layers: parameters.Layers = "last",
     rank: primal.Rank = 96,
     rank_multi: primal.RankMulti = 10,
     projection: primal.Projection = "data_dependent",
@@ -74,9 +60,9 @@ def primal_vit(
     ksvd_form: primal.KsvdForm = "code",
     ksvd_reduction: primal.KsvdReduction = "batch",
     ksvd_trace: primal.KsvdTrace = "parameters",
-    dropout: DropRate = 0.0,
+    dropout: parameters.DropRate = 0.0,
     attention_dropout: Dropout = 0.0,
-    drop_path: DropRate = 0.1,
+    drop_path: parameters.DropRate = 0.1,
 ) -> nn.Module:
     """Vision transformer with Primal-Attention in the last or other layers, and softmax in the rest.
 
@@ -111,7 +97,7 @@ def primal_vit(
     Raises:
         ValueError: a rule is broken.
     """
-    chosen = select_layers(primal_layers, depth)
+    chosen = parameters.select_layers(primal_layers, depth)
     projected: AttentionFactory = functools.partial(
         PrimalAttention,
         rank=rank,

@@ -19,22 +19,8 @@ from assay.models.attention import rpc
 from assay.models.attention.rpc import RPCAttention
 from assay.models.attention.rpc_asymmetric import AsymmetricRPCAttention
 from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.layers import parameters
 from assay.models.layers.heads import AttentionFactory, Dropout
-from assay.models.layers.parameters import (
-    ENCODER_FACTS,
-    PATCH_RULES,
-    WIDTH_RULES,
-    Depth,
-    DropRate,
-    Heads,
-    ImageSize,
-    Layers,
-    MlpRatio,
-    PatchSize,
-    Width,
-    layer_rule,
-    select_layers,
-)
 from assay.models.layers.presets import VIT_BASE, VIT_COMMON, VIT_TINY, Preset
 from assay.models.layers.transformer import VisionTransformer
 
@@ -42,8 +28,8 @@ __all__ = ["rpc_asymvit"]
 
 TASKS = ("classification",)
 OFFERS = ("softmax", "pursuit")
-FACTS = ENCODER_FACTS
-RULES = (*PATCH_RULES, *WIDTH_RULES, layer_rule("rpc_layers", "model.depth"))
+FACTS = parameters.ENCODER_FACTS
+RULES = (*parameters.PATCH_RULES, *parameters.WIDTH_RULES, parameters.layer_rule("rpc_layers", "model.depth"))
 PAPER = rpc.PAPER
 
 RpcForm = Literal["rpc_asymmetric", "rpc"]
@@ -54,22 +40,22 @@ def rpc_asymvit(
     classes: int,
     channels: int,
     *,
-    image_size: ImageSize = 224,
-    patch_size: PatchSize = 16,
-    width: Width = 192,
-    depth: Depth = 12,
-    heads: Heads = 3,
-    mlp_ratio: MlpRatio = 4.0,
-    rpc_layers: Layers = "first",
+    image_size: parameters.ImageSize = 224,
+    patch_size: parameters.PatchSize = 16,
+    width: parameters.Width = 192,
+    depth: parameters.Depth = 12,
+    heads: parameters.Heads = 3,
+    mlp_ratio: parameters.MlpRatio = 4.0,
+    rpc_layers: parameters.Layers = "first",
     rpc_form: RpcForm = "rpc_asymmetric",
     iterations: rpc.Iterations = 4,
     regularization: rpc.Regularization = 4.0,
     threshold: rpc.Threshold = "code",
     mu_width: rpc.MuWidth = "full",
     dual_sign: rpc.DualSign = -1,
-    dropout: DropRate = 0.0,
+    dropout: parameters.DropRate = 0.0,
     attention_dropout: Dropout = 0.0,
-    drop_path: DropRate = 0.1,
+    drop_path: parameters.DropRate = 0.1,
 ) -> nn.Module:
     """Vision transformer with RPC-Attention in the first or other layers, and softmax attention in the rest.
 
@@ -105,7 +91,7 @@ def rpc_asymvit(
     """
     if rpc_form not in FORMS:
         raise ValueError(f"rpc_form must be 'rpc_asymmetric' or 'rpc': got {rpc_form!r}")
-    chosen = select_layers(rpc_layers, depth)
+    chosen = parameters.select_layers(rpc_layers, depth)
     robust: AttentionFactory = functools.partial(
         FORMS[rpc_form],
         iterations=iterations,

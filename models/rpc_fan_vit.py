@@ -22,31 +22,23 @@ from torch import nn
 from assay.models.attention import rpc
 from assay.models.attention.rpc import RPCAttention
 from assay.models.attention.symmetric import SymmetricAttention
+from assay.models.layers import parameters
 from assay.models.layers.conv_stem import STEM_RULES, StemPatchSize
 from assay.models.layers.fan import FullyAttentionalNetwork
 from assay.models.layers.heads import AttentionFactory, Dropout
-from assay.models.layers.parameters import (
-    ENCODER_FACTS,
-    PATCH_RULES,
-    WIDTH_RULES,
-    Depth,
-    DropRate,
-    Heads,
-    ImageSize,
-    Layers,
-    MlpRatio,
-    Width,
-    layer_rule,
-    select_layers,
-)
 from assay.models.layers.presets import VIT_COMMON, Preset
 
 __all__ = ["rpc_fan_vit"]
 
 TASKS = ("classification",)
 OFFERS = ("softmax", "pursuit")
-FACTS = ENCODER_FACTS
-RULES = (*PATCH_RULES, *STEM_RULES, *WIDTH_RULES, layer_rule("rpc_layers", "model.depth"))
+FACTS = parameters.ENCODER_FACTS
+RULES = (
+    *parameters.PATCH_RULES,
+    *STEM_RULES,
+    *parameters.WIDTH_RULES,
+    parameters.layer_rule("rpc_layers", "model.depth"),
+)
 PAPER = rpc.PAPER
 
 
@@ -54,21 +46,21 @@ def rpc_fan_vit(
     classes: int,
     channels: int,
     *,
-    image_size: ImageSize = 224,
+    image_size: parameters.ImageSize = 224,
     patch_size: StemPatchSize = 16,
-    width: Width = 192,
-    depth: Depth = 12,
-    heads: Heads = 4,
-    mlp_ratio: MlpRatio = 4.0,
-    rpc_layers: Layers = "first",
+    width: parameters.Width = 192,
+    depth: parameters.Depth = 12,
+    heads: parameters.Heads = 4,
+    mlp_ratio: parameters.MlpRatio = 4.0,
+    rpc_layers: parameters.Layers = "first",
     iterations: rpc.Iterations = 4,
     regularization: rpc.Regularization = 4.0,
     threshold: rpc.Threshold = "code",
     mu_width: rpc.MuWidth = "full",
     dual_sign: rpc.DualSign = -1,
-    dropout: DropRate = 0.0,
+    dropout: parameters.DropRate = 0.0,
     attention_dropout: Dropout = 0.0,
-    drop_path: DropRate = 0.0,
+    drop_path: parameters.DropRate = 0.0,
 ) -> nn.Module:
     """Fully attentional network with RPC-Attention in the first or other layers, and symmetric in the rest.
 
@@ -99,7 +91,7 @@ def rpc_fan_vit(
     Raises:
         ValueError: a rule is broken.
     """
-    chosen = select_layers(rpc_layers, depth)
+    chosen = parameters.select_layers(rpc_layers, depth)
     robust: AttentionFactory = functools.partial(
         RPCAttention,
         iterations=iterations,

@@ -21,24 +21,9 @@ from torch import nn
 from assay.models.attention import rpc
 from assay.models.attention.rpc_causal import CAUSAL_WITH, CausalRPCAttention, MuTokens
 from assay.models.attention.symmetric import SymmetricAttention
+from assay.models.layers import parameters
 from assay.models.layers.causal_transformer import CausalTransformer, Initialization
 from assay.models.layers.heads import CausalFactory, Dropout
-from assay.models.layers.parameters import (
-    LANGUAGE_FACTS,
-    LANGUAGE_RULES,
-    PUBLISHED_CUTOFFS,
-    Cutoffs,
-    Depth,
-    DropRate,
-    Heads,
-    Hidden,
-    Layers,
-    SequenceLength,
-    Width,
-    layer_rule,
-    past_rule,
-    select_layers,
-)
 from assay.models.layers.presets import Preset
 from assay.models.symmlm import TINY, TINY_COMMON
 
@@ -46,31 +31,35 @@ __all__ = ["rpc_symmlm"]
 
 TASKS = ("language",)
 OFFERS = ("word_vectors",)
-RULES = (*LANGUAGE_RULES, layer_rule("rpc_layers", "model.depth"), past_rule(*CAUSAL_WITH, "model"))
-FACTS = LANGUAGE_FACTS | {"layout": "kv"}
+RULES = (
+    *parameters.LANGUAGE_RULES,
+    parameters.layer_rule("rpc_layers", "model.depth"),
+    parameters.past_rule(*CAUSAL_WITH, "model"),
+)
+FACTS = parameters.LANGUAGE_FACTS | {"layout": "kv"}
 PAPER = rpc.PAPER
 
-FIRST_FOUR: Layers = [0, 1, 2, 3]
+FIRST_FOUR: parameters.Layers = [0, 1, 2, 3]
 
 
 def rpc_symmlm(
     classes: int,
     channels: int,
     *,
-    width: Width = 128,
-    depth: Depth = 16,
-    heads: Heads = 8,
-    hidden: Hidden = 2048,
-    length: SequenceLength = 256,
-    cutoffs: Cutoffs = PUBLISHED_CUTOFFS,
-    rpc_layers: Layers = FIRST_FOUR,
+    width: parameters.Width = 128,
+    depth: parameters.Depth = 16,
+    heads: parameters.Heads = 8,
+    hidden: parameters.Hidden = 2048,
+    length: parameters.SequenceLength = 256,
+    cutoffs: parameters.Cutoffs = parameters.PUBLISHED_CUTOFFS,
+    rpc_layers: parameters.Layers = FIRST_FOUR,
     iterations: rpc.Iterations = 4,
     regularization: rpc.Regularization = 4.0,
     threshold: rpc.Threshold = "code",
     mu_width: rpc.MuWidth = "full",
     mu_tokens: MuTokens = "prefix",
     dual_sign: rpc.DualSign = -1,
-    dropout: DropRate = 0.1,
+    dropout: parameters.DropRate = 0.1,
     attention_dropout: Dropout = 0.0,
     initialization: Initialization = "released",
     encoder: Annotated[bool, "system"] = False,
@@ -112,7 +101,7 @@ def rpc_symmlm(
         ValueError: a rule is broken.
     """
     del classes
-    chosen = select_layers(rpc_layers, depth)
+    chosen = parameters.select_layers(rpc_layers, depth)
     robust: CausalFactory = functools.partial(
         CausalRPCAttention,
         iterations=iterations,

@@ -17,22 +17,8 @@ from torch import nn
 from assay.models.attention import rpc
 from assay.models.attention.rpc import RPCAttention
 from assay.models.attention.symmetric import SymmetricAttention
+from assay.models.layers import parameters
 from assay.models.layers.heads import AttentionFactory, Dropout
-from assay.models.layers.parameters import (
-    ENCODER_FACTS,
-    PATCH_RULES,
-    WIDTH_RULES,
-    Depth,
-    DropRate,
-    Heads,
-    ImageSize,
-    Layers,
-    MlpRatio,
-    PatchSize,
-    Width,
-    layer_rule,
-    select_layers,
-)
 from assay.models.layers.presets import VIT_BASE, VIT_COMMON, VIT_TINY, Preset
 from assay.models.layers.transformer import VisionTransformer
 
@@ -40,8 +26,8 @@ __all__ = ["rpc_symvit"]
 
 TASKS = ("classification",)
 OFFERS = ("softmax", "pursuit")
-FACTS = ENCODER_FACTS
-RULES = (*PATCH_RULES, *WIDTH_RULES, layer_rule("rpc_layers", "model.depth"))
+FACTS = parameters.ENCODER_FACTS
+RULES = (*parameters.PATCH_RULES, *parameters.WIDTH_RULES, parameters.layer_rule("rpc_layers", "model.depth"))
 PAPER = rpc.PAPER
 
 
@@ -49,21 +35,21 @@ def rpc_symvit(
     classes: int,
     channels: int,
     *,
-    image_size: ImageSize = 224,
-    patch_size: PatchSize = 16,
-    width: Width = 192,
-    depth: Depth = 12,
-    heads: Heads = 3,
-    mlp_ratio: MlpRatio = 4.0,
-    rpc_layers: Layers = "first",
+    image_size: parameters.ImageSize = 224,
+    patch_size: parameters.PatchSize = 16,
+    width: parameters.Width = 192,
+    depth: parameters.Depth = 12,
+    heads: parameters.Heads = 3,
+    mlp_ratio: parameters.MlpRatio = 4.0,
+    rpc_layers: parameters.Layers = "first",
     iterations: rpc.Iterations = 4,
     regularization: rpc.Regularization = 4.0,
     threshold: rpc.Threshold = "code",
     mu_width: rpc.MuWidth = "full",
     dual_sign: rpc.DualSign = -1,
-    dropout: DropRate = 0.0,
+    dropout: parameters.DropRate = 0.0,
     attention_dropout: Dropout = 0.0,
-    drop_path: DropRate = 0.1,
+    drop_path: parameters.DropRate = 0.1,
 ) -> nn.Module:
     """Vision transformer with RPC-Attention in the first or other layers, and symmetric in the rest.
 
@@ -96,7 +82,7 @@ def rpc_symvit(
     Raises:
         ValueError: a rule is broken.
     """
-    chosen = select_layers(rpc_layers, depth)
+    chosen = parameters.select_layers(rpc_layers, depth)
     robust: AttentionFactory = functools.partial(
         RPCAttention,
         iterations=iterations,

@@ -29,19 +29,10 @@ import torch
 from torch import Tensor, nn
 
 from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.layers import parameters
 from assay.models.layers.attention_lookup import attention_of_layers
 from assay.models.layers.heads import AttentionFactory, Dropout
 from assay.models.layers.language import PAD
-from assay.models.layers.parameters import (
-    Depth,
-    DropRate,
-    Heads,
-    Hidden,
-    Layers,
-    SequenceLength,
-    Width,
-    layer_rule,
-)
 from assay.models.layers.presets import Preset
 from assay.models.layers.sequence_encoder import SequenceEncoder, SequencePooling, pool
 
@@ -52,7 +43,7 @@ FACTS = {"prefix_tokens": 0, "image_plane": False}
 OFFERS = ("softmax", "word_vectors")
 RULES = (
     ("model.width % model.heads == 0", "heads must divide width"),
-    layer_rule("layers", "model.depth"),
+    parameters.layer_rule("layers", "model.depth"),
     ("model.pairs == data.pairs", "pairs must be true for data of pairs of sequences, and for no other"),
     ("part.attention_patches >= model.length", "patches, the size of S, must not be less than length"),
 )
@@ -67,17 +58,17 @@ def sequence_transformer(
     classes: int,
     channels: int,
     *,
-    width: Width = 64,
-    depth: Depth = 2,
-    heads: Heads = 2,
-    hidden: Hidden = 128,
-    length: SequenceLength = 256,
-    embedding: Width | None = None,
+    width: parameters.Width = 64,
+    depth: parameters.Depth = 2,
+    heads: parameters.Heads = 2,
+    hidden: parameters.Hidden = 128,
+    length: parameters.SequenceLength = 256,
+    embedding: parameters.Width | None = None,
     attention: Annotated[AttentionFactory | str, "attention"] = "softmax",
-    layers: Layers = "all",
+    layers: parameters.Layers = "all",
     pooling: SequencePooling = "mean",
     pairs: bool = False,
-    dropout: DropRate = 0.1,
+    dropout: parameters.DropRate = 0.1,
     attention_dropout: Dropout = 0.1,
 ) -> nn.Module:
     """Transformer classifier of token sequences, any attention in all or some layers, softmax in the others.

@@ -29,18 +29,9 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.layers import parameters
 from assay.models.layers.attention_lookup import attention_of_layers
 from assay.models.layers.heads import AttentionFactory, Dropout
-from assay.models.layers.parameters import (
-    Depth,
-    DropRate,
-    Heads,
-    Hidden,
-    Layers,
-    SequenceLength,
-    Width,
-    layer_rule,
-)
 from assay.models.layers.presets import Preset
 from assay.models.layers.sequence_encoder import Normalization, SequenceEncoder, pool
 from assay.models.layers.series_model import split_steps
@@ -54,7 +45,7 @@ FACTS = {"prefix_tokens": 0, "image_plane": False}
 OFFERS = ("softmax",)
 RULES = (
     ("model.width % model.heads == 0", "heads must divide width"),
-    layer_rule("layers", "model.depth"),
+    parameters.layer_rule("layers", "model.depth"),
     ("data.longest <= model.length", "length must be at least that of the longest series of the data"),
     ("part.attention_patches >= model.length", "patches, the size of S, must not be less than length"),
 )
@@ -69,17 +60,17 @@ def series_transformer(
     classes: int,
     channels: int,
     *,
-    width: Width = 64,
-    depth: Depth = 2,
-    heads: Heads = 4,
-    hidden: Hidden = 128,
-    length: SequenceLength = 128,
+    width: parameters.Width = 64,
+    depth: parameters.Depth = 2,
+    heads: parameters.Heads = 4,
+    hidden: parameters.Hidden = 128,
+    length: parameters.SequenceLength = 128,
     attention: Annotated[AttentionFactory | str, "attention"] = "softmax",
-    layers: Layers = "all",
+    layers: parameters.Layers = "all",
     pooling: SeriesPooling = "mean",
     norm: Normalization = "layer",
     norm_first: bool = True,
-    dropout: DropRate = 0.1,
+    dropout: parameters.DropRate = 0.1,
     attention_dropout: Dropout = 0.0,
 ) -> nn.Module:
     """Transformer classifier of time series with any attention in all or some layers, softmax in the others.

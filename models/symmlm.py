@@ -19,28 +19,17 @@ from torch import nn
 
 from assay.models.attention import symmetric
 from assay.models.attention.symmetric import SymmetricAttention
+from assay.models.layers import parameters
 from assay.models.layers.causal_transformer import CausalTransformer, Initialization
 from assay.models.layers.heads import CausalFactory, Dropout
-from assay.models.layers.parameters import (
-    LANGUAGE_FACTS,
-    LANGUAGE_RULES,
-    PUBLISHED_CUTOFFS,
-    Cutoffs,
-    Depth,
-    DropRate,
-    Heads,
-    Hidden,
-    SequenceLength,
-    Width,
-)
 from assay.models.layers.presets import Preset
 
 __all__ = ["symmlm"]
 
 TASKS = ("language",)
 OFFERS = ("softmax", "word_vectors")
-RULES = LANGUAGE_RULES
-FACTS = LANGUAGE_FACTS | {"layout": "kv"}
+RULES = parameters.LANGUAGE_RULES
+FACTS = parameters.LANGUAGE_FACTS | {"layout": "kv"}
 PAPER = symmetric.PAPER
 
 
@@ -48,13 +37,13 @@ def symmlm(
     classes: int,
     channels: int,
     *,
-    width: Width = 128,
-    depth: Depth = 16,
-    heads: Heads = 8,
-    hidden: Hidden = 2048,
-    length: SequenceLength = 256,
-    cutoffs: Cutoffs = PUBLISHED_CUTOFFS,
-    dropout: DropRate = 0.1,
+    width: parameters.Width = 128,
+    depth: parameters.Depth = 16,
+    heads: parameters.Heads = 8,
+    hidden: parameters.Hidden = 2048,
+    length: parameters.SequenceLength = 256,
+    cutoffs: parameters.Cutoffs = parameters.PUBLISHED_CUTOFFS,
+    dropout: parameters.DropRate = 0.1,
     attention_dropout: Dropout = 0.0,
     initialization: Initialization = "released",
 ) -> nn.Module:

@@ -16,19 +16,8 @@ from torch import nn
 
 from assay.models.attention import symmetric
 from assay.models.attention.symmetric import SymmetricAttention
+from assay.models.layers import parameters
 from assay.models.layers.heads import AttentionFactory, Dropout
-from assay.models.layers.parameters import (
-    ENCODER_FACTS,
-    PATCH_RULES,
-    WIDTH_RULES,
-    Depth,
-    DropRate,
-    Heads,
-    ImageSize,
-    MlpRatio,
-    PatchSize,
-    Width,
-)
 from assay.models.layers.presets import VIT_BASE, VIT_COMMON, VIT_TINY, Preset
 from assay.models.layers.transformer import VisionTransformer
 
@@ -36,8 +25,8 @@ __all__ = ["symvit"]
 
 TASKS = ("classification",)
 OFFERS = ("softmax",)
-FACTS = ENCODER_FACTS
-RULES = (*PATCH_RULES, *WIDTH_RULES)
+FACTS = parameters.ENCODER_FACTS
+RULES = (*parameters.PATCH_RULES, *parameters.WIDTH_RULES)
 PAPER = symmetric.PAPER
 
 
@@ -45,15 +34,15 @@ def symvit(
     classes: int,
     channels: int,
     *,
-    image_size: ImageSize = 224,
-    patch_size: PatchSize = 16,
-    width: Width = 192,
-    depth: Depth = 12,
-    heads: Heads = 3,
-    mlp_ratio: MlpRatio = 4.0,
-    dropout: DropRate = 0.0,
+    image_size: parameters.ImageSize = 224,
+    patch_size: parameters.PatchSize = 16,
+    width: parameters.Width = 192,
+    depth: parameters.Depth = 12,
+    heads: parameters.Heads = 3,
+    mlp_ratio: parameters.MlpRatio = 4.0,
+    dropout: parameters.DropRate = 0.0,
     attention_dropout: Dropout = 0.0,
-    drop_path: DropRate = 0.1,
+    drop_path: parameters.DropRate = 0.1,
 ) -> nn.Module:
     """Vision transformer with symmetric attention in every layer, at any size.
 

@@ -15,22 +15,9 @@ from typing import Annotated
 from torch import nn
 
 from assay.models.attention.softmax import SoftmaxAttention
+from assay.models.layers import parameters
 from assay.models.layers.attention_lookup import attention_of_layers
 from assay.models.layers.heads import AttentionFactory
-from assay.models.layers.parameters import (
-    ENCODER_FACTS,
-    PATCH_RULES,
-    WIDTH_RULES,
-    Depth,
-    DropRate,
-    Heads,
-    ImageSize,
-    Layers,
-    MlpRatio,
-    PatchSize,
-    Width,
-    layer_rule,
-)
 from assay.models.layers.presets import VIT_SMALL, VIT_TINY, Preset
 from assay.models.layers.transformer import VisionTransformer
 
@@ -38,8 +25,8 @@ __all__ = ["vit"]
 
 TASKS = ("classification",)
 OFFERS = ("softmax", "pursuit")
-RULES = (*PATCH_RULES, *WIDTH_RULES, layer_rule("layers", "model.depth"))
-FACTS = ENCODER_FACTS | {"prefix_tokens": 1}
+RULES = (*parameters.PATCH_RULES, *parameters.WIDTH_RULES, parameters.layer_rule("layers", "model.depth"))
+FACTS = parameters.ENCODER_FACTS | {"prefix_tokens": 1}
 PAPER = "Dosovitskiy et al., An image is worth 16x16 words, ICLR 2021; Touvron et al., DeiT, ICML 2021"
 
 
@@ -47,16 +34,16 @@ def vit(
     classes: int,
     channels: int,
     *,
-    image_size: ImageSize = 224,
-    patch_size: PatchSize = 16,
-    width: Width = 192,
-    depth: Depth = 12,
-    heads: Heads = 3,
-    mlp_ratio: MlpRatio = 4.0,
+    image_size: parameters.ImageSize = 224,
+    patch_size: parameters.PatchSize = 16,
+    width: parameters.Width = 192,
+    depth: parameters.Depth = 12,
+    heads: parameters.Heads = 3,
+    mlp_ratio: parameters.MlpRatio = 4.0,
     attention: Annotated[AttentionFactory | str, "attention"] = "softmax",
-    layers: Layers = "all",
-    dropout: DropRate = 0.0,
-    drop_path: DropRate = 0.1,
+    layers: parameters.Layers = "all",
+    dropout: parameters.DropRate = 0.0,
+    drop_path: parameters.DropRate = 0.1,
 ) -> nn.Module:
     """Vision transformer with any attention in all or some layers, and softmax attention in the others.
 
