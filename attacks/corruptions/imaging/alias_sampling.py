@@ -17,17 +17,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class AliasTable:
-    """Tables for R distributions on the outcomes 0..K-1.
+    """Tables for R distributions on the outcomes 0..K-1."""
 
-    Args:
-        bits: log2 K.
-        thresholds: (R K,) int32: below it the column's own outcome is drawn.
-        outcomes: (2 R K,) float32: each column's alias, then its own outcome.
-    """
-
-    bits: int
-    thresholds: Tensor
-    outcomes: Tensor
+    bits: int  # log2 K
+    thresholds: Tensor  # (R K,) int32: below it the column's own outcome is drawn
+    outcomes: Tensor  # (2 R K,) float32: each column's alias, then its own outcome
 
     def sample(self, rows: Tensor, words: Tensor) -> Tensor:
         """Draw one outcome per row number; rows and words are int32 of one shape, the result is float32."""

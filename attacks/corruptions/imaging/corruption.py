@@ -46,23 +46,15 @@ def no_draws(generator: torch.Generator, channels: int, height: int, width: int)
 
 @dataclass(frozen=True)
 class Corruption:
-    """One corruption at one severity.
+    """One corruption at one severity."""
 
-    Args:
-        name: Its catalog name.
-        severity: 1 to 5.
-        apply: Maps levels (n, C, H, W), whole numbers in float32, and the stacked draws to new levels.
-        draw: Makes all random draws of one example, from a CPU generator and C, H, W.
-        files: The hash of the files that it reads, which numbers depend on; None where it reads none.
-        variant: Which of its sets of files, where it has several.
-    """
-
-    name: str
-    severity: int
-    apply: Callable[..., Tensor]
+    name: str  # in the catalog
+    severity: int  # 1 to 5
+    apply: Callable[..., Tensor]  # levels (n, C, H, W), whole numbers in float32, and stacked draws to levels
+    # all random draws of one example, from a CPU generator and C, H, W
     draw: Callable[[torch.Generator, int, int, int], Draws] = no_draws
-    files: Callable[[], str] | None = None
-    variant: str = ""
+    files: Callable[[], str] | None = None  # the hash of the files that it reads, which numbers depend on
+    variant: str = ""  # which of its sets of files, where it has several
 
     def __call__(self, images: Tensor, ids: Sequence[str], seed: int) -> Tensor:
         """Corrupts images (B, C, H, W) in [0, 1], of any floating dtype, with one or three channels.
