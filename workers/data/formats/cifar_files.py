@@ -28,32 +28,20 @@ Pixels = Callable[[list[int]], Tensor]
 
 @dataclass(frozen=True)
 class CifarArchive:
-    """Description of one of the two sets.
-
-    Attributes:
-        archive: Beginning of the names of its archives, which end in -binary.tar.gz and -python.tar.gz.
-        binary: Folder of the binary version.
-        python: Folder of the python version.
-        files: Names of the files of each split; those of the binary version end in .bin.
-        meta: The further file of the python version, with the class names.
-        rows: Images of each file, by split.
-        label_bytes: Labels at the beginning of a row; the last is that of the class.
-        reader: Its class of `torchvision.datasets`.
-        mean, std: Per channel over the train pixels in [0, 1].
-    """
+    """Description of one of the two sets."""
 
     name: str
     title: str
-    archive: str
-    binary: str
-    python: str
-    files: Mapping[str, Sequence[str]]
-    meta: str
-    rows: Mapping[str, int]
-    label_bytes: int
-    reader: str
+    archive: str  # how the names of its archives begin, which end in -binary.tar.gz and -python.tar.gz
+    binary: str  # folder of the binary version
+    python: str  # folder of the python version
+    files: Mapping[str, Sequence[str]]  # names of the files of each split, .bin in the binary version
+    meta: str  # the further file of the python version, with the class names
+    rows: Mapping[str, int]  # images of each file, by split
+    label_bytes: int  # labels at the beginning of a row; the last is of the class
+    reader: str  # its class of `torchvision.datasets`
     class_names: tuple[str, ...]
-    mean: tuple[float, float, float]
+    mean: tuple[float, float, float]  # per channel over the train pixels in [0, 1], as `std`
     std: tuple[float, float, float]
 
     @property

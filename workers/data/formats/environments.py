@@ -85,10 +85,7 @@ def make(environment: Environment, wanted_by: str) -> Any:
 class Episode:
     """One episode, begun from a seed in [0, 2^31); gymnasium's environment is its own until it is over.
 
-    Attributes:
-        observation: float64 (S,).
-        over: whether it ended, or has had its most steps.
-        ended: whether it ended by itself.
+    It is `over` where it `ended` by itself, or has had its most steps. Observations are float64 (S,).
     """
 
     def __init__(self, environment: Environment, made: Any, seed: int) -> None:
