@@ -108,15 +108,10 @@ class Difference:
 
 
 class Pair:
-    """The rows of two jobs, and their common examples.
+    """The rows of two jobs, in any order of the examples, and their common examples, `ids`, sorted.
 
-    Attributes:
-        evaluation: Its name, a part of the keys of draws.
-        columns: Those of both jobs, in any order of the examples.
-        results: The rows of results of both, where known: for their parameters and protocol.
-        rows: Of both jobs, the row of each example.
-        ids: The common examples, sorted.
-        sizes: How many examples each job has.
+    The evaluation's name is a part of the keys of draws; the rows of results of both, where known, are there
+    for their parameters and protocol. `rows` has the row of each example, `sizes` the numbers of examples.
     """
 
     def __init__(
