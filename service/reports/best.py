@@ -15,10 +15,15 @@ LEVEL = 0.05
 def significantly_best(
     rows: Sequence[ComparisonRow], jobs: Sequence[str], adjust: Adjustment
 ) -> set[tuple[str, str]]:
-    """Job and key (`TidyRow.key`) of the numbers that are better than those of all other jobs, significantly.
+    """Numbers that differ from those of all other jobs significantly, and are better.
 
-    The rows are of all pairs of jobs; their p-values are adjusted here, over all of them together. A number
-    that one of the jobs lacks has no best.
+    Args:
+        rows: of all pairs of jobs; their p-values are adjusted here, over all of them together.
+        jobs: ids; a number that one of them lacks has no best.
+        adjust: how p-values are adjusted for the number of tests.
+
+    Returns:
+        Job and key (`TidyRow.key`) of each.
     """
     tests = [row.test.p_value for row in rows if row.test is not None]
     adjusted = iter(ADJUSTMENTS[adjust](tests))
