@@ -27,11 +27,17 @@ FIRST_LENGTH, LAST_LENGTH = 1.0, 0.01
 
 @dataclass(frozen=True)
 class DecoupledDirection(MinimumNorm):
-    """DDN. Key of its own: `radius`, the norm to which the next perturbation is scaled, (B,)."""
+    """DDN. Key of its own: `radius`, the norm to which the next perturbation is scaled, (B,).
 
-    gamma: float = 0.05  # share by which the norm changes in a step
-    first_norm: float = 1.0  # after the first step, without that change
-    levels: int | None = None  # values that a pixel may take; None for any
+    Attributes:
+        gamma: Share by which the norm changes in a step.
+        first_norm: Norm after the first step, but for that change.
+        levels: Number of values that a pixel may take; None for any.
+    """
+
+    gamma: float = 0.05
+    first_norm: float = 1.0
+    levels: int | None = None
 
     def _objective(self, goal: Tensor) -> Objective:
         return self.goal.objective(goal)
