@@ -27,18 +27,7 @@ import torch
 from torch import Tensor
 
 from assay.models.attention import kernelized
-from assay.models.layers.heads import Dropout, PrefixTokens
-from assay.models.layers.nystrom import (
-    Draw,
-    Gamma,
-    Iterations,
-    LandmarkAttention,
-    LandmarkCount,
-    Landmarks,
-    Normaliser,
-    Seed,
-    iterative_inverse,
-)
+from assay.models.layers.nystrom import LandmarkAttention, Landmarks, Normaliser, iterative_inverse
 from assay.models.layers.projected_attention import without_padding
 
 __all__ = ["NystromScoresAttention"]
@@ -73,33 +62,6 @@ class NystromScoresAttention(LandmarkAttention):
 
     name: ClassVar[str] = "nystrom_scores"
     permutation_equivariant: ClassVar[bool] = False
-
-    def __init__(
-        self,
-        dim: int,
-        heads: int,
-        *,
-        landmarks: LandmarkCount = 128,
-        draw: Draw = "fixed",
-        gamma: Gamma = 0.1,
-        iterations: Iterations = 6,
-        normaliser: Normaliser = "matrix",
-        seed: Seed = 0,
-        prefix_tokens: PrefixTokens = 1,
-        dropout: Dropout = 0.0,
-    ) -> None:
-        super().__init__(
-            dim,
-            heads,
-            landmarks=landmarks,
-            draw=draw,
-            gamma=gamma,
-            iterations=iterations,
-            normaliser=normaliser,
-            seed=seed,
-            prefix_tokens=prefix_tokens,
-            dropout=dropout,
-        )
 
     def approximate(
         self,

@@ -27,6 +27,7 @@ from annotated_types import Interval
 from torch import Tensor
 from torch.nn.functional import dropout as drop
 
+from assay.models.layers.heads import Dropout, PrefixTokens
 from assay.models.layers.projected_attention import ProjectedAttention, at_least, one_of
 
 Normaliser = Literal["matrix", "tensor"]
@@ -129,14 +130,14 @@ class LandmarkAttention(ProjectedAttention):
         dim: int,
         heads: int,
         *,
-        landmarks: int,
-        draw: Draw,
-        gamma: float,
-        iterations: int,
-        normaliser: Normaliser,
-        seed: int,
-        prefix_tokens: int,
-        dropout: float,
+        landmarks: LandmarkCount = 128,
+        draw: Draw = "fixed",
+        gamma: Gamma = 0.1,
+        iterations: Iterations = 6,
+        normaliser: Normaliser = "matrix",
+        seed: Seed = 0,
+        prefix_tokens: PrefixTokens = 1,
+        dropout: Dropout = 0.0,
     ) -> None:
         super().__init__(dim, heads, prefix_tokens=prefix_tokens, dropout=dropout)
         at_least("landmarks", landmarks, 2)
