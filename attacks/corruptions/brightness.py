@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor
 
 from assay.attacks.corruptions.imaging.constants import Constants, constant
-from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Severity, cut
+from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Severity, cut, divided
 
 __all__ = ["brightness"]
 
@@ -44,7 +44,7 @@ def brightness(*, severity: Severity = 1, constants: Constants = "imagenet_c") -
 
 def _apply(levels: Tensor, *, added: float) -> Tensor:
     value = levels.amax(1, keepdim=True).double()  # (n, 1, H, W)
-    raised = (value / TOP).add_(added).clamp_(max=1).mul_(TOP)
+    raised = divided(value, TOP).add_(added).clamp_(max=1).mul_(TOP)
     scale = raised / value.clamp(min=1)
     # Not levels * scale: the largest channel must become V' to the last bit.
     return cut(raised - (value - levels) * scale).to(levels.dtype)  # (n, C, H, W)

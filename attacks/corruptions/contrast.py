@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from assay.attacks.corruptions.imaging.constants import Constants, constant
-from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Severity, cut
+from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Severity, cut, divided
 
 __all__ = ["contrast"]
 
@@ -44,6 +44,7 @@ def contrast(*, severity: Severity = 1, constants: Constants = "imagenet_c") -> 
 def _apply(levels: Tensor, *, share: float) -> Tensor:
     pixels = levels.shape[-2] * levels.shape[-1]
     # A sum of levels is exact, so the mean does not depend on the order of the summation.
-    means = levels.sum((-2, -1), dtype=torch.float64)[..., None, None] / pixels / TOP  # (n, C, 1, 1)
-    moved = ((levels.double() / TOP).sub_(means)).mul_(share).add_(means)
+    sums = levels.sum((-2, -1), dtype=torch.float64)[..., None, None]  # (n, C, 1, 1)
+    means = divided(divided(sums, pixels), TOP)
+    moved = (divided(levels.double(), TOP).sub_(means)).mul_(share).add_(means)
     return cut(moved.mul_(TOP)).to(levels.dtype)  # (n, C, H, W)

@@ -19,7 +19,15 @@ import torch
 from torch import Tensor
 
 from assay.attacks.corruptions.imaging.constants import Constants, constant
-from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, cut
+from assay.attacks.corruptions.imaging.corruption import (
+    IMAGENET_C,
+    TOP,
+    Corruption,
+    Draws,
+    Severity,
+    cut,
+    divided,
+)
 from assay.attacks.corruptions.imaging.filters import blur_exactly
 from assay.attacks.corruptions.imaging.shuffle import draw_offsets, shuffle
 
@@ -61,4 +69,4 @@ def _apply(levels: Tensor, offsets: Tensor, *, sigma: float, reach: int) -> Tens
 
 
 def _blurred(levels: Tensor, sigma: float) -> Tensor:
-    return cut(blur_exactly(levels.double() / TOP, sigma).mul_(TOP)).to(levels.dtype)
+    return cut(blur_exactly(divided(levels.double(), TOP), sigma).mul_(TOP)).to(levels.dtype)

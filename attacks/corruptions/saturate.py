@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from assay.attacks.corruptions.imaging.constants import Constants, constant
-from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Severity, cut
+from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Severity, cut, divided
 
 __all__ = ["saturate"]
 
@@ -47,7 +47,7 @@ def saturate(*, severity: Severity = 1, constants: Constants = "imagenet_c") -> 
 def _apply(levels: Tensor, *, factor: float, shift: float) -> Tensor:
     if levels.shape[1] == 1:
         return levels
-    colours = levels.double().div_(TOP)
+    colours = divided(levels.double(), TOP)
     value = colours.amax(1, keepdim=True)  # (n, 1, H, W)
     spread = value - colours.amin(1, keepdim=True)
     saturation = spread / value.clamp(min=1 / TOP)

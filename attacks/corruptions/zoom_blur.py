@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from assay.attacks.corruptions.imaging.constants import FORK, Constants, constant
-from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, SLACK, Corruption, Severity, cut
+from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, SLACK, Corruption, Severity, cut, divided
 from assay.attacks.corruptions.imaging.zoom import zoom_into_the_middle
 
 __all__ = ["zoom_blur"]
@@ -58,4 +58,4 @@ def _apply(levels: Tensor, *, factors: tuple[float, ...], from_corner: bool) -> 
     total = images * 2
     for factor in factors[1:]:
         total += zoom_into_the_middle(images, factor, from_corner=from_corner)
-    return cut(total.div_(len(factors) + 1), SLACK)  # (n, C, H, W)
+    return cut(divided(total, len(factors) + 1), SLACK)  # (n, C, H, W)

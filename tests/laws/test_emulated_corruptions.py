@@ -26,3 +26,16 @@ def test_a_corruption(name: str, severities: tuple[int, ...], photographs: Tenso
         assert (difference > 1e-3).double().mean() < 1e-3
         assert difference.max() <= 1 + 1e-3
         assert torch.isfinite(found).all()
+        same = difference <= 1e-3
+        assert torch.equal(found[same], here[same])  # levels are divided alike
+
+
+@pytest.mark.parametrize("name", ["brightness", "saturate"])
+def test_whole_levels_are_cut_alike(name: str) -> None:
+    """One H100 cut 6.2 % of the pixels of photographs a level lower when it multiplied by 1/255."""
+    levels = torch.cartesian_prod(*[torch.arange(0, 256, 17)] * 3).T.reshape(1, 3, 64, 64)
+    images = (levels / 255).float()
+    with emulated_device() as device:
+        for severity in (1, 2, 3, 4, 5):
+            here = make(name, severity)(images, IDS[:1], 0)
+            assert torch.equal(make(name, severity)(images.to(device.device), IDS[:1], 0).cpu(), here)

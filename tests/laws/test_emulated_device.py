@@ -65,6 +65,22 @@ def test_what_cuda_lets_pass_passes(device: EmulatedDevice) -> None:
     assert torch.equal(host, (ours + 1).cpu())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_division_by_a_number_is_a_product_with_its_reciprocal(
+    dtype: torch.dtype, device: EmulatedDevice
+) -> None:
+    host = torch.arange(256).to(dtype)
+    ours = host.to(device.device)
+    product = host * (1 / torch.tensor(255, dtype=dtype))
+    assert not torch.equal(product, host / 255)
+    for quotient in (ours / 255, ours / torch.tensor(255.0), ours.clone().div_(255)):
+        assert quotient.dtype == dtype
+        assert torch.equal(quotient.cpu(), product)
+    assert torch.equal((ours / ours.new_full((), 255)).cpu(), host / 255)
+    assert torch.equal(ours.div(255, rounding_mode="floor").cpu(), host.div(255, rounding_mode="floor"))
+    assert torch.equal((ours.long() / 255).cpu(), host.float() * (1 / torch.tensor(255.0)))
+
+
 def test_numpy_is_refused(device: EmulatedDevice) -> None:
     for ask in (lambda tensor: tensor.numpy(), lambda tensor: tensor.__array__()):
         with pytest.raises(TypeError, match="can't convert cuda"):

@@ -72,7 +72,7 @@ class Corruption:
                 part = slice(start, start + size)
                 levels = (images[part] * TOP).round().clamp(0, TOP).to(torch.float32)
                 draws = self.draws(ids[part], levels.shape[1:], seed, levels.device)
-                corrupted[part] = self.apply(levels, *draws).to(images.dtype) / TOP
+                corrupted[part] = divided(self.apply(levels, *draws).to(images.dtype), TOP)
         return corrupted
 
     def draws(
@@ -93,6 +93,14 @@ class Corruption:
 def cut(values: Tensor, slack: float = 0.0) -> Tensor:
     """Clips values to 0..255 and truncates them to whole levels, in place."""
     return values.add_(slack).clamp_(0, TOP).floor_()
+
+
+def divided(values: Tensor, by: float) -> Tensor:
+    """Values divided by a number, to the last bit alike on every device.
+
+    CUDA multiplies by the reciprocal of a plain number: a whole level may end one bit lower, and be cut.
+    """
+    return values / values.new_full((), by)
 
 
 def luminance(levels: Tensor) -> Tensor:

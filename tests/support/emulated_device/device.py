@@ -205,7 +205,9 @@ class EmulatedDevice(TorchDispatchMode):
         if kind == "_fused_sdp_choice":
             return 0  # attention as matrix products: CUDA's fused kernels are not here
         self._check(func, args, kwargs, theirs)
-        out = func(*host_args, **host_kwargs)
+        out = rules.quotient(func, host_args, theirs)
+        if out is None:
+            out = func(*host_args, **host_kwargs)
         if asked is not None and not there:  # a factory that makes something on the CPU like a tensor of ours
             return out
         return self._wrapped(out, ours)

@@ -80,6 +80,8 @@ WAITING: dict[str, Condition] = {
     "_linalg_check_errors": _always,
     "repeat_interleave": lambda given: given.get("output_size") is None,
 }
+_div = torch.ops.aten.div, torch.ops.aten.div_
+DIVISIONS = [getattr(each, overload) for each in _div for overload in ("Tensor", "Scalar")]
 INDEXING = ("index", "index_put", "_index_put_impl", "_unsafe_index", "_unsafe_index_put")
 
 
@@ -118,6 +120,32 @@ def waits(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     if condition is not None:
         return condition(named(func, args, kwargs))
     return bool(index_masks(func, args))
+
+
+def quotient(func: Any, args: Sequence[Any], theirs: Sequence[Tensor]) -> Tensor | None:
+    """A division by a number of the host: CUDA multiplies by its reciprocal, which rounds in another way.
+
+    Args:
+        func: The operator.
+        args: Its arguments, as the CPU has them.
+        theirs: The tensors of the CPU among them.
+
+    Returns:
+        The result; None for all other operators.
+    """
+    if func not in DIVISIONS or (isinstance(args[1], Tensor) and not _is_of_the_host(args[1], theirs)):
+        return None
+    dividend, divisor = args
+    common = torch.result_type(dividend, divisor)
+    if not (common.is_floating_point or common.is_complex):
+        common = torch.get_default_dtype()
+    wide = torch.float32 if common in (torch.float16, torch.bfloat16) else common
+    product = (dividend.to(wide) * (1 / torch.as_tensor(divisor, dtype=wide))).to(common)
+    return dividend.copy_(product) if func._schema.is_mutable else product
+
+
+def _is_of_the_host(value: Tensor, theirs: Sequence[Tensor]) -> bool:
+    return value.dim() == 0 and any(value is one for one in theirs)
 
 
 def refuse_mix(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], theirs: Sequence[Tensor]) -> None:
