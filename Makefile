@@ -54,8 +54,8 @@ site: $(STAMP) ## build the documentation as a site into build/site; a link that
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "built: build/site/index.html"
 
-accept-gpu: $(STAMP) ## accept this machine's GPU, under 45 minutes, resumable; writes docs/results-gpu.md; ONLY="NAME ..." for some checks
-	@$(BIN)/python -m benchmarks.acceptance $(if $(ONLY),--only $(ONLY))
+accept-gpu: $(STAMP) ## accept this machine's GPU, resumable, into docs/results-gpu.md; TOGETHER=16 side by side, SECONDS=600, ONLY="NAME ..."
+	@$(BIN)/python -m benchmarks.acceptance $(if $(TOGETHER),--together $(TOGETHER)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(ONLY),--only $(ONLY))
 
 screenshots: $(STAMP) ## pictures of every page from real small jobs, into docs/images (minutes; needs Chromium)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.screenshots

@@ -34,12 +34,13 @@ def describe() -> dict[str, Any]:
 
 def run(request: dict[str, Any]) -> None:
     """Runs a check and leaves its answer."""
-    context = Context(request["kind"], request["dry"], request["seconds"], Path(request["folder"]))
+    asked = {key: request[key] for key in ("kind", "dry", "seconds", "number", "parts")}
+    context = Context(folder=Path(request["folder"]), **asked)
     module, _, name = request["target"].partition(":")
     try:
         check = getattr(importlib.import_module(module), name)
         if "torch" in sys.modules:
-            _configure(dry=context.dry)
+            _configure(request["threads"])
         answer = {"rows": check(context)}
     except Exception as error:  # an error of any kind is what a check may end with
         traceback.print_exc()
@@ -47,11 +48,11 @@ def run(request: dict[str, Any]) -> None:
     write_whole(Path(request["answer"]), json.dumps(answer))
 
 
-def _configure(*, dry: bool) -> None:
+def _configure(threads: int) -> None:
     """Chooses arithmetic as evaluators do."""
     from assay.workers.jobs.session import configure
 
-    configure(1 if dry else min(8, os.cpu_count() or 1))
+    configure(threads)
 
 
 def _end(number: int, frame: FrameType | None) -> None:

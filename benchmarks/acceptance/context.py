@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from benchmarks.acceptance.record import Kind
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     import torch
 
     from tests.support.emulated_device.device import EmulatedDevice
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -25,12 +28,20 @@ class Context:
         dry: Whether sizes are tiny, and measured times mean nothing.
         seconds: The time that the check has; it is ended then.
         folder: An empty folder of its own.
+        number: Of the part of the check that this is, from 0.
+        parts: Into which the check is split.
     """
 
     kind: Kind
     dry: bool
     seconds: float
     folder: Path
+    number: int = 0
+    parts: int = 1
+
+    def share(self, cases: Iterable[T]) -> list[T]:
+        """The cases of this part: every n-th."""
+        return list(cases)[self.number :: self.parts]
 
     @property
     def asked(self) -> str:

@@ -120,7 +120,7 @@ def outcomes(context: Context) -> list[Row]:
     """Clean, under attack, corrupted, and in text: no flip between the devices but by rounding."""
     found, rows = Cases(), []
     with context.opened() as device:
-        for pair in pairs(context.dry):
+        for pair in context.share(pairs(context.dry)):
             for dtype in cast(tuple[DType, ...], ("float32", "float64")):
                 rows += compared(
                     found,
@@ -214,7 +214,7 @@ def _corruptions(found: Cases, context: Context, device: torch.device) -> None:
     pair = pairs(context.dry)[0]
     here, there = pair.on(CPU, "float64"), pair.on(device, "float64")
     ids = [f"digit-{row}" for row in range(len(pair.pixels))]
-    for name in list(MODULES)[:: 4 if context.dry else 1]:
+    for name in context.share(list(MODULES)[:: 4 if context.dry else 1]):
         with found.case("corruptions of regularised", name), torch.no_grad():
             near = corruption(name, 3)(pair.pixels, ids, 0)
             far = corruption(name, 3)(pair.pixels.to(device), ids, 0)

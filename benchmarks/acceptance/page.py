@@ -1,49 +1,41 @@
-"""The page of a run's results, from its records alone. Never imports torch."""
+"""The page of a run's results, from what is stored of it alone. Never imports torch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from benchmarks.acceptance.checks import Check
-from benchmarks.acceptance.record import Machine, Record, Row, shown
+from benchmarks.acceptance.record import Machine, Record, Row, named, shown
+from benchmarks.acceptance.results import Results, Table
 
 COMMAND = "make accept-gpu"
-NOTE = "Written by `make accept-gpu` from its records; its next run replaces it."
+NOTE = "Written by `make accept-gpu` from `{stored}`; its next run replaces both."
 DEVICES = {"cuda": "the GPU", "emulated": "the emulated device", "cpu": "the CPU"}
 
 
-def page(records: Iterable[Record], checks: Sequence[Check]) -> str:
-    """The page as Markdown; the same records give the same text.
+def page(results: Results, checks: Sequence[Check]) -> str:
+    """The page as Markdown; the same results give the same text.
 
     Args:
-        records: Of one machine, in any order.
+        results: Records of one machine, at least one, in any order.
         checks: All that there are, in order; those without a record are listed as not run.
     """
-    found = {record["check"]: record for record in records}
-    parts = [f"# Results on a GPU\n\n{NOTE}\n"]
-    if not found:
-        return "\n".join([*parts, _nothing(checks)])
+    found = {record["check"]: record for record in results["records"]}
     machine = next(found[check.name]["machine"] for check in checks if check.name in found)
+    stored = "benchmarks/results-gpu.json" if machine["kind"] == "cuda" else "results-gpu.json"
+    parts = [f"# Results on a GPU\n\n{NOTE.format(stored=stored)}\n"]
     parts.append(_head(machine, list(found.values()), checks))
+    parts += [f"{note}\n" for note in results["notes"]]
     areas = dict.fromkeys(check.area for check in checks)
     parts += [_area(area, [check for check in checks if check.area == area], found) for area in areas]
-    return "\n".join(parts)
+    return "\n".join([*parts, *map(_table, results["tables"])])
 
 
-def _nothing(checks: Sequence[Check]) -> str:
-    total = sum(check.seconds for check in checks)
-    lines = [
-        "**No GPU run has been made yet**: no GPU was available where this was written, and nothing below",
-        "was run on one. On a machine with a GPU that torch can use, run:\n",
-        f"```sh\n{COMMAND}\n```\n",
-        f"It takes at most {-(-total // 60)} minutes on one GPU, goes on where it was if it is interrupted,",
-        "and then replaces this page. Its dry run on the emulated device and the CPU is part of"
-        " `make test-slow`.",
-        "The limits are plans, not measurements. The checks:\n",
-        "| area | check | what it holds | at most, s |\n| --- | --- | --- | --- |",
-        *(f"| {one.area} | `{one.name}` | {one.title} | {one.seconds} |" for one in checks),
-    ]
-    return "\n".join(lines) + "\n"
+def _table(table: Table) -> str:
+    rule = " | ".join("---" for _ in table["columns"])
+    lines = [" | ".join(map(_plain, cells)) for cells in table["rows"]]
+    rows = [f"| {line} |" for line in (" | ".join(table["columns"]), rule, *lines)]
+    return "\n".join([f"## {table['title']}\n", f"{table['text']}\n", *rows]) + "\n"
 
 
 def _head(machine: Machine, records: Sequence[Record], checks: Sequence[Check]) -> str:
@@ -64,9 +56,15 @@ def _head(machine: Machine, records: Sequence[Record], checks: Sequence[Check]) 
         f"| commit | {', '.join(commits)} |",
         f"| date | {' to '.join(dict.fromkeys((dates[0], dates[-1])))} |",
         f"| checks | {len(records) - len(failed)} passed, {len(failed)} failed, {len(missing)} not run |",
-        f"| time | {sum(one['seconds'] for one in records):.0f} s |",
+        f"| time | {_time(records)} |",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _time(records: Sequence[Record]) -> str:
+    text = f"{sum(one['seconds'] for one in records):.0f} s"
+    together = max(one["together"] for one in records)
+    return f"{text} of all processes, up to {together} side by side" if together > 1 else text
 
 
 def _area(area: str, checks: Sequence[Check], found: dict[str, Record]) -> str:
@@ -78,8 +76,10 @@ def _area(area: str, checks: Sequence[Check], found: dict[str, Record]) -> str:
             lines.append(f"**{check.name}**: {check.title}. Not run.\n")
             continue
         state = "passed" if record["passed"] else f"FAILED: {record['why']}"
-        spent = f"{record['seconds']:.0f} s of {record['planned']} on {DEVICES[record['kind']]}"
-        lines.append(f"**{check.name}**: {check.title}; {spent}; {state}.\n")
+        limit = f"{record['seconds']:.0f} s of {record['planned']}"
+        if record["parts"] > 1:
+            limit = f"{record['seconds']:.0f} s in {record['parts']} parts of at most {record['planned']} s"
+        lines.append(f"**{check.name}**: {check.title}; {limit} on {DEVICES[record['kind']]}; {state}.\n")
         if record["rows"]:
             lines.append("| measured | value | bound | held |\n| --- | --- | --- | --- |")
             lines += [_row(row) for row in record["rows"]]
@@ -90,7 +90,7 @@ def _area(area: str, checks: Sequence[Check], found: dict[str, Record]) -> str:
 def _row(row: Row) -> str:
     bound = "" if row["relation"] is None else f"{row['relation']} {shown(row['bound'])}"
     held = "" if row["relation"] is None else "yes" if row["held"] else "**no**"
-    cells = (_plain(text) for text in (row["what"], shown(row["value"]), bound, held))
+    cells = (_plain(text) for text in (named(row), shown(row["value"]), bound, held))
     return f"| {' | '.join(cells)} |"
 
 

@@ -14,9 +14,13 @@ Relation = Literal["at most", "at least", "exactly"]
 
 
 class Row(TypedDict):
-    """One measured value; `relation` and `bound` are None where it is only told."""
+    """One measured value; `relation` and `bound` are None where it is only told.
+
+    `case` names the cases that the value is of, where it is not of all.
+    """
 
     what: str
+    case: str | None
     value: Value
     relation: Relation | None
     bound: Value | None
@@ -47,7 +51,8 @@ class Record(TypedDict):
     """The outcome of one check.
 
     `kind` is what it ran on: the CPU in place of a GPU where a dry run has no other. `why` is None where it
-    passed. `seconds` and `planned` are seconds; `finished` is a date in UTC.
+    passed. `seconds` are those of its parts, one after another, `planned` those that a part may take;
+    `together` is the number of processes that could share the device; `finished` is a date in UTC.
     """
 
     check: str
@@ -59,32 +64,39 @@ class Record(TypedDict):
     rows: list[Row]
     seconds: float
     planned: int
+    parts: int
+    together: int
     finished: str
 
 
-def at_most(what: str, value: float, bound: float) -> Row:
+def at_most(what: str, value: float, bound: float, case: str | None = None) -> Row:
     """A value that must not be above its bound; NaN is."""
-    return {"what": what, "value": value, "relation": "at most", "bound": bound, "held": value <= bound}
+    return Row(what=what, case=case, value=value, relation="at most", bound=bound, held=value <= bound)
 
 
 def at_least(what: str, value: float, bound: float) -> Row:
     """A value that must not be below its bound; NaN is."""
-    return {"what": what, "value": value, "relation": "at least", "bound": bound, "held": value >= bound}
+    return Row(what=what, case=None, value=value, relation="at least", bound=bound, held=value >= bound)
 
 
-def exactly(what: str, value: Value, bound: Value) -> Row:
+def exactly(what: str, value: Value, bound: Value, case: str | None = None) -> Row:
     """A value that must be this one."""
-    return {"what": what, "value": value, "relation": "exactly", "bound": bound, "held": value == bound}
+    return Row(what=what, case=case, value=value, relation="exactly", bound=bound, held=value == bound)
 
 
 def told(what: str, value: Value) -> Row:
     """A value that is held against nothing."""
-    return {"what": what, "value": value, "relation": None, "bound": None, "held": True}
+    return Row(what=what, case=None, value=value, relation=None, bound=None, held=True)
+
+
+def named(row: Row) -> str:
+    """What a row is of, with its cases."""
+    return row["what"] if row["case"] is None else f"{row['what']} ({row['case']})"
 
 
 def in_words(row: Row) -> str:
     """A row as a sentence's part."""
-    text = f"{row['what']}: {shown(row['value'])}"
+    text = f"{named(row)}: {shown(row['value'])}"
     return text if row["relation"] is None else f"{text}, must be {row['relation']} {shown(row['bound'])}"
 
 
@@ -101,13 +113,13 @@ def why_not(rows: Iterable[Row]) -> str | None:
     return "; ".join(in_words(row) for row in rows if not row["held"]) or None
 
 
-def save(record: Record, folder: Path) -> None:
-    """Writes a record; a reader finds the whole of it or the one before."""
-    write_whole(path_of(record["check"], folder), json.dumps(record, indent=1, sort_keys=True) + "\n")
+def save(record: Record, folder: Path, name: str | None = None) -> None:
+    """Writes a record, of a part under the part's name; a reader finds the whole of it or the one before."""
+    write_whole(path_of(name or record["check"], folder), json.dumps(record, indent=1, sort_keys=True) + "\n")
 
 
 def load(name: str, folder: Path) -> Record | None:
-    """The record of a check; None without one that can be read."""
+    """The record of a check or part; None without one that can be read."""
     try:
         found: Record = json.loads(path_of(name, folder).read_text())
     except (OSError, ValueError):

@@ -1,33 +1,29 @@
-"""Runs checks, each in a process of its own, and keeps their records. Never imports torch."""
+"""Runs checks, each in a process of its own or in several, and keeps their records. Never imports torch."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
-import signal
+import math
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from assay.workers import identity
 from assay.workers.diagnosis.machine import driver
 from benchmarks.acceptance.checks import Check
-from benchmarks.acceptance.record import Key, Kind, Machine, Record, answer_of, load, save, why_not
+from benchmarks.acceptance.parts import Part, parts_of, whole
+from benchmarks.acceptance.process import CHILD, ROOT, STOP_SECONDS, Process
+from benchmarks.acceptance.record import Key, Kind, Machine, Record, load, save
 
-ROOT = Path(__file__).resolve().parents[2]
-CHILD = "benchmarks.acceptance.child"
 # Beside the product's own source: what the checks measure with.
 MEASURING = ("benchmarks", "tests/e2e", "tests/laws", "tests/support")
 DESCRIBE_SECONDS = 300
-STOP_SECONDS = 15.0
-# A dry run has more time: it shares its processor with other tests. At most, in seconds, and so many times.
-DRY_PATIENCE, DRY_SECONDS = 3, 280
+POLL_SECONDS = 0.1
 
 
 def machine_of(kind: Kind) -> Machine:
@@ -67,99 +63,109 @@ def key_of(machine: Machine) -> Key:
     return Key(code=digest.hexdigest(), torch=machine["torch"], device=machine["device"])
 
 
+@dataclass
+class Run:
+    """What a run gave: the records, and the checks that did not fit into its time."""
+
+    records: list[Record] = field(default_factory=list)
+    not_run: list[Check] = field(default_factory=list)
+
+
 def run_all(
     checks: Sequence[Check],
     machine: Machine,
     folder: Path,
     *,
     again: bool = False,
+    together: int = 1,
+    seconds: float | None = None,
     tell: Callable[[str], None] = lambda line: None,
-) -> list[Record]:
-    """The records of these checks; one that has passed for the same key is not repeated.
+) -> Run:
+    """Runs checks; one that has passed for the same key is not repeated, nor is a part of one.
 
     Args:
         checks: In order.
         machine: On which they run. Where its kind is not `cuda` this is a dry run.
         folder: Of the records; made where it is missing.
         again: Whether to repeat those too.
+        together: Processes side by side. Checks that measure time or memory follow, each alone.
+        seconds: Of the whole run. Checks of most worth come first, and a part that may take longer than
+            what is left is not begun.
         tell: Gets a line for each.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    key, records = key_of(machine), []
+    deadline = math.inf if seconds is None else time.monotonic() + seconds
+    key, run = key_of(machine), Run()
+
+    def passed(name: str) -> Record | None:
+        record = None if again else load(name, folder)
+        return record if record is not None and record["passed"] and record["key"] == key else None
+
+    known = {check.name: record for check in checks if (record := passed(check.name)) is not None}
+    for record in known.values():
+        tell(f"{record['check']}: passed on {record['finished']}, not repeated")
+    parts = {check: parts_of(check, together) for check in checks if check.name not in known}
+    wanted = [part for check in parts for part in parts[check]]
+    done = {part: record for part in wanted if part.count > 1 and (record := passed(part.name)) is not None}
+    start = partial(Process, machine=machine, key=key, folder=folder)
+    waiting = [part for part in wanted if part not in done]
+    for queue, width in _queues(waiting, together, ranked=seconds is not None):
+        for part, record in _ended(queue, width, start, deadline, tell, dry=machine["kind"] != "cuda"):
+            save(record, folder, part.name)
+            done[part] = record
     for check in checks:
-        known = load(check.name, folder)
-        if known is not None and known["passed"] and known["key"] == key and not again:
-            tell(f"{check.name}: passed on {known['finished']}, not repeated")
-            records.append(known)
-            continue
-        tell(f"{check.name}: {check.title} (at most {check.seconds} s)")
-        record = measured(check, machine, key, folder)
-        save(record, folder)
-        tell(f"{check.name}: {'passed' if record['passed'] else 'FAILED'} after {record['seconds']:.0f} s")
-        records.append(record)
-    return records
+        if check not in parts:
+            run.records.append(known[check.name])
+        elif all(part in done for part in parts[check]):
+            run.records.append(whole([done[part] for part in parts[check]]))
+            save(run.records[-1], folder)
+        else:
+            run.not_run.append(check)
+    return run
 
 
-def measured(check: Check, machine: Machine, key: Key, folder: Path) -> Record:
-    """Runs a check in a process of its own; its output goes to a log beside the records."""
-    dry = machine["kind"] != "cuda"
-    kind: Kind = "cpu" if dry and check.driver else machine["kind"]
-    begun = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="assay-acceptance-") as scratch:
-        own, answer = Path(scratch, "folder"), Path(scratch, "answer.json")
-        own.mkdir()
-        limit = min(DRY_PATIENCE * check.seconds, DRY_SECONDS) if dry else check.seconds
-        request = {"target": check.target, "kind": kind, "dry": dry, "seconds": limit}
-        request |= {"folder": str(own), "answer": str(answer)}
-        with (folder / f"{check.name}.log").open("wb") as log:
-            fault = _fault(request, limit, log.fileno())
-        found = answer_of(answer.read_text()) if answer.exists() else {}
-    if fault is None and "rows" not in found:
-        fault = found.get("raised", "its process ended without an answer")
-    rows = found.get("rows", [])
-    why = fault or why_not(rows)
-    return Record(
-        check=check.name,
-        key=key,
-        machine=machine,
-        kind=kind,
-        passed=why is None,
-        why=why,
-        rows=rows,
-        seconds=round(time.monotonic() - begun, 1),
-        planned=check.seconds,
-        finished=datetime.now(UTC).date().isoformat(),
-    )
+def _queues(waiting: list[Part], together: int, *, ranked: bool) -> list[tuple[list[Part], int]]:
+    """What shares the device and then what runs alone, each with its number of processes."""
+    if ranked:
+        waiting = sorted(waiting, key=lambda part: part.check.worth)
+    elif together > 1:
+        waiting = sorted(waiting, key=lambda part: -part.seconds())  # the longest first
+    if together == 1:
+        return [(waiting, 1)]
+    alone = [part for part in waiting if part.check.alone]
+    return [([part for part in waiting if not part.check.alone], together), (alone, 1)]
 
 
-def _fault(request: dict[str, object], limit: float, output: int) -> str | None:
-    """Runs the process; what ended it, None where it came to its end."""
-    process = subprocess.Popen(  # noqa: S603 (itself)
-        [sys.executable, "-m", CHILD, json.dumps(request)],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONUNBUFFERED": "1"},
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        start_new_session=True,
-    )
+def _ended(
+    queue: list[Part],
+    width: int,
+    start: Callable[..., Process],
+    deadline: float,
+    tell: Callable[[str], None],
+    *,
+    dry: bool,
+) -> Iterator[tuple[Part, Record]]:
+    """Parts and their records, as they end; what may not end before the deadline is not begun."""
+    running: list[Process] = []
     try:
-        code = process.wait(limit)
-    except subprocess.TimeoutExpired:
-        return f"it was ended when its {limit:g} s were over"
+        while queue or running:
+            while queue and len(running) < width:
+                part, left = queue.pop(0), deadline - time.monotonic()
+                limit = part.seconds(dry=dry)
+                if limit + STOP_SECONDS > left:
+                    tell(f"{part.name}: not begun: it may take {limit} s, {left:.0f} s are left")
+                    continue
+                tell(f"{part.name}: {part.check.title} (at most {limit} s)")
+                running.append(start(part, together=width))
+            for process in list(running):
+                record = process.record()
+                if record is not None:
+                    running.remove(process)
+                    end = "passed" if record["passed"] else "FAILED"
+                    tell(f"{process.part.name}: {end} after {record['seconds']:.0f} s")
+                    yield process.part, record
+            if running:
+                time.sleep(POLL_SECONDS)
     finally:
-        _end(process)
-    if code < 0:
-        return f"its process was ended by {signal.Signals(-code).name}"
-    return f"its process ended with code {code}" if code else None
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process that is still there in order, then it and all of its group."""
-    if process.poll() is None:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(STOP_SECONDS)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+        for process in running:
+            process.stop()

@@ -26,7 +26,7 @@ def text_rows(context: Context) -> list[Row]:
     """The rows of each attack on both devices."""
     found = Cases()
     with texts(context.folder / "data"):
-        for name in ATTACKS[:: 3 if context.dry else 1]:
+        for name in context.share(ATTACKS[:: 3 if context.dry else 1]):
             with found.case("attacks on text", name):
                 task = load().find("evaluation", name).tasks[0]
                 here = run(spec(name, task, "cpu"), context.folder / f"{name}-cpu")

@@ -23,8 +23,8 @@ from assay.workers.jobs.session import Session, configure
 from assay.workers.training.distributed.launch import train_on_devices
 from assay.workers.training.files import content_sha256
 from benchmarks.acceptance.context import Context, dtype_offered
+from benchmarks.acceptance.process import ROOT
 from benchmarks.acceptance.record import Row, at_least, at_most, exactly, told
-from benchmarks.acceptance.runner import ROOT
 from benchmarks.acceptance.text import texts
 from benchmarks.acceptance.worst import Cases
 from tests.laws.test_emulated_evaluations import DATA, MODELS
@@ -87,7 +87,7 @@ def losses(folder: Path) -> list[float]:
 def amp(context: Context) -> list[Row]:
     """Every recipe in bfloat16 and float16 with autocast: finite losses, near those in float32."""
     found = Cases()
-    recipes = [one for one in load().list("recipe") if not context.dry or one.name in DRY]
+    recipes = context.share(one for one in load().list("recipe") if not context.dry or one.name in DRY)
     with texts(context.folder / "data"), context.opened():
         for one in recipes:
             offered = one.parameters["properties"]

@@ -54,17 +54,17 @@ class Cases:
         """Everything as rows."""
         found = [told(f"cases of {group}", count) for group, count in self.count.items()]
         found += [
-            at_most(what if what.endswith(f", {name}") else f"{what} (worst: {name})", value, bound)
+            at_most(what, value, bound, None if what.endswith(f", {name}") else f"worst: {name}")
             for what, (value, bound, name) in self._worst.items()
         ]
         found += [
-            exactly(f"cases in which {what} does not hold{_named(names)}", len(names), 0)
+            exactly(f"cases in which {what} does not hold", len(names), 0, _named(names))
             for what, names in self._broken.items()
         ]
-        found.append(exactly(f"cases that raised{_named(self._raised)}", len(self._raised), 0))
+        found.append(exactly("cases that raised", len(self._raised), 0, _named(self._raised)))
         return found
 
 
-def _named(names: list[str]) -> str:
+def _named(names: list[str]) -> str | None:
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f" ({'; '.join(names[:NAMED])}{more})" if names else ""
+    return f"{'; '.join(names[:NAMED])}{more}" if names else None

@@ -86,7 +86,7 @@ def attacks(context: Context) -> list[Row]:
             )
 
         # In a dry run half of the time: one dtype for an attack, in turn.
-        for place, (case, module, name, params) in enumerate(attack_cases(context.dry)):
+        for place, (case, module, name, params) in enumerate(context.share(attack_cases(context.dry))):
             for number, (dtype, kind) in enumerate(DTYPES):
                 if not dtype_offered(context.kind, kind) or (context.dry and place % 2 != number):
                     continue
@@ -159,7 +159,7 @@ def _attacks_on_others(found: Cases, context: Context, device: torch.device) -> 
     images = torch.rand(shape, generator=torch.Generator().manual_seed(1))
     examples = images, model(images.double()).argmax(1).to(torch.uint8)
     model.to(device)
-    for case in segmentation.CASES[: 2 if context.dry else None]:
+    for case in context.share(segmentation.CASES[: 2 if context.dry else None]):
         name, params = case.values
         assert isinstance(name, str)
         assert isinstance(params, dict)
@@ -170,7 +170,7 @@ def _attacks_on_others(found: Cases, context: Context, device: torch.device) -> 
             found.worst("beyond the ball, segmentation", max(0.0, beyond), BORDER, str(case.id))
     shard = series.shard()
     moved = replace(shard, classifier=copy.deepcopy(shard.classifier).to(device), device=device)
-    for case in series.ATTACKS[: 1 if context.dry else None]:
+    for case in context.share(series.ATTACKS[: 1 if context.dry else None]):
         name, norm = case.values
         assert isinstance(name, str)
         assert isinstance(norm, str)

@@ -26,7 +26,7 @@ from tests.laws.test_attention_laws import (
 def attention(context: Context) -> list[Row]:
     """Every attention mechanism: near the CPU's float64 in each dtype, and the same bits again."""
     found = Cases()
-    forms = [(name, form) for name, form in FORMS if form == "own" or other_form(name)]
+    forms = context.share((name, form) for name, form in FORMS if form == "own" or other_form(name))
     with context.opened() as device:
         for name, form in forms:
             case = f"{name} {form}"

@@ -21,7 +21,7 @@ def corruptions(context: Context) -> list[Row]:
     crops = [image[:, top : top + 60, 300:376] for image in photographs for top in places]
     images = torch.stack(crops).float() / 255
     severities: Sequence[int] = (3,) if context.dry else SEVERITIES
-    for name in MODULES:
+    for name in context.share(MODULES):
         for severity in severities:
             case = f"{name} {severity}"
             with found.case("corruptions", case):

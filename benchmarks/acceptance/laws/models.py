@@ -52,7 +52,7 @@ def models(context: Context) -> list[Row]:
     alone = {EXPORTED, *LIBRARIES, *hf_models.MODELS}
     names = [name for name in load().names("model") if name not in alone]
     with context.opened() as device:
-        for name in names:
+        for name in context.share(names):
             with found.case("models", name):
                 model, inputs, small = small_model(name, build=context.kind == "cuda")
                 published += not small
@@ -60,12 +60,12 @@ def models(context: Context) -> list[Row]:
                     _model(found, context, name, model, inputs, device)
                 elif context.kind == "cuda":
                     _finite(found, context, name, model, inputs, device)
-        for name, architecture in LIBRARIES.items():
+        for name, architecture in context.share(LIBRARIES.items()):
             with found.case("models", name):
                 made = catalog.build("model", name, {"architecture": architecture})(10, 3).eval()
                 images = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
                 _model(found, context, name, made, images, device)
-        for name in hf_models.MODELS:
+        for name in context.share(hf_models.MODELS):
             with found.case("models", name):
                 made, inputs = hf_models.built(name)
                 _model(found, context, name, Finite(made).eval(), inputs, device)

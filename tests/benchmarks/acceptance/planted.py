@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,8 @@ MACHINE: Machine = {
 }
 
 
-def check(name: str, seconds: int = 60, driver: str | None = None) -> Check:
-    return Check(name, "Planted", f"it {name}", f"{MODULE}:{name}", seconds, driver)
+def check(name: str, seconds: int = 60, driver: str | None = None, **options: Any) -> Check:
+    return Check(name, "Planted", f"it {name}", f"{MODULE}:{name}", seconds, driver, **options)
 
 
 def note(name: str) -> None:
@@ -42,6 +43,26 @@ def note(name: str) -> None:
 def passes(context: Any) -> list[Row]:
     note("passes")
     return [told("kind", context.kind), told("dry", str(context.dry)), at_most("ratio", 1.25, 2.0)]
+
+
+def shares(context: Any) -> list[Row]:
+    """Its cases, and where its temporary files go."""
+    note(f"shares-{context.number}of{context.parts}")
+    cases = context.share(range(5))
+    return [
+        told("cases", len(cases)),
+        at_most("case", float(max(cases)), 4.0, f"worst: {max(cases)}"),
+        told("folder", tempfile.gettempdir()),
+    ]
+
+
+def meets(context: Any) -> list[Row]:
+    """Ends once the other part has begun."""
+    note(f"meets-{context.number}")
+    deadline = time.monotonic() + 40
+    while time.monotonic() < deadline and Path(os.environ[NOTES]).read_text().count("meets") < 2:
+        time.sleep(0.05)
+    return [told("met", 1), at_most("waited", float(time.monotonic() > deadline), 0.0)]
 
 
 def fails(context: Any) -> list[Row]:

@@ -33,9 +33,12 @@ def test_the_worst_value_and_every_broken_case_are_named() -> None:
                 raise RuntimeError("planted\nand more")
     rows = {row["what"]: row for row in found.rows()}
     assert rows["cases of cases"]["value"] == 3
-    assert (rows["error (worst: b)"]["value"], rows["error (worst: b)"]["held"]) == (3.0, False)
-    assert not rows["cases in which order does not hold (c)"]["held"]
-    assert not rows["cases that raised (a: RuntimeError: planted)"]["held"]
+    error = rows["error"]
+    assert (error["value"], error["case"], error["held"]) == (3.0, "worst: b", False)
+    assert rows["cases in which order does not hold"]["case"] == "c"
+    assert not rows["cases in which order does not hold"]["held"]
+    assert rows["cases that raised"]["case"] == "a: RuntimeError: planted"
+    assert not rows["cases that raised"]["held"]
     assert "error (worst: b): 3, must be at most 2.5" in str(why_not(found.rows()))
 
 

@@ -13,76 +13,118 @@ from typing import Any
 import pytest
 
 from benchmarks.acceptance import runner
-from benchmarks.acceptance.checks import Check
-from benchmarks.acceptance.record import Machine, Record, load, path_of
+from benchmarks.acceptance.parts import Part
+from benchmarks.acceptance.record import Key, Machine, Record, load, path_of, told
 from tests.benchmarks.acceptance.planted import MACHINE, NOTES, QUICK, check
 from tests.e2e.running import processes, wait_for
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def run(one: Check, folder: Path) -> Record:
-    return runner.measured(one, MACHINE, runner.key_of(MACHINE), folder)
+class Counted:
+    """A process that has ended at once; the check `fails` fails."""
 
-
-@pytest.mark.parametrize(
-    ("name", "seconds", "why"),
-    [
-        ("fails", 60, "ratio: 3, must be at most 2; no number: nan, must be at most 2"),
-        ("measures_nothing", 60, "it measured nothing"),
-        ("raises", 60, "ValueError: planted error"),
-        ("dies", 60, "its process was ended by SIGSEGV"),
-        ("waits", 1, "it was ended when its 3 s were over"),
-    ],
-)
-def test_a_check_that_does_not_pass_says_why(name: str, seconds: int, why: str, tmp_path: Path) -> None:
-    record = run(check(name, seconds), tmp_path)
-    assert (record["passed"], record["why"]) == (False, why)
-    if name == "raises":
-        assert "planted error" in (tmp_path / "raises.log").read_text()
-
-
-def test_a_check_that_needs_a_driver_runs_on_the_cpu_in_a_dry_run_and_says_so(tmp_path: Path) -> None:
-    record = run(check("passes", driver="it has no other"), tmp_path)
-    assert record["passed"]
-    assert (record["kind"], record["rows"][0]["value"]) == ("cpu", "cpu")
-    assert record["machine"]["kind"] == "emulated"
-
-
-@pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Checks that ran, in place of running them."""
-    names: list[str] = []
-
-    def measured(one: Check, machine: Machine, key: Any, folder: Path) -> Record:
-        names.append(one.name)
-        return Record(
-            check=one.name,
+    def __init__(self, part: Part, machine: Machine, key: Key, folder: Path, together: int) -> None:
+        self.part = part
+        BEGUN.append((part.name, together))
+        self._record = Record(
+            check=part.check.name,
             key=key,
             machine=machine,
             kind="emulated",
-            passed=one.name != "fails",
-            why=None,
-            rows=[],
+            passed=part.check.name != "fails",
+            why=None if part.check.name != "fails" else "planted",
+            rows=[told("cases", 1)],
             seconds=1.0,
-            planned=one.seconds,
+            planned=part.seconds(),
+            parts=part.count,
+            together=together,
             finished="2026-01-01",
         )
 
-    monkeypatch.setattr(runner, "measured", measured)
-    return names
+    def record(self) -> Record:
+        return self._record
+
+    def stop(self) -> None:
+        pass
 
 
-def test_what_has_passed_for_the_same_key_is_not_repeated(counted: list[str], tmp_path: Path) -> None:
+BEGUN: list[tuple[str, int]] = []
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Parts that ran, with the number side by side, in place of running them."""
+    BEGUN.clear()
+    monkeypatch.setattr(runner, "Process", Counted)
+    return BEGUN
+
+
+def names(counted: list[tuple[str, int]]) -> list[str]:
+    return [name for name, _ in counted]
+
+
+def test_what_has_passed_for_the_same_key_is_not_repeated(
+    counted: list[tuple[str, int]], tmp_path: Path
+) -> None:
     checks = [check("passes"), check("fails")]
     first = runner.run_all(checks, MACHINE, tmp_path)
-    assert counted == ["passes", "fails"]
-    told: list[str] = []
-    assert runner.run_all(checks, MACHINE, tmp_path, tell=told.append) == first
-    assert counted == ["passes", "fails", "fails"]
-    assert told[0] == "passes: passed on 2026-01-01, not repeated"
+    assert names(counted) == ["passes", "fails"]
+    lines: list[str] = []
+    assert runner.run_all(checks, MACHINE, tmp_path, tell=lines.append) == first
+    assert names(counted) == ["passes", "fails", "fails"]
+    assert lines[0] == "passes: passed on 2026-01-01, not repeated"
     runner.run_all(checks, MACHINE, tmp_path, again=True)
-    assert counted[3:] == ["passes", "fails"]
+    assert names(counted)[3:] == ["passes", "fails"]
+
+
+def test_side_by_side_the_longest_parts_come_first_and_what_measures_time_runs_alone(
+    counted: list[tuple[str, int]], tmp_path: Path
+) -> None:
+    checks = [check("passes", alone=True, parts=3), check("waits", 30), check("fails", 90, parts=2)]
+    run = runner.run_all(checks, MACHINE, tmp_path, together=8)
+    assert counted == [("fails-1of2", 8), ("fails-2of2", 8), ("waits", 8), ("passes", 1)]
+    assert [record["check"] for record in run.records] == ["passes", "waits", "fails"]
+    assert run.records[2]["parts"] == 2
+    assert run.records[2]["rows"][0]["value"] == 2
+    assert run.records[2]["why"] == "planted"
+    runner.run_all(checks, MACHINE, tmp_path, together=8)
+    assert names(counted)[4:] == ["fails-1of2", "fails-2of2"]
+
+
+def test_parts_that_have_passed_are_not_repeated(counted: list[tuple[str, int]], tmp_path: Path) -> None:
+    checks = [check("passes", parts=3)]
+    first = runner.run_all(checks, MACHINE, tmp_path, together=8)
+    path_of("passes", tmp_path).unlink()
+    path_of("passes-2of3", tmp_path).unlink()
+    assert runner.run_all(checks, MACHINE, tmp_path, together=8) == first
+    assert names(counted)[3:] == ["passes-2of3"]
+
+
+def test_where_time_is_short_the_worth_decides_and_the_rest_is_not_run(
+    counted: list[tuple[str, int]], tmp_path: Path
+) -> None:
+    checks = [check("waits", 60, worth=3), check("fails", 60, worth=1), check("passes", 80, worth=2)]
+    lines: list[str] = []
+    run = runner.run_all(checks, MACHINE, tmp_path, seconds=200, tell=lines.append)
+    assert names(counted) == ["fails", "waits"]  # a dry run has three times the time
+    assert [one.name for one in run.not_run] == ["passes"]
+    assert any(line.startswith("passes: not begun: it may take 240 s, ") for line in lines)
+    assert runner.run_all(checks, MACHINE, tmp_path, seconds=10).not_run == [checks[1], checks[2]]
+
+
+def test_two_parts_run_at_the_same_time_each_in_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(NOTES, str(tmp_path / "notes"))
+    run = runner.run_all([check("meets", parts=2), check("shares", parts=2)], MACHINE, tmp_path, together=4)
+    assert [record["why"] for record in run.records] == [None, None]
+    shared = {row["what"]: row for row in run.records[1]["rows"]}
+    assert shared["cases"]["value"] == 5
+    assert (shared["case"]["value"], shared["case"]["case"]) == (4.0, "worst: 4")
+    folders = [load(f"shares-{number}of2", tmp_path)["rows"][2]["value"] for number in (1, 2)]  # type: ignore[index]
+    assert len(set(folders)) == 2
+    assert not any(Path(folder).exists() for folder in folders)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +137,7 @@ def test_what_has_passed_for_the_same_key_is_not_repeated(counted: list[str], tm
     ],
 )
 def test_a_record_of_another_key_or_form_is_measured_again(
-    change: Callable[[Any], object], counted: list[str], tmp_path: Path
+    change: Callable[[Any], object], counted: list[tuple[str, int]], tmp_path: Path
 ) -> None:
     runner.run_all([check("passes")], MACHINE, tmp_path)
     path = path_of("passes", tmp_path)
@@ -103,7 +145,7 @@ def test_a_record_of_another_key_or_form_is_measured_again(
     change(record)
     path.write_text(json.dumps(record))
     runner.run_all([check("passes")], MACHINE, tmp_path)
-    assert counted == ["passes", "passes"]
+    assert names(counted) == ["passes", "passes"]
     path.write_text("{")
     assert load("passes", tmp_path) is None
 
