@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo site accept-gpu test test-slow test-all test-textattack tutorials test-portable screenshots chaos fuzz hostile \
+.PHONY: help install demo site accept-gpu gpu-bundle test test-slow test-all test-textattack tutorials test-portable screenshots chaos fuzz hostile \
 	check fmt catalog lock lock-cpu pin-images sbom vulnerabilities clean
 
 help: ## list the targets
@@ -56,6 +56,9 @@ site: $(STAMP) ## build the documentation as a site into build/site; a link that
 
 accept-gpu: $(STAMP) ## accept this machine's GPU, resumable, into docs/results-gpu.md; TOGETHER=16 side by side, SECONDS=600, ONLY="NAME ..."
 	@$(BIN)/python -m benchmarks.acceptance $(if $(TOGETHER),--together $(TOGETHER)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(ONLY),--only $(ONLY))
+
+gpu-bundle: $(STAMP) ## build/gpu-bundle.tar.xz: accept-gpu for a box without network; BOX_PYTHON=3.12, BOX=FILE with the packages that it has
+	@$(BIN)/python -m benchmarks.acceptance.bundle $(if $(BOX_PYTHON),--python $(BOX_PYTHON)) $(if $(BOX),--box $(BOX))
 
 screenshots: $(STAMP) ## pictures of every page from real small jobs, into docs/images (minutes; needs Chromium)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.screenshots
