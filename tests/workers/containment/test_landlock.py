@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from assay.workers.containment import seccomp
+from assay.workers.containment import landlock, seccomp
 from assay.workers.containment.contain import contain
 from assay.workers.containment.kernel import Unavailable
 from assay.workers.containment.policy import Policy
@@ -83,3 +83,13 @@ def test_devices_take_no_ioctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             fcntl.ioctl(device.fileno(), termios.TCGETS, bytes(64))
 
     assert tried(tmp_path, monkeypatch, ask) == "EACCES"
+
+
+def test_an_abi_handles_the_rights_that_it_and_those_before_it_know() -> None:
+    """A kernel refuses a whole ruleset for one right that it does not know (landlock(7), "ABI versions")."""
+    later = {2: landlock.Right.REFER, 3: landlock.Right.TRUNCATE, 5: landlock.Right.IOCTL_DEV}
+    for version in range(2, 9):
+        new = landlock.handled_files(version) & ~landlock.handled_files(version - 1)
+        assert new == later.get(version, landlock.Right(0)), version
+    assert not landlock.handled_files(1) & (later[2] | later[3] | later[5])
+    assert landlock.handled_files(1) & landlock.Right.MAKE_SYM
