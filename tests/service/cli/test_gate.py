@@ -81,6 +81,46 @@ def test_json_and_junit(run: Any, job: str, tmp_path: Path) -> None:
     assert [case.find("failure") is not None for case in cases] == [False, True]
 
 
+@pytest.mark.parametrize("given", [[HOLDS, HOLDS, FAILS], [HOLDS], [FAILS], [FAILS, HOLDS, FAILS, FAILS]])
+def test_junit_counts_the_cases_that_have_a_failure(
+    run: Any, job: str, tmp_path: Path, given: list[str]
+) -> None:
+    run(job, *(word for text in given for word in ("--require", text)), "--junit", "junit.xml")
+    suites = ElementTree.parse(tmp_path / "junit.xml").getroot()
+    for counted in (suites, suites[0]):
+        assert counted.get("tests") == str(len(given))
+        assert counted.get("failures") == str(given.count(FAILS))
+    assert len(suites[0].findall("testcase/failure")) == given.count(FAILS)
+
+
+def test_junit_has_no_character_that_xml_cannot_have(
+    run: Any, job: str, app_store: Store, tmp_path: Path
+) -> None:
+    """What a library said in its colours is the reason of every verdict: readers refuse the whole file."""
+    error = {"type": "crash", "message": "\x1b[31mno \x00 memory\x1b[0m"}
+    with app_store.jobs._database.writing() as connection:
+        connection.execute(update(jobs).where(jobs.c.id == job).values(state="failed", error=error))
+    assert run(job, "--require", HOLDS, "--junit", "junit.xml")[0] == 1
+    failure = ElementTree.parse(tmp_path / "junit.xml").getroot().find("testsuite/testcase/failure")
+    assert failure is not None
+    assert "memory" in failure.attrib["message"]
+
+
+def test_a_job_that_is_waited_for_is_judged_as_it_has_ended(
+    run: Any, api: Any, worker: Any, evaluate_body: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = api.post("/api/v1/jobs", json=evaluate_body()).json()["id"]
+    assert run(job, "--require", HOLDS)[0] == 1
+
+    def follow(*_: object) -> int:
+        worker.run(job, [1, 1, 1, 1], [1, 1, 1, 0])
+        return commands.OK
+
+    monkeypatch.setattr(commands, "follow_to_end", follow)
+    code, out, _ = run(job, "--require", HOLDS, "--wait", "--json")
+    assert (code, json.loads(out)["state"]) == (0, "succeeded")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

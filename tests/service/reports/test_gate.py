@@ -181,6 +181,15 @@ def test_the_rows_that_a_message_names_are_each_one_row() -> None:
     assert [judge(f"{text} >= 0").value for text in quoted] == [0.93, 0.75]
 
 
+@pytest.mark.parametrize(("epsilon", "value"), [("8/255", 0.5), ("0.0314", 0.4)])
+def test_a_radius_that_fits_exactly_comes_before_one_that_is_rounded(epsilon: str, value: float) -> None:
+    """A decimal names the fraction that it rounds, but a row of that very decimal first."""
+    rounded = row("pgd", {"top1": metric(0.35, 0.4, 0.45)}, params={"epsilon": 0.0314, "steps": 20})
+    exact = ROWS[2] | {"params": {"epsilon": 8 / 255, "steps": 20}}
+    assert judge(f"pgd {epsilon} top1 >= 0", [exact, rounded]).value == value
+    assert judge(f"pgd {epsilon} top1 >= 0", [rounded, exact]).value == value
+
+
 def test_rows_that_are_alike_cannot_be_named() -> None:
     with pytest.raises(WrongRequirement, match="differ in nothing"):
         judge("clean top1 >= 0.5", [ROWS[0], ROWS[0]])
