@@ -12,7 +12,12 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.errors import ErrorDetail, InvalidSpec
 from assay.service.contract.problems import Problems
 from assay.service.submission import class_folders as class_folder_module
-from assay.service.submission.class_folders import count_classes, count_examples, list_classes
+from assay.service.submission.class_folders import (
+    count_classes,
+    count_examples,
+    describe_classes,
+    list_classes,
+)
 from assay.service.submission.compatibility import MadeFor, check_fit
 from assay.service.submission.estimate import least_work
 from assay.service.submission.limits import JobLimits, Speed, bounded_estimate
@@ -235,6 +240,16 @@ def test_a_misfit_names_the_class_folders_and_the_empty_ones(tmp_path: Path) -> 
     assert detail.message.endswith("class folders are a/, b/, empty/; without an image: empty/")
     if checked is not None:
         assert list_classes(checked, tmp_path) == ["a", "b", "empty"]
+
+
+def test_a_class_with_images_in_one_part_is_not_without_an_image(tmp_path: Path) -> None:
+    """Parts have the classes of the first: a class that is only tested, or only trained, is no empty one."""
+    write(tmp_path, "birds/train/a", "birds/val/b")
+    for place in ("train/b", "train/c", "val/a", "val/c"):
+        (tmp_path / "birds" / place).mkdir(parents=True)
+    checked = load().check_reference(("data",), body()["data"], Problems(), ())
+    assert checked is not None
+    assert describe_classes(checked, tmp_path) == "a/, b/, c/; without an image: c/"
 
 
 def test_stated_classes_are_compared_with_the_folders_at_submission(tmp_path: Path) -> None:

@@ -63,6 +63,9 @@ def test_stated_names_may_differ_in_case_spaces_and_dashes() -> None:
     assert in_stated_order(["cat", "Cat"], ["Cat", "cat"], "x", "class folder") == ["cat", "Cat"]
     with pytest.raises(WrongClasses):
         in_stated_order(["CAT", "dog"], ["Cat", "cat"], "x", "class folder")
+    # Of two stated names neither is the one class: logits would be as many as names.
+    with pytest.raises(WrongClasses, match="no class folder for the class names 'CAT'"):
+        in_stated_order(["CAT", "Cat", "dog"], ["cat", "dog"], "x", "class folder")
 
 
 def test_all_differences_are_told_at_once_with_the_nearest() -> None:

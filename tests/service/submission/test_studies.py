@@ -75,6 +75,27 @@ def test_names_that_look_alike_are_refused(other: str) -> None:
     assert f"{other!r} and 'soft', the name of arm 0, differ in case or blank space only" in detail.message
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "same"),
+    [
+        ("seed", 7, False),
+        ("execution", {"dtype": "bfloat16"}, False),
+        ("model", {"name": "vit"}, False),
+        ("data", {"name": "shapes"}, False),
+        ("recipe", {"name": "small_vit", "params": {"epochs": 1}}, False),
+        ("name", "another", True),
+        ("tags", ["another"], True),
+        ("priority", 9, True),
+    ],
+)
+def test_trainings_share_weights_where_all_that_decides_them_is_equal(
+    field: str, value: object, same: bool
+) -> None:
+    train: Any = check(example()).templates[0]["train"]
+    assert train[field] != value
+    assert (training_key({**train, field: value}) == training_key(train)) is same
+
+
 def test_arms_that_differ_in_name_alone_have_one_configuration() -> None:
     body = example() | {"baseline": None}
     body["arms"] = [body["arms"][0], body["arms"][0] | {"name": "twin"}, body["arms"][1]]

@@ -144,6 +144,16 @@ def test_where_no_replacement_fits_the_suite_is_refused() -> None:
     assert len(problems.details) == len(suite.evaluations or [])
 
 
+def test_the_warning_of_a_suite_has_its_own_parts_alone() -> None:
+    out = {("full", "clean"): "one", ("robustbench", "clean"): "two", ("full", "pgd"): "three"}
+    spec: Any = {"kind": "evaluate"}
+    spec["left_out"] = [{"suite": suite, "part": part, "reason": why} for (suite, part), why in out.items()]
+    assert {warning.evidence["suite"]: warning.evidence["parts"] for warning in left_out_warnings(spec)} == {
+        "full": {"clean": "one", "pgd": "three"},
+        "robustbench": {"clean": "two"},
+    }
+
+
 def test_nothing_left_and_wrong_parts_of_other_suites_are_refused() -> None:
     with pytest.raises(InvalidSpec) as caught:
         validate(load(), job("digits", "rpc_table1"))
