@@ -312,10 +312,10 @@ def _taken(part: Any, data: Tensor | Known, indices: Known) -> Tensor:
     return data.index_select(part._axis, indices.tensor().to(torch.int64))
 
 
-def _unsqueezed(part: Any, data: Tensor | Known, axes: Known) -> Tensor:
-    del part
-    data = _data(data)
-    for axis in sorted(axes.tolist()):
+def _unsqueezed(part: Any, data: Tensor | Known, axes: Known | None = None) -> Tensor:
+    data, chosen = _data(data), part._axes if axes is None else axes.tolist()
+    rank = data.dim() + len(chosen)  # of the result, whose dimensions the axes are
+    for axis in sorted(axis % rank for axis in chosen):
         data = data.unsqueeze(axis)
     return data
 
@@ -338,6 +338,7 @@ TAKES_SIZES: Mapping[str, Callable[..., Any]] = {
     "OnnxReshape": _reshape,
     "OnnxExpand": _expand,
     "OnnxSlice": _cut_tensor,
+    "OnnxUnsqueezeStaticAxes": _unsqueezed,
     "OnnxUnsqueezeDynamicAxes": _unsqueezed,
     "OnnxSqueezeDynamicAxes": _squeezed,
     "OnnxTile": _tiled,
