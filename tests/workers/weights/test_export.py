@@ -18,7 +18,7 @@ from torchvision.models import VisionTransformer, resnet18
 
 from assay.workers.weights import export
 from assay.workers.weights.export import export_program
-from assay.workers.weights.export_inputs import CannotExport
+from assay.workers.weights.export_inputs import CannotExport, unwrapped
 from assay.workers.weights.program_check import examine
 from assay.workers.weights.programs import as_classifier, read_program
 from tests.support import programs
@@ -117,6 +117,14 @@ def test_wrappers_of_training_are_taken_off_and_a_stated_size_is_taken(tmp_path:
     module.pretrained_cfg = {"input_size": (3, 40, 40)}  # type: ignore[assignment]
     done = export_program(nn.DataParallel(module), tmp_path / "net.pt2")
     assert done.image_size == 40
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner"), [(nn.DataParallel, torch.compile), (torch.compile, nn.DataParallel)]
+)
+def test_a_wrapper_around_a_wrapper_is_taken_off_too(outer: Any, inner: Any) -> None:
+    module = Net()
+    assert unwrapped(outer(inner(module))) is module
 
 
 def _branch(net: Any, x: Tensor) -> Tensor:

@@ -203,6 +203,26 @@ def test_a_point_where_a_gradient_jumps_decides_nothing() -> None:
         assert export_gradients._jumps(net, look, 1e-9) == jumps
 
 
+def test_where_every_gradient_jumps_nothing_was_compared() -> None:
+    image = torch.full((1, 3, 4, 4), 0.5 + 1e-12, dtype=torch.float64)
+    _, gradients = export_gradients._differentiate(_Kinked(), (image,), 0)
+    (theirs,) = gradients.values()
+    jumps, equal = (export_gradients._Look(0, (image,), theirs, sign * theirs, 0.0) for sign in (-1, 1))
+    nets: Any = (_Kinked(), _Kinked())
+    assert not export_gradients._judge(nets, [jumps, jumps], torch.float64)
+    assert export_gradients._judge(nets, [jumps, equal], torch.float64)
+
+
+@pytest.mark.parametrize(("factor", "found"), [(1.0, 0.0), (0.1, 0.9), (0.0, 1.0), (-1.0, 2.0)])
+def test_gradients_differ_by_a_share_of_the_longer(factor: float, found: float) -> None:
+    """Whichever of both is the longer, and however long: 2 at most, 1 where one is lost."""
+    for length in (1e-6, 1.0, 1e6):
+        one = length * torch.tensor([3.0, 4.0], dtype=torch.float64)
+        assert export_gradients._difference(one, factor * one) == pytest.approx(found)
+        assert export_gradients._difference(factor * one, one) == pytest.approx(found)
+    assert export_gradients._difference(torch.zeros(2), torch.zeros(2)) == 0
+
+
 class _Kinked(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Absolute differences from 0.5, whose gradient has either sign there."""

@@ -147,6 +147,19 @@ def test_pixels_become_what_the_model_takes(kind: int, last: bool) -> None:
     np.testing.assert_allclose(found, expected, rtol=close, atol=close * np.abs(expected).max())
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_a_pixel_stays_in_its_row_and_column(last: bool) -> None:
+    pixels = np.arange(2 * 3 * 6 * 6, dtype=np.float32).reshape(2, 3, 6, 6)
+    shape = ["batch", 6, 6, 3] if last else ["batch", 3, 6, 6]
+    images = images_of(helper.make_tensor_value_info("images", TensorProto.FLOAT, shape))
+    assert images is not None
+    taken = images.array(pixels)
+    for place in np.ndindex(pixels.shape):
+        image, channel, row, column = place
+        there = taken[image, row, column, channel] if last else taken[place]
+        assert there == pixels[place]
+
+
 @pytest.mark.parametrize(
     ("shape", "kind", "found"),
     [

@@ -234,6 +234,27 @@ def test_the_images_that_are_kept_are_those_with_the_fewest_right_pixels() -> No
     assert counted.tolist() == found.intersection.sum(2).amin(1).tolist()
 
 
+@pytest.mark.parametrize("flipped", [(3, 1), (1, 3), (2, 2)])
+def test_a_later_loss_that_does_less_does_not_replace_the_image_that_is_kept(
+    flipped: tuple[int, int],
+) -> None:
+    def found_by(pixels: int) -> Tensor:
+        images = IMAGES.clone()
+        images[:, 0, 0, :pixels] = 1 - images[:, 0, 0, :pixels]
+        return images
+
+    counts = dict(zip(("ce", "mce"), flipped, strict=True))
+
+    def make(loss: PixelLoss) -> Given:
+        pixels = counts[loss.name]
+        return Given(found_by(pixels), SIDE**2 - pixels, ball=Ball("Linf", 1.0), loss=loss)
+
+    found = run(PixelEnsemble("given", make, ("ce", "mce")), keep_adversarial=True)
+    assert [right_of(found, place) for place in (1, 2)] == [[SIDE**2 - pixels] * N for pixels in flipped]
+    assert found.adversarial is not None
+    assert torch.equal(found.adversarial, found_by(max(flipped)))
+
+
 def test_errors() -> None:
     with pytest.raises(ValueError, match=r"must give logits \(4, 3, 4, 4\), it gave \(4, 2, 4, 4\)"):
         run(classes=3)

@@ -57,3 +57,7 @@ def test_counts_what_is_read() -> None:
         "unknown_words": 2,
         "cut_texts": 2,
     }
+
+
+def test_a_text_that_just_fits_is_not_cut() -> None:
+    assert reading(["a good", "a good film"], encode, 2)["cut_texts"] == 1
