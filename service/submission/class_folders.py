@@ -100,7 +100,7 @@ def describe_classes(data: Checked, root: Path | None) -> str | None:
     base = root.resolve()
     try:
         parts, names = split_folders(folder, base), list_classes(data, root) or []
-        empty = [name for name in names if not any(_has_images(folder / p / name) for p in parts or [""])]
+        empty = [name for name in names if not any(has_images(folder / p / name) for p in parts or [""])]
     except (OSError, ValueError):  # the worker says what is wrong with it
         return None
     shown = ", ".join(f"{name}/" for name in names[:CLASSES_LISTED]) + (
@@ -171,7 +171,8 @@ def _count(folder: Path, base: Path, whole: bool, _minute: int) -> int | None:
     return found or None
 
 
-def _has_images(folder: Path) -> bool:
+def has_images(folder: Path) -> bool:
+    """Whether an image file is in a folder or below it."""
     return any(
         not is_ignored(name) and name.lower().endswith(IMAGE_SUFFIXES)
         for _, _, files in os.walk(folder)

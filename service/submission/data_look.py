@@ -113,7 +113,7 @@ def _run(arguments: list[str], root: Path) -> dict[str, Any] | str:
         )
     except subprocess.TimeoutExpired:
         return f"the look at the data did not end within {SECONDS + REST} s"
-    if done.returncode != 0:
+    if not done.stdout:  # a set that cannot be used ends it with 1
         last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         return f"the look at the data failed: {last[:500]}"
     found: dict[str, Any] = json.loads(done.stdout)

@@ -151,7 +151,7 @@ def data_sets(settings: WorkerSettings) -> Iterator[Finding]:
     done = subprocess.run(  # noqa: S603 (our own program)
         command, env=environment, capture_output=True, text=True, check=False
     )
-    if done.returncode:
+    if not done.stdout:  # a set that cannot be used ends it with 1
         said = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
         yield fail("data", f"the data sets cannot be looked at: {said[0]}", INSTALL)
         return

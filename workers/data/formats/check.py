@@ -17,6 +17,7 @@ from assay.service.catalog.catalog import load as load_catalog
 from assay.service.contract.corruption_cells import SEVERITIES, TASK
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.problems import Problems
+from assay.service.submission.class_folders import has_images
 from assay.service.submission.data_folders import is_ignored
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import CorruptedSet, ExampleSet, MissingData
@@ -43,19 +44,28 @@ LRA = {
 # For decoding the examples of a part, where no other number is given.
 SECONDS = 10.0
 
+# Files and folders that a service keeps in its state folder.
+STATE = ("assay.sqlite", "artifacts", "data-hashes", "plots", "signing", "spool")
+# Code of the command where a set cannot be used as it is.
+UNUSABLE = 1
+
 Split = Literal["train", "test"]
 Build = Callable[[Path, Split], ExampleSet]
 
 
 @dataclass(frozen=True)
 class SplitReport:
-    """Size, hash and content of one split, or why it is unusable."""
+    """Size, hash and content of one split, or why it is unusable.
+
+    A split that is `absent` is none of the set's, or not there.
+    """
 
     split: str
     examples: int | None
     sha256: str | None
     problem: str | None
     look: Look | None = None
+    absent: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,25 +86,59 @@ class SetReport:
     classes: int | None
     splits: list[SplitReport]
 
+    @property
+    def usable(self) -> bool:
+        """Whether a split is there, and nothing that is there is broken."""
+        broken = (
+            (one.problem and not one.absent) or (one.look and one.look.unreadable) for one in self.splits
+        )
+        return not any(broken) and any(one.problem is None for one in self.splits)
+
 
 def list_sets(root: Path | None, *, hashes: bool = True, seconds: float = 0) -> list[SetReport]:
     """Data sets that a worker can load: the bundled ones, then those of each visible folder of the root.
 
-    A folder that no other set recognises is an `image_folder`.
+    A folder with images that no other set recognises is an `image_folder`.
     """
     depth = Depth(hashes, seconds)
     reports = [
         _report(name, None, functools.partial(catalog.build("data", name, {}), root), depth)
         for name in ("digits", "shapes", "pydoc", "motions", "pulses")
     ]
-    if root is None or not root.is_dir():
+    if root is None:
         return reports
-    names = sorted(p.name for p in root.iterdir() if p.is_dir() and not is_ignored(p.name))
     return reports + [
         report
-        for name in names
-        for report in _file_reports(root, name, depth) or [_folder_report(root, name, depth)]
+        for name in _folders(root)
+        if not _is_state(root, name)
+        for report in _file_reports(root, name, depth) or _folder_reports(root, name, depth)
     ]
+
+
+def list_others(root: Path | None, reports: Sequence[SetReport]) -> dict[str, str]:
+    """The folders of the root without a report, each with the reason."""
+    told = {report.folder.partition("/")[0] for report in reports if report.folder}
+    return {} if root is None else {name: _reason(root, name) for name in _folders(root) if name not in told}
+
+
+def _folders(root: Path) -> list[str]:
+    return (
+        sorted(p.name for p in root.iterdir() if p.is_dir() and not is_ignored(p.name))
+        if root.is_dir()
+        else []
+    )
+
+
+def _is_state(root: Path, name: str) -> bool:
+    """Whether a folder is the state of a service, or a part of it."""
+    return (root / name / STATE[0]).is_file() or (name in STATE and (root / STATE[0]).is_file())
+
+
+def _reason(root: Path, name: str) -> str:
+    if _is_state(root, name):
+        return "files of a service"
+    empty = not any(files for _, _, files in os.walk(root / name))
+    return "empty" if empty else "no image, table or file of a known set"
 
 
 def _file_reports(root: Path, name: str, depth: Depth) -> list[SetReport]:
@@ -128,7 +172,17 @@ def _file_reports(root: Path, name: str, depth: Depth) -> list[SetReport]:
     return found
 
 
-def _folder_report(root: Path, name: str, depth: Depth) -> SetReport:
+def _folder_reports(root: Path, name: str, depth: Depth) -> list[SetReport]:
+    """The set of images in a folder: none, or one."""
+    report = _published_report(root, name, depth)
+    if report is not None:
+        return [report]
+    if not has_images(root / name):
+        return []
+    return [_report("image_folder", name, lambda split: image_folder(root, split, folder=name), depth)]
+
+
+def _published_report(root: Path, name: str, depth: Depth) -> SetReport | None:
     if (known := known_set(root / name)) is not None:
         build = catalog.build("data", known, {"folder": name})
         return _report(known, name, functools.partial(_load_checked, build, root), depth)
@@ -138,7 +192,7 @@ def _folder_report(root: Path, name: str, depth: Depth) -> SetReport:
     if title is not None:
         load = IMAGENETS[title]
         return _report(title, name, lambda split: load(root, split, folder=name), depth)
-    return _report("image_folder", name, lambda split: image_folder(root, split, folder=name), depth)
+    return None
 
 
 def _stored_report(root: Path, name: str, places: Sequence[Path], depth: Depth) -> SetReport:
@@ -178,19 +232,20 @@ def _report(name: str, folder: str | None, load: Callable[[Split], ExampleSet], 
             look = look_at(data, depth.seconds) if depth.seconds else None
             digest = data.content_sha256() if depth.hashes else None
         except (MissingData, ValueError, OSError) as error:
-            splits.append(SplitReport(split, None, None, str(error)))
+            absent = isinstance(error, MissingData)
+            splits.append(SplitReport(split, None, None, str(error), absent=absent))
         else:
             classes = data.classes
             splits.append(SplitReport(split, len(data), digest, None, look))
     return SetReport(name, folder, classes, splits)
 
 
-def describe(reports: list[SetReport], root: Path | None) -> str:
-    """Human-readable text of the reports."""
+def describe(reports: list[SetReport], root: Path | None, others: Mapping[str, str]) -> str:
+    """Human-readable text of the reports, and of the other folders."""
     lines = [_root_line(root)]
     for report in reports:
         place = f"  folder {report.folder}" if report.folder else ""
-        classes = f"  {report.classes} classes" if report.classes else ""
+        classes = f"  {report.classes} classes" if (report.classes or 0) > 1 else ""
         lines.append(f"{report.name}{place}{classes}")
         for part in report.splits:
             if part.problem:
@@ -199,6 +254,10 @@ def describe(reports: list[SetReport], root: Path | None) -> str:
                 digest = f"  sha256 {part.sha256}" if part.sha256 else ""
                 lines.append(f"  {part.split:<5} {part.examples:>8} examples{digest}")
                 lines += [f"    {line}" for line in described(part)]
+    if others:
+        lines.append(f"no data sets: {', '.join(f'{name}/ ({why})' for name, why in others.items())}")
+    if unusable := [one.folder or one.name for one in reports if not one.usable]:
+        lines.append(f"cannot be used as they are ({len(unusable)}): {', '.join(unusable)}")
     return "\n".join(lines) + "\n"
 
 
@@ -237,7 +296,7 @@ def _root_line(root: Path | None) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; always 0, since missing data are a valid answer."""
+    """Run the command: 0, or 1 where a set that is there cannot be used."""
     parser = argparse.ArgumentParser(
         prog="python -m assay.workers.data.formats.check",
         description="List the data sets that a worker sees, with counts, content hashes and what is wrong.",
@@ -268,17 +327,20 @@ def main(arguments: list[str] | None = None) -> int:
             reports = [report_of(_reference(text), options.data_root, depth) for text in options.data]
         except InvalidSpec as error:
             parser.exit(2, f"error: {error.message}\n")
+        others = {}
     else:
         reports = list_sets(options.data_root, hashes=depth.hashes, seconds=depth.seconds)
+        others = list_others(options.data_root, reports)
     if options.json:
         body = {
             "root": str(options.data_root) if options.data_root else None,
-            "sets": [asdict(r) for r in reports],
+            "sets": [asdict(r) | {"usable": r.usable} for r in reports],
+            "others": others,
         }
         sys.stdout.write(json.dumps(body, indent=2) + "\n")
     else:
-        sys.stdout.write(describe(reports, options.data_root))
-    return 0
+        sys.stdout.write(describe(reports, options.data_root, others))
+    return 0 if all(report.usable for report in reports) else UNUSABLE
 
 
 if __name__ == "__main__":

@@ -52,12 +52,17 @@ def header_of(path: Path, quoting: Quoting | None = None) -> list[str]:
 
     Quoted names with another delimiter between them are one name.
     """
+    return first_row(path, quoting)[1]
+
+
+def first_row(path: Path, quoting: Quoting | None = None) -> tuple[int, list[str]]:
+    """The line of the names of the columns, from 1, and these names as `header_of`; (1, []) without a row."""
     try:
-        return next((cells for _, cells, _ in _rows(path, quoting)), [])
+        return next(((line, cells) for line, cells, _ in _rows(path, quoting)), (1, []))
     except CorruptData:
-        _, names, _ = next(_rows(path, "none"))
+        line, names, _ = next(_rows(path, "none"))
         if len(names) == 1 and any(len(_split(names[0], other)) > 1 for other in NAMES):
-            return names
+            return line, names
         raise
 
 
@@ -204,11 +209,16 @@ def typed(cells: list[str]) -> Sequence[str | int | bool | float | None]:
     return cells
 
 
-def separated_otherwise(path: Path, names: Sequence[str], wanted: str) -> str | None:
-    """The message where the first line has a wanted name between other delimiters; None where it has not."""
+def separated_otherwise(path: Path, names: Sequence[str], wanted: str | None) -> str | None:
+    """The message where the first line has a wanted name between other delimiters; None where it has not.
+
+    Without a wanted name each name with another delimiter counts.
+    """
     own = DELIMITERS.get(path.suffix.lower())
     for other in NAMES if own is not None else ():
-        if other != own and any(wanted in _split(name, other) for name in names):
+        if other != own and any(
+            wanted in cells if wanted else cells for cells in (_split(name, other) for name in names)
+        ):
             remedy = f"save it with {NAMES[str(own)]} between the cells"
             right = next((suffix for suffix, mark in DELIMITERS.items() if mark == other), None)
             remedy += f", or name it {right}" if right else ""

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from assay.service.contract.problems import nearest
-from assay.service.submission.class_folders import holds_images
+from assay.service.submission.class_folders import holds_images, is_image
 from assay.service.submission.class_order import in_order
+from assay.service.submission.data_folders import IMAGE_SUFFIXES
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.delimited import (
     DELIMITERS,
-    header_of,
+    first_row,
     is_delimited,
     read_delimited,
     separated_otherwise,
 )
 from assay.workers.data.formats.folders import check_inside
 from assay.workers.data.formats.image_files import ImageFiles, part_of, walk_images
+from assay.workers.data.formats.text_files import content_lines
 
 # Columns with the names of files, the first one first; the others are names of well-known exports.
 NAMES = ("name", "file_name", "filename", "file", "image")
 LABEL = "label"
+# What other programs call the columns.
+SYNONYMS = {
+    LABEL: ("class", "class_name", "category", "target", "species"),
+    NAMES[0]: ("id", "image_id", "path", "file_path"),
+}
 LISTED = 5
+# Lines of a file that are looked at for names of images, and what may be between the cells.
+LOOKED_AT, BETWEEN = 20, re.compile(r"[,;\t|]")
 
 
 def listed_images(folder: Path, base: Path, labels: str, split: str, splits: str, name: str) -> ImageFiles:
@@ -53,30 +65,60 @@ def listed_images(folder: Path, base: Path, labels: str, split: str, splits: str
 
 
 def find_labels(folder: Path) -> str | None:
-    """The file of labels in a folder of images without class folders."""
+    """The file of labels in a folder of images without class folders.
+
+    Else a file that is meant to be one, whose columns have other names or none: it names the images.
+    """
     if not holds_images(folder):
         return None
-    for path in sorted(path for path in folder.iterdir() if is_delimited(path) and path.is_file()):
-        try:
-            _name_column(path)
-        except CorruptData:
-            continue
-        return path.name
-    return None
+    paths = sorted(path for path in folder.iterdir() if is_delimited(path) and path.is_file())
+    return next((path.name for meant in (_has_columns, _lists_images) for path in paths if meant(path)), None)
+
+
+def _has_columns(path: Path) -> bool:
+    try:
+        return bool(_name_column(path))
+    except CorruptData:
+        return False
+
+
+def _lists_images(path: Path) -> bool:
+    if LABEL in path.stem.lower():
+        return True
+    with os.scandir(path.parent) as entries:
+        images = {entry.name for entry in entries if is_image(entry)}
+    images |= {name.rsplit(".", 1)[0] for name in images}
+    try:
+        lines = content_lines(path)[:LOOKED_AT]
+        return "text" not in first_row(path)[1] and any(images & {*_split(line)} for line in lines)
+    except CorruptData:
+        return False
 
 
 def _name_column(path: Path) -> str:
-    names = header_of(path)
-    for wanted in (NAMES[0], LABEL):
-        if (other := separated_otherwise(path, names, wanted)) is not None:
-            raise CorruptData(other)
+    line, names = first_row(path)
     column = next((name for name in NAMES if name in names), None)
-    if column is None or LABEL not in names:
-        raise CorruptData(
-            f"{path} has the columns {', '.join(map(repr, names)) or 'none'}; wanted are {NAMES[0]} (or"
-            f" {', '.join(NAMES[1:])}) and {LABEL}"
-        )
-    return column
+    if column is not None and LABEL in names:
+        return column
+    wanted = f"wanted are {NAMES[0]} (or {', '.join(NAMES[1:])}) and {LABEL}{_guess(names)}"
+    shown = ", ".join(map(repr, names[:LISTED])) or "none"
+    if len(names) == 1 and (other := separated_otherwise(path, names, None)) is not None:
+        raise CorruptData(f"{other}; line {line} is {shown}, {wanted}")
+    raise CorruptData(f"{path} line {line} has the columns {shown}; {wanted}")
+
+
+def _guess(names: Sequence[str]) -> str:
+    """What the cells of the first line may mean: an image, or names of columns with another spelling."""
+    cells = _split(names[0]) if len(names) == 1 else names[:LISTED]
+    if any(name.lower().endswith(IMAGE_SUFFIXES) for name in cells):
+        return ". That is an image, not the names of columns: put a line with them before it"
+    near = {name: nearest(name, (*NAMES, LABEL), SYNONYMS) for name in cells}
+    renamed = [f"{known!r} for {name!r}" for name, known in near.items() if known not in (None, name)]
+    return f". Did you mean {', '.join(renamed)}?" if renamed else ""
+
+
+def _split(line: str) -> list[str]:
+    return [cell.strip(' "') for cell in BETWEEN.split(line)]
 
 
 def _paths(path: Path, folder: Path, base: Path, given: list[str]) -> list[str]:

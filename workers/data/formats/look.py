@@ -91,7 +91,7 @@ def _reader(data: Any) -> Callable[[int], int] | None:
 
 def _empty_classes(data: ExampleSet) -> list[str]:
     labels = getattr(data, "labels", None)
-    if labels is None or not len(labels):  # a regression has none
+    if labels is None or not len(labels) or torch.as_tensor(labels).is_floating_point():  # of a regression
         return []
     there = set(torch.as_tensor(cast(DataSet, data).labels).tolist())
     return [name for label, name in enumerate(data.class_names) if label not in there]

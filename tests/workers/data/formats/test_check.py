@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import json
 import runpy
+import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from PIL import Image
 
 from assay.workers.data import cifar10, cifar10_c, cifar100_c
 from assay.workers.data.digits import digits
-from assay.workers.data.formats.check import list_sets, main
+from assay.workers.data.formats.check import list_others, list_sets, main
 from assay.workers.data.formats.imagenet_classes import class_list
 from assay.workers.data.imagenet_v2 import FOLDERS
 from assay.workers.data.pydoc import pydoc
@@ -46,7 +48,6 @@ def test_every_visible_folder_is_reported(root: Path) -> None:
         ("pulses", None, 1),
         ("image_folder", "birds", 2),
         ("cifar10", "cifar", None),
-        ("image_folder", "notes", None),
         ("camvid", "roads", None),
         ("ade20k", "scenes", None),
     ]
@@ -57,8 +58,9 @@ def test_every_visible_folder_is_reported(root: Path) -> None:
     assert birds[0].problem is not None
     assert (birds[1].examples, birds[1].problem) == (2, None)
     assert "data_batch_1.bin is missing" in (reports[6].splits[0].problem or "")
-    assert "missing: train/" in (reports[8].splits[0].problem or "")
-    assert "objectInfo150.txt" in (reports[9].splits[1].problem or "")
+    assert "missing: train/" in (reports[7].splits[0].problem or "")
+    assert "objectInfo150.txt" in (reports[8].splits[1].problem or "")
+    assert list_others(root, reports) == {"notes": "empty"}
 
 
 def test_no_hash_reads_no_image(root: Path) -> None:
@@ -68,23 +70,65 @@ def test_no_hash_reads_no_image(root: Path) -> None:
 
 
 def test_text_for_a_person(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--data-root", str(root)]) == 0
+    assert main(["--data-root", str(root)]) == 1
     text = capsys.readouterr().out
     assert f"data root: {root}\n" in text
     assert "digits  10 classes\n  train     1442 examples  sha256 " in text
     assert "image_folder  folder birds  2 classes" in text
     assert "not available: " in text
+    assert "classes without an example" not in text
+    assert "pulses\n  train      600 examples" in text
+    assert text.endswith(
+        "no data sets: notes/ (empty)\ncannot be used as they are (3): cifar, roads, scenes\n"
+    )
+
+
+def test_files_of_a_service_are_no_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    image = tmp_path / "assay-state" / "artifacts" / "job" / "a.png"
+    image.parent.mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(image)
+    (tmp_path / "assay-state" / "assay.sqlite").touch()
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "a.pdf").touch()
+    assert main(["--data-root", str(tmp_path), "--no-hash", "--seconds", "0"]) == 0
+    wanted = "assay-state/ (files of a service), letters/ (no image, table or file of a known set)"
+    assert capsys.readouterr().out.endswith(f"no data sets: {wanted}\n")
+    assert main(["--data-root", str(tmp_path / "assay-state"), "--no-hash", "--seconds", "0"]) == 0
+    assert capsys.readouterr().out.endswith("no data sets: artifacts/ (files of a service)\n")
+    (tmp_path / "assay-state" / "assay.sqlite").unlink()
+    assert main(["--data-root", str(tmp_path / "assay-state"), "--no-hash", "--seconds", "0"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("break_it", "code"),
+    [
+        (lambda folder: None, 0),
+        (lambda folder: (folder / "val" / "wren" / "0.png").write_bytes(b"no image"), 1),
+        (lambda folder: shutil.copytree(folder / "val" / "wren", folder / "val" / "owl"), 0),
+        (lambda folder: shutil.copytree(folder / "val" / "wren", folder / "train" / "jay" / "more"), 1),
+    ],
+)
+def test_the_code_is_1_where_a_set_cannot_be_used(
+    root: Path, break_it: Callable[[Path], object], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    break_it(root / "birds")
+    spec = json.dumps({"name": "image_folder", "params": {"folder": "birds"}})
+    assert main(["--data-root", str(root), "--no-hash", "--json", "--data", spec]) == code
+    body = json.loads(capsys.readouterr().out)
+    assert body["sets"][0]["usable"] is (code == 0)
+    assert body["others"] == {}
+    assert main(["--data-root", str(root), "--no-hash", "--data", spec, "--split", "train"]) == 1
 
 
 def test_json_for_a_program(
     root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ASSAY_DATA_ROOT", str(root))
-    assert main(["--json", "--no-hash"]) == 0
+    assert main(["--json", "--no-hash"]) == 1
     body = json.loads(capsys.readouterr().out)
     assert body["root"] == str(root)
     names = ["digits", "shapes", "pydoc", "motions", "pulses"]
-    names += ["image_folder", "cifar10", "image_folder", "camvid", "ade20k"]
+    names += ["image_folder", "cifar10", "camvid", "ade20k"]
     assert [entry["name"] for entry in body["sets"]] == names
     first = body["sets"][0]["splits"][1]
     assert first.pop("look") == {
@@ -94,7 +138,8 @@ def test_json_for_a_program(
         "empty_classes": [],
         "notes": [],
     }
-    assert first == {"split": "test", "examples": 355, "sha256": None, "problem": None}
+    assert first == {"split": "test", "examples": 355, "sha256": None, "problem": None, "absent": False}
+    assert body["others"] == {"notes": "empty"}
 
 
 def test_absent_root_is_said_and_is_no_failure(

@@ -10,8 +10,10 @@ from PIL import Image
 
 from assay.workers.data.formats import look as look_module
 from assay.workers.data.formats.check import main
+from assay.workers.data.formats.labels_files import find_labels
 from assay.workers.data.formats.look import look_at
 from assay.workers.data.image_folder import image_folder
+from assay.workers.data.pulses import pulses
 from assay.workers.data.text_table import text_table
 
 
@@ -67,12 +69,12 @@ def test_a_sample_is_said_to_be_a_sample(
 def test_the_command_says_it_in_words_and_in_json(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec = json.dumps({"name": "image_folder", "params": {"folder": "pets", "splits": "all"}})
     arguments = ["--data-root", str(root), "--no-hash", "--seconds", "600", "--data", spec, "--split", "test"]
-    assert main(arguments) == 0
+    assert main(arguments) == 1
     text = capsys.readouterr().out
     assert "image_folder  folder pets  3 classes\n  test        12 examples\n    2 cannot be read:\n" in text
     assert "    classes without an example: fox\n" in text
     assert "    ignored beside the images (2): __MACOSX/, cat/Thumbs.db\n" in text
-    assert main([*arguments, "--json"]) == 0
+    assert main([*arguments, "--json"]) == 1
     (found,) = json.loads(capsys.readouterr().out)["sets"]
     assert len(found["splits"][0]["look"]["unreadable"]) == 2
     assert main([*arguments[:4], "0", "--data", spec]) == 0
@@ -99,6 +101,43 @@ def test_a_flat_folder_with_a_file_of_labels_is_recognised(
     (tmp_path / "flat" / "labels.csv").write_text("name,label\n0,a\n1,a\n2,b\n3,b\n")
     assert main(["--data-root", str(tmp_path), "--no-hash", "--seconds", "0"]) == 0
     assert "image_folder  folder flat  2 classes\n  train        2 examples" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ("name;label\n0.png;a\n", "labels.csv is separated by ;, a .csv file is by ,: save it with ,"),
+        ("Image;Class\n0.png;a\n", "line 1 is 'Image;Class', wanted are name (or file_name, "),
+        ("Image;Class\n0.png;a\n", "Did you mean 'image' for 'Image', 'label' for 'Class'?"),
+        ("\nfile_nam,species\n0,a\n", "labels.csv line 2 has the columns 'file_nam', 'species'; wanted are"),
+        ("\nfile_nam,species\n0,a\n", "'file_name' for 'file_nam', 'label' for 'species'?"),
+        ("0.png,a\n1.png,b\n", "line 1 has the columns '0.png', 'a'; wanted are name (or "),
+        ("0.png,a\n1.png,b\n", "That is an image, not the names of columns: put a line with them before"),
+    ],
+)
+@pytest.mark.parametrize("name", ["labels.csv", "list.csv"])
+def test_a_wrong_file_of_labels_is_told_from_a_table_of_texts(
+    tmp_path: Path, labels: str, message: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(2):
+        image(tmp_path / "flat" / f"{number}.png")
+    (tmp_path / "flat" / name).write_text(labels)
+    assert main(["--data-root", str(tmp_path), "--no-hash", "--seconds", "0"]) == 1
+    text = capsys.readouterr().out
+    assert "image_folder  folder flat\n  train not available: " in text
+    assert message.replace("labels.csv", name) in text
+
+
+def test_a_table_of_texts_beside_a_picture_is_no_file_of_labels(tmp_path: Path) -> None:
+    image(tmp_path / "texts" / "figure.png")
+    (tmp_path / "texts" / "test.csv").write_text("text,label\nfigure,1\nb,0\n")
+    assert find_labels(tmp_path / "texts") is None
+    (tmp_path / "texts" / "test.csv").write_text("text;label\nb;0\n")
+    assert find_labels(tmp_path / "texts") is None
+
+
+def test_a_number_to_predict_is_no_class() -> None:
+    assert look_at(pulses(None, "test"), 0).empty_classes == []
 
 
 def test_texts_without_words_and_in_quotes_are_noted(tmp_path: Path) -> None:
