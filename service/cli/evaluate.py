@@ -29,6 +29,7 @@ from assay.service.client.evaluation import (
     check_request,
     complete_spec,
     measured_cost,
+    program_first,
     same_job,
     service_for,
     unfinished,
@@ -224,7 +225,7 @@ def _measure(
     if own:
         require("a service on this machine", "service", "worker")
     names = stated_classes(options.class_names, options.labels)
-    place = place_of(options.data, options.crop_fraction, names)
+    place = place_of(options.data, options.crop_fraction, names, options.labels)
     subject = Subject(options.model, options.weights, options.normalization, options.image_size, tell=_tell)
     check_subject(subject)
     if options.report is not None:
@@ -232,11 +233,12 @@ def _measure(
     request = Request(subject, place, suites, evaluations, options.limit, _job_options(options))
     check_request(request, own=own)
     signal.signal(signal.SIGTERM, _interrupt)  # so that the service that was started is stopped
-    if own:
-        _tell(f"starting a service, its state in {state}")
-    with _service(options, asked, place, state) as client:
+    with (
+        program_first(request, own=own) as ready,
+        _service(options, asked, place, state) as client,
+    ):
         left = unfinished(client) if own else []
-        spec, found = complete_spec(client, request)
+        spec, found = complete_spec(client, ready)
         if own:
             check_device(spec, found["warnings"])
         _tell(cost_text(measured_cost(client, spec) if measure_speed else found["estimate"]))
@@ -266,6 +268,7 @@ def _service(options: Options, asked: Chosen | None, place: DataPlace, state: Pa
         with saying_whose(asked), service_for(place, url=asked.url, key=key_of(asked)) as client:
             yield client
         return
+    _tell(f"starting a service, its state in {state}")
     # A dry run evaluates nothing.
     workers, prefetch = (1, False) if options.dry_run else (options.workers, True)
     with service_for(place, url=None, state=state, workers=workers, prefetch=prefetch) as client:

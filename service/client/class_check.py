@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from assay.service.catalog.catalog import Checked, load
-from assay.service.client.data_place import DataPlace, data_spec, wrong
+from assay.service.client.data_place import DataPlace, by_labels, data_spec, wrong
 from assay.service.client.one_line import Subject
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.problems import Problems, renamed
@@ -53,7 +53,7 @@ def check_classes(subject: Subject, place: DataPlace) -> None:
     try:
         problems.raise_if_any()
     except InvalidSpec as error:
-        raise renamed(error, _as_asked) from None
+        raise renamed(by_labels(error, place), _as_asked) from None
     if folders is None or names is None:
         return
     shown, found = _of_model(subject)
@@ -93,4 +93,4 @@ def _of_model(subject: Subject) -> tuple[str, ModelClasses]:
 
 def _as_asked(loc: list[str | int]) -> list[str | int]:
     """The place of a parameter of the data, by the option for it."""
-    return ["class_names"] if loc[-1:] == ["class_names"] else ["data"] if loc[-1:] == ["folder"] else loc
+    return ["data"] if loc[-1:] == ["folder"] else loc

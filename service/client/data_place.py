@@ -36,6 +36,7 @@ class DataPlace:
     crop_fraction: float | None = None
     # of the data in the order of the model's logits; None for the data set's own order
     class_names: tuple[str, ...] | None = None
+    labels: str | None = None  # the file with these names; None where they are stated themselves
 
     def root(self) -> Path | None:
         """The data root that has the path: the present one, else the folder that the path is in."""
@@ -47,7 +48,10 @@ class DataPlace:
 
 
 def place_of(
-    text: str, crop_fraction: float | None = None, class_names: tuple[str, ...] | None = None
+    text: str,
+    crop_fraction: float | None = None,
+    class_names: tuple[str, ...] | None = None,
+    labels: str | Path | None = None,
 ) -> DataPlace:
     """The place that a text names.
 
@@ -56,7 +60,8 @@ def place_of(
     """
     if crop_fraction is not None and not 0 < crop_fraction <= 1:
         raise wrong((CROP,), "must be above 0 and at most 1", given=crop_fraction)
-    return replace(_place_of(text), crop_fraction=crop_fraction, class_names=class_names)
+    file = None if labels is None else str(labels)
+    return replace(_place_of(text), crop_fraction=crop_fraction, class_names=class_names, labels=file)
 
 
 def _place_of(text: str) -> DataPlace:
@@ -145,8 +150,28 @@ def _names(place: DataPlace, data: Component, components: Sequence[Component]) -
     if NAMES not in properties_of(data):
         message = f"the data set {data['name']!r} has an order of classes of its own"
         able = sorted(str(one["name"]) for one in components if NAMES in properties_of(one))
-        raise wrong((NAMES,), message, given=list(place.class_names[:10]), allowed=able)
+        error = wrong((NAMES,), message, given=list(place.class_names[:10]), allowed=able)
+        raise by_labels(error, place)
     return {NAMES: [*place.class_names]}
+
+
+def by_labels(error: InvalidSpec, place: DataPlace) -> InvalidSpec:
+    """The same error; about names of classes it names the option, and the file, that states them."""
+    details = [
+        one.model_copy(
+            update={"loc": [NAMES]}
+            if place.labels is None
+            else {"loc": ["labels"], "message": f"{place.labels}: {one.message}", "given": place.labels}
+        )
+        if one.loc[-1:] == [NAMES]
+        else one
+        for one in error.details
+    ]
+    message = error.message
+    for old, new in zip(error.details[:1], details, strict=False):
+        first = f"{path_text(new.loc)}: {new.message}"
+        message = message.replace(f"{path_text(old.loc)}: {old.message}", first, 1)
+    return type(error)(message, details)
 
 
 def properties_of(component: Component) -> Mapping[str, Any]:

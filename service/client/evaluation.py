@@ -16,11 +16,18 @@ from typing import Any
 from assay.service.catalog.catalog import load
 from assay.service.catalog.component import EVALUATIONS
 from assay.service.client.class_check import check_classes, classes_of
-from assay.service.client.data_place import DataPlace, check_root, data_spec, wrong
+from assay.service.client.data_place import Component, DataPlace, by_labels, check_root, data_spec, wrong
 from assay.service.client.jobs import AssayClient
 from assay.service.client.local import local_service
 from assay.service.client.notebook_tables import JobView
-from assay.service.client.one_line import Subject, check_form, model_spec, trained_elsewhere
+from assay.service.client.one_line import (
+    Subject,
+    check_form,
+    is_made,
+    made_program,
+    model_spec,
+    trained_elsewhere,
+)
 from assay.service.client.reports import report_format
 from assay.service.contract.errors import AssayError, InvalidSpec
 from assay.service.contract.problems import Problems, renamed
@@ -112,12 +119,44 @@ def check_request(request: Request, *, own: bool) -> None:
         if not more or name in catalog.names("suite"):
             catalog.look_up(("suite",), name, problems, (f"suite {name!r}",))
     problems.raise_if_any()
-    known = [one.model_dump(by_alias=True) for one in catalog.list("data")]
-    if not more or request.place.name in {None, *catalog.names("data")}:
+    if (known := known_data(request.place)) is not None:
         check_root(request.place, known)
         check_classes(request.subject, request.place)
     if not more:
         check_form(request.subject, [one.model_dump(by_alias=True) for one in catalog.list("model")])
+
+
+@contextmanager
+def program_first(request: Request, *, own: bool) -> Iterator[Request]:
+    """The request with the program of its function or ONNX model, made before a service of one's own starts.
+
+    Raises:
+        InvalidSpec: the model has no image size, or cannot be exported.
+    """
+    known = known_data(request.place) if own else None
+    if known is None or not is_made(request.subject):
+        yield request
+        return
+    data = data_spec(request.place, known, whole=True)
+    facts = next(one for one in known if one["name"] == data["name"]).get("facts") or {}
+    subject = with_classes(request)
+    with made_program(subject, data, facts) as program:
+        yield replace(request, subject=replace(subject, program=program))
+
+
+def known_data(place: DataPlace) -> list[Component] | None:
+    """The data sets of the catalog; None where a package may bring the one that is wanted."""
+    catalog = load()
+    more = importlib.metadata.entry_points(group=PACKAGES)
+    if more and place.name not in {None, *catalog.names("data")}:
+        return None
+    return [one.model_dump(by_alias=True) for one in catalog.list("data")]
+
+
+def with_classes(request: Request) -> Subject:
+    """The subject with the classes of the data, where they are at a path, else they are the service's."""
+    known = classes_of(request.place) if request.place.path is not None else None
+    return replace(request.subject, data_classes=known)
 
 
 @contextmanager
@@ -162,13 +201,11 @@ def complete_spec(client: AssayClient, request: Request) -> tuple[dict[str, Any]
     whole = trained_elsewhere(request.subject)
     data = data_spec(request.place, client.catalog("data"), whole=whole)
     evaluations = _evaluations(client, request, str(data["name"]))
-    seen = request.place.path is not None  # else the data are the service's
-    subject = replace(request.subject, data_classes=classes_of(request.place) if seen else None)
     spec = {
         "kind": "evaluate",
         "name": request.subject.model[:200],
         "priority": FIRST,
-        "model": model_spec(client, subject, data),
+        "model": model_spec(client, with_classes(request), data),
         "data": data,
         "limit": request.limit,
         "evaluations": evaluations,
@@ -177,7 +214,8 @@ def complete_spec(client: AssayClient, request: Request) -> tuple[dict[str, Any]
     try:
         found = client.dry_run(spec)
     except InvalidSpec as error:
-        raise renamed(error, partial(_as_asked, request, len(evaluations))) from None
+        found_in = by_labels(error, request.place)
+        raise renamed(found_in, partial(_as_asked, request, len(evaluations))) from None
     return found["spec"], {"estimate": found["estimate"], "warnings": found["warnings"]}
 
 

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,9 @@ class Subject:
     # where they are not known
     data_classes: tuple[str, ...] | None = None
     label: str | None = None  # what errors show in place of the model; None for the model
+    program: Path | None = (
+        None  # made of a function or an ONNX model (`made_program`); None where it is not yet
+    )
     # is called with each step before it begins: "exporting nets:build"
     tell: Callable[[str], None] = field(default=lambda text: None, compare=False)
 
@@ -113,9 +116,7 @@ def _check_effect(subject: Subject) -> None:
             "a function, an ONNX model or a safetensors file; a program has it from its export (mean=, std=)"
         )
         raise wrong(("normalization",), message, given=subject.normalization, allowed=allowed)
-    if subject.image_size is not None and not (
-        text.endswith(ONNX) or (FUNCTION.fullmatch(text) and not source)
-    ):
+    if subject.image_size is not None and not is_made(subject):
         message = f"has no effect on {named}"
         allowed = "a function or an ONNX model; others state their size"
         raise wrong(("image_size",), message, given=subject.image_size, allowed=allowed)
@@ -164,14 +165,16 @@ def model_spec(client: AssayClient, subject: Subject, data: Mapping[str, Any]) -
     if text.lstrip().startswith("{"):
         return _of_catalog(client, subject, json_object(text, ("model",)))
     prefix, colon, rest = text.partition(":")
-    if text.endswith((PROGRAM, ONNX, WEIGHTS)):
+    if text.endswith((PROGRAM, WEIGHTS)):
         return _of_file(client, subject)
+    if text.endswith(ONNX):
+        return _of_made(client, subject, data)
     if colon and prefix in ("job", "checkpoint"):
         return _of_weights(client, prefix, rest)
     if colon and prefix in {one.get("pulled") for one in models}:
         return _of_source(client, text, data)
     if colon:
-        return _of_function(client, subject, data)
+        return _of_made(client, subject, data)
     return _of_catalog(client, subject, {"name": text})
 
 
@@ -224,24 +227,41 @@ def _of_catalog(client: AssayClient, subject: Subject, model: Mapping[str, Any])
 
 def _of_file(client: AssayClient, subject: Subject) -> dict[str, Any]:
     path = _file(subject.model, ("model",))
-    if path.suffix == WEIGHTS:
-        name = _uploaded(client, subject, path, None, subject.normalization)
-    elif path.suffix == ONNX:
-        arguments = [str(path), *_normalization_flags(subject)]
-        if subject.image_size is not None:
-            arguments += ["--image-size", str(subject.image_size)]
-        subject.tell(f"importing {subject.label or subject.model}")
-        with _made(IMPORT_ONNX, arguments, ("model",), path.stem) as program:
-            name = _uploaded(client, subject, program)
-    else:
-        name = _uploaded(client, subject, path)
+    name = _uploaded(client, subject, path, None, subject.normalization if path.suffix == WEIGHTS else None)
     return _of_weights(client, "checkpoint", name)
 
 
-def _of_function(client: AssayClient, subject: Subject, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The module that a function of the user's code returns, called and exported in a process of its own."""
+def _of_made(client: AssayClient, subject: Subject, data: Mapping[str, Any]) -> dict[str, Any]:
     facts = client.component("data", str(data["name"])).get("facts") or {}
-    size = subject.image_size or facts.get("size")
+    ready = subject.program
+    with made_program(subject, data, facts) if ready is None else nullcontext(ready) as program:
+        return _of_weights(client, "checkpoint", _uploaded(client, subject, program))
+
+
+def is_made(subject: Subject) -> bool:
+    """Whether a program is made of the model: of a function or an ONNX file."""
+    text = subject.model
+    source = text.startswith(("job:", "checkpoint:")) or _is_reference(text)
+    return text.endswith(ONNX) or (FUNCTION.fullmatch(text) is not None and not source)
+
+
+@contextmanager
+def made_program(subject: Subject, data: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[Path]:
+    """The program of an ONNX model, or of the module that a function returns, until the block ends.
+
+    A process of its own calls the function.
+    """
+    size = subject.image_size
+    if subject.model.endswith(ONNX):
+        path = _file(subject.model, ("model",))
+        arguments = [str(path), *_normalization_flags(subject)]
+        if size is not None:
+            arguments += ["--image-size", str(size)]
+        subject.tell(f"importing {subject.label or subject.model}")
+        with _made(IMPORT_ONNX, arguments, ("model",), path.stem) as program:
+            yield program
+        return
+    size = size or facts.get("size")
     channels = (data.get("params") or {}).get("channels", facts.get("channels", 3))
     arguments = [subject.model, "--channels", str(channels)]
     if size is not None:  # else the module may say it
@@ -253,8 +273,7 @@ def _of_function(client: AssayClient, subject: Subject, data: Mapping[str, Any])
         arguments += ["--data-classes", json.dumps(subject.data_classes)]
     subject.tell(f"exporting {subject.label or subject.model}")
     with _made(EXPORT, arguments, ("model",), subject.model.replace(":", "."), subject.folder) as program:
-        name = _uploaded(client, subject, program)
-        return _of_weights(client, "checkpoint", name)
+        yield program
 
 
 def _normalization_flags(subject: Subject) -> list[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.service.contract.errors import MalformedJson
+from assay.service.contract.problems import nearest
 from assay.service.contract.strict_json import parse_json
 
 MAX_BYTES = 8 * 2**20
@@ -35,7 +36,13 @@ def class_names_of(text: str) -> list[str]:
     if text.lstrip()[:1] in ("[", "{"):
         return class_names_in(text)
     if "," not in text:
-        raise BadClassNames(f"{text[:100]!r} is no file, and no names with commas between them: A,B,...")
+        folder = path.parent if path.parent.is_dir() else Path()
+        near = nearest(path.name, [entry.name for entry in folder.iterdir() if entry.is_file()])
+        guess = f"; did you mean the file {str(folder / near)!r}?" if near else ""
+        raise BadClassNames(
+            f"{text[:100]!r} is a single name, and no file; wanted: the names of all classes with commas"
+            f" between them (cat,dog), or a file with them{guess}"
+        )
     return class_names_in("\n".join(text.split(",")))
 
 

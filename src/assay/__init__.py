@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from assay.service.client import AssayClient
-    from assay.service.client.data_place import DataPlace
+    from assay.service.client.data_place import Component, DataPlace
     from assay.service.client.one_line import Subject
     from assay.service.client.result_views import ResultsView
 
@@ -97,6 +97,8 @@ def evaluate(
         check_report,
         check_request,
         ended,
+        known_data,
+        program_first,
         service_for,
         write_report,
     )
@@ -114,17 +116,25 @@ def evaluate(
     if not isinstance(model, str | Path):
         options["name"] = type(model).__name__
     subject = _subject(model, weights, normalization, image_size, tell)
-    place = place_of(str(data), crop_fraction, stated_classes(class_names, labels))
+    place = place_of(str(data), crop_fraction, stated_classes(class_names, labels), labels)
     request = Request(subject, place, suites, attacks, limit, options)
     check_request(request, own=address is None)
     with contextlib.ExitStack() as stack:
-        if address is None:
-            tell(f"starting a service, its state in {state}")
-        client = stack.enter_context(service_for(place, url=address, state=Path(state), workers=workers))
+
+        def started() -> AssayClient:
+            if address is None:
+                tell(f"starting a service, its state in {state}")
+            return stack.enter_context(service_for(place, url=address, state=Path(state), workers=workers))
+
+        known = known_data(place) if address is None else None
+        client = started() if known is None else None
         if not isinstance(model, str | Path):
             tell(f"exporting {subject.label}")
-            path = stack.enter_context(_exported(client, model, place, image_size, normalization))
+            sets = client.catalog("data") if client is not None else known or []
+            path = stack.enter_context(_exported(sets, model, place, image_size, normalization))
             request = replace(request, subject=replace(subject, model=path))
+        request = stack.enter_context(program_first(request, own=client is None))
+        client = client or started()
         label = subject.label or subject.model
         bars = stack.enter_context(Bars([label], sys.stderr if progress else io.StringIO()))
         try:
@@ -181,7 +191,7 @@ def _check_module(model: object) -> None:
 
 @contextlib.contextmanager
 def _exported(
-    client: AssayClient,
+    known: Sequence[Component],
     module: nn.Module,
     place: DataPlace,
     image_size: int | None,
@@ -194,8 +204,8 @@ def _exported(
     from assay.workers.weights.export import export_program
     from assay.workers.weights.export_inputs import CannotExport
 
-    data = client.component("data", data_spec(place, client.catalog("data"))["name"])
-    facts = data.get("facts") or {}
+    data = data_spec(place, known)
+    facts = next(one for one in known if one["name"] == data["name"]).get("facts") or {}
     mean, std = mean_and_std(normalization)
     with tempfile.TemporaryDirectory(prefix="assay-") as folder:
         path = Path(folder) / f"{type(module).__name__}.pt2"
@@ -205,7 +215,7 @@ def _exported(
                 module,
                 path,
                 image_size=size,
-                channels=facts.get("channels", 3),
+                channels=data["params"].get("channels", facts.get("channels", 3)),
                 mean=mean,
                 std=std,
                 data_classes=classes_of(place) if place.path is not None else None,

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 import assay
+from assay.service.catalog.catalog import load
 from assay.service.cli import evaluate as cli_evaluate
 from assay.service.cli.main import main
+from assay.service.client import evaluation
 from assay.service.client.class_check import classes_of, stated_classes
-from assay.service.client.data_place import place_of
-from assay.service.client.evaluation import Request, check_request
+from assay.service.client.data_place import place_of, wrong
+from assay.service.client.evaluation import Request, check_request, complete_spec
 from assay.service.client.one_line import Subject
 from assay.service.contract.errors import InvalidSpec
 from assay.service.files.model_classes import names_in_program
@@ -33,6 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         raise AssertionError("a service was started")
 
     monkeypatch.setattr(cli_evaluate, "service_for", no_service)
+    monkeypatch.setattr(evaluation, "service_for", no_service)
     write_levels(tmp_path / "pets", ["cat", "dog"])
     (tmp_path / "pets" / "empty").mkdir()
     return tmp_path / "pets"
@@ -75,13 +78,63 @@ def test_stated_names_are_compared_with_the_folders(capsys: pytest.CaptureFixtur
     assert "'dog', 'empty', which the class names lack" in said
     Path("labels.json").write_text(json.dumps({"id2label": {"0": "dog", "1": "cat"}}))
     assert main(["evaluate", "checkpoint:x", "--data", "pets", "--labels", "labels.json"]) == 2
-    assert "'empty', which the class names lack" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith(
+        "error: --labels: labels.json: the folder 'pets' has the class folders 'empty', which"
+    )
+    assert 'given "labels.json"; allowed: cat, dog, empty' in said
+    assert main(["evaluate", "checkpoint:x", "--data", "digits", "--labels", "labels.json"]) == 2
+    assert capsys.readouterr().err.startswith(
+        "error: --labels: labels.json: the data set 'digits' has an order"
+    )
     assert main(["evaluate", "checkpoint:x", "--data", "pets", "--class-names", "dog"]) == 2
-    assert capsys.readouterr().err.startswith("error: --class-names: 'dog' is no file, and no names")
+    said = capsys.readouterr().err
+    assert said.startswith("error: --class-names: 'dog' is a single name, and no file; wanted: the names of")
+    assert main(["evaluate", "checkpoint:x", "--data", "pets", "--class-names", "label.json"]) == 2
+    assert "or a file with them; did you mean the file 'labels.json'?" in capsys.readouterr().err
     assert main(["evaluate", "checkpoint:x", "--data", "pets", "--labels", "absent"]) == 2
     assert capsys.readouterr().err.startswith("error: --labels: absent cannot be read")
     assert main(["evaluate", "checkpoint:x", "--data", "digits", "--class-names", "a,b"]) == 2
     assert "'digits' has an order of classes of its own" in capsys.readouterr().err
+
+
+def test_errors_of_a_service_name_the_file_too() -> None:
+    class Service:
+        def catalog(self, kind: str) -> list[dict[str, Any]]:
+            return [one.model_dump(by_alias=True) for one in load().list(kind)]
+
+        def component(self, kind: str, name: str) -> dict[str, Any]:
+            return next(one for one in self.catalog(kind) if one["name"] == name)
+
+        def checkpoint(self, name: str) -> Any:
+            return type("Checkpoint", (), {"model": {"name": "exported"}})
+
+        def dry_run(self, spec: dict[str, Any]) -> dict[str, Any]:
+            raise wrong(("data", "params", "class_names"), "no class folder for 'owl'", given=["owl"])
+
+    place = place_of("pets", None, ("owl",), "labels.txt")
+    with pytest.raises(InvalidSpec) as caught:
+        complete_spec(Service(), Request(Subject("checkpoint:x"), place, ["quick"]))  # type: ignore[arg-type]
+    assert str(caught.value) == "labels: labels.txt: no class folder for 'owl'"
+    assert caught.value.details[0].loc == ["labels"]
+
+
+@pytest.mark.parametrize("start", [["evaluate"], ["attack"]])
+def test_a_module_without_an_image_size_is_refused_before_a_service_starts(
+    start: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("nets.py").write_text("from torch import nn\ndef build():\n    return nn.Flatten()\n")
+    more = ["pgd"] if start == ["attack"] else []
+    assert main([*start, "nets:build", *more, "--data", "pets"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("exporting nets:build\nerror: model: the module does not say for which images")
+    assert "--image-size N" in said
+
+
+def test_so_is_a_module_in_python(folder: Path) -> None:
+    (folder / "empty").rmdir()
+    with pytest.raises(InvalidSpec, match="give image_size, in pixels"):
+        assay.evaluate(Levels([0, 1]), "pets", progress=False)
 
 
 def test_two_folders_of_one_number_are_refused(folder: Path) -> None:

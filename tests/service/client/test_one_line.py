@@ -313,14 +313,11 @@ def test_a_data_set_without_a_root_is_answered_with_the_options(monkeypatch: pyt
 def test_a_function_is_exported_for_the_channels_that_the_data_are_read_with(
     monkeypatch: pytest.MonkeyPatch, params: dict[str, Any], channels: str
 ) -> None:
-    class Client:
-        def component(self, kind: str, name: str) -> dict[str, Any]:
-            return {"facts": {"by_parameter": {}}}
-
     def made(module: str, arguments: list[str], *_: Any) -> Any:
         assert arguments == ["m:build", "--channels", channels]
         raise InterruptedError
 
     monkeypatch.setattr(one_line, "_made", made)
-    with pytest.raises(InterruptedError):
-        one_line._of_function(Client(), Subject("m:build"), {"name": "image_folder", "params": params})  # type: ignore[arg-type]
+    data = {"name": "image_folder", "params": params}
+    with pytest.raises(InterruptedError), one_line.made_program(Subject("m:build"), data, {}):
+        pass

@@ -65,7 +65,7 @@ def test_an_option_is_a_file_or_names(tmp_path: Path) -> None:
     assert class_names_of(str(tmp_path / "labels.txt")) == ["cat", "dog"]
     assert class_names_of("cat, dog,10") == ["cat", "dog", "10"]
     assert class_names_of('["a,b", "c"]') == ["a,b", "c"]
-    with pytest.raises(BadClassNames, match="is no file"):
+    with pytest.raises(BadClassNames, match="is a single name, and no file; wanted"):
         class_names_of("lables.txt")
 
 
