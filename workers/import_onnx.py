@@ -23,6 +23,7 @@ from torch import nn
 
 from assay.service.contract.extras import MissingExtra, require
 from assay.service.files.class_names import BadClassNames, class_names_of
+from assay.workers.evaluation.engine.probabilities import RETURNED
 from assay.workers.weights.export import TASKS, ExportedModule, export_program
 from assay.workers.weights.export_failure import short
 from assay.workers.weights.export_inputs import CannotExport
@@ -88,6 +89,8 @@ def main(arguments: list[str] | None = None) -> int:
         f" {done.image_size} pixels\nlogits equal those of ONNX's reference evaluator on {IMAGES} random"
         f" images, but for {difference:.1e} of the largest one\n"
     )
+    if done.probabilities:
+        sys.stderr.write(f"warning: {RETURNED}\n")
     return 0
 
 

@@ -258,7 +258,7 @@ def made_program(subject: Subject, data: Mapping[str, Any], facts: Mapping[str, 
         if size is not None:
             arguments += ["--image-size", str(size)]
         subject.tell(f"importing {subject.label or subject.model}")
-        with _made(IMPORT_ONNX, arguments, ("model",), path.stem) as program:
+        with _made(IMPORT_ONNX, arguments, ("model",), path.stem, tell=subject.tell) as program:
             yield program
         return
     size = size or facts.get("size")
@@ -272,7 +272,8 @@ def made_program(subject: Subject, data: Mapping[str, Any], facts: Mapping[str, 
     if subject.data_classes is not None:
         arguments += ["--data-classes", json.dumps(subject.data_classes)]
     subject.tell(f"exporting {subject.label or subject.model}")
-    with _made(EXPORT, arguments, ("model",), subject.model.replace(":", "."), subject.folder) as program:
+    stem = subject.model.replace(":", ".")
+    with _made(EXPORT, arguments, ("model",), stem, subject.folder, subject.tell) as program:
         yield program
 
 
@@ -285,9 +286,14 @@ def _normalization_flags(subject: Subject) -> list[str]:
 
 @contextmanager
 def _made(
-    module: str, arguments: Sequence[str], loc: tuple[str, ...], stem: str, folder: Path = Path()
+    module: str,
+    arguments: Sequence[str],
+    loc: tuple[str, ...],
+    stem: str,
+    folder: Path = Path(),
+    tell: Callable[[str], None] = print,
 ) -> Iterator[Path]:
-    """A program that a module of the workers writes, until the block ends."""
+    """A program that a module of the workers writes, until the block ends; its warnings are told."""
     require(f"the model {arguments[0]}", "worker", *(["onnx"] if module == IMPORT_ONNX else []))
     with tempfile.TemporaryDirectory(prefix="assay-") as made:
         target = Path(made) / f"{stem}{PROGRAM}"
@@ -299,6 +305,9 @@ def _made(
         if done.returncode != 0:
             said = done.stderr.strip() or f"it ended with code {done.returncode}"
             raise wrong(loc, said.removeprefix("error: "), given=arguments[0])
+        for line in done.stderr.splitlines():
+            if line.startswith("warning: "):
+                tell(line)
         yield target
 
 

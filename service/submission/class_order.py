@@ -1,4 +1,4 @@
-"""The order of classes: whole numbers by value, other names as text, or the order that somebody states."""
+"""The order of classes: whole numbers by value, other names as text, or the stated order."""
 
 from __future__ import annotations
 

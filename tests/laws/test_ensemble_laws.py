@@ -1,4 +1,4 @@
-"""Warnings of ensembles: what one stage saw is told of the whole, whatever the order of the stages."""
+"""Warnings of ensembles: what one stage saw is told of the whole, in any order of the stages."""
 
 from __future__ import annotations
 

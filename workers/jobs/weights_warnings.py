@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from assay.service.catalog.catalog import load
 from assay.service.contract.records import Evidence, ModelJoin, Plan
 from assay.service.contract.results import Warning
+from assay.workers.evaluation.engine.probabilities import RETURNED
 
 
 def of_weights(plan: Plan, evidence: Sequence[Evidence], name: str) -> Iterator[Warning]:
@@ -38,12 +39,7 @@ def of_weights(plan: Plan, evidence: Sequence[Evidence], name: str) -> Iterator[
         )
         yield Warning(code="gradients_not_compared", message=message)
     if asked := sum(shard.get("probabilities", 0) for shard in evidence):
-        message = (
-            "the model returns probabilities, not logits (a softmax, a sigmoid of each class): losses of"
-            " logits saturate, and accuracies under attack are too high; export it without them, or return"
-            " the logarithm of a mean of softmaxes (loss=margin helps while no sigmoid saturates)"
-        )
-        yield Warning(code="probabilities", message=message, evidence={"count": asked})
+        yield Warning(code="probabilities", message=RETURNED, evidence={"count": asked})
 
 
 def _of_join(joined: ModelJoin) -> Iterator[Warning]:

@@ -47,10 +47,11 @@ from assay.models.programs.reading import UnsafeProgram
 from assay.models.programs.signature import MAX_CHANNELS, MAX_IMAGE_SIZE
 from assay.service.files.class_names import BadClassNames, class_names_of
 from assay.service.files.program_file import BadProgram, open_program
-from assay.workers.weights.export_failure import SizeLog, TrainingCalls, own_path, place, reason, short
+from assay.workers.evaluation.engine.probabilities import RETURNED
+from assay.workers.weights.export_comparison import BATCHES, answer_of, compare_logits
+from assay.workers.weights.export_failure import SizeLog, TrainingCalls, own_path, reason
 from assay.workers.weights.export_gradients import compare_gradients
 from assay.workers.weights.export_inputs import (
-    LOGITS,
     MASKS,
     CannotExport,
     LogitsOf,
@@ -63,13 +64,12 @@ from assay.workers.weights.export_inputs import (
     texts,
     unwrapped,
 )
+from assay.workers.weights.program_check import is_probable
+from assay.workers.weights.programs import as_classifier
 from assay.workers.weights.user_module import CannotBuild, build_module, load_tensors
 
 TASKS = ("classification", "segmentation")
 TEXT_TASKS = ("sequence", "language")
-BATCHES = (1, 2, 5)
-# As a share of the largest logit.
-TOLERANCE = 1e-4
 NAMED = 5
 UNCOMPARED = "its gradients were not compared: the module could not be differentiated\n"
 
@@ -85,6 +85,7 @@ class ExportedModule:
             `image_size` None.
         difference: largest difference of its logits from the module's, as a share of the largest logit.
         gradients_compared: whether its gradients equal the module's, as the file then states.
+        probabilities: whether it returns probabilities in place of logits.
     """
 
     path: Path
@@ -95,6 +96,7 @@ class ExportedModule:
     difference: float
     length: int | None = None
     gradients_compared: bool = False
+    probabilities: bool = False
 
 
 def export_program(
@@ -142,6 +144,8 @@ def export_program(
         original: whether the module is the model itself, so that the file states that its gradients were
             compared; not where it was made from a file that has lost them.
 
+    It warns of a program that returns probabilities in place of logits.
+
     Raises:
         CannotExport: the module cannot be exported, calls something that is not allowed, or the program
             answers differently.
@@ -176,7 +180,7 @@ def export_program(
     with changed_to_float32(network), evaluated(on_cpu(network)) as ready:
         net = LogitsOf(ready, mean, std, channels)
         if data_classes is not None:
-            check_logits(_answer(net, (images[:2],)), data_classes)
+            check_logits(answer_of(net, (images[:2],)), data_classes)
         notes = {"class_names": class_names}
         return _export(net, (images,), output, task, original=original, notes=notes)
 
@@ -193,7 +197,7 @@ def _export(
 ) -> ExportedModule:
     notes = notes or {}
     with torch.no_grad():
-        wanted = _answer(network, inputs)
+        wanted = answer_of(network, inputs)
     batch = torch.export.Dim("batch", min=1)
     with tempfile.TemporaryDirectory(dir=output.resolve().parent, prefix=".export-") as folder:
         path = Path(folder) / "program.pt2"
@@ -214,12 +218,15 @@ def _export(
         signature = program.signature
         if words not in (None, signature.channels):
             raise CannotExport(f"words is {words}, and its embedding has {signature.channels} rows")
-        difference = _compare(program, network, inputs, wanted)
+        difference = compare_logits(program, network, inputs, wanted)
         compared = compare_gradients(program, network, inputs) and original
         if compared:
             notes = {**notes, GRADIENTS: COMPARED}
             torch.export.save(exported, path, extra_files=notes_file(notes))
         path.replace(output)
+    probable = is_probable(as_classifier(program).eval())
+    if probable:
+        warnings.warn(RETURNED, stacklevel=3)
     return ExportedModule(
         output,
         task,
@@ -229,25 +236,8 @@ def _export(
         difference,
         signature.length,
         compared,
+        probable,
     )
-
-
-def _answer(network: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
-    """What a module answers, which must be a tensor."""
-    try:
-        found = network(*(given.clone() for given in inputs))  # it may write into them
-    except Exception as error:
-        what = "images" if inputs[0].is_floating_point() else "ids"
-        raise CannotExport(
-            f"it cannot be run on {what} of shape {tuple(inputs[0].shape)}{place(error, network)}:"
-            f" {short(error)}"
-        ) from error
-    if not isinstance(found, Tensor):
-        raise CannotExport(
-            f"it returns a value of the type {type(found).__name__}, allowed: a tensor of logits, or a"
-            f" mapping or an object that has them as {' or '.join(map(repr, LOGITS))}"
-        )
-    return found
 
 
 def _read(path: Path, network: nn.Module, inputs: tuple[Tensor, ...]) -> Program:
@@ -276,44 +266,24 @@ def _unlisted(calls: Sequence[tuple[str, str]]) -> str:
     return "as a program it would be refused: " + "; ".join(named) + more
 
 
-def _compare(program: Program, network: nn.Module, inputs: tuple[Tensor, ...], wanted: Tensor) -> float:
-    """Largest difference of logits over the batches, as a share of the largest logit."""
-    largest, scale = 0.0, float(wanted.abs().max()) or 1.0
-    if not wanted.isfinite().all():
-        raise CannotExport("its logits are not finite for random images with pixels in [0, 1], or random ids")
-    if program.random:
-        return largest
-    for count in BATCHES:
-        with torch.no_grad():
-            some = tuple(given[:count] for given in inputs)
-            theirs = _answer(network, some)
-            try:
-                ours = program(*(given.clone() for given in some))
-            except Exception as error:
-                raise CannotExport(
-                    f"its program cannot be run with a batch of {count}: {short(error)}"
-                ) from error
-        if ours.shape != theirs.shape:
-            raise CannotExport(
-                f"with a batch of {count} its program returns {tuple(ours.shape)}, the module"
-                f" {tuple(theirs.shape)}"
-            )
-        largest = max(largest, float((ours - theirs).abs().max()) / scale)
-        if not largest <= TOLERANCE:
-            raise CannotExport(
-                f"with a batch of {count} its program's logits differ by {largest:.1e} of the largest one"
-                f" (allowed: {TOLERANCE:.0e}): its forward may keep values of the export in Python, as"
-                " counters do, or draw random numbers without torch"
-            )
-    return largest
-
-
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without torch's warnings about its own calls, and the graph that it prints where it fails."""
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
         yield
+
+
+def _summary(done: ExportedModule) -> str:
+    takes = f"{done.channels} channels, {done.image_size} x {done.image_size} pixels"
+    if done.length is not None:
+        takes = f"{done.channels} words, {done.length} tokens"
+    return (
+        f"{done.path}: {done.task}, {done.classes} classes, {takes}\n"
+        "logits equal the module's for batches of 1, 2 and 5, but for"
+        f" {done.difference:.1e} of the largest one\n"
+        + ("its gradients equal the module's\n" if done.gradients_compared else UNCOMPARED)
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -346,6 +316,7 @@ def main(arguments: list[str] | None = None) -> int:
         if given.output.exists():
             raise CannotExport(f"{given.output} is there already")
         torch.manual_seed(0)  # weights that the function draws are the same at each call
+        warnings.filterwarnings("ignore", RETURNED[:40])  # it is said below
         module = build_module(given.function, given.folder)
         if given.weights is not None:
             load_tensors(module, given.weights)
@@ -367,15 +338,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (CannotExport, CannotBuild, BadClassNames, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
-    takes = f"{done.channels} channels, {done.image_size} x {done.image_size} pixels"
-    if done.length is not None:
-        takes = f"{done.channels} words, {done.length} tokens"
-    sys.stdout.write(
-        f"{done.path}: {done.task}, {done.classes} classes, {takes}\n"
-        "logits equal the module's for batches of 1, 2 and 5, but for"
-        f" {done.difference:.1e} of the largest one\n"
-        + ("its gradients equal the module's\n" if done.gradients_compared else UNCOMPARED)
-    )
+    if done.probabilities:
+        sys.stderr.write(f"warning: {RETURNED}\n")
+    sys.stdout.write(_summary(done))
     return 0
 
 

@@ -68,7 +68,7 @@ def run(path: Path) -> CheckedReport:
             length=signature.length,
             vocabulary=program.vocabulary,
             gradients_compared=program.compared,
-            probabilities=_probable(classifier),
+            probabilities=is_probable(classifier),
         )
         verdict = verdict.model_copy(update={"program": facts})
     except (BadWeights, Unfit) as found:
@@ -126,8 +126,8 @@ def _inputs(signature: Signature, count: int, generator: torch.Generator) -> Ten
     return torch.rand((count, signature.channels, size, size), generator=generator)
 
 
-def _probable(classifier: Classifier) -> bool:
-    """Whether it returns probabilities, by other images than noise."""
+def is_probable(classifier: Classifier) -> bool:
+    """Whether a program returns probabilities, by other images than noise."""
     signature = _program_of(classifier).signature
     inputs = _inputs(signature, max(BATCHES), torch.Generator().manual_seed(1))
     if signature.length is None:

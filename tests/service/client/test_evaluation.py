@@ -148,13 +148,13 @@ def test_the_check_of_a_program_is_awaited_before_its_classes_are_compared_with_
 ) -> None:
     def export(command: list[str], **more: Any) -> Any:
         Path(command[command.index("--output") + 1]).write_bytes(b"program")
-        return type("Done", (), {"returncode": 0})
+        return type("Done", (), {"returncode": 0, "stderr": "warning: it returns sums\nelse\n"})
 
     monkeypatch.setattr(one_line.subprocess, "run", export)
     service, told = Service(), []
     subject = Subject("nets:build", tell=told.append)
     model = one_line.model_spec(service, subject, {"name": "digits"})  # type: ignore[arg-type]
-    assert told == ["exporting nets:build", "checking nets:build"]
+    assert told == ["exporting nets:build", "warning: it returns sums", "checking nets:build"]
     assert model["name"] == "exported"
     assert len(service.awaited) == 1
     (tmp_path / "net.pt2").write_bytes(b"program")

@@ -1,4 +1,4 @@
-"""The order of classes: numbers by value, other names as text, or as somebody states it."""
+"""The order of classes: numbers by value, other names as text, or the stated order."""
 
 from __future__ import annotations
 

@@ -493,3 +493,24 @@ def test_a_randomised_relu_is_exported_in_evaluation_mode(tmp_path: Path) -> Non
     done = export_program(net, tmp_path / "net.pt2", image_size=8)
     assert not read_program(done.path).random
     assert done.difference <= 1e-6
+
+
+@pytest.mark.parametrize("last", [nn.Sigmoid(), nn.Softmax(1)])
+def test_probabilities_are_told_at_the_export(last: nn.Module, tmp_path: Path) -> None:
+    logits = nn.Sequential(nn.Flatten(), nn.Linear(48, 3))
+    with pytest.warns(UserWarning, match=r"probabilities, not logits .*export it without them.*logarithm"):
+        done = export_program(nn.Sequential(logits, last), tmp_path / "a.pt2", image_size=4)
+    assert done.probabilities
+    assert not export_program(logits, tmp_path / "b.pt2", image_size=4).probabilities
+    remedy = nn.Sequential(logits, nn.LogSoftmax(1))
+    assert not export_program(remedy, tmp_path / "c.pt2", image_size=4).probabilities
+
+
+def test_the_command_tells_probabilities(command: Command) -> None:
+    layers = "nn.Flatten(), nn.Linear(144, 3), nn.Sigmoid()"
+    code = f"from torch import nn\ndef build():\n    return nn.Sequential({layers})\n"
+    (command.folder / "mine_of_a_user" / "sigmoids.py").write_text(code)
+    code, said = command("mine_of_a_user.sigmoids:build")
+    assert code == 0, said
+    assert "\nwarning: the model returns probabilities, not logits" in said
+    assert said.count("probabilities") == 1

@@ -23,6 +23,12 @@ EXAMPLES = 4
 LAST, FACTOR = 8, -100.0
 # Of the sum of an example's outputs.
 SUM_TOLERANCE = 1e-4
+# What it means, and what to do.
+RETURNED = (
+    "the model returns probabilities, not logits (a softmax, a sigmoid of each class): losses of logits"
+    " saturate, and accuracies under attack are too high; export it without them, or return the logarithm of"
+    " a mean of softmaxes (loss=margin helps while no sigmoid saturates)"
+)
 
 
 def probability_evidence(model: nn.Module, given: Tensor) -> ProbeEvidence:
@@ -40,7 +46,7 @@ def probability_evidence(model: nn.Module, given: Tensor) -> ProbeEvidence:
 
 
 def returns_probabilities(model: nn.Module, given: Tensor) -> bool:
-    """Whether outputs (B, K), (B, K, S, S) or (B, L, K) are probabilities, whatever the last weights are.
+    """Whether outputs (B, K), (B, K, S, S) or (B, L, K) are probabilities for any weights of the last layer.
 
     The weights are changed for the time of the call, without gradients.
     """

@@ -1,0 +1,51 @@
+"""Answers of a program beside its module's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from assay.workers.weights.export import export_program
+from assay.workers.weights.export_comparison import answer_of, compare_logits
+from assay.workers.weights.export_inputs import CannotExport
+from assay.workers.weights.programs import read_program
+
+IMAGES = torch.rand(5, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+
+
+class Moved(nn.Module):
+    """The logits of a network (B, K), moved by 0.1 where the batch has a size."""
+
+    def __init__(self, network: nn.Module, size: int) -> None:
+        super().__init__()
+        self.network, self.size = network, size
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (B, K) of images (B, C, S, S)."""
+        logits: Tensor = self.network(images)
+        return logits + 0.1 if len(images) == self.size else logits
+
+
+def test_other_answers_are_refused_for_any_batch(tmp_path: Path) -> None:
+    plain = nn.Sequential(nn.Flatten(), nn.Linear(48, 3)).eval()
+    program = read_program(export_program(plain, tmp_path / "a.pt2", image_size=4).path)
+    wanted = plain(IMAGES).detach()
+    assert compare_logits(program, plain, (IMAGES,), wanted) < 1e-6
+    for size in (1, 2, 5):
+        with pytest.raises(CannotExport, match=f"with a batch of {size} its program's logits differ by"):
+            compare_logits(program, Moved(plain, size), (IMAGES,), wanted)
+    with pytest.raises(CannotExport, match="not finite"):
+        compare_logits(program, plain, (IMAGES,), wanted / 0)
+
+
+def test_an_answer_is_a_tensor_and_inputs_stay() -> None:
+    kept = IMAGES.clone()
+    assert answer_of(nn.Hardtanh(0.4, 0.6, inplace=True), (IMAGES,)).amax() <= 0.6
+    assert torch.equal(kept, IMAGES)
+    with pytest.raises(CannotExport, match="cannot be run on images of shape"):
+        answer_of(nn.Linear(7, 2), (IMAGES,))
+    with pytest.raises(CannotExport, match="returns a value of the type tuple"):
+        answer_of(nn.MaxPool2d(2, return_indices=True), (IMAGES,))

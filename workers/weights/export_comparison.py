@@ -1,0 +1,75 @@
+"""Answers of a program beside its module's, for batches of several sizes.
+
+B = batch, C = channels, S = image size, K = classes, L = tokens of a text.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from assay.models.programs.program import Program
+from assay.workers.weights.export_failure import place, short
+from assay.workers.weights.export_inputs import LOGITS, CannotExport
+
+BATCHES = (1, 2, 5)
+# As a share of the largest logit.
+TOLERANCE = 1e-4
+
+
+def answer_of(network: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
+    """What a module answers, which must be a tensor.
+
+    Raises:
+        CannotExport: it fails, or returns something else.
+    """
+    try:
+        found = network(*(given.clone() for given in inputs))  # it may write into them
+    except Exception as error:
+        what = "images" if inputs[0].is_floating_point() else "ids"
+        raise CannotExport(
+            f"it cannot be run on {what} of shape {tuple(inputs[0].shape)}{place(error, network)}:"
+            f" {short(error)}"
+        ) from error
+    if not isinstance(found, Tensor):
+        raise CannotExport(
+            f"it returns a value of the type {type(found).__name__}, allowed: a tensor of logits, or a"
+            f" mapping or an object that has them as {' or '.join(map(repr, LOGITS))}"
+        )
+    return found
+
+
+def compare_logits(program: Program, network: nn.Module, inputs: tuple[Tensor, ...], wanted: Tensor) -> float:
+    """Largest difference of logits over the batches, as a share of the largest logit.
+
+    Raises:
+        CannotExport: logits are not finite, or differ.
+    """
+    largest, scale = 0.0, float(wanted.abs().max()) or 1.0
+    if not wanted.isfinite().all():
+        raise CannotExport("its logits are not finite for random images with pixels in [0, 1], or random ids")
+    if program.random:
+        return largest
+    for count in BATCHES:
+        with torch.no_grad():
+            some = tuple(given[:count] for given in inputs)
+            theirs = answer_of(network, some)
+            try:
+                ours = program(*(given.clone() for given in some))
+            except Exception as error:
+                raise CannotExport(
+                    f"its program cannot be run with a batch of {count}: {short(error)}"
+                ) from error
+        if ours.shape != theirs.shape:
+            raise CannotExport(
+                f"with a batch of {count} its program returns {tuple(ours.shape)}, the module"
+                f" {tuple(theirs.shape)}"
+            )
+        largest = max(largest, float((ours - theirs).abs().max()) / scale)
+        if not largest <= TOLERANCE:
+            raise CannotExport(
+                f"with a batch of {count} its program's logits differ by {largest:.1e} of the largest one"
+                f" (allowed: {TOLERANCE:.0e}): its forward may keep values of the export in Python, as"
+                " counters do, or draw random numbers without torch"
+            )
+    return largest
