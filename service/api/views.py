@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 from urllib.parse import quote
 
 from assay.service.api.outcome_tables import read_result
@@ -45,6 +46,8 @@ UNHEARD = frozenset({JobState.QUEUED, JobState.STARTING, JobState.RUNNING})
 # Notes that every attack of a job has alike: shown once for the job.
 ONCE: frozenset[WarningCode] = frozenset({"top5_upper_bound"})
 NO_WORKER = "no worker is listening for this job"
+# What a worker says of a program that was exchanged under it, and how many of such faults are shown.
+PROGRAM, FAULTS = "program", 3
 
 
 def iso(seconds: float) -> str:
@@ -127,6 +130,10 @@ class JobViews:
             self._online[key] = self._store.workers.online_lately(*key)
         return self._online[key]
 
+    @cached_property
+    def _unfit(self) -> list[str]:
+        return self._store.workers.unfit()
+
     def _no_worker_online(self, row: JobRow) -> str:
         wanted, identity = devices_of(row), identity_of(row)
         others = self._workers_online(device_of(row), wanted) if identity else 0
@@ -135,7 +142,11 @@ class JobViews:
                 f"waits for workers of identity {identity}, which planned it; the {others} online have other"
                 " code, packages or another catalog: start such workers, or plan it again (assay replan)"
             )
-        return NO_WORKER if wanted == 1 else f"{NO_WORKER}: it asks for one with {wanted} devices"
+        if wanted > 1:
+            return f"{NO_WORKER}: it asks for one with {wanted} devices"
+        device = device_of(row)
+        faults = [said for said in self._unfit if said.partition(":")[0] in (PROGRAM, device)]
+        return f"{NO_WORKER}; online, and not fit: {'; '.join(faults[:FAULTS])}" if faults else NO_WORKER
 
 
 def waits_in_vain(store: TenantStore, row: JobRow) -> bool:

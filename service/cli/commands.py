@@ -10,28 +10,22 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any
 
 from pydantic import ValidationError
 
 from assay.service.cli import output
+from assay.service.cli.job_progress import JOB_FAILED as JOB_FAILED
+from assay.service.cli.job_progress import OK as OK
+from assay.service.cli.job_progress import follow_to_end
 from assay.service.cli.markdown import comparison_markdown
 from assay.service.cli.profiles import UsageError as UsageError
 from assay.service.cli.profiles import chosen, key_of, saying_whose
-from assay.service.cli.progress_bars import Bars
 from assay.service.cli.spec_files import read_spec
 from assay.service.cli.spec_kinds import check_kind
-from assay.service.client import AssayClient, BadAnswer
-from assay.service.client.evaluation import outcome_text
-from assay.service.contract.errors import NotFound
-from assay.service.contract.events import Event
+from assay.service.client import AssayClient
 from assay.service.contract.extras import require
-from assay.service.contract.results import Job, Metric
-from assay.service.contract.states import JobState
-from assay.service.reports.numbers import metric_cells, split_params
 
-OK = 0
-JOB_FAILED = 1
 INVALID = 2
 UNREACHABLE = 3
 PREFIX = "ASSAY_"
@@ -258,24 +252,6 @@ def compare(options: Options) -> int:
     return OK
 
 
-def follow_to_end(client: AssayClient, job: Job, out: TextIO | None = None) -> int:
-    """Shows a job's progress until it has ended, on standard output by default; the exit code."""
-    label = output.printable(job.name) or job.id
-    with Bars([label], out) as bars:
-
-        def draw(now: Job, event: Event | None = None) -> None:
-            at = None if event is None else event.at
-            if event is not None and event.type == "metric" and (found := headline(event.data)):
-                bars.note(label, found, at)
-            bars.draw({label: now}, at)
-
-        ended = follow(client, job, draw)
-    if ended.state == JobState.SUCCEEDED:
-        return OK
-    sys.stderr.write(output.printable(f"job {ended.id} {outcome_text(ended)}") + "\n")
-    return JOB_FAILED
-
-
 @contextmanager
 def connected(options: Options) -> Iterator[AssayClient]:
     """A client of the service named by the options, the environment or the profile."""
@@ -292,67 +268,3 @@ def _show(options: Options, value: object, text: str) -> None:
 
 def _say(text: str) -> None:
     sys.stdout.write(f"{text}\n")
-
-
-class Draw(Protocol):
-    """Shows a job, after an event if it is known."""
-
-    def __call__(self, now: Job, event: Event | None = None) -> None: ...  # noqa: D102
-
-
-def follow(client: AssayClient, job: Job, draw: Draw) -> Job:
-    """Draws the job at each past and new event, and returns it in its final state."""
-    if job.state.terminal:
-        draw(job)
-        return job
-    try:
-        now = begun(job)
-        for event in client.events(job.id):
-            now = kept(now, applied(now, event))
-            draw(now, event)
-    except (NotFound, BadAnswer):
-        # An older service, or a proxy that cannot stream. A deleted job is missing below too.
-        now = job
-    return client.wait(job.id, callback=lambda last: draw(kept(now, last)))
-
-
-def kept(before: Job, job: Job) -> Job:
-    """The job with the progress before it, where its end has taken back what running shards had done."""
-    ending = (JobState.CANCELING, JobState.CANCELED, JobState.FAILED, JobState.TIMED_OUT)
-    last, progress = before.progress, job.progress
-    if job.state not in ending or job.attempt != before.attempt or last.done <= progress.done:
-        return job
-    return job.model_copy(
-        update={"progress": progress.model_copy(update={"done": last.done, "share": last.share})}
-    )
-
-
-def begun(job: Job) -> Job:
-    """The job before its first event, in the fields that events change."""
-    progress = job.progress.model_copy(update={"done": 0, "eta_seconds": None, "share": None})
-    return job.model_copy(update={"progress": progress, "message": ""})
-
-
-def applied(job: Job, event: Event) -> Job:
-    """The job after an event."""
-    data = event.data
-    changes: dict[str, Any] = {}
-    if event.type == "progress":
-        changes = {"progress": data}
-    elif event.type == "log":
-        changes = {"message": data["message"]}
-    elif event.type == "state":
-        changes = {name: data[name] for name in ("state", "attempt", "message", "error")}
-    return Job.model_validate(job.model_dump() | changes) if changes else job
-
-
-def headline(data: Mapping[str, Any]) -> str:
-    """The first number of an evaluation that has finished, from its event; empty without one."""
-    metrics: Mapping[str, Any] = data.get("metrics", {})
-    if not metrics:
-        return ""
-    name, stated = next(iter(metrics.items()))
-    metric = Metric.model_validate(stated)
-    value, interval, count = metric_cells(metric)
-    (params,), _ = split_params([(data["name"], data.get("params", {}))])
-    return output.printable(f"{data['name']} {params}".rstrip() + f": {name} {value} {interval}, n = {count}")

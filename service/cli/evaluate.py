@@ -14,6 +14,7 @@ from typing import Any
 from assay.service.cli import commands, output
 from assay.service.cli.arguments import Subcommands, add, count, json_argument
 from assay.service.cli.commands import Options, UsageError
+from assay.service.cli.job_progress import follow_to_end
 from assay.service.cli.profiles import Chosen, chosen, key_of, saying_whose
 from assay.service.cli.progress_bars import clock
 from assay.service.client import DEFAULT_URL, AssayClient
@@ -37,7 +38,7 @@ from assay.service.client.evaluation import (
 )
 from assay.service.client.one_line import Subject, check_subject
 from assay.service.client.reports import ENDINGS
-from assay.service.contract.errors import InvalidSpec, NoResults
+from assay.service.contract.errors import InvalidSpec, NoResults, Unavailable
 from assay.service.contract.extras import require
 from assay.service.contract.problems import renamed
 from assay.service.contract.results import Job
@@ -249,7 +250,7 @@ def _measure(
         begun = _begun(client, left, spec)
         try:
             return _finish(options, client, begun, state if own else None)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Unavailable):
             _tell(interrupted_text(begun.id, state if own else None))
             raise
 
@@ -287,7 +288,7 @@ def _begun(client: AssayClient, left: Sequence[Job], spec: Mapping[str, Any]) ->
 
 def _finish(options: Options, client: AssayClient, job: Any, state: Path | None) -> int:
     """Follow a job, show its results, also those of one that failed, and say where they are."""
-    code = commands.follow_to_end(client, job, sys.stderr)
+    code = follow_to_end(client, job, sys.stderr)
     try:
         results = client.results(job.id)
     except NoResults:

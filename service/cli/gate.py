@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 from assay.service.cli import commands, output
 from assay.service.cli.arguments import JOB, Subcommands, add_remote, job_argument, json_argument
 from assay.service.cli.commands import Options, UsageError
+from assay.service.cli.job_progress import follow_to_end
 from assay.service.client import AssayClient
 from assay.service.contract.errors import NoResults
 from assay.service.contract.results import Job, Results
@@ -83,7 +84,7 @@ def _measured(client: AssayClient, options: Options) -> tuple[Job, Results | Non
     """The job and its results, None without any."""
     job: Job = client.job(options.job)
     if options.wait:
-        commands.follow_to_end(client, job, sys.stderr)
+        follow_to_end(client, job, sys.stderr)
         job = client.job(options.job)
     try:
         return job, client.results(job.id)

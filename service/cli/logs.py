@@ -10,7 +10,8 @@ from urllib.parse import quote
 
 from assay.service.cli import output
 from assay.service.cli.arguments import JOB, Subcommands, add_remote, job_argument, json_argument
-from assay.service.cli.commands import OK, Options, connected, headline
+from assay.service.cli.commands import OK, Options, connected
+from assay.service.cli.job_progress import headline
 from assay.service.cli.progress_bars import to_second
 from assay.service.cli.terminal import coloured
 from assay.service.client import AssayClient

@@ -21,7 +21,7 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from assay.service.client.jobs import AssayClient
-from assay.service.client.transport import DEFAULT_URL, RECONNECT_SECONDS, Ending
+from assay.service.client.transport import DEFAULT_URL, RECONNECT_SECONDS, Ending, lost
 from assay.service.contract.errors import Unavailable
 from assay.service.contract.results import Job
 from assay.service.contract.studies import StudyStatus
@@ -92,7 +92,8 @@ class AsyncAssayClient:
         timeout_seconds: float | None = None,
     ) -> Job:
         """Polls until the job has ended, as `AssayClient.wait`."""
-        return await self._ended(lambda: self.job(job_id), callback, poll_seconds, timeout_seconds)
+        what = f"job {job_id}"
+        return await self._ended(what, lambda: self.job(job_id), callback, poll_seconds, timeout_seconds)
 
     async def wait_study(
         self,
@@ -103,7 +104,8 @@ class AsyncAssayClient:
         timeout_seconds: float | None = None,
     ) -> StudyStatus:
         """Polls until all jobs of the study have ended, as `AssayClient.wait_study`."""
-        return await self._ended(lambda: self.study(study_id), callback, poll_seconds, timeout_seconds)
+        what = f"study {study_id}"
+        return await self._ended(what, lambda: self.study(study_id), callback, poll_seconds, timeout_seconds)
 
     async def close(self) -> None:
         """Closes the connections; calls that run are waited for."""
@@ -120,6 +122,7 @@ class AsyncAssayClient:
 
     async def _ended(
         self,
+        what: str,
         look: Callable[[], Awaitable[Ending]],
         callback: Callable[[Ending], None] | None,
         poll_seconds: float,
@@ -131,9 +134,9 @@ class AsyncAssayClient:
         while True:
             try:
                 found = await look()
-            except Unavailable:
+            except Unavailable as error:
                 if loop.time() - seen > RECONNECT_SECONDS:
-                    raise
+                    raise lost(error, what) from error
             else:
                 seen = loop.time()
                 if callback is not None:
@@ -141,5 +144,5 @@ class AsyncAssayClient:
                 if found.state.terminal:
                     return found
             if timeout_seconds is not None and loop.time() - begun > timeout_seconds:
-                raise TimeoutError(f"it has not ended within {timeout_seconds} s")
+                raise TimeoutError(f"{what} has not ended within {timeout_seconds} s")
             await asyncio.sleep(poll_seconds)

@@ -24,7 +24,7 @@ from assay.service.client.notebook_tables import JobView
 from assay.service.client.plots import PlotCalls
 from assay.service.client.result_views import ResultsView
 from assay.service.client.studies import StudyCalls
-from assay.service.client.transport import API, BadAnswer, parsed, part
+from assay.service.client.transport import API, BadAnswer, naming, parsed, part
 from assay.service.client.webhooks import WebhookCalls
 from assay.service.contract import errors
 from assay.service.contract.events import Event
@@ -150,7 +150,8 @@ class AssayClient(
             Unavailable: the service was away for more than a minute.
         """
         path = f"{API}/jobs/{part(job_id)}/events" + ("" if follow else "?follow=false")
-        return followed(lambda last: self._event_lines(path, last), after, follow=follow)
+        found = followed(lambda last: self._event_lines(path, last), after, follow=follow)
+        return naming(found, f"job {job_id}")
 
     def results(self, job_id: str) -> ResultsView:
         """The results so far: `results["pgd", "8/255"].top1` is a metric with its interval.

@@ -136,9 +136,9 @@ class Connection:
         while True:
             try:
                 found = look()
-            except errors.Unavailable:
+            except errors.Unavailable as error:
                 if time.monotonic() - seen > RECONNECT_SECONDS:
-                    raise
+                    raise lost(error, what) from error
             else:
                 seen = time.monotonic()
                 if callback is not None:
@@ -234,6 +234,22 @@ class Connection:
             if not response.headers.get("content-type", "").startswith("text/event-stream"):
                 raise BadAnswer(f"{self.url} answers, but not with events")
             yield response.iter_lines()
+
+
+def lost(error: errors.Unavailable, what: str) -> errors.Unavailable:
+    """The same error, which names the `job ID` or `study ID` that was followed and how to go on."""
+    kind, _, name = what.partition(" ")
+    command = f"assay watch {name}" if kind == "job" else f"assay studies watch {name}"
+    more = f"{what} is kept there: once the service is back, `{command}` follows it"
+    return type(error)(f"{error.message}; {more}", error.details)
+
+
+def naming(items: Iterator[Item], what: str) -> Iterator[Item]:
+    """The items; where the service is lost, the error names what was followed."""
+    try:
+        yield from items
+    except errors.Unavailable as error:
+        raise lost(error, what) from error
 
 
 class _Answered(dict[str, Any]):

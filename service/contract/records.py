@@ -121,6 +121,7 @@ class Plan(TypedDict):
     unstated_vocabulary: NotRequired[bool]
     gradients_not_compared: NotRequired[bool]
     sources: NotRequired[dict[str, ForeignModel]]
+    sources_not_compared: NotRequired[list[str]]
     requirements: NotRequired[list[str]]
     joined: NotRequired[ModelJoin | None]
 

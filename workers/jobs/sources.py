@@ -30,8 +30,10 @@ from assay.workers.weights.fit import FACTS, check_fit, made_for
 from assay.workers.weights.training_record import trained_on
 
 
-def planned_sources(request: PlanRequest, session: Session, loaded: Loaded) -> dict[str, ForeignModel]:
-    """The plan's record of other models used by a job.
+def planned_sources(
+    request: PlanRequest, session: Session, loaded: Loaded
+) -> tuple[dict[str, ForeignModel], list[str]]:
+    """The plan's record of other models used by a job, and those with `gradients_not_compared`.
 
     Args:
         request: The plan request; its `sources` are {job: {"spec", "weights"}}, with the path of the weights,
@@ -40,13 +42,14 @@ def planned_sources(request: PlanRequest, session: Session, loaded: Loaded) -> d
         loaded: The evaluated model.
 
     Returns:
-        {job: {"model": {"name", "params"}, "weights_sha256"}}
+        {job: {"model": {"name", "params"}, "weights_sha256"}}, and jobs of it.
 
     Raises:
         BadWeights: weights are missing, or do not fit their model.
         ValueError: a model is made for other images or classes.
     """
     found: dict[str, ForeignModel] = {}
+    not_compared: list[str] = []
     for dependency in _required(request):
         source = _source(dependency, request)
         if source["spec"]["kind"] == "train":
@@ -58,7 +61,8 @@ def planned_sources(request: PlanRequest, session: Session, loaded: Loaded) -> d
             stated = source["spec"]["model"]
             model: ComponentReference = {"name": stated["name"], "params": stated["params"]}
             found[dependency.job] = {"model": model, "weights_sha256": other.weights_sha256}
-    return found
+            not_compared += [dependency.job] * other.gradients_not_compared
+    return found, not_compared
 
 
 def shard_sources(request: EvaluateRequest, session: Session, loaded: Loaded) -> dict[str, Loaded]:

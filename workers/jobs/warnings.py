@@ -127,7 +127,7 @@ def of_evaluation(plan: Plan, evidence: Sequence[Evidence], row: Row) -> list[Wa
         *_of_model(plan, evidence, row),
         *_of_classes(row),
         *_of_stages(row),
-        *of_weights(plan, evidence, row.name),
+        *of_weights(plan, evidence, row.name, row.params),
         *_of_run(plan, evidence, row),
         *_of_reading(row),
         *of_generated(row.params, row.planned.get("known_as") or row.data, plan.get("image_size")),

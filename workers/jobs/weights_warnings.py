@@ -7,11 +7,14 @@ from collections.abc import Iterator, Sequence
 from assay.service.catalog.catalog import load
 from assay.service.contract.records import Evidence, ModelJoin, Plan
 from assay.service.contract.results import Warning
+from assay.service.contract.stored_specs import Params
 from assay.workers.evaluation.engine.probabilities import RETURNED
 
 
-def of_weights(plan: Plan, evidence: Sequence[Evidence], name: str) -> Iterator[Warning]:
-    """The warnings of a row, by the name of its evaluation or attack."""
+def of_weights(
+    plan: Plan, evidence: Sequence[Evidence], name: str, params: Params | None = None
+) -> Iterator[Warning]:
+    """The warnings of a row, by the name and the parameters of its evaluation or attack."""
     if plan["untrained"]:
         message = "the model's weights are random: it was never trained"
         yield Warning(code="untrained_weights", message=message)
@@ -30,16 +33,28 @@ def of_weights(plan: Plan, evidence: Sequence[Evidence], name: str) -> Iterator[
         yield Warning(code="unstated_vocabulary", message=message)
     if joined := plan.get("joined"):
         yield from _of_join(joined)
-    threat = load().threat_of(name)
-    if plan.get("gradients_not_compared") and threat is not None and not threat.without_gradients:
-        message = (
-            "nothing says that the program's gradients are its module's: an export loses the backward of an"
-            " autograd.Function (straight-through estimators) and hooks on gradients, and attacks are then"
-            " too weak; export the module with export_program or `assay evaluate`, which compare them"
-        )
-        yield Warning(code="gradients_not_compared", message=message)
+    yield from _of_gradients(plan, name, params or {})
     if asked := sum(shard.get("probabilities", 0) for shard in evidence):
         yield Warning(code="probabilities", message=RETURNED, evidence={"count": asked})
+
+
+def _of_gradients(plan: Plan, name: str, params: Params) -> Iterator[Warning]:
+    """About programs with gradients that the attack follows: those of other models where it names them."""
+    threat = load().threat_of(name)
+    if threat is None:
+        return
+    others = [job for _, job in load().find_evaluation(name).jobs(params)]
+    uncompared = [job for job in plan.get("sources_not_compared", []) if job in others]
+    if uncompared or (plan.get("gradients_not_compared") and not threat.without_gradients):
+        of = f" of {', '.join(uncompared)}" if uncompared else ""
+        message = (
+            f"nothing says that the gradients of the program{of} are its module's: an export loses the"
+            " backward of an autograd.Function (straight-through estimators) and hooks on gradients, and"
+            " attacks are then too weak; export the module with export_program or `assay evaluate`, which"
+            " compare them"
+        )
+        evidence = {"sources": uncompared} if uncompared else {}
+        yield Warning(code="gradients_not_compared", message=message, evidence=evidence)
 
 
 def _of_join(joined: ModelJoin) -> Iterator[Warning]:

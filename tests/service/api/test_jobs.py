@@ -342,6 +342,10 @@ def test_a_running_job_says_when_its_workers_are_gone(
     job = api.get(f"{JOBS}/{job_id}").json()
     assert (job["state"], job["message"]) == ("running", "no worker is listening for this job")
     assert job["progress"]["eta_seconds"] is None
+    app_store.workers.beat("v", "host", [], 2, {"unfit": {"program": "other code: restart the worker"}}, 0)
+    app_store.workers.beat("u", "host", [], 3, {"unfit": {"cuda": "no memory"}}, 0)
+    wanted = f"{job['message']}; online, and not fit: program: other code: restart the worker"
+    assert api.get(f"{JOBS}/{job_id}").json()["message"] == wanted
 
 
 def test_a_planned_job_waits_for_workers_of_the_identity_that_planned_it(

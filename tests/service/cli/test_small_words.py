@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from assay.service.catalog.parameters import check
-from assay.service.cli.commands import kept
 from assay.service.cli.config import _hidden
+from assay.service.cli.job_progress import kept
 from assay.service.cli.output import component_text
 from assay.service.client import AssayClient
 from assay.service.contract.errors import InvalidSpec

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from assay.service.client import AssayClient, AsyncAssayClient
-from assay.service.contract.errors import InvalidSpec, NotFound
+from assay.service.client import AssayClient, AsyncAssayClient, asynchronous
+from assay.service.contract.errors import InvalidSpec, NotFound, Unavailable
 from assay.service.contract.states import JobState
 
 Make = Callable[..., dict[str, Any]]
@@ -85,3 +85,12 @@ def test_an_unknown_method_is_an_attribute_error(transport: httpx.BaseTransport)
 
     with pytest.raises(AttributeError, match="nothing"):
         run(transport, work)
+
+
+def test_a_lost_service_is_told_with_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused")
+
+    monkeypatch.setattr(asynchronous, "RECONNECT_SECONDS", -1.0)
+    with pytest.raises(Unavailable, match=r"job x1 is kept there: .*`assay watch x1` follows it"):
+        run(httpx.MockTransport(refuse), lambda client: client.wait("x1"))

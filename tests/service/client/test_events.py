@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from assay.service.app import create_app
-from assay.service.cli.commands import applied, follow
+from assay.service.cli.job_progress import applied, follow
 from assay.service.client import AssayClient, BadAnswer, events
 from assay.service.client.transport import Unreachable
 from assay.service.contract.errors import NotFound
@@ -183,3 +183,10 @@ def test_events_change_the_job_that_is_drawn(live: LiveServer) -> None:
     assert applied(job, told).message == "epoch 3"
     told = Event(id=2, type="metric", at=at, data={"evaluation": 0})
     assert applied(job, told) == job
+
+
+def test_a_lost_service_is_told_with_the_job_and_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "RECONNECT_SECONDS", -1.0)
+    client, _ = answering(stream(event(1)), httpx.ConnectError("refused"))
+    with pytest.raises(Unreachable, match=r"refused.*; job x1 is kept there: .*`assay watch x1` follows it"):
+        list(client.events("x1"))

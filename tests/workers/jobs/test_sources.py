@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 import safetensors.torch
+from torch import nn
 
 from assay.workers.jobs import evaluate, plan
 from assay.workers.jobs import session as module
 from assay.workers.jobs.failures import BadWeights, OtherData
 from assay.workers.jobs.session import Session
+from assay.workers.weights.export import export_program
 
 N = 64
 ATTACK = {"epsilon": 0.05, "norm": "Linf", "attack": "pgd", "steps": 2, "restarts": 1}
@@ -141,3 +143,19 @@ def test_a_model_that_is_gone_or_does_not_fit_fails_the_plan(spec: dict[str, Any
         )
         with pytest.raises(ValueError, match=r"params\.job: .*made for 3 channels, 'digits' has 1"):
             planned(request(spec, "a", a=colours))
+
+
+@pytest.mark.parametrize("compared", [True, False])
+def test_the_plan_has_the_programs_whose_gradients_were_not_compared(
+    spec: dict[str, Any], tmp_path: Path, compared: bool
+) -> None:
+    size, channels = spec["model"]["params"]["image_size"], 1
+    net = nn.Sequential(nn.Flatten(), nn.Linear(channels * size**2, 10))
+    path = tmp_path / "net.pt2"
+    export_program(net, path, image_size=size, channels=channels, original=compared)
+    model = {"name": "exported", "params": {}, "weights": {"checkpoint": "net"}}
+    upload = {"spec": copy.deepcopy(spec) | {"kind": "evaluate", "model": model}, "weights": str(path)}
+    other = f"checkpoint:net@{'a' * 64}"
+    made = planned(request(spec, other, **{other: upload}))
+    assert made["sources_not_compared"] == ([] if compared else [other])
+    assert [*made["sources"]] == [other]

@@ -29,6 +29,19 @@ def test_uncompared_gradients_are_told_of_attacks_that_follow_them(name: str, du
     assert codes({}, name) == []  # plans of earlier versions do not say
 
 
+@pytest.mark.parametrize("name", ["bpda", "transfer"])
+def test_uncompared_gradients_of_the_other_program_are_told_of_attacks_that_follow_them(name: str) -> None:
+    other = f"checkpoint:soft@{'a' * 64}"
+    plan: Any = {"untrained": False, "gradients_not_compared": False, "sources_not_compared": [other]}
+    (warning,) = of_weights(plan, [], name, {"job": other})
+    assert (warning.code, warning.evidence) == ("gradients_not_compared", {"sources": [other]})
+    assert f"the gradients of the program of {other} are its module's" in warning.message
+    assert [*of_weights(plan, [], "pgd", {})] == []
+    assert [*of_weights(plan, [], name, {"job": "checkpoint:compared"})] == []
+    own: Any = {"untrained": False, "gradients_not_compared": True, "sources_not_compared": []}
+    assert [*of_weights(own, [], name, {"job": other})] == []  # its own gradients are not followed
+
+
 def test_a_warning_of_uncompared_gradients_is_a_note_with_its_remedy() -> None:
     (warning,) = of_plan({"gradients_not_compared": True}, "pgd")
     assert warning.severity == "note"

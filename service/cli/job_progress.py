@@ -1,0 +1,150 @@
+"""A job followed to its end: its events, and while there are none what the service says that it waits for."""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, TextIO, TypeVar
+
+from assay.service.cli import output
+from assay.service.cli.progress_bars import Bars
+from assay.service.client import AssayClient, BadAnswer
+from assay.service.client.evaluation import outcome_text
+from assay.service.contract.errors import NotFound, Unavailable
+from assay.service.contract.events import Event
+from assay.service.contract.results import Job, Metric
+from assay.service.contract.states import JobState
+from assay.service.reports.numbers import metric_cells, split_params
+
+OK, JOB_FAILED = 0, 1
+# Without an event for so long, the service is asked for the job's message.
+QUIET_SECONDS = 5.0
+
+Item = TypeVar("Item")
+
+
+def follow_to_end(client: AssayClient, job: Job, out: TextIO | None = None) -> int:
+    """Shows a job's progress until it has ended, on standard output by default; the exit code."""
+    label = output.printable(job.name) or job.id
+    with Bars([label], out) as bars:
+        said = ""
+
+        def draw(now: Job, event: Event | None = None) -> None:
+            nonlocal said
+            at = None if event is None else event.at
+            if event is None and not now.state.terminal and now.message not in ("", said):
+                said = now.message
+                bars.note(label, output.printable(said))
+            if event is not None and event.type == "metric" and (found := headline(event.data)):
+                bars.note(label, found, at)
+            bars.draw({label: now}, at)
+
+        ended = follow(client, job, draw)
+    if ended.state == JobState.SUCCEEDED:
+        return OK
+    sys.stderr.write(output.printable(f"job {ended.id} {outcome_text(ended)}") + "\n")
+    return JOB_FAILED
+
+
+class Draw(Protocol):
+    """Shows a job, after an event if it is known."""
+
+    def __call__(self, now: Job, event: Event | None = None) -> None: ...  # noqa: D102
+
+
+def follow(client: AssayClient, job: Job, draw: Draw) -> Job:
+    """Draws the job at each past and new event, and returns it in its final state."""
+    if job.state.terminal:
+        draw(job)
+        return job
+    try:
+        now = begun(job)
+        for event in or_quiet(client.events(job.id), QUIET_SECONDS):
+            if event is None:  # only the service knows what the job waits for
+                now = now.model_copy(update={"message": message_of(client, now)})
+            else:
+                now = kept(now, applied(now, event))
+            draw(now, event)
+    except (NotFound, BadAnswer):
+        # An older service, or a proxy that cannot stream. A deleted job is missing below too.
+        now = job
+    return client.wait(job.id, callback=lambda last: draw(kept(now, last)))
+
+
+def or_quiet(items: Iterator[Item], seconds: float) -> Iterator[Item | None]:
+    """Each item, and None whenever there is none for so many seconds; a thread of its own reads them."""
+    read: queue.SimpleQueue[tuple[Item | None, BaseException | None]] = queue.SimpleQueue()
+
+    def put() -> None:
+        try:
+            for item in items:
+                read.put((item, None))
+        except BaseException as error:  # the caller's thread raises it
+            read.put((None, error))
+        else:
+            read.put((None, StopIteration()))
+
+    threading.Thread(target=put, name="events", daemon=True).start()
+    while True:
+        try:
+            item, error = read.get(timeout=seconds)
+        except queue.Empty:
+            yield None
+            continue
+        if isinstance(error, StopIteration):
+            return
+        if error is not None:
+            raise error
+        yield item
+
+
+def message_of(client: AssayClient, job: Job) -> str:
+    """What the service says of a job now; the message that is known while it cannot be reached."""
+    try:
+        return client.job(job.id).message
+    except Unavailable:
+        return job.message
+
+
+def kept(before: Job, job: Job) -> Job:
+    """The job with the progress before it, where its end has taken back what running shards had done."""
+    ending = (JobState.CANCELING, JobState.CANCELED, JobState.FAILED, JobState.TIMED_OUT)
+    last, progress = before.progress, job.progress
+    if job.state not in ending or job.attempt != before.attempt or last.done <= progress.done:
+        return job
+    return job.model_copy(
+        update={"progress": progress.model_copy(update={"done": last.done, "share": last.share})}
+    )
+
+
+def begun(job: Job) -> Job:
+    """The job before its first event, in the fields that events change."""
+    progress = job.progress.model_copy(update={"done": 0, "eta_seconds": None, "share": None})
+    return job.model_copy(update={"progress": progress, "message": ""})
+
+
+def applied(job: Job, event: Event) -> Job:
+    """The job after an event."""
+    data = event.data
+    changes: dict[str, Any] = {}
+    if event.type == "progress":
+        changes = {"progress": data}
+    elif event.type == "log":
+        changes = {"message": data["message"]}
+    elif event.type == "state":
+        changes = {name: data[name] for name in ("state", "attempt", "message", "error")}
+    return Job.model_validate(job.model_dump() | changes) if changes else job
+
+
+def headline(data: Mapping[str, Any]) -> str:
+    """The first number of an evaluation that has finished, from its event; empty without one."""
+    metrics: Mapping[str, Any] = data.get("metrics", {})
+    if not metrics:
+        return ""
+    name, stated = next(iter(metrics.items()))
+    metric = Metric.model_validate(stated)
+    value, interval, count = metric_cells(metric)
+    (params,), _ = split_params([(data["name"], data.get("params", {}))])
+    return output.printable(f"{data['name']} {params}".rstrip() + f": {name} {value} {interval}, n = {count}")

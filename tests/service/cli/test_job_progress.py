@@ -1,0 +1,88 @@
+"""The line of a job that is followed: also while nothing happens."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from assay.service.cli import job_progress
+from assay.service.cli.job_progress import follow_to_end, or_quiet
+from assay.service.client import AssayClient
+from assay.service.contract.errors import Unavailable
+from assay.service.contract.events import Event
+from assay.service.contract.results import Job
+from assay.service.contract.states import JobState
+
+WAITS = "no worker is listening for this job; online, and not fit: program: other code: restart the worker"
+
+
+def test_items_come_with_none_while_there_are_none() -> None:
+    go_on = threading.Event()
+
+    def items() -> Iterator[int]:
+        yield 1
+        assert go_on.wait(60)
+        yield 2
+
+    found = []
+    for item in or_quiet(items(), 0.01):
+        found.append(item)
+        if item is None:
+            go_on.set()
+    assert (found[0], found[-1]) == (1, 2)
+    assert {*found[1:-1]} == {None}
+
+
+def test_errors_of_the_items_are_raised() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise Unavailable("gone")
+
+    found = or_quiet(items(), 60)
+    assert next(found) == 1
+    with pytest.raises(Unavailable, match="gone"):
+        next(found)
+    assert [*or_quiet(iter([3]), 60)] == [3]
+
+
+class Quiet:
+    """A client of a job without events, until its message was asked for some times."""
+
+    def __init__(self, job: Job, looks: int) -> None:
+        self.now, self.left, self.over = job, looks, threading.Event()
+
+    def events(self, job_id: str) -> Iterator[Event]:
+        assert self.over.wait(60)
+        yield from ()
+
+    def job(self, job_id: str) -> Job:
+        self.left -= 1
+        if self.left == 0:
+            self.over.set()
+        if self.left == 1:
+            raise Unavailable("for a moment")
+        return self.now.model_copy(update={"message": WAITS})
+
+    def wait(self, job_id: str, *, callback: Callable[[Job], None]) -> Job:
+        ended = self.now.model_copy(update={"state": JobState.SUCCEEDED})
+        callback(ended)
+        return ended
+
+
+def test_a_job_that_waits_says_for_what_once(
+    transport: httpx.BaseTransport,
+    train_body: Callable[..., dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(job_progress, "QUIET_SECONDS", 0.01)
+    with AssayClient("http://127.0.0.1", transport=transport) as client:
+        job = client.submit(train_body(name="tiny"))
+    assert follow_to_end(Quiet(job, 4), job) == 0  # type: ignore[arg-type]
+    said = capsys.readouterr().out
+    assert said.count(f"tiny: {WAITS}\n") == 1
+    assert "tiny: succeeded, 100% (0/? steps)" in said.splitlines()[-1]
