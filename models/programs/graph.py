@@ -38,10 +38,12 @@ LINE = re.compile(r'File "([^"\x00-\x1f]{1,200})", line (\d{1,7})')
 WHATEVER_MODE = (
     "in evaluation mode, too, so that an answer depends on chance or on the other images of the batch"
 )
-CHANCE = (
-    "write training=self.training, and no .train() in forward; draw chance that is meant, as in Monte-Carlo"
-    " dropout, with torch.rand_like(x), and average over it with the attacks' eot"
+MEANT = (
+    "draw chance that is meant, as in Monte-Carlo dropout, with torch.rand_like(x), and average over it with"
+    " the attacks' eot"
 )
+CHANCE = f"write training=self.training, and no .train() in forward; {MEANT}"
+OF_ATTENTION = f"write dropout_p=p if self.training else 0.0; {MEANT}"
 MEMORY_FORMATS = {
     1: torch.contiguous_format,
     2: torch.channels_last,
@@ -209,10 +211,12 @@ def _refuse_training(target: str, given: Mapping[str, Any], entry: Mapping[str, 
     switch = TRAINING.get(name.removesuffix("_") if name.removesuffix("_") in TRAINING else name)
     if name == "_native_batch_norm_legit" and "running_mean" not in given:
         given = {**given, "training": True}
-    if switch is None or not given.get(switch) or given.get("p") == 0.0:
+    dropped = given.get("dropout_p")  # of attention, which has no switch
+    if not dropped and (switch is None or not given.get(switch) or given.get("p") == 0.0):
         return
-    call = f"{name} with {switch}=True"
-    remedy = CHANCE
+    call, remedy = f"{name} with {switch}=True", CHANCE
+    if dropped:
+        call, remedy = f"{name} with dropout_p={dropped}", OF_ATTENTION
     if "batch_norm" in name:
         remedy = (
             "a batch norm needs its running statistics (track_running_stats=True), and training=self.training"
@@ -235,7 +239,7 @@ def _line(entry: Mapping[str, Any]) -> str:
 
 def _draws(call: _Call) -> bool:
     name = call.target.split(".")[3].removesuffix("_") if isinstance(call.function, OpOverload) else ""
-    return name in RANDOM or bool(call.given.get("dropout_p"))
+    return name in RANDOM
 
 
 def _results(outputs: list[Any]) -> tuple[str | list[str], ...]:

@@ -73,16 +73,24 @@ def review_files(where: Path, base: Path, part: str) -> list[tuple[Path, int]]:
     """Reviews of a part with their labels, sorted by name."""
     found: list[tuple[Path, int]] = []
     for label, name in enumerate(FOLDERS):
-        paths = sorted(path for path in (where / part / name).glob("*.txt") if not is_ignored(path.name))
-        if not paths:
-            raise MissingData(
-                f"no reviews (*.txt) in {where / part / name}. The data set 'imdb' wants the folders"
-                f" train/neg, train/pos, test/neg and test/pos in {where}, as in aclImdb_v1.tar.gz."
-            )
-        for path in paths:
+        for path in _reviews(where / part / name):
             check_inside(path, base)
-        found += [(path, label) for path in paths]
+            found.append((path, label))
+    if {label for _, label in found} != {*range(len(FOLDERS))}:
+        folders = [f"{one}/{name}" for one in ("train", "test") for name in FOLDERS]
+        absent = [name for name in folders if not (where / name).is_dir()]
+        empty = [name for name in folders if name not in absent and not _reviews(where / name)]
+        named = [(absent, "not there"), (empty, "without a review (*.txt)")]
+        shown = "; ".join(f"{state}: {', '.join(names)}" for names, state in named if names)
+        raise MissingData(
+            f"The data set 'imdb' wants reviews (*.txt) in the folders {', '.join(folders)} of {where}, as in"
+            f" aclImdb_v1.tar.gz; {shown}."
+        )
     return found
+
+
+def _reviews(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("*.txt") if not is_ignored(path.name))
 
 
 def _text(path: Path) -> str:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from assay.models.layers.layers import Classifier
 from assay.models.programs.program import Program
 from assay.workers.weights.export_failure import place, short
-from assay.workers.weights.export_inputs import LOGITS, CannotExport
+from assay.workers.weights.export_inputs import LOGITS, CannotExport, LogitsOf
 
 BATCHES = (1, 2, 5)
 # As a share of the largest logit.
@@ -29,7 +30,7 @@ def answer_of(network: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
         what = "images" if inputs[0].is_floating_point() else "ids"
         raise CannotExport(
             f"it cannot be run on {what} of shape {tuple(inputs[0].shape)}{place(error, network)}:"
-            f" {short(error)}"
+            f" {short(error)}{_channels(network, inputs[0])}"
         ) from error
     if not isinstance(found, Tensor):
         raise CannotExport(
@@ -37,6 +38,25 @@ def answer_of(network: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
             f" mapping or an object that has them as {' or '.join(map(repr, LOGITS))}"
         )
     return found
+
+
+def _channels(network: nn.Module, images: Tensor) -> str:
+    """What to do where a network takes images of 1 or 3 channels, and not these (B, C, S, S)."""
+    inner = network.network if isinstance(network, LogitsOf) else network
+    inner = inner.backbone if isinstance(inner, Classifier) else inner  # mean and std have C numbers
+    for count in (1, 3) if images.dim() == 4 else ():
+        if count == images.shape[1]:
+            continue
+        try:
+            inner(images[:, :1].repeat(1, count, 1, 1))
+        except Exception:  # noqa: S112 (any error of the user's code: it does not take these either)
+            continue
+        grey = "" if count == 1 else "; for grey images, forward may begin with x = x.expand(-1, 3, -1, -1)"
+        return (
+            f". It takes images of {count} channel{'s' * (count > 1)}: give channels={count} to the export"
+            f' (--channels {count}), "channels": {count} to the data (image_folder, image_table){grey}'
+        )
+    return ""
 
 
 def compare_logits(program: Program, network: nn.Module, inputs: tuple[Tensor, ...], wanted: Tensor) -> float:

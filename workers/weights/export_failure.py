@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 SHOWN = 300
@@ -63,7 +64,9 @@ class TrainingCalls(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         switches = kwargs or {}
-        if switches.get("training") or switches.get("train") or (len(args) == 3 and args[2] is True):
+        dropped = func is scaled_dot_product_attention and (switches.get("dropout_p") or any(args[4:5]))
+        switched = switches.get("training") or switches.get("train") or (len(args) == 3 and args[2] is True)
+        if switched or dropped:
             self.places[_named(list(traceback.walk_stack(sys._getframe()))[::-1], self.network)] = None
         return func(*args, **switches)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention as attention
 from torchvision.models import VisionTransformer
 from torchvision.models.resnet import BasicBlock, ResNet
 
@@ -195,6 +196,11 @@ def _without_gradients(net: Any, x: Tensor) -> Any:
             lambda net, x: net.plain(torch.nn.functional.dropout(x, 0.3)),
             {},
             r"its forward calls dropout with train=True at .*programs\.py:\d+, in evaluation mode, too, so",
+        ),
+        (
+            lambda net, x: net.plain(attention(x, x, x, dropout_p=0.5)),
+            {},
+            r"calls scaled_dot_product_attention with dropout_p=0\.5 at .*programs\.py:\d+, in evaluation",
         ),
         (
             lambda net, x: net.head(net.drop(x.mean((2, 3)).repeat(1, 2))),

@@ -95,6 +95,17 @@ def test_stored_images_need_stored_data_and_the_other_way_round() -> None:
         assert message.endswith("the data 'corrupted_folder' is for stored_corruptions")
 
 
+@pytest.mark.parametrize("constants", ["imagenet_c", "cifar_c", "tiny_imagenet_c", "imagecorruptions"])
+def test_stored_images_have_constants_of_their_own(constants: str) -> None:
+    found = problems(job({"name": "corruptions", "params": {"source": "stored", "constants": constants}}))
+    assert [*found] == ["evaluations[0].params"]
+    own = "stored images were made with their own constants: leave `constants` out"
+    assert found["evaluations[0].params"].startswith(f"{own} (params.constants is {constants}")
+    validate(load(), job({"name": "corruptions", "params": {"source": "stored", "constants": None}}))
+    generated = {"name": "corruptions", "params": {"constants": constants}}
+    validate(load(), job(generated, data={"name": "digits"}))
+
+
 def test_nothing_is_trained_on_it_and_segmenters_are_not_for_it() -> None:
     training = {
         "kind": "train",

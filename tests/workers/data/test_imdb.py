@@ -43,5 +43,10 @@ def test_missing_and_damaged_reviews_are_named(tmp_path: Path) -> None:
         imdb(tmp_path, "test")
     for path in (where / "train" / "pos").iterdir():
         path.unlink()
-    with pytest.raises(MissingData, match=r"no reviews .* in .*train/pos.*test/pos"):
+    (where / "train" / "pos" / ".DS_Store").touch()
+    for path in (where / "test" / "neg").iterdir():
+        path.unlink()
+    (where / "test" / "neg").rmdir()
+    wanted = r"train/pos, test/neg, test/pos of .*; not there: test/neg; without a review \(.*: train/pos\."
+    with pytest.raises(MissingData, match=wanted):
         imdb(tmp_path, "train")

@@ -461,9 +461,28 @@ def _train(net: Any, x: Tensor) -> Any:
             "batch_norm with training=True",
             "its running statistics (track_running_stats=True)",
         ),
+        (
+            lambda net, x: net.plain(functional.scaled_dot_product_attention(x, x, x, dropout_p=0.3)),
+            "scaled_dot_product_attention with dropout_p=0.3",
+            "write dropout_p=p if self.training else 0.0; draw chance that is meant",
+        ),
+        (
+            lambda net, x: net.plain(functional.scaled_dot_product_attention(x, x, x, None, 0.3)),
+            "scaled_dot_product_attention with dropout_p=0.3",
+            "torch.rand_like(x), and average over it with the attacks' eot",
+        ),
         (_train, "dropout with train=True", "no .train() in forward"),
     ],
-    ids=["dropout", "dropout2d", "alpha_dropout", "rrelu", "batch_norm", "train() in forward"],
+    ids=[
+        "dropout",
+        "dropout2d",
+        "alpha_dropout",
+        "rrelu",
+        "batch_norm",
+        "attention",
+        "by position",
+        "train() in forward",
+    ],
 )
 def test_a_function_that_is_always_in_training_is_named_with_its_line(
     answer: Answer, call: str, remedy: str, tmp_path: Path

@@ -49,3 +49,20 @@ def test_an_answer_is_a_tensor_and_inputs_stay() -> None:
         answer_of(nn.Linear(7, 2), (IMAGES,))
     with pytest.raises(CannotExport, match="returns a value of the type tuple"):
         answer_of(nn.MaxPool2d(2, return_indices=True), (IMAGES,))
+
+
+@pytest.mark.parametrize("normalised", [False, True])
+def test_a_network_of_other_channels_is_told_with_the_parameter(normalised: bool, tmp_path: Path) -> None:
+    def said(takes: int, given: int) -> str:
+        net = nn.Sequential(nn.Conv2d(takes, 2, 4), nn.Flatten())
+        how = {"mean": [0.5] * given, "std": [0.5] * given} if normalised else {}
+        with pytest.raises(CannotExport) as raised:
+            export_program(net, tmp_path / "a.pt2", image_size=4, channels=given, **how)  # type: ignore[arg-type]
+        return str(raised.value)
+
+    grey, colour = said(1, 3), said(3, 1)
+    assert 'It takes images of 1 channel: give channels=1 to the export (--channels 1), "channels": 1' in grey
+    assert "forward may begin" not in grey
+    assert 'of 3 channels: give channels=3 to the export (--channels 3), "channels": 3 to the' in colour
+    assert "x = x.expand(-1, 3, -1, -1)" in colour
+    assert "It takes" not in said(5, 3)
