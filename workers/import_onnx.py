@@ -23,7 +23,7 @@ from torch import nn
 
 from assay.service.contract.extras import MissingExtra, require
 from assay.service.files.class_names import BadClassNames, class_names_of
-from assay.workers.evaluation.engine.probabilities import RETURNED
+from assay.workers.jobs.weights_warnings import RETURNED
 from assay.workers.weights.export import TASKS, ExportedModule, export_program
 from assay.workers.weights.export_failure import short
 from assay.workers.weights.export_inputs import CannotExport

@@ -8,7 +8,13 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.records import Evidence, ModelJoin, Plan
 from assay.service.contract.results import Warning
 from assay.service.contract.stored_specs import Params
-from assay.workers.evaluation.engine.probabilities import RETURNED
+
+# Of `probabilities`, also at the export.
+RETURNED = (
+    "the model returns probabilities, not logits (a softmax, a sigmoid of each class): losses of logits"
+    " saturate, and accuracies under attack are too high; export it without them, or return the logarithm of"
+    " a mean of softmaxes (loss=margin helps while no sigmoid saturates)"
+)
 
 
 def of_weights(

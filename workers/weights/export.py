@@ -47,7 +47,7 @@ from assay.models.programs.reading import UnsafeProgram
 from assay.models.programs.signature import MAX_CHANNELS, MAX_IMAGE_SIZE
 from assay.service.files.class_names import BadClassNames, class_names_of
 from assay.service.files.program_file import BadProgram, open_program
-from assay.workers.evaluation.engine.probabilities import RETURNED
+from assay.workers.jobs.weights_warnings import RETURNED
 from assay.workers.weights.export_comparison import BATCHES, answer_of, compare_logits
 from assay.workers.weights.export_failure import SizeLog, TrainingCalls, own_path, reason
 from assay.workers.weights.export_gradients import compare_gradients

@@ -23,12 +23,6 @@ EXAMPLES = 4
 LAST, FACTOR = 8, -100.0
 # Of the sum of an example's outputs.
 SUM_TOLERANCE = 1e-4
-# What it means, and what to do.
-RETURNED = (
-    "the model returns probabilities, not logits (a softmax, a sigmoid of each class): losses of logits"
-    " saturate, and accuracies under attack are too high; export it without them, or return the logarithm of"
-    " a mean of softmaxes (loss=margin helps while no sigmoid saturates)"
-)
 
 
 def probability_evidence(model: nn.Module, given: Tensor) -> ProbeEvidence:
