@@ -91,7 +91,6 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
         report(
             {"type": "progress", "done": index + 1, "total": len(spec["evaluations"]), "message": "planning"}
         )
-    sources, not_compared = planned_sources(request, session, loaded)
     plan: PlanWithShards = {
         "identity": identity(),
         "device": loaded.device_class,
@@ -109,8 +108,8 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
         "joined": _joined(loaded, data),
         "data_sha256": hashes,
         "data_read": read,
-        "sources": sources,
-        "sources_not_compared": not_compared,
+        "sources": (others := planned_sources(request, session, loaded))["sources"],
+        "sources_not_compared": others["sources_not_compared"],
         "evaluations": evaluations,
         "shards": [{**shard, "number": number} for number, shard in enumerate(shards)],
     }

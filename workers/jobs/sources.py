@@ -5,7 +5,7 @@ The plan records each with the hash of its content; a shard accepts only that.
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TypedDict, cast
 
 from assay.service.contract.corruption_cells import TASK, cells_of, content_label
 from assay.service.contract.extras import require_module
@@ -30,9 +30,14 @@ from assay.workers.weights.fit import FACTS, check_fit, made_for
 from assay.workers.weights.training_record import trained_on
 
 
-def planned_sources(
-    request: PlanRequest, session: Session, loaded: Loaded
-) -> tuple[dict[str, ForeignModel], list[str]]:
+class PlannedSources(TypedDict):
+    """The fields of a plan about other models."""
+
+    sources: dict[str, ForeignModel]
+    sources_not_compared: list[str]
+
+
+def planned_sources(request: PlanRequest, session: Session, loaded: Loaded) -> PlannedSources:
     """The plan's record of other models used by a job, and those with `gradients_not_compared`.
 
     Args:
@@ -62,7 +67,7 @@ def planned_sources(
             model: ComponentReference = {"name": stated["name"], "params": stated["params"]}
             found[dependency.job] = {"model": model, "weights_sha256": other.weights_sha256}
             not_compared += [dependency.job] * other.gradients_not_compared
-    return found, not_compared
+    return {"sources": found, "sources_not_compared": not_compared}
 
 
 def shard_sources(request: EvaluateRequest, session: Session, loaded: Loaded) -> dict[str, Loaded]:
