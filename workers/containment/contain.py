@@ -78,7 +78,7 @@ def _filter_calls(chosen: Policy) -> None:
         seccomp.program(
             processes=chosen.processes,
             loopback=chosen.loopback,
-            memory_files=chosen.gpu,
+            gpu=chosen.gpu,
             strangers=_ancestors(),
             architecture=machine(),
         )
@@ -130,8 +130,8 @@ def _gpu_rights() -> Iterator[tuple[Path, landlock.Right]]:
         yield device, use
     for name in policy.GPU:
         yield Path(name), landlock.READ
-    # CUDA names its threads.
-    yield Path("/proc/self/task"), landlock.READ | landlock.Right.WRITE_FILE
+    # CUDA names its threads, by files that it opens as if to make them anew.
+    yield Path("/proc/self/task"), landlock.READ | landlock.Right.WRITE_FILE | landlock.Right.TRUNCATE
 
 
 def _ephemeral_ports() -> range:

@@ -23,6 +23,7 @@ from assay.workers.containment.contain import PARTS, contain, in_words
 from assay.workers.containment.limits import Limits
 from assay.workers.containment.policy import Policy
 from assay.workers.containment.settings import Mode
+from assay.workers.devices import device_classes
 
 log = logging.getLogger(__name__)
 SECONDS = 120.0
@@ -105,6 +106,7 @@ def main() -> int:
                 limits=Limits(memory=1 << 32, processor_seconds=60, file_bytes=1 << 30),
                 processes=True,
                 loopback=True,
+                gpu="cuda" in device_classes(),
             )
             os.write(1, json.dumps(contain(trial)).encode())
             os._exit(0)

@@ -27,7 +27,9 @@ CLONE_THREAD = 0x00010000
 CLONE_NAMESPACES = 0x7E020000
 SET_ID_BITS = 0o6000
 _AF_INET, _AF_INET6, _AF_NETLINK, _AF_UNIX = 2, 10, 16, 1
-_SOCK_STREAM, _SOCK_RAW, _SOCK_TYPE = 1, 3, 0xF
+_SOCK_STREAM, _SOCK_RAW, _SOCK_SEQPACKET, _SOCK_TYPE = 1, 3, 5, 0xF
+_MSG_FASTOPEN = 0x20000000
+_NETLINK_ADDRESS, _INET_ADDRESSES = 12, (16, 28)  # bytes
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_PTRACER = 1, 4, 0x59616D61
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _SIGKILL = 9
@@ -96,6 +98,11 @@ TCP_SOCKETS = (
     *((family, _SOCK_STREAM, protocol) for family in (_AF_INET, _AF_INET6) for protocol in (0, 6)),
     (_AF_NETLINK, _SOCK_RAW, 0),
 )
+# CUDA asks for its multi-process service through one, and does not start where there is none; it listens at
+# another, by an abstract name. No connect(2) of theirs arrives (`_restrict_sockets`).
+GPU_SOCKETS = ((_AF_UNIX, _SOCK_SEQPACKET, 0),)
+# Both ends are connected for good. A pair of datagram sockets sends to any socket with a path.
+PAIRS = ((_AF_UNIX, _SOCK_STREAM, 0), (_AF_UNIX, _SOCK_SEQPACKET, 0))
 # Processes beside this one, and other programs in its place.
 PROCESSES = ("fork", "vfork")
 PROGRAMS = ("execve", "execveat")
@@ -132,11 +139,19 @@ class Program:
         """Refuse a call without any of these bits in an argument."""
         self._when(name, [_argument(argument), (_ANY_OF, 1, 0, bits), _REFUSE])
 
-    def allow_values(self, name: str, argument: int, values: Iterable[int]) -> None:
+    def allow_values(self, name: str, argument: int, values: Iterable[int], error: int = errno.EPERM) -> None:
         """Refuse a call unless an argument's low half is one of these."""
         chosen = list(values)
         tests = [(_EQUAL, len(chosen) - at, 0, value) for at, value in enumerate(chosen)]
-        self._when(name, [_argument(argument), *tests, _REFUSE])
+        self._when(name, [_argument(argument), *tests, (_RETURN, 0, 0, _ERRNO | error)])
+
+    def require_null(self, name: str, pointer: int, *, unless: tuple[int, int] | None = None) -> None:
+        """Refuse a call whose argument `pointer` is an address, unless another argument has this value."""
+        end = [_REFUSE]
+        if unless is not None:
+            end = [_argument(unless[0]), (_EQUAL, 1, 0, unless[1]), _REFUSE]
+        low, high = _argument(pointer), (_LOAD, 0, 0, _ARGUMENTS + 8 * pointer + 4)
+        self._when(name, [low, (_EQUAL, 0, 2, 0), high, (_EQUAL, len(end), 0, 0), *end])
 
     def deny_values(self, name: str, argument: int, values: Iterable[int]) -> None:
         """Refuse a call if an argument's low half is one of these."""
@@ -148,8 +163,8 @@ class Program:
         block = [_argument(0), (_EQUAL, 0, 3, option), _argument(1), (_EQUAL, 1, 0, value), _REFUSE]
         self._when(name, block)
 
-    def allow_sockets(self, kinds: Iterable[tuple[int, int, int]]) -> None:
-        """Refuse socket(2) but for these: family, type, protocol."""
+    def allow_sockets(self, name: str, kinds: Iterable[tuple[int, int, int]]) -> None:
+        """Refuse socket(2) or socketpair(2) but for these: family, type, protocol."""
         block: list[Instruction] = []
         for family, kind, protocol in kinds:
             block += [
@@ -162,7 +177,7 @@ class Program:
                 (_EQUAL, 0, 1, protocol),
                 (_RETURN, 0, 0, _ALLOW),
             ]
-        self._when("socket", [*block, _REFUSE])
+        self._when(name, [*block, _REFUSE])
 
     def finished(self) -> bytes:
         """The program, which allows everything else."""
@@ -183,14 +198,14 @@ def _argument(number: int) -> Instruction:
 
 
 def program(
-    *, processes: bool, loopback: bool, memory_files: bool, strangers: Iterable[int], architecture: str
+    *, processes: bool, loopback: bool, gpu: bool, strangers: Iterable[int], architecture: str
 ) -> bytes:
     """The filter of an evaluator, for its own process.
 
     Args:
         processes: it may start processes, which share the filter.
         loopback: it may have TCP sockets, and start programs: the processes of a training on several devices.
-        memory_files: it may have files in memory, which no limit counts.
+        gpu: it may have the sockets of CUDA, and files in memory, of which no limit knows the sum.
         strangers: processes that it may not signal, where it may signal at all.
         architecture: "x86_64" or "aarch64".
     """
@@ -204,13 +219,11 @@ def program(
     built.allow_option("prctl", _PR_SET_PDEATHSIG, _SIGKILL)
     built.allow_option("prctl", _PR_SET_DUMPABLE, 0)
     built.deny_values("prctl", 0, [_PR_SET_PTRACER])
-    built.allow_values("socketpair", 0, [_AF_UNIX])
-    if not memory_files:
+    if not gpu:
         built.deny(["memfd_create"])
-    if loopback:
-        built.allow_sockets(TCP_SOCKETS)
-    else:
-        built.deny(["socket", *PROGRAMS])
+    if not loopback:
+        built.deny(PROGRAMS)
+    _restrict_sockets(built, loopback=loopback, gpu=gpu)
     if processes:
         built.deny_bits("clone", 0, CLONE_NAMESPACES)
         built.deny_values("kill", 0, [-1, *strangers])
@@ -221,6 +234,26 @@ def program(
         built.allow_values("tgkill", 0, [os.getpid()])
         built.deny(["tkill"])
     return built.finished()
+
+
+def _restrict_sockets(built: Program, *, loopback: bool, gpu: bool) -> None:
+    """Sockets that reach nothing but the other end of a pair and, with `loopback`, TCP ports."""
+    built.allow_sockets("socketpair", PAIRS)
+    built.allow_sockets("socket", (*(TCP_SOCKETS if loopback else ()), *(GPU_SOCKETS if gpu else ())))
+    built.deny(["sendmsg", "sendmmsg"])  # their addresses are in memory
+    if loopback:
+        # The list of interfaces is asked for by an address of its own length.
+        built.require_null("sendto", 4, unless=(5, _NETLINK_ADDRESS))
+        # It connects past Landlock's rules for ports.
+        built.deny_bits("sendto", 3, _MSG_FASTOPEN)
+        if gpu:  # a path has another length, unless it is made to fit
+            built.allow_values("connect", 2, _INET_ADDRESSES, errno.ENOENT)
+        return
+    built.require_null("sendto", 4)
+    # CUDA starts where it is told that its multi-process service is not there, and by no other error.
+    built.deny(["connect"], errno.ENOENT if gpu else errno.EPERM)
+    if not gpu:
+        built.deny(["bind", "listen", "accept", "accept4"])
 
 
 def check() -> None:

@@ -62,6 +62,7 @@ TEMPORARY = (
     "MPLCONFIGDIR",
     "TORCHINDUCTOR_CACHE_DIR",
     "TRITON_CACHE_DIR",
+    "CUDA_CACHE_PATH",
 )
 
 Serve = Callable[[int, int], None]

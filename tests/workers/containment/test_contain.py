@@ -225,7 +225,7 @@ def test_every_jump_of_the_filter_stays_in_it(architecture: str, processes: bool
     code = seccomp.program(
         processes=processes,
         loopback=processes,
-        memory_files=False,
+        gpu=False,
         strangers=[1, 2],
         architecture=architecture,
     )

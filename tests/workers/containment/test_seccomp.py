@@ -47,7 +47,7 @@ def filtered(work: Callable[[], Any], *, processes: bool = False) -> Any:
         code = seccomp.program(
             processes=processes,
             loopback=False,
-            memory_files=False,
+            gpu=False,
             strangers=[os.getppid()],
             architecture=machine(),
         )
