@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ LIMITS: dict[str, Any] = {
     "max_file_bytes": 8 << 20,
 }
 MANY = SPARE_PROCESSES + 200
+# The policy of a machine with NVIDIA devices.
+HOSTILE_ON_GPU = f"env HOSTILE_GPU=1 {HOSTILE}"
 EVALUATION: dict[str, Any] = {"kind": "evaluate", "cores": 1}
 TRAINING: dict[str, Any] = {"kind": "train", "cores": 4}
 
@@ -34,11 +37,16 @@ def tried(name: str, target: Target, kind: dict[str, Any], **changes: Any) -> st
     with tempfile.TemporaryDirectory() as folder:
         state = Path(folder)
         chosen = WorkerSettings(
-            state=state, sandbox="required", evaluator_command=HOSTILE, **(LIMITS | changes)
+            state=state, sandbox="required", **({"evaluator_command": HOSTILE} | LIMITS | changes)
         )
         evaluator = EvaluatorProcess(chosen)
         try:
-            places = {"state": target.state, "service": target.pid, "template": evaluator.pid}
+            places = {
+                "state": target.state,
+                "service": target.pid,
+                "template": evaluator.pid,
+                "library": os.__file__,
+            }
             spec = {"kind": kind["kind"], "name": name.format(**places), "execution": {"devices": 1}}
             request: Any = kind | {
                 "job": "job",
@@ -116,6 +124,71 @@ def descriptors(target: Target) -> str:
         os.close(secret)
 
 
+def forbidden(name: str, kind: dict[str, Any], gpu: bool, target: Target) -> str:
+    """Refused by a rule, not for the want of what is asked for; the state folder stays as it is."""
+    before = state_of(target.state)
+    command = HOSTILE_ON_GPU if gpu else HOSTILE
+    said = refused(name, kind, target, evaluator_command=command)
+    assert said.startswith("PermissionError"), said
+    assert state_of(target.state) == before
+    return said
+
+
+def state_of(path: Path) -> tuple[int, ...]:
+    """Mode, owner and extended attributes of a file."""
+    found = path.stat()
+    return (found.st_mode, found.st_uid, found.st_gid, len(os.listxattr(path)))
+
+
+def a_datagram(kind: dict[str, Any], gpu: bool, target: Target) -> str:
+    """To a socket that would take it."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
+        server.bind(f"{folder}/log")
+        server.settimeout(0.1)
+        said = forbidden(f"datagram {folder}/log", kind, gpu, target)
+        with suppress(TimeoutError):
+            raise AssertionError(f"it came: {server.recv(100)!r}")
+    return said
+
+
+def a_packet(target: Target) -> str:
+    """The connection that CUDA asks for, to a server that would take it."""
+    packets = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with tempfile.TemporaryDirectory() as folder, packets as server:
+        server.bind(f"{folder}/control")
+        server.listen()
+        said = refused(f"packet {folder}/control", EVALUATION, target, evaluator_command=HOSTILE_ON_GPU)
+    assert "No such file" in said, said
+    return said
+
+
+# Each by an evaluation and by a training, without a GPU and with its policy.
+ON_FILES_AND_PROCESSES = (
+    ("takes the state folder's mode away", "mode {state},0"),
+    ("opens the state folder to all", "mode {state},777"),
+    ("gives the state folder away", "owner {state}"),
+    ("sets the times of the state folder", "times {state}"),
+    ("sets an extended attribute of the state folder", "attribute {state}"),
+    ("sets flags of a library's file", "file_flags {library}"),
+    ("watches the artifacts by inotify", "watch {state}/artifacts"),
+    ("watches the artifacts by fanotify", "system_call fanotify_init,0,0"),
+    ("chooses the service's processors", "affinity {service}"),
+    ("slows the service's scheduling", "scheduler {service}"),
+    ("sets the service's scheduling parameters", "system_call sched_setparam,{service},0"),
+    ("sets the service's scheduling attributes", "system_call sched_setattr,{service},0,0"),
+    ("signals the service by F_SETOWN", "owned_by F_SETOWN,{service}"),
+    ("signals the service by F_SETOWN_EX", "owned_by F_SETOWN_EX,{service}"),
+    ("signals the service by FIOSETOWN", "owned_by FIOSETOWN,{service}"),
+    ("removes semaphores", "system_call semctl,0,0,0,0"),
+    ("sends a message with an address in memory", "system_call sendmsg,0,0,0"),
+)
+KINDS = (
+    ("an evaluator", EVALUATION, False),
+    ("a training", TRAINING, False),
+    ("an evaluator on a GPU", EVALUATION, True),
+    ("a training on a GPU", TRAINING, True),
+)
+
 ATTEMPTS: tuple[Attempt, ...] = (
     Attempt("an evaluator lists the service's state folder", evaluation("listing {state}")),
     Attempt("an evaluator lists the other jobs' artifacts", evaluation("listing {state}/artifacts")),
@@ -154,4 +227,14 @@ ATTEMPTS: tuple[Attempt, ...] = (
     Attempt("a training starts a program", training("run /bin/true")),
     Attempt("an evaluator computes without end", evaluation("spin")),
     Attempt("an evaluator looks for inherited descriptors", descriptors),
+    *(
+        Attempt(f"{who} {title}", partial(forbidden, name, kind, gpu))
+        for who, kind, gpu in KINDS
+        for title, name in ON_FILES_AND_PROCESSES
+    ),
+    *(
+        Attempt(f"{who} sends to a socket with a path", partial(a_datagram, kind, gpu))
+        for who, kind, gpu in KINDS
+    ),
+    Attempt("an evaluator on a GPU connects to a socket with a path", a_packet),
 )

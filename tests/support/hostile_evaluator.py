@@ -2,6 +2,8 @@
 
     ASSAY_EVALUATOR_COMMAND="python -P tests/support/hostile_evaluator.py"
 
+With HOSTILE_GPU it has the policy of a machine with NVIDIA devices.
+
 The name is an attempt of `ATTEMPTS` and, behind a blank, its argument. The answer is an error report whose
 message begins with "refused" or "SUCCEEDED". No torch: it starts at once.
 """
@@ -10,11 +12,13 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import json
 import os
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import threading
@@ -185,6 +189,91 @@ def set_user_id(_: str, request: Request) -> str:
     return str(file)
 
 
+def mode(what: str, request: Request) -> str:
+    """A file and its new mode, in octal digits."""
+    path, _, given = what.rpartition(",")
+    os.chmod(path, int(given, 8))
+    return path
+
+
+def owner(path: str, request: Request) -> str:
+    os.chown(path, 65534, 65534)
+    return path
+
+
+def times(path: str, request: Request) -> str:
+    os.utime(path, (0, 0))
+    return path
+
+
+def attribute(path: str, request: Request) -> str:
+    os.setxattr(path, "user.assay", b"planted")
+    return path
+
+
+def file_flags(path: str, request: Request) -> str:
+    """FS_IOC_SETFLAGS with FS_NODUMP_FL, on a file that is open for reading."""
+    with open(path, "rb") as opened:
+        fcntl.ioctl(opened, 0x40086602, struct.pack("l", 0x40))
+    return path
+
+
+def watch(path: str, request: Request) -> str:
+    """All that happens to a file or in a folder."""
+    descriptor = LIBC.inotify_init1(0)
+    if descriptor < 0 or LIBC.inotify_add_watch(descriptor, path.encode(), 0xFFF) < 0:
+        raise OSError(ctypes.get_errno(), "inotify")
+    return path
+
+
+def affinity(pid: str, request: Request) -> str:
+    os.sched_setaffinity(int(pid), os.sched_getaffinity(int(pid)))
+    return pid
+
+
+def scheduler(pid: str, request: Request) -> str:
+    os.sched_setscheduler(int(pid), os.SCHED_IDLE, os.sched_param(0))
+    return pid
+
+
+def owned_by(what: str, request: Request) -> str:
+    """A socket whose readiness is a signal to a process: by F_SETOWN, F_SETOWN_EX or FIOSETOWN."""
+    way, _, pid = what.partition(",")
+    ours, theirs = socket.socketpair()
+    if way == "F_SETOWN":
+        fcntl.fcntl(ours, fcntl.F_SETOWN, int(pid))
+    elif way == "F_SETOWN_EX":
+        fcntl.fcntl(ours, 15, struct.pack("ii", 1, int(pid)))
+    else:
+        fcntl.ioctl(ours, 0x8901, struct.pack("i", int(pid)))
+    fcntl.fcntl(ours, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+    theirs.send(b"x")
+    time.sleep(0.2)
+    return what
+
+
+def datagram(path: str, request: Request) -> str:
+    """To a socket with a path or, after @, an abstract name, from one of a pair."""
+    ours, _ = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    ours.sendto(b"hostile", "\0" + path[1:] if path.startswith("@") else path)
+    return path
+
+
+def packet(path: str, request: Request) -> str:
+    """A connection as CUDA makes it; here the answer that there is nothing is a refusal, too."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as ours:
+        ours.connect("\0" + path[1:] if path.startswith("@") else path)
+    return path
+
+
+def fast_open(address: str, request: Request) -> str:
+    """TCP Fast Open connects without connect(2)."""
+    host, _, port = address.partition(":")
+    with socket.socket() as ours:
+        ours.sendto(b"hostile", socket.MSG_FASTOPEN, (host, int(port)))
+    return address
+
+
 def allocate(size: str, request: Request) -> str:
     return str(len(bytearray(int(size))))
 
@@ -304,8 +393,9 @@ def main() -> None:
     assert chosen is not None
     os.environ["HOSTILE_SUPERVISOR"] = str(os.getppid())
     requests, reports = int(os.environ[REQUESTS]), int(os.environ[REPORTS])
+    gpu = "HOSTILE_GPU" in os.environ
     nothing: Callable[[Any], None] = lambda request: None  # noqa: E731
-    Template(chosen, requests, reports, prepare=nothing, serve=serve, threads=1, gpu=False).run()
+    Template(chosen, requests, reports, prepare=nothing, serve=serve, threads=1, gpu=gpu).run()
 
 
 if __name__ == "__main__":

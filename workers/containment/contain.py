@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,15 +30,24 @@ PARTS = {
     "truncation": "truncating them (Landlock ABI 3)",
     "ports": "other TCP ports than those of a training's processes (a network namespace, or Landlock ABI 4)",
     "devices": "ioctl on other devices (Landlock ABI 5)",
-    "signals": "signals to other processes (Landlock ABI 6)",
-    "calls": "sockets, other processes' memory, namespaces, processes (seccomp)",
+    "signals": "signals to other processes (seccomp; of a training that may start some, Landlock ABI 6)",
+    "calls": "other processes' memory, namespaces, processes (seccomp)",
+    "sockets": "sockets of other processes (seccomp; of a training on several GPUs, Landlock ABI 6)",
+    "metadata": "modes, owners, times and attributes of files, and watches on them (seccomp)",
+    "scheduling": "processors and priorities of other processes (seccomp)",
 }
-_BY_ABI = {"truncation": 3, "devices": 5, "signals": landlock.COMPLETE_ABI}
+_BY_ABI = {"truncation": 3, "devices": 5}
+_BY_CALLS = ("sockets", "metadata", "scheduling")
 EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
-def contain(chosen: Policy) -> dict[str, str]:
-    """Restrict this process, which must have one thread, and all that it starts, for good."""
+def contain(chosen: Policy, parts: Collection[str] = tuple(PARTS)) -> dict[str, str]:
+    """Restrict this process, which must have one thread, and all that it starts, for good.
+
+    Args:
+        chosen: what it may reach.
+        parts: to be applied. `files` and `calls` need `privileges`.
+    """
     if sys.platform != "linux":
         return dict.fromkeys(PARTS, f"not on {sys.platform}")
     if len(os.listdir("/proc/self/task")) != 1:
@@ -49,19 +58,39 @@ def contain(chosen: Policy) -> dict[str, str]:
         with suppress(Unavailable):
             enter_private_network()
             private = True
-    _try(missing, "dumps", forbid_dumps)
-    _try(missing, "limits", lambda: limits.apply(chosen.limits, programs=chosen.loopback, gpu=chosen.gpu))
-    _try(missing, "capabilities", drop_capabilities)
-    _try(missing, "privileges", forbid_new_privileges)
-    _try(missing, "files", lambda: _restrict_files(chosen, private=private))
-    version = landlock.abi() if "files" not in missing else 0
+    steps: dict[str, Callable[[], None]] = {
+        "dumps": forbid_dumps,
+        "limits": lambda: limits.apply(chosen.limits, programs=chosen.loopback, gpu=chosen.gpu),
+        "capabilities": drop_capabilities,
+        "privileges": forbid_new_privileges,
+        "files": lambda: _restrict_files(chosen, private=private),
+        "calls": lambda: _filter_calls(chosen),
+    }
+    for part, apply in steps.items():
+        if part in parts:
+            _try(missing, part, apply)
+    version = landlock.abi() if "files" in parts and "files" not in missing else 0
+    return missing | dict(_missing_beside(chosen, missing, version, private=private))
+
+
+def _missing_beside(
+    chosen: Policy, missing: Mapping[str, str], version: int, *, private: bool
+) -> Iterator[tuple[str, str]]:
+    """What is missing because Landlock has this ABI, or since there is no filter of calls."""
+    old = f"Landlock ABI {version}; {{}} has it".format
     for part, since in _BY_ABI.items():
-        if version < since and not (part == "signals" and not chosen.processes and "calls" not in missing):
-            missing[part] = f"Landlock ABI {version}; {since} has it"
+        if version < since:
+            yield part, old(since)
     if chosen.loopback and not private and version < 4:
-        missing["ports"] = f"no network namespace, and Landlock ABI {version}; 4 has it"
-    _try(missing, "calls", lambda: _filter_calls(chosen))
-    return missing
+        yield "ports", f"no network namespace, and {old(4)}"
+    if version < landlock.COMPLETE_ABI:
+        # The filter knows no process that a training starts, and not what a socket's address is.
+        if chosen.processes or "calls" in missing:
+            yield "signals", old(landlock.COMPLETE_ABI)
+        if chosen.loopback and chosen.gpu and not private:
+            yield "sockets", old(landlock.COMPLETE_ABI)
+    if "calls" in missing:
+        yield from dict.fromkeys(_BY_CALLS, missing["calls"]).items()
 
 
 def _try(missing: dict[str, str], part: str, apply: Callable[[], None]) -> None:

@@ -32,6 +32,11 @@ _MSG_FASTOPEN = 0x20000000
 _NETLINK_ADDRESS, _INET_ADDRESSES = 12, (16, 28)  # bytes
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_PTRACER = 1, 4, 0x59616D61
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+# The signals of a file or a socket go to any process of the user.
+_FIOSETOWN, _SIOCSPGRP = 0x8901, 0x8902
+_F_SETOWN, _F_SETSIG, _F_SETOWN_EX, _F_SETLEASE, _F_NOTIFY = 8, 10, 15, 1024, 1026
+# Flags, version, project and seal (fs-verity) of a file that is open for reading alone (linux/fs.h).
+_FILE_FLAGS = (0x40086602, 0x40046602, 0x40087602, 0x401C5820, 0x40806685)
 _SIGKILL = 9
 
 AUDIT_ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -46,7 +51,7 @@ DENIED = (
     # namespaces, mounts, sessions
     *("unshare", "setns", "mount", "umount2", "pivot_root", "chroot", "open_tree", "move_mount", "fsopen"),
     *("fsconfig", "fsmount", "fspick", "mount_setattr", "open_tree_attr", "statmount", "listmount"),
-    *("setsid", "setpgid", "personality", "name_to_handle_at", "open_by_handle_at", "fanotify_init"),
+    *("setsid", "setpgid", "personality", "name_to_handle_at", "open_by_handle_at"),
     # wide doors into the kernel
     *("bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register"),
     *("io_setup", "io_submit", "add_key", "request_key", "keyctl", "vmsplice", "modify_ldt", "uselib"),
@@ -54,7 +59,8 @@ DENIED = (
     # users: a process of root is counted under another one (`limits.py`)
     *("setuid", "setreuid", "setresuid", "setgid", "setregid", "setresgid", "setgroups"),
     # objects that outlive a process
-    *("shmget", "shmat", "shmctl", "semget", "msgget", "mq_open"),
+    *("shmget", "shmat", "shmctl", "semget", "semop", "semtimedop", "semctl"),
+    *("msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink"),
     # the machine
     *("kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module", "create_module"),
     *(
@@ -79,12 +85,20 @@ DENIED = (
         "ioprio_set",
     ),
 )
+# What a user may change and watch of any of its files, and Landlock does not guard. A new file has the mode
+# that it is made with, less the umask.
+METADATA = (
+    *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),
+    *("utime", "utimes", "futimesat", "utimensat", "file_setattr"),
+    *("setxattr", "lsetxattr", "fsetxattr", "setxattrat"),
+    *("removexattr", "lremovexattr", "fremovexattr", "removexattrat"),
+    *("inotify_init", "inotify_init1", "inotify_add_watch", "inotify_rm_watch"),
+    *("fanotify_init", "fanotify_mark"),
+)
+# Of this process alone: their argument 0 is a process, or 0 for the caller.
+SCHEDULING = ("sched_setaffinity", "sched_setscheduler", "sched_setattr", "sched_setparam")
 # Calls whose argument may not have these bits: no file gets set-user-id or set-group-id.
 DENIED_BITS = (
-    ("chmod", 1, SET_ID_BITS),
-    ("fchmod", 1, SET_ID_BITS),
-    ("fchmodat", 2, SET_ID_BITS),
-    ("fchmodat2", 2, SET_ID_BITS),
     ("creat", 1, SET_ID_BITS),
     ("open", 2, SET_ID_BITS),
     ("openat", 3, SET_ID_BITS),
@@ -210,12 +224,14 @@ def program(
         architecture: "x86_64" or "aarch64".
     """
     built = Program(architecture)
-    built.deny(DENIED)
+    built.deny((*DENIED, *METADATA))
     built.deny(ABSENT, errno.ENOSYS)
     for name, argument, bits in DENIED_BITS:
         built.deny_bits(name, argument, bits)
-    built.allow_values("prlimit64", 0, [0, os.getpid()])
-    built.deny_values("ioctl", 1, [_TIOCSTI, _TIOCLINUX])
+    for name in ("prlimit64", *SCHEDULING):
+        built.allow_values(name, 0, [0, os.getpid()])
+    built.deny_values("fcntl", 1, [_F_SETOWN, _F_SETSIG, _F_SETOWN_EX, _F_SETLEASE, _F_NOTIFY])
+    built.deny_values("ioctl", 1, [_TIOCSTI, _TIOCLINUX, _FIOSETOWN, _SIOCSPGRP, *_FILE_FLAGS])
     built.allow_option("prctl", _PR_SET_PDEATHSIG, _SIGKILL)
     built.allow_option("prctl", _PR_SET_DUMPABLE, 0)
     built.deny_values("prctl", 0, [_PR_SET_PTRACER])

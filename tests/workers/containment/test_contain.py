@@ -139,7 +139,8 @@ def test_without_seccomp_the_rest_holds(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(seccomp, "install", _refuse)
     secret = tmp_path / "secret"
     secret.write_text("x")
-    assert set(in_a_child(lambda: contain(trial(tmp_path / "job")))) == {"calls"}
+    lacking = {"calls", "sockets", "metadata", "scheduling"}
+    assert set(in_a_child(lambda: contain(trial(tmp_path / "job")))) == lacking
     assert "PermissionError" in in_a_child(lambda: (contain(trial(tmp_path / "job")), secret.read_text()))
 
 
@@ -208,6 +209,8 @@ def test_every_call_of_the_filter_is_known_on_some_architecture() -> None:
     known = {name for numbers in NUMBERS.values() for name in numbers}
     named = {
         *seccomp.DENIED,
+        *seccomp.METADATA,
+        *seccomp.SCHEDULING,
         *seccomp.ABSENT,
         *seccomp.PROCESSES,
         *seccomp.PROGRAMS,
