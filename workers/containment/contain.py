@@ -41,12 +41,15 @@ _BY_CALLS = ("sockets", "metadata", "scheduling")
 EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
-def contain(chosen: Policy, parts: Collection[str] = tuple(PARTS)) -> dict[str, str]:
+def contain(
+    chosen: Policy, parts: Collection[str] = tuple(PARTS), calls: Collection[str] | None = None
+) -> dict[str, str]:
     """Restrict this process, which must have one thread, and all that it starts, for good.
 
     Args:
         chosen: what it may reach.
         parts: to be applied. `files` and `calls` need `privileges`.
+        calls: that the filter looks at; None for all.
     """
     if sys.platform != "linux":
         return dict.fromkeys(PARTS, f"not on {sys.platform}")
@@ -64,7 +67,7 @@ def contain(chosen: Policy, parts: Collection[str] = tuple(PARTS)) -> dict[str, 
         "capabilities": drop_capabilities,
         "privileges": forbid_new_privileges,
         "files": lambda: _restrict_files(chosen, private=private),
-        "calls": lambda: _filter_calls(chosen),
+        "calls": lambda: _filter_calls(chosen, calls),
     }
     for part, apply in steps.items():
         if part in parts:
@@ -100,7 +103,7 @@ def _try(missing: dict[str, str], part: str, apply: Callable[[], None]) -> None:
         missing[part] = str(error)
 
 
-def _filter_calls(chosen: Policy) -> None:
+def _filter_calls(chosen: Policy, names: Collection[str] | None) -> None:
     if machine() not in NUMBERS:
         seccomp.check()
     seccomp.install(
@@ -110,6 +113,7 @@ def _filter_calls(chosen: Policy) -> None:
             gpu=chosen.gpu,
             strangers=_ancestors(),
             architecture=machine(),
+            names=names,
         )
     )
 

@@ -11,7 +11,7 @@ import ctypes
 import errno
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from assay.workers.containment.kernel import Unavailable, machine, syscall
 from assay.workers.containment.system_calls import NUMBERS
@@ -127,8 +127,9 @@ Instruction = tuple[int, int, int, int]
 class Program:
     """Builds a filter for one architecture."""
 
-    def __init__(self, architecture: str) -> None:
-        self._numbers = NUMBERS[architecture]
+    def __init__(self, architecture: str, names: Collection[str] | None = None) -> None:
+        every = NUMBERS[architecture]
+        self._numbers = every if names is None else {name: every[name] for name in names}
         self.instructions: list[Instruction] = [
             (_LOAD, 0, 0, _ARCHITECTURE),
             (_EQUAL, 1, 0, AUDIT_ARCHITECTURE[architecture]),
@@ -212,7 +213,13 @@ def _argument(number: int) -> Instruction:
 
 
 def program(
-    *, processes: bool, loopback: bool, gpu: bool, strangers: Iterable[int], architecture: str
+    *,
+    processes: bool,
+    loopback: bool,
+    gpu: bool,
+    strangers: Iterable[int],
+    architecture: str,
+    names: Collection[str] | None = None,
 ) -> bytes:
     """The filter of an evaluator, for its own process.
 
@@ -222,8 +229,9 @@ def program(
         gpu: it may have the sockets of CUDA, and files in memory, of which no limit knows the sum.
         strangers: processes that it may not signal, where it may signal at all.
         architecture: "x86_64" or "aarch64".
+        names: of the calls that it looks at; None for all.
     """
-    built = Program(architecture)
+    built = Program(architecture, names)
     built.deny((*DENIED, *METADATA))
     built.deny(ABSENT, errno.ENOSYS)
     for name, argument, bits in DENIED_BITS:

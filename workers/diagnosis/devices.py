@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 
 from assay.service.contract.worker_records import DeviceTest, SelfTestRecord
 from assay.workers.devices import device_classes
+from assay.workers.diagnosis import refused_parts
 from assay.workers.diagnosis.finding import GIB, Finding, fail, ok, warn
 from assay.workers.diagnosis.machine import INSTALL
 from assay.workers.settings import WorkerSettings
@@ -43,9 +44,27 @@ def devices(settings: WorkerSettings) -> Iterator[Finding]:
         why = next(iter(faults.values()), "no answer")
         remedy = INSTALL if find_spec("torch") is None else "the evaluator's own words are above"
         yield fail("device self-test", why, remedy)
+        if find_spec("torch") is not None:
+            yield from _refusals(settings, faults)
         return
     for found in record["devices"]:
         yield _device(found)
+    failed = [one["device"] for one in record["devices"] if one["fault"] is not None]
+    yield from _refusals(settings, failed)
+
+
+def _refusals(settings: WorkerSettings, failed: Iterable[str]) -> Iterator[Finding]:
+    """For each class of devices that failed, what of the containment keeps it from working."""
+    if settings.sandbox == "off" or settings.evaluator_command:
+        return
+    for device_class in sorted({device.partition(":")[0] for device in failed}):
+        found = refused_parts.ask(settings.containment, device_class)
+        if found is None or not found["parts"]:
+            continue
+        calls = f"; refused calls: {', '.join(found['calls'])}" if found["calls"] else ""
+        text = f"it works without: {', '.join(found['parts'])}{calls}"
+        remedy = "report this line; ASSAY_SANDBOX=off runs jobs without containment, so trust them all"
+        yield fail(f"containment of {device_class}", text, remedy, **found)
 
 
 def _cuda(record: SelfTestRecord | None, *, gpu: bool) -> Finding:
