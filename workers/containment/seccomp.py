@@ -248,15 +248,17 @@ def program(
     if not loopback:
         built.deny(PROGRAMS)
     _restrict_sockets(built, loopback=loopback, gpu=gpu)
+    built.deny(["tkill"])  # it names a thread without its process
     if processes:
         built.deny_bits("clone", 0, CLONE_NAMESPACES)
-        built.deny_values("kill", 0, [-1, *strangers])
+        kept = [*strangers]
+        built.deny_values("kill", 0, [-1, *kept, *(-one for one in kept)])
+        built.deny_values("tgkill", 0, kept)
     else:
         built.require_bits("clone", 0, CLONE_THREAD)
         built.deny(PROCESSES)
         built.allow_values("kill", 0, [os.getpid()])
         built.allow_values("tgkill", 0, [os.getpid()])
-        built.deny(["tkill"])
     return built.finished()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import signal
@@ -17,6 +18,7 @@ from assay.workers.containment.contain import PARTS, contain, in_words
 from assay.workers.containment.kernel import Unavailable
 from assay.workers.containment.policy import Policy
 from assay.workers.containment.probe import missing_parts
+from assay.workers.containment.system_calls import NUMBERS
 from tests.support.children import in_a_child
 
 pytestmark = pytest.mark.skipif(bool(missing_parts()), reason=f"this machine lacks {list(missing_parts())}")
@@ -126,3 +128,30 @@ def test_truncation_is_held_where_it_is_not_said_to_be_missing(
 
     missing, tried = in_a_child(work)
     assert tried == ("done" if missing else "EACCES")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_kernel_lets_a_job_signal_its_supervisor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """By process, by its group, by its thread: a filter knows the parent of the evaluator and its parent."""
+    monkeypatch.setattr(landlock, "abi", lambda: 5)
+    libc = ctypes.CDLL(None, use_errno=True)
+    calls = NUMBERS[os.uname().machine]
+
+    def asked(name: str, *arguments: int) -> str:
+        failed = libc.syscall(calls[name], *arguments) < 0
+        return errno.errorcode[ctypes.get_errno()] if failed else "done"
+
+    def work() -> list[str]:
+        parent = os.getppid()
+        contain(policy(tmp_path, kind))
+        return [
+            said(lambda: os.kill(parent, 0)),
+            said(lambda: os.kill(-parent, 0)),
+            said(lambda: os.kill(-1, 0)),
+            asked("tgkill", parent, parent, 0),
+            asked("tkill", parent, 0),
+        ]
+
+    assert in_a_child(work) == ["EPERM"] * 5
