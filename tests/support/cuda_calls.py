@@ -56,6 +56,8 @@ def make_tree() -> bool:
         return False
     mount_tmpfs("/dev")
     os.mkdir("/dev/shm")
+    os.mkdir("/dev/char")
+    os.symlink("../nvidia0", "/dev/char/195:0")
     for name, minor in (("null", 3), ("zero", 5), ("full", 7), ("random", 8), ("urandom", 9)):
         os.mknod(f"/dev/{name}", stat.S_IFCHR | 0o666, os.makedev(1, minor))
     for device in DEVICES:
@@ -89,6 +91,8 @@ def expected(*, driver: bool) -> dict[str, set[str]]:
     done |= {key: {"done", "ENOSYS"} for key in ("mbind", "get_mempolicy")}
     done["open /dev/shm/cuda_injection_path_shm"] = {"ENOENT"}
     done["stat /dev/char/195:0"] = {"done", "ENOENT"}
+    for change in ("unlink", "symlink"):  # both fail without harm
+        done[f"{change} /dev/char/195:0"] = {"EACCES", "EEXIST", "ENOENT"}
     return done
 
 
@@ -106,6 +110,8 @@ def _steps(driver: bool) -> Iterator[tuple[str, Callable[[], object]]]:
         lambda: os.open("/dev/shm/cuda_injection_path_shm", os.O_RDWR | os.O_CLOEXEC),
     )
     yield "stat /dev/char/195:0", lambda: os.stat("/dev/char/195:0")
+    yield "unlink /dev/char/195:0", lambda: os.unlink("/dev/char/195:0")
+    yield "symlink /dev/char/195:0", lambda: os.symlink("../nvidia0", "/dev/char/195:0")
     yield "name its first thread", lambda: _named(threading.get_native_id())
     yield "name another thread", _other_thread_named
     yield "connect to the multi-process service", _connected
