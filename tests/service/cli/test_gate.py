@@ -16,7 +16,7 @@ import pytest
 import yaml
 from sqlalchemy import update
 
-from assay.service.cli import commands, main
+from assay.service.cli import commands, gate, main
 from assay.service.client import AssayClient
 from assay.service.contract.states import JobState
 from assay.service.store.store import Store
@@ -116,7 +116,7 @@ def test_a_job_that_is_waited_for_is_judged_as_it_has_ended(
         worker.run(job, [1, 1, 1, 1], [1, 1, 1, 0])
         return commands.OK
 
-    monkeypatch.setattr(commands, "follow_to_end", follow)
+    monkeypatch.setattr(gate, "follow_to_end", follow)
     code, out, _ = run(job, "--require", HOLDS, "--wait", "--json")
     assert (code, json.loads(out)["state"]) == (0, "succeeded")
 
