@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import shutil
 from pathlib import Path
+from typing import BinaryIO
 
 from fastapi import APIRouter, Request, Response
 from starlette.responses import FileResponse
+from starlette.types import Receive, Scope, Send
 
 from assay.service.api.deps import JobDep, SettingsDep, StoreDep, only, unchanged
 from assay.service.api.errors import documented
 from assay.service.api.views import JOBS_PATH, artifact_view, iso
 from assay.service.contract.errors import NotFound
 from assay.service.contract.results import Artifact, Page
+from assay.service.files.job_files import media_type_of, open_job_file
 from assay.service.store.rows import ArtifactRow
 
 logger = logging.getLogger(__name__)
@@ -53,7 +57,7 @@ def list_artifacts(job: JobDep, store: StoreDep) -> Page[Artifact]:
 def download_artifact(
     job: JobDep, name: str, request: Request, store: StoreDep, settings: SettingsDep
 ) -> Response:
-    """Streams the file. The name is looked up among the job's artifacts, it never becomes a path."""
+    """Streams the file. The name is looked up among the job's artifacts; the path is of job and name."""
     if not name.isprintable():
         raise NotFound(f"job {job.id} has no artifact {name[:100]!r}")
     row = store.artifacts.get(job.id, name)
@@ -65,10 +69,29 @@ def download_artifact(
     etag = f'"{row.sha256}"'
     if (same := unchanged(request, etag)) is not None:
         return same
-    path = artifact_file(settings.artifacts, row)
-    _ignore_odd_ranges(request, path.stat().st_size)
-    # As an attachment: a browser must never run a file that a job wrote as a page of this service.
-    return FileResponse(path, media_type=row.media_type, filename=row.name, headers={"ETag": etag})
+    file = open_artifact(settings.artifacts, row)
+    _ignore_odd_ranges(request, os.fstat(file.fileno()).st_size)
+    return _OpenFileResponse(file, row.name, etag)
+
+
+class _OpenFileResponse(FileResponse):
+    """Sends the file that was opened, not what its job has put under that name since."""
+
+    def __init__(self, file: BinaryIO, name: str, etag: str) -> None:
+        self._file = file
+        # As an attachment: a browser must never run a file that a job wrote as a page of this service.
+        super().__init__(
+            f"/dev/fd/{file.fileno()}",
+            media_type=media_type_of(name),
+            filename=name,
+            headers={"ETag": etag},
+            stat_result=os.fstat(file.fileno()),
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it, then close it."""
+        with self._file:
+            await super().__call__(scope, receive, send)
 
 
 def _ignore_odd_ranges(request: Request, size: int) -> None:
@@ -78,18 +101,30 @@ def _ignore_odd_ranges(request: Request, size: int) -> None:
         request.scope["headers"] = [item for item in request.scope["headers"] if item[0] != b"range"]
 
 
-def artifact_file(folder: Path, row: ArtifactRow) -> Path:
-    """The path of an artifact's file, links resolved.
+def open_artifact(folder: Path, row: ArtifactRow) -> BinaryIO:
+    """The file of an artifact, from the folder of its own job: no link, and not where its row says it is.
 
     Raises:
-        NotFound: the file is missing, or outside the artifacts folder.
+        NotFound: there is no such file.
     """
-    root = folder.resolve()
-    path = (root / row.path).resolve()
-    if not path.is_relative_to(root) or not path.is_file():
-        logger.error("artifact %r: no file %s below %s", row.name, path, root)
-        raise NotFound(f"the file of artifact {row.name!r} is gone")
-    return path
+    try:
+        return open_job_file(folder / row.job_id, row.name)
+    except OSError as error:
+        logger.error("artifact %r of job %s: %s", row.name, row.job_id, error)
+        raise NotFound(f"the file of artifact {row.name!r} is gone") from None
+
+
+def read_artifact(folder: Path, row: ArtifactRow, most: int) -> bytes:
+    """The content of an artifact.
+
+    Raises:
+        NotFound: there is no such file, or it has more than `most` bytes.
+    """
+    with open_artifact(folder, row) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise NotFound(f"the file of artifact {row.name!r} has more than {most:,} bytes")
+    return content
 
 
 def remove_artifacts(folder: Path, job_id: str) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from assay.service.api.artifacts import artifact_file
+from assay.service.api.artifacts import read_artifact
 from assay.service.api.deps import CatalogDep, JobDep, SettingsDep, StoreDep, find_job, only, unchanged
 from assay.service.api.errors import documented
 from assay.service.api.results import finished_results
@@ -156,7 +156,7 @@ def plots_with(store: TenantStore, settings: Settings, job: JobRow, results: Res
         spec = made.get(kind)
         if spec is None and kind in stored and stored[kind].size <= MAX_STORED_BYTES:
             try:
-                spec = json.loads(artifact_file(settings.artifacts, stored[kind]).read_bytes())
+                spec = json.loads(read_artifact(settings.artifacts, stored[kind], MAX_STORED_BYTES))
             except (NotFound, OSError, ValueError) as error:
                 logger.warning("job %s: the stored plot %s cannot be read: %s", job.id, kind, error)
         if isinstance(spec, dict):

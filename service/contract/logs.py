@@ -52,8 +52,13 @@ class TextFormatter(logging.Formatter):
         super().__init__(LINE)
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as text."""
-        return blotted(super().format(record))
+        """The record as text: its message has no line break, so that no message looks like a record."""
+        return blotted(escaped(super().format(record), kept="\n\t"))
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (the name of the library)
+        """The line of the record, before its exception."""
+        record.message = escaped(record.message)
+        return super().formatMessage(record)
 
 
 class JsonFormatter(logging.Formatter):
@@ -73,6 +78,11 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             line["exception"] = blotted(self.formatException(record.exc_info))
         return json.dumps(line, default=str)
+
+
+def escaped(text: str, kept: str = "") -> str:
+    """The text with escapes for what controls a terminal or breaks a line, except characters kept."""
+    return "".join(one if one.isprintable() or one in kept else ascii(one)[1:-1] for one in text)
 
 
 def blotted(text: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from assay.service.api.artifacts import artifact_file
+from assay.service.api.artifacts import read_artifact
 from assay.service.contract.errors import NotFound
 from assay.service.contract.gallery import (
     MAX_BYTES,
@@ -79,16 +79,16 @@ def gallery_files(rows: Iterable[ArtifactRow]) -> list[GalleryFile]:
 
 def read_gallery(folder: Path, file: GalleryFile) -> Gallery:
     """The gallery of a file."""
-    return _parsed(artifact_file(folder, file.row), file.row.sha256)
+    return _parsed(folder, file.row)
 
 
 @lru_cache(maxsize=KEPT)
-def _parsed(path: Path, sha256: str) -> Gallery:
-    del sha256  # of the content: a file that is written anew is read anew
+def _parsed(folder: Path, row: ArtifactRow) -> Gallery:
+    """The row has the hash of the content: a file that is written anew is read anew."""
     try:
-        return Gallery.model_validate_json(path.read_bytes())
+        return Gallery.model_validate_json(read_artifact(folder, row, MAX_BYTES))
     except (ValidationError, OSError) as error:
-        raise NotFound(f"the gallery {path.name!r} cannot be read: it is damaged") from error
+        raise NotFound(f"the gallery {row.name!r} cannot be read: it is damaged") from error
 
 
 def picture_of(item: GalleryExample, name: str) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from assay.service.api.artifacts import artifact_file
+from assay.service.api.artifacts import read_artifact
 from assay.service.api.deps import JobDep, SettingsDep, StoreDep, only, unchanged
 from assay.service.contract.errors import NotFound
 from assay.service.plots.kinds import KINDS
@@ -40,7 +40,7 @@ def picture(job: JobDep, name: str, request: Request, store: StoreDep, settings:
     etag = f'"{row.sha256}"'
     if (same := unchanged(request, etag)) is not None:
         return same
-    content = artifact_file(settings.artifacts, row).read_bytes()
+    content = read_artifact(settings.artifacts, row, MAX_BYTES)
     return Response(content, media_type=SVG, headers={**PICTURE_HEADERS, "ETag": etag})
 
 

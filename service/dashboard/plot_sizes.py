@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from assay.service.api.artifacts import artifact_file
+from assay.service.api.artifacts import open_artifact
 from assay.service.contract.errors import NotFound
 from assay.service.settings import Settings
 from assay.service.store.rows import ArtifactRow
@@ -52,17 +52,16 @@ def picture_size(settings: Settings, row: ArtifactRow | None) -> Size | None:
     if row is None or row.expired_at is not None:
         return None
     try:
-        return _size_of(artifact_file(settings.artifacts, row), row.sha256)
+        return _size_of(settings.artifacts, row)
     except (NotFound, OSError) as error:
         logger.warning("the size of %s cannot be read: %s", row.name, error)
         return None
 
 
 @lru_cache(maxsize=4096)
-def _size_of(path: Path, sha256: str) -> Size | None:
-    """The hash of the content tells when the file is another one."""
-    del sha256
-    with path.open("rb") as file:
+def _size_of(folder: Path, row: ArtifactRow) -> Size | None:
+    """The row has the hash of the content, which tells when the file is another one."""
+    with open_artifact(folder, row) as file:
         return svg_size(file.read(HEAD_BYTES))
 
 

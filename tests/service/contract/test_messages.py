@@ -36,9 +36,9 @@ from assay.service.contract.stored_specs import (
     TrainJobSpec,
     WeightsReference,
 )
+from assay.service.contract.typed_values import faults, keys_of
 from assay.service.contract.verdict_records import ProgramRecord, VerdictRecord, WrongShapeRecord
 from assay.service.store.columns import unpack
-from tests.support.typed_json import faults, keys_of
 
 STATE = Path(__file__).resolve().parents[2] / "vectors" / "states" / "sqlite.sql.gz"
 EVENTS = {

@@ -29,11 +29,11 @@ from assay.service.contract.messages import (
     SelfTestRequest,
     TrainRequest,
 )
+from assay.service.contract.typed_values import faults
 from assay.service.store.store import Store
 from assay.service.submission.validate import validate
 from assay.workers.supervision.evaluator_process import EvaluatorProcess
 from tests.support.jobs import add
-from tests.support.typed_json import faults
 from tests.support.workers import ended, settings, supervising, wait_for
 
 REQUESTS = {

@@ -1,0 +1,74 @@
+"""Files in the folder of a job, which the job itself writes: names, media types, and opening without links.
+
+The process that writes them may run a stranger's code. A name from there never leads out of the job's folder:
+the path is made of folder and name, and what is opened is a regular file with no other name, not what a link
+or a pipe leads to.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9 ._+=-]{0,199}", re.ASCII)
+PLAIN = "application/octet-stream"
+MEDIA_TYPES = {
+    ".csv": "text/csv; charset=utf-8",
+    ".json": "application/json",
+    ".jsonl": "application/x-ndjson",
+    ".safetensors": PLAIN,
+    ".svg": "image/svg+xml",
+}
+
+
+def is_job_file(name: str) -> bool:
+    """Whether a file of a job may have the name: no separators, controls or markup, and no leading dot."""
+    return NAME.fullmatch(name) is not None
+
+
+def media_type_of(name: str) -> str:
+    """The media type of a job's file, by its suffix alone."""
+    return MEDIA_TYPES.get(Path(name).suffix, PLAIN)
+
+
+def open_job_file(folder: Path, name: str) -> BinaryIO:
+    """Open a file of a job for reading.
+
+    Args:
+        folder: of the job's files.
+        name: of the file.
+
+    Raises:
+        OSError: it is not there, its name is none, or it is a link, no regular file, or has a second name.
+    """
+    if not is_job_file(name):
+        raise OSError(errno.EINVAL, f"{name[:100]!r} is no name of a job's file")
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    place = os.open(folder, flags | os.O_DIRECTORY)
+    try:
+        # A pipe without a writer must not block.
+        descriptor = os.open(name, flags | os.O_NONBLOCK, dir_fd=place)
+    finally:
+        os.close(place)
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, f"{name} is no regular file, or has a second name")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_job_file(folder: Path, name: str, most: int) -> bytes:
+    """The content of a file of a job.
+
+    Raises:
+        OSError: as of `open_job_file`, or it has more than `most` bytes.
+    """
+    with open_job_file(folder, name) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"{name} has more than {most:,} bytes")
+    return content
