@@ -38,6 +38,7 @@ CODE = (
 # With files read beside it, such as the classes of ImageNet-A among those of ImageNet.
 SUFFIXES = (".py", ".json")
 DIGEST_LENGTH = 16
+CHANGED = "the source or the packages of this worker have changed since it started"
 TORCH_VERSION = re.compile(r"""^__version__\s*=\s*['"]([^'"]+)['"]""", re.MULTILINE)
 
 
@@ -61,11 +62,22 @@ def code() -> CodeProvenance:
 
     The commit ends in "-dirty" when files were changed.
     """
+    return {"version": version_of(DISTRIBUTION), "commit": _commit(), "source_sha256": source_sha256()}
+
+
+def source_sha256() -> str:
+    """The hash of the source that computes numbers, as it is now."""
     digest = hashlib.sha256()
     for folder in CODE:
         for path in sorted(path for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES):
             digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
-    return {"version": version_of(DISTRIBUTION), "commit": _commit(), "source_sha256": digest.hexdigest()}
+    return digest.hexdigest()
+
+
+def is_unchanged() -> bool:
+    """Whether the source and the packages are still what this process has started with."""
+    mine = identity()
+    return mine["source_sha256"] == source_sha256() and mine["packages"] == packages.__wrapped__()
 
 
 @cache

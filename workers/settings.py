@@ -82,6 +82,11 @@ class WorkerSettings(Connections):
         gt=0,
         description="a shard without progress for so long, and ten times what its plan expects, is ended",
     )
+    motionless_seconds: float = Field(
+        default=900.0,
+        gt=0,
+        description="a shard whose evaluator neither reports progress nor computes for so long is ended",
+    )
     cancel_grace_seconds: float = Field(default=8.0, ge=0, description="between SIGTERM and SIGKILL")
     idle_seconds: float = Field(
         default=300.0, ge=0, description="an idle evaluator is stopped after this time"

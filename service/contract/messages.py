@@ -4,8 +4,9 @@
     evaluator   EvaluatorReport ->  supervisor      progress and checkpoints, then one FinalReport
     rank        RankReport ->       evaluator       the same for training on several devices
 
-Their contents are stored too: `stored_specs.py` and `records.py`. The types check nothing at run time;
-`tests/service/contract/test_messages.py` compares them with real messages. Times are in seconds.
+Their contents are stored too: `stored_specs.py` and `records.py`. `workers/supervision/reports.py` checks
+each report by them, `tests/service/contract/test_messages.py` compares them with real messages. Times are in
+seconds.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class RequestBase(TypedDict):
     `weights` the path of the weights that the model starts from, None where they come from no file.
     `sources` are other models as parameters name them, `cores` the processor cores that the shard may use.
     `data_sha256` has the hashes of data sets that the worker knows, by label. `ticket` numbers the requests
-    to one evaluator.
+    to one evaluator, `report_bytes` is the most that one report to it has.
     """
 
     job: str
@@ -58,6 +59,7 @@ class RequestBase(TypedDict):
     checkpoint_seconds: float
     cores: int
     ticket: NotRequired[int]
+    report_bytes: NotRequired[int]
 
 
 class PlanRequest(RequestBase):
@@ -107,6 +109,7 @@ class SelfTestRequest(TypedDict):
     weights: None
     device_classes: list[str]
     ticket: NotRequired[int]
+    report_bytes: NotRequired[int]
 
 
 class HashRequest(TypedDict):
@@ -121,6 +124,7 @@ class HashRequest(TypedDict):
     spec: EvaluateJobSpec
     evaluations: list[int]
     ticket: NotRequired[int]
+    report_bytes: NotRequired[int]
 
 
 EvaluatorRequest = ShardRequest | SelfTestRequest | HashRequest

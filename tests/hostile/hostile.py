@@ -43,9 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     failed = attempted = 0
     for mode in [options.mode] if options.mode else MODES:
         for area in options.areas or areas:
-            attempts: tuple[Attempt, ...] = importlib.import_module(f"tests.hostile.{area}").ATTEMPTS
+            module = importlib.import_module(f"tests.hostile.{area}")
+            attempts: tuple[Attempt, ...] = module.ATTEMPTS
+            environment: dict[str, str] = getattr(module, "ENVIRONMENT", {})
             # Each area gets a service of its own: quotas and lock-outs of one are not another's refusals.
-            with tempfile.TemporaryDirectory() as folder, running(mode, Path(folder)) as target:
+            with tempfile.TemporaryDirectory() as folder, running(mode, Path(folder), environment) as target:
                 for attempt in attempts:
                     attempted += 1
                     failed += not tried(area, attempt, target)
@@ -77,11 +79,11 @@ def resident(pid: int) -> int:
 
 
 @contextmanager
-def running(mode: str, folder: Path) -> Iterator[Target]:
-    """A service with three keys."""
+def running(mode: str, folder: Path, environment: dict[str, str]) -> Iterator[Target]:
+    """A service with three keys, and further variables."""
     state, data = folder / "state", folder / "data"
     data.mkdir()
-    environment = {"ASSAY_DATA_ROOT": str(data)}
+    environment = {"ASSAY_DATA_ROOT": str(data), **environment}
     if mode == "distributed":
         with PrivatePostgresql() as server:
             yield from _served(RunningBox(state, server.url, **environment), mode, data)

@@ -80,7 +80,13 @@ def put_on(chosen: Disguise, identity: WorkerIdentity) -> None:
         "commit": None,
         "source_sha256": identity["source_sha256"],
     }
-    changed: dict[str, Any] = {"identity": lambda: identity, "code": lambda: code}
+    # The source as it is now: the evaluators', also where it was exchanged under the worker.
+    now = chosen.evaluator["source_sha256"]
+    changed: dict[str, Any] = {
+        "identity": lambda: identity,
+        "code": lambda: code,
+        "source_sha256": lambda: now,
+    }
     for name, value in changed.items():
         setattr(identities, name, value)
     if chosen.full:

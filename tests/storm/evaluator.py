@@ -44,6 +44,10 @@ def main() -> None:
         request = requests.get()
         if request["kind"] == "self_test":
             _self_test(request, chosen)
+        elif request["kind"] == "hash" and not request["spec"]["name"].startswith(REAL):
+            fake.report(
+                {"type": "hashed", "data_sha256": {"digits": "shifted" if chosen.lie == "data" else "d"}}
+            )
         elif (answer := _lie(request, chosen)) is not None:
             fake.report(answer)
         elif request["spec"]["name"].startswith(REAL):

@@ -12,6 +12,7 @@ import signal
 from collections.abc import Callable
 from functools import partial
 
+from assay.workers.identity import CHANGED
 from tests.storm.disguise import Lie, version_of
 from tests.storm.faults import Fault, Faults, wait_until
 from tests.storm.surroundings import START_SECONDS
@@ -48,7 +49,7 @@ def other_code(faults: Faults) -> bool:
 
 def exchanged_program(faults: Faults) -> bool:
     """A box whose evaluators have another program than its worker had at its start."""
-    pattern = "^program: a worker of identity .* has planned the job"
+    pattern = f"^program: {CHANGED}"
     return _lie(faults, "programs exchanged", "exchanged", partial(_unfit, faults, pattern))
 
 
@@ -83,7 +84,7 @@ def breaking_device(faults: Faults) -> bool:
     """A box whose device fails in the middle of its first shard, and every self-test since."""
 
     def named() -> str:
-        said = faults.evidence.in_events("a worker gave a shard back: a device .*uncorrectable ECC error")
+        said = faults.evidence.in_events("a worker gave a shard back: cpu: a matmul")
         return said if said and _unfit(faults, "^cpu: ") else ""
 
     return _lie(faults, "devices that break", "breaks", named)

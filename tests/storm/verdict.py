@@ -24,8 +24,8 @@ OF_THE_RUN = ("times", "spec")
 # Lines of the workers' logs that are counted.
 COUNTED = {
     "losses": re.compile(r"(\d+) leases expired or belonged to a dead process"),
-    "failures": re.compile(r"\.shard_run: shard \S+: (?:evaluator_died|worker_raised|no_progress): "),
-    "shards given back": re.compile(r"\.shard_run: shard \S+: given back, "),
+    "failures": re.compile(r"\.shard_end: shard \S+: (?:evaluator_died|worker_raised|no_progress): "),
+    "shards given back": re.compile(r"\.shard_end: shard \S+: given back, "),
     "merges refused": re.compile(r"ERROR \S+completion: job \S+: .* was measured by other code"),
     "not saved": re.compile(r"the results could not be saved"),
     "outcomes not kept on disk": re.compile(r"outcome not kept on disk"),

@@ -24,7 +24,8 @@ The job's `name`, or the environment variable FAKE_EVALUATOR, scripts its behavi
 Words about the self-test are only in FAKE_EVALUATOR:
 
     broken=CLASS    the devices of a class are broken (cpu, cuda; broken=cpu,cuda)
-    mended=FILE     ... until there is such a file
+    mended=FILE     ... until there is such a file         breaking=FILE  ... from when there is such a file
+    data=HASH       the hash of the digits, when it is asked for hashes
     mute            it is never answered                   dead           the process ends in it
 
 A word may be limited to one kind of shard: `evaluate:crash=once`. Outcomes depend on the example's id alone.
@@ -62,6 +63,10 @@ def main() -> None:
         if request["kind"] == "self_test":
             self_test(request)
             continue
+        if request["kind"] == "hash":
+            found = words(request).get("data")
+            report({"type": "hashed", "data_sha256": {} if found is None else {"digits": found}})
+            continue
         with contextlib.suppress(Told):
             serve(request, words(request))
 
@@ -94,6 +99,8 @@ def self_test(request: Json) -> None:
         os._exit(4)
     broken = words.get("broken", "").split(",")
     if "mended" in words and Path(words["mended"]).exists():
+        broken = []
+    if "breaking" in words and not Path(words["breaking"]).exists():
         broken = []
     devices = [
         {
@@ -149,7 +156,7 @@ def plan(request: Json, how: dict[str, str]) -> None:
         for s in range(shards)
     ]
     n = shards * examples
-    report({"type": "plan", "plan": {**facts([n] * count), "device": "cpu", "image_size": 8, "shards": cut}})
+    report({"type": "plan", "plan": {**facts([n] * count), "image_size": 8, "shards": cut}})
 
 
 def train(request: Json, how: dict[str, str]) -> None:
@@ -222,6 +229,7 @@ def _marked(request: Json) -> bool:
 
 def facts(sizes: list[int]) -> Json:
     return {
+        "device": "cpu",
         "batch_size": 5,
         "untrained": False,
         "weights_sha256": "w",

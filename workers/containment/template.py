@@ -82,6 +82,7 @@ class Child:
     policy: Policy | None = None  # of its job; None while it waits for one
     ticket: int = 0
     once: bool = False  # it serves no second request
+    report_bytes: int = MAX_REPORT_BYTES  # of one report to its present request
     buffer: bytearray = field(default_factory=bytearray)
 
 
@@ -183,6 +184,7 @@ class Template:
             self._child.policy = self._policy(request, processes, self._child.temporary)
             self._send(self._child, self._child.policy.to_text().encode())
         self._child.ticket = request.get("ticket", 0)
+        self._child.report_bytes = request.get("report_bytes", MAX_REPORT_BYTES)
         self._child.once = request["kind"] in ("self_test", "hash")
         self._send(self._child, line)
         # A self-test imports nothing: a fork made now would lack what the first job's request imports.
@@ -274,8 +276,8 @@ class Template:
             _write(self._reports, b"%d %s%s\n" % (child.ticket, child.buffer, line))
             child.buffer.clear()
         child.buffer += rest
-        if len(child.buffer) > MAX_REPORT_BYTES:
-            sys.stderr.write(f"the evaluator sent a line of more than {MAX_REPORT_BYTES} bytes\n")
+        if len(child.buffer) > child.report_bytes:
+            sys.stderr.write(f"the evaluator sent a line of more than {child.report_bytes} bytes\n")
             _kill_group(child.pid)
         return bool(chunk)
 

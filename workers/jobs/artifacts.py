@@ -7,23 +7,21 @@ import uuid
 from pathlib import Path
 
 from assay.service.contract.records import ArtifactDescription
-
-MEDIA_TYPES = {
-    ".csv": "text/csv; charset=utf-8",
-    ".json": "application/json",
-    ".jsonl": "application/x-ndjson",
-    ".safetensors": "application/octet-stream",
-    ".svg": "image/svg+xml",
-}
+from assay.service.files.job_files import media_type_of, open_job_file
 
 
 def describe(path: Path) -> ArtifactDescription:
-    """Size and hash of a finished file; its artifact name is its file name."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
+    """Size and hash of a finished file; its artifact name is its file name.
+
+    Raises:
+        OSError: it is not there, or no regular file of its folder (`service/files/job_files.py`).
+    """
+    digest, size = hashlib.sha256(), 0
+    with open_job_file(path.parent, path.name) as file:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
-    return _described(path, path.stat().st_size, digest.hexdigest())
+            size += len(chunk)
+    return _described(path, size, digest.hexdigest())
 
 
 def write_text(path: Path, text: str) -> ArtifactDescription:
@@ -49,7 +47,6 @@ def write(path: Path, data: bytes) -> ArtifactDescription:
 
 
 def _described(path: Path, size: int, sha256: str) -> ArtifactDescription:
-    media_type = MEDIA_TYPES.get(path.suffix, "application/octet-stream")
     return ArtifactDescription(
-        name=path.name, path=str(path), size=size, sha256=sha256, media_type=media_type
+        name=path.name, path=str(path), size=size, sha256=sha256, media_type=media_type_of(path.name)
     )

@@ -10,12 +10,15 @@ from pathlib import Path
 
 from assay.service.contract.gallery import MAX_BYTES, Gallery, GalleryClass, GalleryItem, chosen
 from assay.service.contract.records import ArtifactDescription
+from assay.service.files.job_files import read_job_file
+from assay.service.files.json_bounds import JsonBounds
 from assay.service.store.rows import OutcomeRow
 from assay.workers.jobs import artifacts
 
 log = logging.getLogger(__name__)
 # Of a shard, which has at most as many items as a gallery before they are cut to `MAX_BYTES`.
 MAX_SHARD_BYTES = 16 * MAX_BYTES
+BOUNDS = JsonBounds(MAX_SHARD_BYTES, values=500_000, containers=100_000)
 
 
 def write_gallery(
@@ -65,11 +68,9 @@ def joined_gallery(parts: Sequence[Gallery]) -> Gallery:
 
 
 def _read(folder: Path, described: ArtifactDescription) -> Gallery:
-    """The candidates of a shard."""
-    path = folder / Path(described["name"]).name
-    if path.is_symlink() or path.stat().st_size > MAX_SHARD_BYTES:
-        raise ValueError(f"{path.name} is a link, or has more than {MAX_SHARD_BYTES:,} bytes")
-    content = path.read_bytes()
+    """The candidates of a shard: a stranger's file, bounded before it is parsed."""
+    content = read_job_file(folder, described["name"], MAX_SHARD_BYTES)
     if hashlib.sha256(content).hexdigest() != described["sha256"]:
-        raise ValueError(f"{path.name} is not the file that its shard wrote")
+        raise ValueError(f"{described['name']} is not the file that its shard wrote")
+    BOUNDS.check(content)
     return Gallery.model_validate_json(content)

@@ -25,6 +25,7 @@ from assay.service.contract.results import (
     StageBreakdown,
 )
 from assay.service.contract.stored_specs import ComponentReference, EvaluationItem, Execution, user_spec
+from assay.service.files.job_files import is_job_file, media_type_of
 from assay.service.metrics.table import Context, OutcomeTable, Summary, as_csv, joined, with_units
 from assay.service.plots.tallies import tally_shards
 from assay.service.store.rows import JobRow, OutcomeRow
@@ -142,7 +143,13 @@ def _save_one(store: Store, folder: Path, job: JobRow, index: int, rows: Sequenc
     merged = merge_evaluation(job, index, rows)
     name = merged.result.name
     described = [artifacts.write_text(folder / f"outcomes-{index:03d}-{name}.csv", merged.csv)]
-    described += [artifact for row in rows for artifact in row.extra.get("artifacts", [])]
+    # Described by supervisors; rows of earlier versions by evaluators.
+    described += [
+        {**artifact, "path": str(folder / artifact["name"]), "media_type": media_type_of(artifact["name"])}
+        for row in rows
+        for artifact in row.extra.get("artifacts", [])
+        if is_job_file(artifact["name"])
+    ]
     described += write_gallery(folder, index, name, rows)
     if merged.plot is not None:
         described.append(artifacts.write_text(folder / f"plot-{index:03d}-{name}.svg", merged.plot))

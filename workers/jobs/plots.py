@@ -11,6 +11,8 @@ from typing import Any
 
 from assay.service.contract.errors import NotFound
 from assay.service.contract.results import EvaluationResult, Results
+from assay.service.files.job_files import read_job_file
+from assay.service.files.json_bounds import JsonBounds
 from assay.service.plots.kinds import LabelledResults, Spec, plots_of
 from assay.service.plots.render import RenderError, render
 from assay.service.store.rows import JobRow
@@ -18,6 +20,9 @@ from assay.service.store.store import Store
 from assay.workers.jobs import artifacts
 
 log = logging.getLogger(__name__)
+# A record for each epoch, with what its recipe measures.
+MAX_LOG_BYTES = 64 * 2**20
+LOG_BOUNDS = JsonBounds(MAX_LOG_BYTES, values=2_000_000, containers=200_000)
 TRAINING_LOG = "training_log.jsonl"  # as workers/training/training_log.py names it; that package needs torch
 
 
@@ -65,11 +70,12 @@ def render_plots(store: Store, folder: Path, job_id: str, plots: Mapping[str, Sp
 def _training_records(folder: Path) -> list[dict[str, Any]]:
     """The records of a training; none for other jobs, or for a damaged log."""
     try:
-        lines = (folder / TRAINING_LOG).read_text(encoding="utf-8").splitlines()
-        records = [json.loads(line) for line in lines]
+        content = read_job_file(folder, TRAINING_LOG, MAX_LOG_BYTES)
+        LOG_BOUNDS.check(content)
+        records = [json.loads(line) for line in content.decode().splitlines()]
     except FileNotFoundError:
         return []
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         log.warning("%s: no training curves: %s", folder / TRAINING_LOG, error)
         return []
     return [record for record in records if isinstance(record, dict) and isinstance(record.get("epoch"), int)]

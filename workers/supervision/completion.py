@@ -11,6 +11,7 @@ from assay.service.store.store import Store
 from assay.workers.jobs import merge
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE
+from assay.workers.supervision.public_errors import in_words, without_paths
 
 log = logging.getLogger(__name__)
 CHECKPOINTS = "step-*.pt"  # as workers/training/checkpoint.py names them; that module needs torch
@@ -51,7 +52,8 @@ def _save(store: Store, settings: WorkerSettings, job_id: str, evaluation: int |
         store.jobs.fail(job_id, "mixed_identities", str(error))
     except Exception as error:  # a result that cannot be saved, for any reason, fails the job
         log.exception("job %s: the results could not be saved", job_id)
-        store.jobs.fail(job_id, "save_failed", f"the results could not be saved: {error}")
+        said = without_paths(in_words(error), folder, settings.state)
+        store.jobs.fail(job_id, "save_failed", f"the results could not be saved: {said}")
 
 
 def _drop_checkpoints(store: Store, settings: WorkerSettings, job_id: str) -> None:

@@ -9,7 +9,6 @@ All waits for the evaluator have a limit: it may be stuck, or half dead.
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import json
 import logging
@@ -19,26 +18,25 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
 
-from assay.service.contract import logs
 from assay.service.contract.messages import EvaluatorReport, EvaluatorRequest
 from assay.service.contract.pulled_weights import VARIABLE as WEIGHTS_ROOT
 from assay.workers.containment.settings import PREFIX, VARIABLE
 from assay.workers.evaluator_link import REPORTS, REQUESTS
 from assay.workers.settings import WorkerSettings
+from assay.workers.supervision.evaluator_output import EvaluatorOutput, Rate
+from assay.workers.supervision.report_bounds import SMALL
+from assay.workers.supervision.reports import AllowedReports, BadReport
 
 log = logging.getLogger(__name__)
 
 CHUNK = 1 << 16
-MAX_REPORT_BYTES = 1 << 28
-# A progress bar may never end its line: output is cut into pieces of this size.
-MAX_LINE = 4096
-LINES_KEPT = 50
+# Reports of an evaluator that sends more wait in its pipe, and it waits with them: it sends two each second.
+REPORTS_AT_ONCE, REPORTS_PER_SECOND = 200, 20.0
 POLL_SECONDS = 0.5
 LAST_WORDS_SECONDS = 1.0
 
@@ -47,15 +45,24 @@ class EvaluatorDied(Exception):
     """The evaluator ended, or closed its pipe, or broke the protocol, before it answered."""
 
 
+class ProtocolBroken(EvaluatorDied):
+    """The evaluator sent what its request does not allow; the message is for the job's user."""
+
+
 class UnfitWorker(Exception):
     """No device of this worker passed its self-test; the message says why."""
 
 
+@dataclass(frozen=True)
+class Work:
+    """Processor time of an evaluator and its children, and whether a signal or a debugger has stopped one."""
+
+    seconds: float
+    stopped: bool
+
+
 class EvaluatorProcess:
     """One evaluator. Make it in a long-lived thread: the death signal follows that thread.
-
-    Attributes:
-        about: fields of its output in the log: its present job and shard.
 
     Raises:
         OSError: its program cannot be started.
@@ -81,17 +88,16 @@ class EvaluatorProcess:
             self._processor_seconds = settings.containment.limits.processor_seconds
             self._pipes = ours.pop_all()  # closed by `stop`, or right away without a process
         os.set_blocking(self._request_write, False)
-        self.about: Mapping[str, str] = {}
+        self.has_served = False  # whether it has had a request of a job, whose output may be in `last_output`
         self._outgoing = b""
         self._ticket = 0
+        self._allowed: AllowedReports | None = None
+        self._rate = Rate(REPORTS_AT_ONCE, REPORTS_PER_SECOND)
+        self._late = 0  # reports to earlier requests, since the present one
         self._incoming = bytearray()
         self._searched = 0  # so many bytes of it have no end of line
-        self._tail: collections.deque[str] = collections.deque(maxlen=LINES_KEPT)
         assert self._process.stdout is not None
-        self._drainer = threading.Thread(
-            target=self._drain, args=(self._process.stdout,), name=f"drain-{self.pid}", daemon=True
-        )
-        self._drainer.start()
+        self._output = EvaluatorOutput(self._process.stdout, self.pid)
 
     @property
     def pid(self) -> int:
@@ -99,14 +105,30 @@ class EvaluatorProcess:
         return self._process.pid
 
     @property
+    def about(self) -> Mapping[str, str]:
+        """Fields of its output in the log: its present job and shard."""
+        return self._output.about
+
+    @about.setter
+    def about(self, fields: Mapping[str, str]) -> None:
+        self._output.about = fields
+
+    @property
     def last_output(self) -> str:
-        """The last lines that the process printed."""
-        return "\n".join(list(self._tail))
+        """The last lines that the process printed, without characters that control a terminal."""
+        return self._output.tail
 
     @property
     def tasks(self) -> int:
         """How many processes and threads its session has, which none can leave; 0 but on Linux."""
-        return sum(threads for _, threads in _members(self.pid))
+        return sum(int(fields[17]) for fields in _members(self.pid))
+
+    @property
+    def work(self) -> Work:
+        """What the processes of its session have done, and whether all of them could go on."""
+        members = [*_members(self.pid)]
+        ticks = sum(int(field) for fields in members for field in fields[11:15])
+        return Work(ticks / os.sysconf("SC_CLK_TCK"), any(fields[0] in "Tt" for fields in members))
 
     @property
     def temporary_folders(self) -> list[Path]:
@@ -120,7 +142,9 @@ class EvaluatorProcess:
     def send(self, request: EvaluatorRequest) -> None:
         """Send one request, without waiting for the evaluator to read it: `receive` sends the rest."""
         self._ticket += 1
-        numbered = {**request, "ticket": self._ticket}
+        self._allowed, self._late = AllowedReports.of(request), 0
+        self.has_served |= request["kind"] not in ("self_test", "hash")
+        numbered = {**request, "ticket": self._ticket, "report_bytes": self._allowed.bounds.size}
         self._outgoing += json.dumps(numbered, separators=(",", ":")).encode() + b"\n"
         self._push()
 
@@ -128,12 +152,26 @@ class EvaluatorProcess:
         """The next report, or None when none came within `timeout` seconds.
 
         Raises:
-            EvaluatorDied: the process has ended or closed its pipe, or sent a malformed report.
+            EvaluatorDied: the process has ended or closed its pipe.
+            ProtocolBroken: it sent a report that its request does not allow.
         """
+        try:
+            line = self._next_line(timeout)
+            if line is None:
+                return None
+            if self._allowed is None:
+                raise BadReport(f"it sent a report that none has asked for: {line[:200]!r}")
+            return self._allowed.report(line)
+        except BadReport as error:
+            raise ProtocolBroken(str(error)) from None
+
+    def _next_line(self, timeout: float) -> bytes | None:
+        self._rate.wait()
         deadline = time.monotonic() + timeout
+        bounds = SMALL if self._allowed is None else self._allowed.bounds
         while (line := self._line()) is None:
-            if len(self._incoming) > MAX_REPORT_BYTES:
-                raise EvaluatorDied(f"it sent a report of more than {MAX_REPORT_BYTES} bytes")
+            if len(self._incoming) > bounds.size:
+                raise BadReport(f"it sent a report of more than {bounds.size:,} bytes")
             left = deadline - time.monotonic()
             readable = self._wait(min(max(left, 0.0), POLL_SECONDS))
             if readable:
@@ -146,7 +184,7 @@ class EvaluatorProcess:
                 raise EvaluatorDied(self._how_it_ended())
             elif left <= 0:
                 return None
-        return _parsed(line)
+        return line
 
     def stop(self, grace: float) -> None:
         """SIGTERM to the group, `grace` seconds later SIGKILL; returns when the process is gone."""
@@ -162,7 +200,7 @@ class EvaluatorProcess:
         self._process.wait()
         self._pipes.close()
         # Processes that left the group may hold stdout open; the drainer ends with them.
-        self._drainer.join(POLL_SECONDS)
+        self._output.join(POLL_SECONDS)
 
     def _exit(self) -> int | None:
         """The exit code (negative: the signal), without reaping; None while it runs."""
@@ -219,16 +257,18 @@ class EvaluatorProcess:
             ticket, space, report = line.partition(b" ")
             if not space or not ticket.isdigit():
                 return line
-            if int(ticket) == self._ticket:
+            if ticket == b"%d" % self._ticket:
                 return report
-            log.warning("evaluator %d: a report came after the end of its request", self.pid)
+            if not self._late:
+                log.warning("evaluator %d: a report came after the end of its request", self.pid)
+            self._late += 1
         self._searched = len(self._incoming)
         return None
 
     def _how_it_ended(self) -> str:
         if not self._gone_within(LAST_WORDS_SECONDS):
             return "closed its pipe, but still runs"
-        self._drainer.join(LAST_WORDS_SECONDS)  # so that its last output is complete
+        self._output.join(LAST_WORDS_SECONDS)  # so that its last output is complete
         code = self._exit()
         if code == -signal.SIGKILL:
             return "killed by SIGKILL, perhaps for want of memory"
@@ -238,24 +278,6 @@ class EvaluatorProcess:
         if code is not None and code < 0:
             return f"killed by {_signal_name(-code)}"
         return f"exit code {code}"
-
-    def _drain(self, stdout: IO[bytes]) -> None:
-        with stdout:
-            for raw in iter(lambda: stdout.readline(MAX_LINE), b""):
-                line = raw.decode(errors="replace").rstrip()
-                self._tail.append(line)
-                with logs.about(**self.about):
-                    log.info("evaluator %d: %s", self.pid, line)
-
-
-def _parsed(line: bytes) -> EvaluatorReport:
-    try:
-        message = json.loads(line)
-    except ValueError:
-        message = None
-    if not isinstance(message, dict) or "type" not in message:
-        raise EvaluatorDied(f"it sent what is not a report: {line[:200]!r}")
-    return cast(EvaluatorReport, message)  # the evaluator is of this version
 
 
 def _signal_name(number: int) -> str:
@@ -334,13 +356,13 @@ def _environment(settings: WorkerSettings, requests: int, reports: int) -> dict[
 
 def _end_groups_of(session: int) -> None:
     """Kill the process groups of a session: a template's evaluator has its own, and cannot leave it."""
-    for group in {group for group, _ in _members(session)} - {session}:
+    for group in {int(fields[2]) for fields in _members(session)} - {session}:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
 
 
-def _members(session: int) -> Iterator[tuple[int, int]]:
-    """The processes of a session: process group and number of threads of each."""
+def _members(session: int) -> Iterator[list[str]]:
+    """The processes of a session: the fields of `/proc/PID/stat` behind the name, from the state on."""
     for name in os.listdir("/proc") if sys.platform == "linux" else ():
         if name.isdigit():
             try:
@@ -348,4 +370,4 @@ def _members(session: int) -> Iterator[tuple[int, int]]:
             except OSError:  # it has ended
                 continue
             if int(fields[3]) == session:
-                yield int(fields[2]), int(fields[17])
+                yield fields

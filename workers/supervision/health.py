@@ -68,6 +68,12 @@ class Health:
         return "" if self.classes else "; ".join(f"{one}: {why}" for one, why in self.faults.items())
 
     @property
+    def gpu_name(self) -> str:
+        """The name of the first GPU that has been tested; empty without one."""
+        tested = [] if self._record is None else self._record["devices"]
+        return next((one["name"] or "" for one in tested if one["device"].startswith("cuda:")), "")
+
+    @property
     def gauges(self) -> Gauges:
         """For the heartbeat."""
         found: Gauges = {}
@@ -122,7 +128,7 @@ class Health:
         except EvaluatorDied as error:
             if interrupted():
                 raise
-            output = process.last_output[-500:]
+            output = "" if process.has_served else process.last_output[-500:]  # never a job's
             self.failed(f"the evaluator process died in its self-test: {error}. {output}".strip())
             raise UnfitWorker(self.reason) from error
         if isinstance(report, str):

@@ -14,6 +14,7 @@ from assay.service.store.live import Live
 from assay.service.store.rows import Claim
 from assay.service.store.store import Store
 from assay.workers.settings import WorkerSettings
+from assay.workers.supervision.evaluator_process import Work
 from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE
 
 log = logging.getLogger(__name__)
@@ -21,6 +22,10 @@ LIVE_SECONDS = 0.5
 DATABASE_SECONDS = 5.0
 STALL_FACTOR = 10.0
 LOADING_FACTOR = 6.0
+LOOK_SECONDS = 10.0
+# A process that computes takes more of a core, also one that waits for its GPU.
+BUSY_SHARE = 0.01
+TOLD_SECONDS = 60.0
 
 
 class ProgressReporter:
@@ -80,36 +85,75 @@ class ProgressDeadline:
         claim: of the shard.
         stall_seconds: the shortest deadline; an evaluate shard has ten times its expected seconds, and shards
             that plan and train, which load and hash data first, have at least half an hour.
+        motionless_seconds: the longest time in which the evaluator neither reports progress nor computes.
+        work: of the evaluator so far.
         clock: seconds of a monotonic clock.
     """
 
     def __init__(
-        self, claim: Claim, stall_seconds: float, clock: Callable[[], float] = time.monotonic
+        self,
+        claim: Claim,
+        stall_seconds: float,
+        motionless_seconds: float,
+        work: Callable[[], Work],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         loading = LOADING_FACTOR * stall_seconds if claim.kind in ("plan", "train") else 0.0
         self.seconds = max(stall_seconds, STALL_FACTOR * claim.expected_seconds, loading)
-        self._clock = clock
-        self._at = clock()
+        self._motionless_seconds = motionless_seconds
+        self._work, self._clock = work, clock
+        self._at = self._moved_at = self._looked_at = self._told_at = clock()
+        self._seen: Work | None = None
         self._last: tuple[int, str] | None = None
 
     def note(self, report: ProgressReport) -> None:
         """Takes a report of the evaluator: one that says the same as the last is no progress."""
         said = (report["done"], report["message"])
         if said != self._last:
-            self._at, self._last = self._clock(), said
+            self._at = self._moved_at = self._told_at = self._clock()
+            self._last = said
 
-    def check(self) -> None:
-        """Looks whether it is over.
+    def check(self) -> str | None:
+        """Looks whether it is over; what the shard waits for, once a minute without progress.
 
         Raises:
             Stalled: it is.
         """
-        if self._clock() - self._at > self.seconds:
-            last = "" if self._last is None else f" after {self._last[0]:,} ({self._last[1]})"
+        now = self._clock()
+        if now - self._looked_at >= min(LOOK_SECONDS, self._motionless_seconds / 10):
+            self._look(now)
+        last = "" if self._last is None else f" after {self._last[0]:,} ({self._last[1]})"
+        if now - self._at > self.seconds:
             raise Stalled(
                 f"the shard made no progress for {self.seconds:,.0f} s{last}, and its evaluator was ended"
                 " (ASSAY_STALL_SECONDS, or ten times what the plan expects of the shard)"
             )
+        if now - self._moved_at > self._motionless_seconds:
+            raise Stalled(
+                f"the evaluator {self._doing()}, and the shard made no progress for"
+                f" {self._motionless_seconds:,.0f} s{last}: it was ended (ASSAY_MOTIONLESS_SECONDS)"
+            )
+        if now - self._told_at < TOLD_SECONDS:
+            return None
+        self._told_at = now
+        ends = self._at + self.seconds
+        if now - self._moved_at >= LOOK_SECONDS:
+            ends = min(ends, self._moved_at + self._motionless_seconds)
+        return (
+            f"waits for its evaluator, which {self._doing()}: no progress for {now - self._at:,.0f} s{last};"
+            f" ended in {max(0.0, ends - now):,.0f} s without any"
+        )
+
+    def _look(self, now: float) -> None:
+        found, before, elapsed = self._work(), self._seen, now - self._looked_at
+        if before is None or found.seconds - before.seconds > BUSY_SHARE * elapsed:
+            self._moved_at = now
+        self._seen, self._looked_at = found, now
+
+    def _doing(self) -> str:
+        if self._seen is not None and self._seen.stopped:
+            return "is stopped by a signal"
+        return "computes nothing" if self._looked_at > self._moved_at else "computes"
 
 
 class Watch:

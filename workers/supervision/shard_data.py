@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import cast
 
 from assay.service.catalog.catalog import load
-from assay.service.contract.records import Plan
+from assay.service.contract.records import Plan, PlanWithShards
 from assay.service.contract.stored_specs import EvaluateJobSpec
 from assay.service.contract.worker_records import Requirements
 from assay.service.store.rows import Claim
@@ -53,6 +53,7 @@ class ShardData:
         self._seconds = STALLS * stall_seconds
         self._cold = evaluator.job != claim.job_id
         self._walked: set[tuple[str, ...]] = set()
+        self._read_hashes: dict[str, str] = {}
 
     def hashes(self) -> dict[str, str]:
         """The hash of each data set of the shard by its label, but for those that cannot be read.
@@ -74,7 +75,38 @@ class ShardData:
         for label, digest in found.items():
             if planned.get(label, digest) != digest:
                 raise OtherDataHere(other_data(label, digest, planned[label]))
+        self._read_hashes = found
         return found
+
+    def differing(self) -> str | None:
+        """Which data set of the shard is not the planned one, read anew; None where all are.
+
+        Raises:
+            UnfitWorker: no evaluator may read it.
+            EvaluatorDied: while it hashed, or interrupted.
+        """
+        if self._claim.kind != "evaluate" or self._claim.plan is None:
+            return None
+        spec, planned = cast(EvaluateJobSpec, self._claim.spec), self._claim.plan["data_sha256"]
+        own_label, folders = label_of(load(), spec, self._claim.evaluation)
+        before = self._inventory.fingerprint(folders) if folders else None
+        for label, digest in self._ask(spec, self._claim.evaluation).items():
+            if label == own_label and before is not None:
+                self._inventory.keep(label, Hashed(tuple(folders), before, digest))
+            if planned.get(label, digest) != digest:
+                return other_data(label, digest, planned[label])
+        return None
+
+    def trusted(self, plan: PlanWithShards) -> PlanWithShards:
+        """A plan in which the hashes of data below the data root are what this worker has read."""
+        spec = cast(EvaluateJobSpec, self._claim.spec)
+        of_folders = {
+            label
+            for label, folders in (label_of(load(), spec, index) for index in range(len(spec["evaluations"])))
+            if folders
+        }
+        stated = {label: sha256 for label, sha256 in plan["data_sha256"].items() if label not in of_folders}
+        return {**plan, "data_sha256": stated | self._read_hashes}
 
     def requirements(self, plan: Plan) -> list[Requirements]:
         """What the workers of each evaluation's shards must have, for a plan that this worker has made."""

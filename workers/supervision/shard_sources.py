@@ -46,7 +46,7 @@ class ShardSources:
             # One that is not there, against all rules, is for the evaluator to complain of.
             found = self._uploads().get(weights["checkpoint"])
             source = f"checkpoint-{weights['checkpoint']}" if found is None else found.job_id
-        return str(self._settings.folder(source) / WEIGHTS) if source else None
+        return None if source is None else self._path(source)
 
     def others(self) -> dict[str, ModelSource]:
         """Other models used by the shard, by the job or the upload named; a plan has all evaluations'."""
@@ -70,7 +70,7 @@ class ShardSources:
             with contextlib.suppress(NotFound):
                 # Only trainings and checks of uploads have dependents.
                 spec = cast(TrainJobSpec, self._insist(partial(self._store.jobs.get, job_id)).spec)
-                found[job_id] = {"spec": spec, "weights": str(self._settings.folder(job_id) / WEIGHTS)}
+                found[job_id] = {"spec": spec, "weights": self._path(job_id)}
         return found
 
     def _uploads(self) -> dict[str, CheckpointRow]:
@@ -81,5 +81,11 @@ class ShardSources:
         claim = self._claim
         weights = {"checkpoint": checkpoint.name, "sha256": checkpoint.sha256, **checkpoint.reading}
         spec = claim.spec | {"model": {**checkpoint.model, "weights": weights}}
-        path = self._settings.folder(checkpoint.job_id) / WEIGHTS
-        return {"spec": cast(EvaluateJobSpec, spec), "weights": str(path)}
+        return {"spec": cast(EvaluateJobSpec, spec), "weights": self._path(checkpoint.job_id)}
+
+    def _path(self, job_id: str) -> str:
+        """The weights of a job. What it has put there in place of a file is no weights, wherever it leads."""
+        path = self._settings.folder(job_id) / WEIGHTS
+        # One that is not there is for the evaluator to complain of.
+        is_other = path.is_symlink() or (path.exists() and not path.is_file())
+        return str(path.with_name(f"{WEIGHTS}-is-no-file") if is_other else path)

@@ -11,9 +11,9 @@ from assay.workers.supervision.counters import WorkerCounters
 from assay.workers.supervision.evaluator_process import EvaluatorDied, EvaluatorProcess, UnfitWorker
 from assay.workers.supervision.health import Health
 
-DEVICE_FAULT, OTHER_DATA = "device_fault", "other_data"
+DEVICE_FAULT, OTHER_DATA, OTHER_IDENTITY = "device_fault", "other_data", "other_identity"
 # Errors of a worker that is not fit for a job, which other workers may be.
-UNFIT = (OTHER_DATA, "other_identity", DEVICE_FAULT)
+UNFIT = (OTHER_DATA, OTHER_IDENTITY, DEVICE_FAULT)
 # A failed self-test. Not among the errors above: an evaluator that could report it would never run a job.
 UNFIT_WORKER = "unfit"
 # Errors of a job after which its process cannot use the device any more.
@@ -52,19 +52,24 @@ class WarmEvaluator:
     def give_up(
         self, job: str, failure: Failure, *, others: Callable[[], bool], judged: bool = False
     ) -> None:
-        """Ends the evaluator, which is not fit for a job, and refuses the job from now on.
+        """Ends the evaluator of a worker that is not fit for a job, and refuses the job from now on.
 
-        A fault of a device is followed by a self-test instead, and the job is refused at its second one.
+        For a fault of a device it is refused at the second one, where there are others. `failure` is what the
+        worker has found out for itself, never what the job says.
         """
         self.end()
         again = job in self._faulted
-        if failure["error_type"] == "other_identity":  # its program was exchanged under it
-            self.health.outdated = f"{failure['message']}: restart the worker"
+        if failure["error_type"] == OTHER_IDENTITY:  # its program was exchanged under it
+            self.health.outdated = failure["message"]
         if failure["error_type"] == DEVICE_FAULT:
-            self.health.doubt()
             _remember(self._faulted, job, failure["message"])
         if (failure["error_type"] == OTHER_DATA and not judged) or (again and others()):
             _remember(self.refused, job, failure["message"])
+
+    def leave(self, job: str, reason: str, *, others: Callable[[], bool]) -> None:
+        """Leaves a job to other workers, where there are any: its shard may run there."""
+        if others():
+            _remember(self.refused, job, reason)
 
     @property
     def process(self) -> EvaluatorProcess | None:

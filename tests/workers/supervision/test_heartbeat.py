@@ -15,6 +15,7 @@ from assay.service.store.rows import Claim
 from assay.service.store.store import Store
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision import heartbeat
+from assay.workers.supervision.evaluator_process import Work
 from assay.workers.supervision.heartbeat import ProgressDeadline, ProgressReporter, Stalled, Watch
 from tests.support.servers import PrivateRedis
 from tests.support.workers import ended, settings, submit, supervising, wait_for
@@ -269,9 +270,9 @@ def test_a_shard_without_redis_runs_to_its_end(
 def test_how_long_a_shard_may_go_without_progress(
     clock: Clock, kind: str, expected: float, seconds: float
 ) -> None:
-    deadline = ProgressDeadline(
-        SimpleNamespace(kind=kind, expected_seconds=expected), 300.0, lambda: clock.now
-    )
+    claim: Any = SimpleNamespace(kind=kind, expected_seconds=expected)
+    # It computes all the time: else it is ended sooner.
+    deadline = ProgressDeadline(claim, 300.0, 900.0, lambda: Work(clock.now, False), lambda: clock.now)
     assert deadline.seconds == seconds
     clock.now += seconds
     deadline.check()
@@ -281,4 +282,41 @@ def test_how_long_a_shard_may_go_without_progress(
     deadline.note({"type": "progress", "done": 0, "total": 9, "message": "pgd"})  # the same again
     clock.now += 1
     with pytest.raises(Stalled, match=rf"no progress for {seconds:,} s after 0 \(pgd\)"):
+        deadline.check()
+
+
+@pytest.mark.parametrize(
+    ("stopped", "doing"), [(True, "is stopped by a signal"), (False, "computes nothing")]
+)
+def test_an_evaluator_that_does_nothing_is_ended_before_ten_times_what_its_plan_expects(
+    clock: Clock, stopped: bool, doing: str
+) -> None:
+    claim: Any = SimpleNamespace(kind="evaluate", expected_seconds=3600.0)
+    deadline = ProgressDeadline(claim, 300.0, 900.0, lambda: Work(7.0, stopped), lambda: clock.now)
+    deadline.note({"type": "progress", "done": 4, "total": 9, "message": "pgd"})
+    said = []
+    for _ in range(180):
+        clock.now += 5
+        said.append(deadline.check())
+    told = [text for text in said if text is not None]
+    assert len(told) == 15, "once a minute"
+    assert told[1] == (
+        f"waits for its evaluator, which {doing}: no progress for 120 s after 4 (pgd);"
+        " ended in 790 s without any"
+    )
+    clock.now += 15
+    with pytest.raises(Stalled, match=f"the evaluator {doing}, and the shard made no progress for 900 s"):
+        deadline.check()
+
+
+def test_an_evaluator_that_computes_has_the_time_that_its_plan_expects(clock: Clock) -> None:
+    claim: Any = SimpleNamespace(kind="evaluate", expected_seconds=360.0)
+    deadline = ProgressDeadline(
+        claim, 300.0, 900.0, lambda: Work((clock.now - ROUND) / 10, False), lambda: clock.now
+    )
+    for _ in range(360):
+        clock.now += 10
+        deadline.check()
+    clock.now += 10
+    with pytest.raises(Stalled, match="made no progress for 3,600 s"):
         deadline.check()

@@ -99,8 +99,8 @@ def test_a_final_error_fails_at_once(store: Store, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("how", "error_type", "text"),
     [
-        ("garbage", "evaluator_died", "not a report"),
-        ("evaluate:short", "worker_raised", "measured 4 examples, the shard has 5"),
+        ("garbage", "bad_report", "not a report"),
+        ("evaluate:short", "bad_report", "measured 4 examples, the shard has 5"),
     ],
 )
 def test_answers_that_break_the_protocol_fail_the_job(

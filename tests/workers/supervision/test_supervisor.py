@@ -15,7 +15,7 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.logs import JsonFormatter
 from assay.service.store.rows import Claim, Finished
 from assay.service.store.store import Store
-from assay.workers.identity import identity
+from assay.workers.identity import CHANGED, identity
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision import supervisor as supervising_module
 from assay.workers.supervision.completion import merge_and_finish
@@ -64,13 +64,42 @@ def unfit(state: Path, error: str = "other_data") -> WorkerSettings:
     return settings(state, evaluator_command=f"env FAKE_EVALUATOR=unfit={error} {plain}")
 
 
-def test_a_worker_whose_program_was_exchanged_takes_no_more_work(store: Store, tmp_path: Path) -> None:
+def test_a_worker_whose_program_was_exchanged_takes_no_more_work(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity()
+    monkeypatch.setattr("assay.workers.identity.source_sha256", lambda: "0" * 64)
     job_id = submit(store, "shards=1")
     with supervising(store, unfit(tmp_path, "other_identity")):
-        wait_for(lambda: store.workers.unfit() == ["program: mine is another: restart the worker"], 20)
+        wait_for(lambda: store.workers.unfit() == [f"program: {CHANGED}: restart the worker"], 20)
         assert store.workers.online("cpu") == 0
         assert store.jobs.get(job_id).state == "running"
     assert losses_and_failures(store, job_id) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "looked"),
+    [
+        ("other_identity", "its code is as it was when the worker started"),
+        ("other_data", "its data have the planned content"),
+        ("device_fault", "its devices have passed another self-test"),
+    ],
+)
+def test_a_job_that_says_that_every_worker_is_unfit_fails_alone(
+    store: Store, tmp_path: Path, error: str, looked: str
+) -> None:
+    plain = settings(tmp_path).evaluator_command
+    chosen = settings(tmp_path, evaluator_command=f"env FAKE_EVALUATOR=data=d {plain}")
+    job_id = submit(store, f"shards=1 unfit={error}")
+    with supervising(store, chosen, count=2) as supervisors:
+        job = ended(store, job_id)
+        assert (job.state, job.error and job.error["type"]) == ("failed", error)
+        assert job.error is not None
+        assert looked in job.error["message"]
+        assert [one._evaluator.health.reason for one in supervisors] == ["", ""]
+        assert ended(store, submit(store, "shards=2")).state == "succeeded"
+        assert (store.workers.unfit(), store.workers.online("cpu")) == ([], 2)
+    assert losses_and_failures(store, job_id) == (0, 2)
 
 
 def test_jobs_of_another_identity_wait(store: Store, tmp_path: Path) -> None:
@@ -83,12 +112,14 @@ def test_jobs_of_another_identity_wait(store: Store, tmp_path: Path) -> None:
 
 
 def test_a_worker_with_other_data_leaves_the_job_to_others(store: Store, tmp_path: Path) -> None:
+    """Its own evaluator, of no job, reads other data than the plan says."""
+    plain = settings(tmp_path).evaluator_command
+    words = "'data=another unfit=other_data'"
+    other = "the data set digits has the content another on this worker, d in the plan"
     job_id = submit(store, "shards=3")
-    with supervising(store, unfit(tmp_path)):
-        wait_for(lambda: "gave a shard back: mine is another" in store.jobs.get(job_id).message)
-        wait_for(lambda: store.workers.other_data() == ["mine is another"], 20)
-        other = submit(store, "shards=1")
-        wait_for(lambda: "gave a shard back" in store.jobs.get(other).message)
+    with supervising(store, settings(tmp_path, evaluator_command=f"env FAKE_EVALUATOR={words} {plain}")):
+        wait_for(lambda: f"gave a shard back: {other}" in store.jobs.get(job_id).message)
+        wait_for(lambda: store.workers.other_data() == [other], 20)
         assert store.workers.online("cpu") == 1, "it may be fit for other jobs"
         assert store.jobs.get(job_id).state == "running"
     with supervising(store, settings(tmp_path)):
@@ -221,7 +252,7 @@ def test_who_ends_the_job_merges_what_others_left_unmerged(store: Store, tmp_pat
     second = submit(store, "shards=1", evaluations=2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "assay.workers.supervision.shard_run.merge_and_finish",
+            "assay.workers.supervision.shard_end.merge_and_finish",
             lambda s, c, claim, finished: claims.append(claim),
         )
         with supervising(store, chosen):
@@ -239,7 +270,7 @@ def test_a_lost_merge_of_a_job_that_then_fails_is_made_up_for_at_a_retry(
     store, chosen = either_store, settings(tmp_path)
     job_id = submit(store, "shards=1", evaluations=2)
     with monkeypatch.context() as patch:
-        patch.setattr("assay.workers.supervision.shard_run.merge_and_finish", lambda *a: None)
+        patch.setattr("assay.workers.supervision.shard_end.merge_and_finish", lambda *a: None)
         claim, allowed = store.shards.claim, [True, True]  # the plan and the first evaluation
         patch.setattr(
             store.shards, "claim", lambda *a, **o: claim(*a, **o) if allowed and allowed.pop() else None
@@ -352,7 +383,7 @@ def test_the_memory_of_the_gpu_is_told_while_it_is_used(
     job_id = submit(store, "gpu")
     with supervising(store, settings(tmp_path, idle_seconds=0.5)):
         gpu = wait_for(lambda: [row.gauges["gpu"] for row in store.overview().workers if "gpu" in row.gauges])
-        assert gpu == [{"name": "H200", "total": 3, "used": 2, "reserved": 1}]
+        assert gpu == [{"name": "", "total": 3, "used": 2, "reserved": 1}]
         assert ended(store, job_id).state == "succeeded"
         catalog = load().digest
         wait_for(lambda: all("gpu" not in row.gauges for row in store.overview().workers))
@@ -382,8 +413,8 @@ def test_every_line_of_a_shard_says_so_and_what_the_evaluator_prints_too(
     shards = {shard.id for shard in store.shards.of(job_id)}
     for logger in (
         "assay.workers.supervision.supervisor",
-        "assay.workers.supervision.shard_run",
-        "assay.workers.supervision.evaluator_process",
+        "assay.workers.supervision.shard_end",
+        "assay.workers.supervision.evaluator_output",
     ):
         of_logger = [line for line in found if line["logger"] == logger]
         assert {line["shard"] for line in of_logger} == shards, logger

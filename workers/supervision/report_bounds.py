@@ -1,0 +1,44 @@
+"""How large the reports to a request may be, by the plan of its shard."""
+
+from __future__ import annotations
+
+from assay.service.files.json_bounds import JsonBounds
+
+MIB = 1 << 20
+# Of any report, whatever was planned: evidence, provenance and messages, facts of the data, lists of layers.
+BASE_BYTES, BASE_VALUES, BASE_CONTAINERS = 16 * MIB, 1_000_000, 100_000
+# Of one example: its id, and each of its columns.
+ROW_BYTES, CELL_BYTES = 128, 32
+# A table of a package that this worker does not have, and columns that have patterns for names.
+MAX_COLUMNS, PATTERN_COLUMNS = 64, 32
+# A number of pixels in a list by class.
+PIXELS_BYTES = 12
+# A training's held-out examples, which no plan states, and the shards that a plan may have.
+MAX_HELD_OUT, MAX_SHARDS = 250_000, 100_000
+SHARD_VALUES, SHARD_BYTES = 5, 200
+# Requests that are answered in a few lines.
+SMALL_BYTES = MIB
+SMALL = JsonBounds(SMALL_BYTES, SMALL_BYTES // 16, SMALL_BYTES // 64)
+
+
+def bounds_of(kind: str, rows: int, columns: int, classes: int = 0) -> JsonBounds:
+    """The bounds of the answer to a request, and of all reports before the answer.
+
+    Args:
+        kind: of the request.
+        rows: that it asks for; a training has at most `MAX_HELD_OUT`.
+        columns: of them.
+        classes: of label maps, for each of which an image has counts; 0 for other data.
+    """
+    if kind in ("self_test", "hash", "check"):
+        return SMALL
+    if kind == "plan":
+        return _more_than_base(MAX_SHARDS * SHARD_BYTES, MAX_SHARDS * SHARD_VALUES, MAX_SHARDS)
+    cells = rows * columns
+    pixels = cells * classes
+    size = rows * ROW_BYTES + cells * CELL_BYTES + pixels * PIXELS_BYTES
+    return _more_than_base(size, cells + pixels, cells if classes else 0)
+
+
+def _more_than_base(size: int, values: int, containers: int) -> JsonBounds:
+    return JsonBounds(BASE_BYTES + size, BASE_VALUES + values, BASE_CONTAINERS + containers)

@@ -1,0 +1,281 @@
+"""The one place where a line of an evaluator becomes a typed value: bounded, then checked field by field.
+
+Code that has got out of a model controls every byte of it. Everything behind this module takes the values as
+they are typed in `service/contract/messages.py`, and reads no further meaning into them: names of files are
+looked up, hashed and measured by the supervisor (`shard_files`), and what a worker is by its own tests.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, cast
+
+from assay.service.catalog.catalog import load
+from assay.service.contract import messages
+from assay.service.contract.logs import escaped
+from assay.service.contract.messages import EvaluatorReport, EvaluatorRequest
+from assay.service.contract.records import Evidence, PlannedShard, PlanWithShards
+from assay.service.contract.stored_specs import user_spec
+from assay.service.contract.typed_values import MAX_INTEGER, faults, shown
+from assay.service.files.job_files import is_job_file
+from assay.service.files.json_bounds import JsonBounds
+from assay.service.metrics.table import OutcomeTable
+from assay.service.submission.limits import DEVICE_CLASSES
+from assay.workers import catalog
+from assay.workers.jobs.final_evaluation import final_evaluation
+from assay.workers.supervision.report_bounds import (
+    MAX_COLUMNS,
+    MAX_HELD_OUT,
+    MAX_SHARDS,
+    PATTERN_COLUMNS,
+    bounds_of,
+)
+
+log = logging.getLogger(__name__)
+# By the kind of the request, the types of the reports on the way and of the answer.
+TYPES: Mapping[str, Mapping[str, Any]] = {
+    "plan": {"progress": messages.ProgressReport, "plan": messages.PlanReport},
+    "train": {
+        "progress": messages.ProgressReport,
+        "checkpoint": messages.CheckpointReport,
+        "outcome": messages.OutcomeReport,
+    },
+    "evaluate": {"progress": messages.ProgressReport, "outcome": messages.OutcomeReport},
+    "check": {"progress": messages.ProgressReport, "checked": messages.CheckedReport},
+    "self_test": {"self_tested": messages.SelfTestReport},
+    "hash": {"hashed": messages.HashReport},
+}
+# An analysis has facts of its own there.
+OPEN_TYPES = (Evidence,)
+FAULTS_SHOWN = 3
+MAX_PROGRESS_TEXT, MAX_ERROR_TEXT, MAX_CELL_TEXT, MAX_FILES = 500, 8_000, 4_096, 1_000
+MAX_SECONDS, MAX_FLOPS = 1e9, 1e30
+ERROR_TYPE = re.compile(r"[a-z][a-z0-9_]{0,63}")
+DIGEST = re.compile(r"[0-9A-Za-z:._+-]{0,128}")
+COLUMN = re.compile(r"[^\x00-\x1f\x7f-\x9f]{1,200}")
+LIST_COLUMN = "intersection"  # of tables whose cells are lists by class
+
+
+class BadReport(Exception):
+    """A line of an evaluator is no report that its request allows; the message is for the job's user."""
+
+
+@dataclass(frozen=True)
+class AllowedReports:
+    """The reports that one request allows."""
+
+    request: EvaluatorRequest
+    bounds: JsonBounds
+    rows: int | None  # of its outcome; None where no plan states them
+    table: OutcomeTable | None  # of its outcome; None without one, or where this worker lacks its package
+
+    @classmethod
+    def of(cls, request: EvaluatorRequest) -> AllowedReports:
+        """Those of a request."""
+        rows, table, classes = None, None, 0
+        if request["kind"] in ("train", "evaluate"):
+            table = _table_of(request)
+        if request["kind"] == "evaluate":
+            rows = max(0, request["stop"] - request["start"])
+            if table is not None and LIST_COLUMN in {column.name for column in table.columns}:
+                planned: Sequence[Any] = (request.get("plan") or {}).get("evaluations", [])
+                classes = max([one.get("classes") or 0 for one in planned], default=0)
+        columns = MAX_COLUMNS if table is None else _columns(table)
+        most = MAX_HELD_OUT if rows is None else rows
+        return cls(request, bounds_of(request["kind"], most, columns, classes), rows, table)
+
+    def report(self, line: bytes) -> EvaluatorReport:
+        """A line as the report that it is.
+
+        Raises:
+            BadReport: it is none that this request allows.
+        """
+        found = _parsed(line, self.bounds)
+        if not isinstance(found, dict) or not isinstance(found.get("type"), str):
+            raise BadReport(f"it sent what is not a report: {line[:200]!r}")
+        kind = self.request["kind"]
+        types = {**TYPES[kind], "error": messages.ErrorReport}
+        if found["type"] not in types:
+            allowed = ", ".join(types)
+            raise BadReport(f"it sent a report of type {shown(found['type'])} to {kind}; allowed: {allowed}")
+        _clean(found)
+        wrong = [*islice(faults(found, types[found["type"]], open_types=OPEN_TYPES), FAULTS_SHOWN)]
+        wrong = wrong or [*islice(self._faults(found), FAULTS_SHOWN)]
+        if wrong:
+            said = "; ".join(escaped(one.lstrip(".: "))[:300] for one in wrong)
+            raise BadReport(f"it sent a report of type {found['type']} that is none: {said}")
+        return cast(EvaluatorReport, found)
+
+    def _faults(self, found: dict[str, Any]) -> Iterable[str]:
+        """What no type says."""
+        match found["type"]:
+            case "progress" | "checkpoint":
+                yield from _not_counts(found, ("done", "total", "step"))
+                yield from _not_counts(found.get("gpu", {}), ("total", "used", "reserved"))
+            case "plan":
+                yield from _faults_of_plan(found["plan"], self.request)
+            case "outcome":
+                yield from self._faults_of_outcome(found)
+            case "checked":
+                yield from _not_counts(found["verdict"], ("unlisted", "classes", "channels"))
+            case "error":
+                yield from _not_like(found, ("error_type",), ERROR_TYPE)
+                yield from _not_like(found, ("fingerprint",), DIGEST)
+            case "hashed":
+                yield from _not_like(found["data_sha256"], found["data_sha256"], DIGEST)
+
+    def _faults_of_outcome(self, found: dict[str, Any]) -> Iterable[str]:
+        n, extra = found["n"], found["extra"]
+        yield from _not_counts(found, ("n", "forward_passes", "backward_passes"))
+        yield from _not_finite(found, ("seconds",))
+        if self.rows is not None and n != self.rows:
+            yield f"the evaluator measured {n} examples, the shard has {self.rows}"
+        most = MAX_COLUMNS if self.table is None else _columns(self.table)
+        if len(found["columns"]) > most:
+            yield f"it has {len(found['columns'])} columns; allowed: {most}"
+        for name, values in islice(found["columns"].items(), most):
+            yield from _faults_of_column(name, values, n)
+        needed = () if self.table is None else self.table.columns
+        for column in needed:
+            if column.pattern is None and not column.optional and column.name not in found["columns"]:
+                yield f"a shard has no column {column.name!r}"
+        files = [*extra.get("artifacts", []), *([extra["gallery"]] if "gallery" in extra else [])]
+        names = [one["name"] for one in files]
+        if len(names) > MAX_FILES or len({*names}) < len(names):
+            yield f"it names {len(names)} files; allowed: {MAX_FILES}, each once"
+        yield from (f"a file has the name {shown(name)}" for name in names if not is_job_file(name))
+        if ("plan" in extra) != (self.request["kind"] == "train"):
+            yield "extra.plan: a training has one, and no other shard"
+        elif "plan" in extra:
+            yield from _faults_of_common_plan(extra["plan"], 1)
+
+
+def _table_of(request: messages.TrainRequest | messages.EvaluateRequest) -> OutcomeTable | None:
+    """The table of the rows that a request asks for; None where it cannot be found here."""
+    try:
+        spec = user_spec(request["spec"])
+        item = (
+            final_evaluation(spec) if spec["kind"] == "train" else spec["evaluations"][request["evaluation"]]
+        )
+        data = load().find("data", (item["data"] or spec["data"])["name"])
+        return catalog.outcome_table(load().find_evaluation(item["name"]), data.tasks)
+    except Exception as error:  # of a package: the evaluator reports what is wrong with the spec
+        log.info("no outcome table for %s: %s", request["kind"], error)
+        return None
+
+
+def _parsed(line: bytes, bounds: JsonBounds) -> Any:
+    try:
+        bounds.check(line)
+    except ValueError as error:
+        raise BadReport(f"it sent a report of {error} by its plan") from None
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        raise BadReport(f"it sent what is not a report: {line[:200]!r}") from None
+
+
+def _columns(table: OutcomeTable) -> int:
+    """The most columns that a shard's rows have."""
+    return sum(1 if column.pattern is None else PATTERN_COLUMNS for column in table.columns)
+
+
+def _clean(found: dict[str, Any]) -> None:
+    """Cuts and escapes texts that people read, in place; their length and characters are no fault."""
+    most = MAX_PROGRESS_TEXT if found["type"] == "progress" else MAX_ERROR_TEXT
+    for name in ("message", "error"):
+        if isinstance(found.get(name), str):
+            found[name] = escaped(found[name][:most], kept="\n\t")
+    found.pop("traceback", None)  # it is in the evaluator's output
+
+
+def _faults_of_column(name: str, values: list[Any], n: int) -> Iterable[str]:
+    if not COLUMN.fullmatch(name):
+        yield f"a column has the name {shown(name)}"
+    if len(values) != n:
+        yield f"the column {shown(name)} has {len(values)} values, the shard has {n} examples"
+    if name == "id":
+        if not all(type(value) is str for value in values):
+            yield "the column 'id' has values that are no texts"
+        elif len({*values}) < len(values):
+            yield "an example was measured twice"
+    for value in values:
+        cells = value if type(value) is list else (value,)
+        for cell in cells:
+            if isinstance(cell, dict | list) or (isinstance(cell, str) and len(cell) > MAX_CELL_TEXT):
+                yield f"the column {shown(name)} has {shown(cell)} for a value"
+                return
+
+
+def _faults_of_plan(plan: PlanWithShards, request: EvaluatorRequest) -> Iterable[str]:
+    spec = cast(messages.PlanRequest, request)["spec"]
+    yield from _faults_of_common_plan(plan, len(spec["evaluations"]))
+    yield from _not_finite(plan, ("forward_flops",), MAX_FLOPS)
+    yield from _not_finite(plan, ("estimated_seconds", "deadline_seconds"))
+    shards = plan["shards"]
+    if len(shards) > MAX_SHARDS:
+        yield f"it has {len(shards):,} shards; allowed: {MAX_SHARDS:,}"
+        return
+    numbers = {(shard["evaluation"], shard["number"]) for shard in shards}
+    if len(numbers) < len(shards) or not all(0 <= number < MAX_SHARDS for _, number in numbers):
+        yield f"its shards have not each a number of their own, from 0 to {MAX_SHARDS - 1:,}"
+    wanted = spec["execution"]["device"]
+    if plan["device"] not in DEVICE_CLASSES or wanted not in ("auto", plan["device"]):
+        yield f"device: {shown(plan['device'])}, where the job asks for {wanted}"
+    for index, evaluation in enumerate(plan["evaluations"]):
+        mine = sorted((one for one in shards if one["evaluation"] == index), key=lambda one: one["start"])
+        yield from _faults_of_ranges(mine, evaluation["n"], index)
+    if any(not 0 <= shard["evaluation"] < len(plan["evaluations"]) for shard in shards):
+        yield "a shard is of no evaluation of the job"
+
+
+def _faults_of_ranges(shards: Sequence[PlannedShard], n: int, evaluation: int) -> Iterable[str]:
+    end = 0
+    for shard in shards:
+        if shard["start"] != end or shard["stop"] <= end:
+            yield f"evaluations[{evaluation}]: its shards do not follow each other"
+            return
+        end = shard["stop"]
+        yield from _not_finite(shard, ("cost",))
+    if end != n:
+        yield f"evaluations[{evaluation}]: its shards have {end} examples, the evaluation {n}"
+
+
+def _faults_of_common_plan(plan: Any, evaluations: int) -> Iterable[str]:
+    """What no type says of a plan, with or without shards."""
+    if len(plan["evaluations"]) != evaluations:
+        yield f"it plans {len(plan['evaluations'])} evaluations, the job has {evaluations}"
+    for one in plan["evaluations"]:
+        yield from _not_counts(one, ("n", "available", "classes", "repeats", "seen", "cut", "training"))
+        yield from _not_finite(one, ("peak", "published_peak"))
+    yield from _not_counts(plan, ("batch_size", "image_size", "example_bytes", "parameters"))
+    if plan["batch_size"] == 0:
+        yield "batch_size: 0"
+    yield from _not_like(plan, ("weights_sha256",), DIGEST)
+    yield from _not_like(plan["data_sha256"], plan["data_sha256"], DIGEST)
+
+
+def _not_counts(found: Mapping[str, Any], names: Iterable[str]) -> Iterable[str]:
+    """Fields that are there, and no numbers of 0 or more."""
+    for name in names:
+        if found.get(name) is not None and not 0 <= found[name] <= MAX_INTEGER:
+            yield f"{name}: {shown(found[name])}; allowed: 0 or more"
+
+
+def _not_finite(found: Mapping[str, Any], names: Iterable[str], most: float = MAX_SECONDS) -> Iterable[str]:
+    for name in names:
+        value = found.get(name)
+        if value is not None and not (math.isfinite(value) and 0 <= value <= most):
+            yield f"{name}: {shown(value)}; allowed: finite numbers from 0 to {most:g}"
+
+
+def _not_like(found: Mapping[str, Any], names: Collection[str], pattern: re.Pattern[str]) -> Iterable[str]:
+    for name in names:
+        if found.get(name) is not None and not pattern.fullmatch(found[name]):
+            yield f"{name[:60]}: {shown(found[name])}"
