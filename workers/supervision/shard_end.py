@@ -147,6 +147,7 @@ class ShardEnd:
         try:
             row = self._outcome(message)
         except OSError as error:  # what is no file of the job stays so; a file system may fail for a moment
+            self._place.evaluator.end()
             retry = error.errno not in NO_FILE
             self.fail("bad_report", f"a file that the evaluator has named: {error}", retry=retry)
             return

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -122,17 +123,46 @@ def test_unknown_names_are_404(api: httpx.Client, job_id: str, add: Any, name: s
 def test_a_file_outside_the_folder_is_never_sent(
     api: httpx.Client, job_id: str, add: Any, tmp_path: Path
 ) -> None:
-    secret = tmp_path / "secret"
-    secret.write_text("secret")
-    link = add("link.csv")
-    link.unlink()
-    link.symlink_to(secret)
-    add("absolute.csv", path=str(secret))
-    add("relative.csv", path="../../secret")
-    add("folder.csv", path=f"{job_id}")
+    """Nor is the file of another job: what rows say of paths, in versions before, came from evaluators."""
+    secret, other = tmp_path / "secret", add("here.csv").parents[1] / "other" / "weights.safetensors"
+    other.parent.mkdir()
+    for file in (secret, other):
+        file.write_text("secret")
+    for name, target in (("link.csv", secret), ("other.csv", other)):
+        link = add(name)
+        link.unlink()
+        link.symlink_to(target)
+    second = add("second.csv")
+    second.unlink()
+    second.hardlink_to(other)
+    add("pipe.csv").unlink()
+    os.mkfifo(other.parents[1] / job_id / "pipe.csv")
+    for name, path in (("absolute.csv", str(other)), ("relative.csv", "../other/weights.safetensors")):
+        add(name, path=path)
+        assert api.get(f"{JOBS}/{job_id}/artifacts/{name}").content == CONTENT
     add("gone.csv").unlink()
-    for name in ("link.csv", "absolute.csv", "relative.csv", "folder.csv", "gone.csv"):
+    for name in ("link.csv", "other.csv", "second.csv", "pipe.csv", "gone.csv"):
         answer = api.get(f"{JOBS}/{job_id}/artifacts/{name}")
         assert answer.status_code == 404, name
         assert answer.json()["error"]["type"] == "not_found"
         assert str(tmp_path) not in answer.text
+
+
+def test_the_media_type_is_of_the_name_alone(api: httpx.Client, job_id: str, add: Any) -> None:
+    add("page.html", media_type="text/html")
+    add("log.csv", media_type="text/html\r\nX-Evil: 1")
+    for name, wanted in (("page.html", "application/octet-stream"), ("log.csv", "text/csv; charset=utf-8")):
+        answer = api.get(f"{JOBS}/{job_id}/artifacts/{name}")
+        assert (answer.status_code, answer.headers["content-type"]) == (200, wanted)
+        assert "x-evil" not in answer.headers
+
+
+def test_downloads_leave_no_file_open(api: httpx.Client, job_id: str, add: Any) -> None:
+    add("log.csv")
+    url = f"{JOBS}/{job_id}/artifacts/log.csv"
+    api.get(url)
+    before = len(os.listdir("/proc/self/fd"))
+    for headers in ({}, {"range": "bytes=0-9"}, {"if-none-match": f'"{SHA256}"'}):
+        assert api.get(url, headers=headers).status_code in (200, 206, 304)
+    assert api.head(url).status_code == 200
+    assert len(os.listdir("/proc/self/fd")) <= before
