@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, cast
 
 from assay.service.catalog.catalog import load
@@ -51,8 +51,9 @@ TYPES: Mapping[str, Mapping[str, Any]] = {
     "self_test": {"self_tested": messages.SelfTestReport},
     "hash": {"hashed": messages.HashReport},
 }
-# An analysis has facts of its own there.
+# Components of packages have evidence of their own, and an analysis has nothing but its own facts there.
 OPEN_TYPES = (Evidence,)
+Facts = dict[str, Any]
 FAULTS_SHOWN = 3
 MAX_PROGRESS_TEXT, MAX_ERROR_TEXT, MAX_CELL_TEXT, MAX_FILES = 500, 8_000, 4_096, 1_000
 MAX_SECONDS, MAX_FLOPS = 1e9, 1e30
@@ -105,7 +106,11 @@ class AllowedReports:
             allowed = ", ".join(types)
             raise BadReport(f"it sent a report of type {shown(found['type'])} to {kind}; allowed: {allowed}")
         _clean(found)
-        wrong = [*islice(faults(found, types[found["type"]], open_types=OPEN_TYPES), FAULTS_SHOWN)]
+        typed, facts = _without_facts(found)
+        every = chain(
+            faults(typed, types[found["type"]], open_types=OPEN_TYPES), faults(facts, Facts, "facts")
+        )
+        wrong = [*islice(every, FAULTS_SHOWN)]
         wrong = wrong or [*islice(self._faults(found), FAULTS_SHOWN)]
         if wrong:
             said = "; ".join(escaped(one.lstrip(".: "))[:300] for one in wrong)
@@ -193,6 +198,14 @@ def _clean(found: dict[str, Any]) -> None:
         if isinstance(found.get(name), str):
             found[name] = escaped(found[name][:most], kept="\n\t")
     found.pop("traceback", None)  # it is in the evaluator's output
+
+
+def _without_facts(found: dict[str, Any]) -> tuple[dict[str, Any], object]:
+    """A report without the facts of an analysis, which are its own, and these facts; else empty ones."""
+    extra = found.get("extra")
+    if not isinstance(extra, dict) or "analysis" not in extra:
+        return found, {}
+    return {**found, "extra": {**extra, "evidence": {}}}, extra.get("evidence")
 
 
 def _faults_of_column(name: str, values: list[Any], n: int) -> Iterable[str]:

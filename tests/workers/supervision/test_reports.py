@@ -79,6 +79,7 @@ def refused(kind: str, message: Any) -> str:
         ("check", {"type": "checked", "verdict": {"missing": ["a"]}, "error": None}),
         ("hash", {"type": "hashed", "data_sha256": {"digits": "0" * 64}}),
         ("evaluate", {"type": "error", "error_type": "x_y1", "message": "m", "retry": False}),
+        ("evaluate", OUTCOME | {"extra": EXTRA | {"evidence": {"refused": {}}, "analysis": "clean"}}),
         ("train", OUTCOME | {"extra": EXTRA | {"plan": FACTS}}),
         (
             "evaluate",
@@ -141,6 +142,8 @@ def test_what_no_request_allows(kind: str, message: Any, said: str) -> None:
         ({"extra": {**EXTRA, "plan": FACTS}}, "a training has one, and no other shard"),
         ({"extra": {**EXTRA, "protocol": "own"}}, "extra.protocol: 'own' is not of"),
         ({"extra": {**EXTRA, "evidence": {"words": "x"}}}, "extra.evidence.words: 'x' is not of int"),
+        ({"extra": {**EXTRA, "evidence": [1], "analysis": "clean"}}, "facts: a list is not of"),
+        ({"extra": {**EXTRA, "evidence": {"a": "\0"}, "analysis": "clean"}}, "facts.a: a text with NUL"),
     ],
 )
 def test_outcomes_are_held_to_their_shard(changes: dict[str, Any], said: str) -> None:
