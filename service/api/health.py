@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -18,6 +19,7 @@ from assay.service.contract.version import ServiceVersion
 from assay.service.store.live import redis_answers
 
 API_VERSION = "v1"
+PARAMETERS = re.compile(r"\(.*\)(?= has the content )", re.DOTALL)
 
 router = APIRouter(tags=["health"])
 
@@ -83,7 +85,8 @@ def readyz(store: SystemStoreDep, settings: SettingsDep, catalog: CatalogDep) ->
         workers_online=online,
         containment_missing=dict(sorted(missing.items())),
         workers_refusing=sum(one["mode"] == "required" and bool(one["missing"]) for one in contained),
-        other_data=dict(Counter(store.workers.other_data())),
+        # Without the parameters of data sets: jobs write them, and no key is asked for here.
+        other_data=dict(Counter(PARAMETERS.sub("", text) for text in store.workers.other_data())),
         workers_cordoned=cordoned,
         workers_unfit=unfit,
         unfit=dict(Counter(store.workers.unfit())),

@@ -194,7 +194,7 @@ class Supervisor(threading.Thread):
             self.worker_id,
             self._evaluator.health.classes,
             lease_seconds=self._settings.lease_seconds,
-            without=[*self._evaluator.refused],
+            without=[*self._evaluator.refused, *self._evaluator.left],
             warm_job=self._evaluator.job,
             warm_shards=self._evaluator.shards,
             devices=self._device_count,

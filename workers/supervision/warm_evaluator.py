@@ -41,6 +41,7 @@ class WarmEvaluator:
         self.job: str | None = None  # of the last answered request, while its evaluator lives
         self.shards = 0  # requests of that job that were answered in a row
         self.refused: dict[str, str] = {}  # jobs that it is not fit for, with the reason, the oldest first
+        self.left: dict[str, str] = {}  # jobs that say that it is not fit, with what it has found, as above
         self._faulted: dict[str, str] = {}
         self.health = Health(device_classes, device_count(settings.devices))
 
@@ -69,7 +70,7 @@ class WarmEvaluator:
     def leave(self, job: str, reason: str, *, others: Callable[[], bool]) -> None:
         """Leaves a job to other workers, where there are any: its shard may run there."""
         if others():
-            _remember(self.refused, job, reason)
+            _remember(self.left, job, reason)
 
     @property
     def process(self) -> EvaluatorProcess | None:

@@ -142,3 +142,13 @@ def test_readiness_says_which_workers_take_no_work_and_why(api: httpx.Client, ap
     assert body["unfit"] == {"cuda: cuda:0: no driver": 2}
     assert (body["workers_cordoned"], body["workers_unfit"]) == (1, 1)
     assert body["workers_online"] == {"auto": 1, "cpu": 1, "cuda": 0}
+
+
+def test_no_text_of_a_job_is_told_without_a_key(api: httpx.Client, app_store: Any) -> None:
+    said = (
+        "the data set text_table(column=<b>(x)</b>, file=a) has the content 12 on this worker, 34 in the plan"
+    )
+    app_store.workers.beat("b", "box", ["cpu"], 2, {"other_data": [said]})
+    assert api.get("/readyz").json()["other_data"] == {
+        "the data set text_table has the content 12 on this worker, 34 in the plan": 1
+    }

@@ -176,7 +176,7 @@ def test_a_job_whose_fault_no_test_finds_is_left_to_other_workers(store: Store, 
     store.workers.beat("other", "box", ["cpu"], 1, None, 1, "box:0")
     job_id = submit(store, "shards=1")
     with worker(store, acting(tmp_path, "evaluate:unfit=device_fault")) as supervisor:
-        wait_for(lambda: job_id in supervisor._evaluator.refused)
+        wait_for(lambda: job_id in supervisor._evaluator.left)
         wait_for(lambda: not store.shards.running())
         assert store.workers.online("cpu") == 2
     with worker(store, settings(tmp_path), number=2):
