@@ -83,7 +83,7 @@ class AllowedReports:
         if request["kind"] in ("train", "evaluate"):
             table = _table_of(request)
         if request["kind"] == "evaluate":
-            rows = max(0, request["stop"] - request["start"])
+            rows = max(0, request.get("stop", 0) - request.get("start", 0))
             if table is not None and LIST_COLUMN in {column.name for column in table.columns}:
                 planned: Sequence[Any] = (request.get("plan") or {}).get("evaluations", [])
                 classes = max([one.get("classes") or 0 for one in planned], default=0)
