@@ -43,7 +43,8 @@ from assay.workers.supervision.job_limits import (
 from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE
 from assay.workers.supervision.public_errors import in_words
 from assay.workers.supervision.shard_data import OtherDataHere, ShardData
-from assay.workers.supervision.shard_end import ShardEnd, Workplace
+from assay.workers.supervision.shard_end import ShardEnd
+from assay.workers.supervision.shard_end import Workplace as Workplace
 from assay.workers.supervision.shard_sources import ShardSources
 from assay.workers.supervision.warm_evaluator import (
     OTHER_DATA,

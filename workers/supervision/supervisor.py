@@ -29,8 +29,7 @@ from assay.workers.supervision.evaluator_process import EvaluatorDied, Evaluator
 from assay.workers.supervision.inventory import Inventory
 from assay.workers.supervision.job_limits import EvaluatorWatch, OverLimit
 from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE, Spool
-from assay.workers.supervision.shard_end import Workplace
-from assay.workers.supervision.shard_run import ShardRun
+from assay.workers.supervision.shard_run import ShardRun, Workplace
 from assay.workers.supervision.warm_evaluator import WarmEvaluator
 
 log = logging.getLogger(__name__)
