@@ -11,11 +11,7 @@ from assay.service.files.job_files import media_type_of, open_job_file
 
 
 def describe(path: Path) -> ArtifactDescription:
-    """Size and hash of a finished file; its artifact name is its file name.
-
-    Raises:
-        OSError: it is not there, or no regular file of its folder (`service/files/job_files.py`).
-    """
+    """Size, hash and name of a finished file; an OSError where it is no regular file of its folder."""
     digest, size = hashlib.sha256(), 0
     with open_job_file(path.parent, path.name) as file:
         while chunk := file.read(1 << 20):
@@ -30,11 +26,7 @@ def write_text(path: Path, text: str) -> ArtifactDescription:
 
 
 def write(path: Path, data: bytes) -> ArtifactDescription:
-    """Write a file atomically, and describe it; several may write the same file at once.
-
-    Raises:
-        OSError: it could not be written.
-    """
+    """Write a file atomically, and describe it; several may write the same file at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
     try:

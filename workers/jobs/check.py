@@ -46,11 +46,9 @@ TIMES_FILE, FIXED_BYTES = 6, 2 * 2**30
 
 
 def run(request: CheckRequest, session: Session, report: Callable[[ProgressReport], None]) -> CheckedReport:
-    """Answer a check request; it may take `memory_limit` bytes beyond those that the process has.
+    """Answer a check request; it may take `memory_limit` bytes beyond the process's.
 
-    Raises:
-        BadWeights: the file is missing or damaged.
-        ValueError: the model cannot be built.
+    BadWeights of a missing or damaged file, a ValueError of a model that cannot be built.
     """
     assert request["weights"] is not None  # the file of the job's folder
     path, model = Path(request["weights"]), request["spec"]["model"]

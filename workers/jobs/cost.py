@@ -136,14 +136,9 @@ def training_bytes(
 ) -> int:
     """Memory that a training may take beyond what its process has: several times what it needs.
 
-    Args:
-        loaded: The model.
-        data: What it is trained on.
-        size: Height and width of the images in pixels; None for the model's own.
-        batch_size: Examples of a pass.
-        step_size: Examples of an optimiser step.
-        saved_bytes: What an example saves for the backward pass, as `measure_cost` finds it.
-        resident: Bytes that the process has with its data loaded; as much again is for copies of the data.
+    `size` is the height and width of the images in pixels, None for the model's own; `saved_bytes` what an
+    example saves for the backward pass, as `measure_cost` finds it; `resident` the bytes that the process has
+    with its data loaded: as much again is for copies of the data.
     """
     model: int = sum(tensor.nbytes for tensor in loaded.classifier.state_dict().values())
     return (

@@ -120,12 +120,9 @@ def empty_classes(examples: ExampleSet) -> EmptyClasses | None:
 
 
 def join_by_names(loaded: Loaded, data: ExampleSet) -> ModelJoin | None:
-    """How the names of a model's logits were matched with the data's; None where there is nothing to tell.
+    """How the names of a model's logits were matched with the data's; a ValueError as of `order_for`.
 
-    There is nothing to tell where recorded or published names are the data's in their order.
-
-    Raises:
-        ValueError: as of `order_for`.
+    None where there is nothing to tell: recorded or published names are the data's in their order.
     """
     names = loaded.logit_names
     if names is None or names.source in ("matched", "data"):

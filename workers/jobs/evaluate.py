@@ -35,13 +35,9 @@ Report = Callable[[ProgressReport], None]
 def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeReport:
     """Answer an evaluate request.
 
-    Raises:
-        OtherIdentity: this worker has other code than the one that planned the job.
-        OtherData: the data set has another content than when the job was planned.
-        MissingData: the data set is no longer there.
-        BadWeights: the weights, or those of another model used by an attack, are missing.
-        ValueError: the weights, those of another model, or the number of examples changed since the job was
-            planned.
+    OtherIdentity where this worker has other code than the worker that planned the job; OtherData and
+    MissingData where the data set's content has changed since, or is gone; BadWeights where the weights, or
+    an attack's other model, are missing; a ValueError where they or the number of examples have changed.
     """
     spec, plan, number = request["spec"], request["plan"], request["evaluation"]
     provenance.check_identity(plan)
@@ -119,10 +115,8 @@ def evaluation_of(item: EvaluationItem, task: str) -> Evaluation:
 def check_folders(item: EvaluationItem) -> None:
     """Refuse, before anything is measured, an evaluation whose folders or libraries are not there.
 
-    Raises:
-        MissingData: a folder is not; says how to fill it.
-        CorruptData: what is in it cannot be read.
-        ValueError: a name leads out of the data root, or a library is missing.
+    MissingData says how to fill a folder; CorruptData: its content cannot be read; a ValueError: a name leads
+    out of the data root, or a library is missing.
     """
     component = load_catalog().find_evaluation(item["name"])
     if component.kind == "attack":
@@ -137,12 +131,9 @@ def check_folders(item: EvaluationItem) -> None:
 def check_model(
     spec: EvaluateJobSpec, number: int, loaded: Loaded, data: ExampleSet, order: Sequence[int]
 ) -> None:
-    """Refuse, before anything is measured, a model that an evaluation does not take.
+    """Refuse, before anything is measured, a model that an evaluation does not take: a ValueError.
 
-    `data`: the evaluation's data set; `order`: which of its examples; the first one is tried.
-
-    Raises:
-        ValueError: names the evaluation and what it does not take.
+    The first example of `order` in the evaluation's `data` is tried.
     """
     item = spec["evaluations"][number]
     if load_catalog().find_evaluation(item["name"]).kind == "attack":

@@ -29,13 +29,10 @@ def draws_for_a_batch(backend: str, attack: str, params: Params) -> bool:
 
 
 def describe(backend: str, attack: str, params: Params, stages: Sequence[str]) -> str:
-    """Caveats of a row due to its backend.
+    """Caveats of a row due to its backend: cleverhans, compatible, pyautoattack or textattack.
 
-    Args:
-        backend: cleverhans, compatible, pyautoattack or textattack.
-        attack: Its catalog name.
-        params: Its parameters.
-        stages: For an ensemble the names of its attacks, with default parameters; else empty.
+    `attack` is its catalog name. `stages` are the names of an ensemble's attacks, with default parameters;
+    for any other attack they are empty.
     """
     if backend == "textattack":
         return (

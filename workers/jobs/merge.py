@@ -62,10 +62,8 @@ class Merged:
 def save_evaluation(store: Store, folder: Path, job_id: str, evaluation: int) -> None:
     """Merge one evaluation whose shards are all done; save it with its outcome table.
 
-    Raises:
-        NotFound: the job has been deleted.
-        OSError: the table could not be written.
-        ValueError: outcomes are missing, or an example was measured twice.
+    NotFound of a deleted job, an OSError of the table; a ValueError where outcomes are missing or measured
+    twice.
     """
     _save_one(store, folder, store.jobs.get(job_id), evaluation, store.results.outcomes(job_id, evaluation))
 
@@ -73,14 +71,8 @@ def save_evaluation(store: Store, folder: Path, job_id: str, evaluation: int) ->
 def save_job(store: Store, folder: Path, job_id: str, *, svg: bool = False) -> None:
     """Merge the evaluations without a result, plot them, and end the job; its shards are all done.
 
-    `store`: has the job; `folder`: of its files; `svg`: whether plots are rendered too, once the job has
-    ended.
-
-    Raises:
-        NotFound: the job has been deleted.
-        OSError: a table could not be written.
-        MixedIdentities: workers with different code have measured it.
-        ValueError: outcomes are missing, or an example was measured twice.
+    `svg` renders the plots, too, once the job has ended. Errors as of `save_evaluation`, and MixedIdentities
+    where workers with different code have measured it.
     """
     job, merged = store.jobs.get(job_id), store.results.of(job_id)
     measured: list[OutcomeRow] = []
@@ -103,11 +95,7 @@ class MixedIdentities(ValueError):
 
 
 def check_identities(plan: Plan, rows: Sequence[OutcomeRow]) -> None:
-    """Refuse to merge what workers of several identities have measured, or of another than planned.
-
-    Raises:
-        MixedIdentities: says what differs.
-    """
+    """Refuse, by MixedIdentities, outcomes of several identities, or of another than planned."""
     planned = plan.get("identity")
     first: ShardProvenance | None = None
     for row in rows:
@@ -173,9 +161,7 @@ def _whole(table: OutcomeTable, ordered: Sequence[OutcomeRow], n: int, place: st
 def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Merged:
     """One row of the results, from the outcomes of all shards in any order.
 
-    Raises:
-        MixedIdentities: workers with different code have measured it.
-        ValueError: outcomes are missing, or an example was measured twice.
+    MixedIdentities of workers with different code, a ValueError where outcomes are missing or measured twice.
     """
     plan, spec = plan_of(job, rows), user_spec(job.spec)
     item = with_constants(evaluations(job)[index], plan["evaluations"][index])
@@ -239,9 +225,7 @@ def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Mer
 def table_of(job: JobRow, item: EvaluationItem) -> OutcomeTable:
     """The outcome table of one of the job's evaluations, by the task of its data.
 
-    Raises:
-        NotFound: the evaluation is not in the catalog.
-        ComponentMissing: its table is of a package that this worker does not have.
+    NotFound: the catalog has no such evaluation; ComponentMissing: this worker lacks the table's package.
     """
     return catalog.outcome_table(load_catalog().find_evaluation(item["name"]), _tasks(job, item))
 

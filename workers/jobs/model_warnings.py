@@ -26,12 +26,8 @@ def of_answers(
 ) -> Iterator[Warning]:
     """Warnings about the unattacked answers; the metrics of attacked examples are then invalid.
 
-    Args:
-        answers: None where the outcome table has none.
-        classes: Of the data; None where not known.
-        guesses: Whether accuracies like a guess are expected: random weights, data chosen against
-            models.
-        noun: What an example is called.
+    No `answers`: the outcome table has none; no `classes`: their number is not known. `guesses`: accuracies
+    like a guess are expected, of random weights or data chosen against models. `noun`: an example's name.
     """
     if answers is None or not answers.total:
         return

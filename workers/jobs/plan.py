@@ -50,10 +50,8 @@ from assay.workers.weights.training_record import doubts, trained_on, trained_wi
 def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport], None]) -> PlanReport:
     """Answer a plan request.
 
-    Raises:
-        MissingData: a data set is missing.
-        BadWeights: the weights, or those of another model used by an evaluation, are missing.
-        ValueError: model and data, or model and an evaluation, do not fit each other.
+    MissingData of a data set, BadWeights where weights, also an attack's, are missing, and a ValueError where
+    model and data or evaluation do not fit each other.
     """
     spec = request["spec"]
     data = session.data(spec["data"], "test")

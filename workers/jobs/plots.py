@@ -31,9 +31,7 @@ def save_plots(
 ) -> dict[str, Spec]:
     """Store the plots that the job's results allow, as data; returns their specs by kind.
 
-    Raises:
-        NotFound: the job has been deleted.
-        OSError: a file could not be written.
+    NotFound of a deleted job, an OSError of a file that could not be written.
     """
     saved = store.results.of(job.id)
     results = Results(

@@ -43,11 +43,7 @@ def remember_origin(model: ModelReference) -> None:
 
 
 def check_identity(plan: Plan) -> None:
-    """Refuse to measure a job that a worker of another identity has planned.
-
-    Raises:
-        OtherIdentity: has both.
-    """
+    """Refuse to measure a job that a worker of another identity has planned: OtherIdentity has both."""
     planned, mine = plan.get("identity"), identity()
     if planned is not None and planned["digest"] != mine["digest"]:
         raise OtherIdentity(

@@ -34,16 +34,8 @@ def class_pixels(
 ) -> list[int] | None:
     """The training pixels of each class (K,), where a loss of the evaluation is balanced by them; else None.
 
-    Args:
-        item: The evaluation.
-        examples: Those that it runs on.
-        spec: Of the job.
-        session: Builds the data.
-        size: Of the model's input images: pixels are counted in these squares.
-
-    Raises:
-        MissingData: there are no training images for the weights of a balanced loss.
-        ValueError: none of their pixels has a class.
+    They are counted in squares of `size` pixels, the model's input. MissingData without training images, a
+    ValueError where none of their pixels has a class.
     """
     if not is_attack_on_pixels(item, examples) or not ensemble_of(item).balanced:
         return None

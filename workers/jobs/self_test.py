@@ -65,11 +65,7 @@ def convolution(device: torch.device) -> torch.Tensor:
 
 
 def checksum(result: torch.Tensor) -> str:
-    """The beginning of the SHA-256 of a result, which must be close to integers.
-
-    Raises:
-        ValueError: it is not.
-    """
+    """The beginning of the SHA-256 of a result, which must be close to integers: else a ValueError."""
     values = result.cpu()
     rounded = values.round()
     if not bool(((values - rounded).abs() <= MAX_ROUNDING).all()):

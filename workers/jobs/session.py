@@ -153,11 +153,7 @@ class Session:
         return self._hashes[label]
 
     def data(self, spec: ComponentReference, split: str) -> ExampleSet:
-        """The data set of a data spec.
-
-        Raises:
-            MissingData: its files are missing.
-        """
+        """The data set of a data spec; MissingData where its files are missing."""
         key = _key(spec, split)
         data = self._data.pop(key, None)
         if data is None:
@@ -171,9 +167,7 @@ class Session:
     def classifier(self, spec: UserSpec, *, device: str, weights: str | None) -> Loaded:
         """The classifier of a job spec with the weights of a safetensors file, or random or pulled ones.
 
-        Raises:
-            BadWeights: keys or shapes do not fit.
-            ValueError: the model cannot be built for this data.
+        BadWeights of keys or shapes that do not fit, a ValueError of a model that this data does not allow.
         """
         # The kind too: a model to be trained has gradients enabled.
         execution = (spec["execution"]["dtype"], device)
@@ -187,9 +181,7 @@ class Session:
     def other(self, source: ModelSource, execution: Execution, *, device: str) -> Loaded:
         """The classifier of another job, for attacks that need a second model.
 
-        Raises:
-            BadWeights: they are missing, or do not fit.
-            MissingData: the data that it was trained on is missing.
+        BadWeights where they are missing or do not fit, MissingData without the data that it was trained on.
         """
         key = _key(source, execution, device)
         if key not in self._others:
@@ -209,11 +201,7 @@ class Session:
 
 
 def resolve_device(name: str) -> torch.device:
-    """The torch device of a device class; "auto" takes CUDA where available.
-
-    Raises:
-        ValueError: CUDA was requested and is not available.
-    """
+    """The torch device of a class; "auto" takes CUDA where available, "cuda" without it is a ValueError."""
     if name == "auto":
         name = "cuda" if accelerator.is_available() else "cpu"
     if name == "cuda" and not accelerator.is_available():

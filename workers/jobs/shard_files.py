@@ -38,11 +38,7 @@ NO_CLASS = 255  # in maps
 def write_files(
     extra: OutcomeExtra, outcomes: Outcomes, request: EvaluateRequest, data: ExampleSet, protocol: str
 ) -> None:
-    """Writes the files of a shard, and adds their descriptions to its report.
-
-    Raises:
-        OSError: an artifact could not be written; a gallery that cannot is left out.
-    """
+    """Writes a shard's files and adds them to its report; a gallery that cannot be written is left out."""
     saved = [_write(request, file.stem, file.suffix, file.content) for file in outcomes.files()]
     if saved:
         extra["artifacts"] = saved

@@ -38,20 +38,12 @@ class PlannedSources(TypedDict):
 
 
 def planned_sources(request: PlanRequest, session: Session, loaded: Loaded) -> PlannedSources:
-    """The plan's record of other models used by a job, and those with `gradients_not_compared`.
+    """The plan's record of other models used by a job, and the jobs with `gradients_not_compared`.
 
-    Args:
-        request: The plan request; its `sources` are {job: {"spec", "weights"}}, with the path of the weights,
-            by the text that names the model: a job's id or `checkpoint:NAME@SHA256`.
-        session: Loads them, one after the other.
-        loaded: The evaluated model.
-
-    Returns:
-        {job: {"model": {"name", "params"}, "weights_sha256"}}, and jobs of it.
-
-    Raises:
-        BadWeights: weights are missing, or do not fit their model.
-        ValueError: a model is made for other images or classes.
+    The request's `sources` are {job: {"spec", "weights"}}, with the path of the weights, by the text that
+    names the model: a job's id or `checkpoint:NAME@SHA256`. They are loaded one after the other. The record
+    is {job: {"model": {"name", "params"}, "weights_sha256"}}. BadWeights are missing or do not fit; a
+    ValueError is of a model for other images or classes.
     """
     found: dict[str, ForeignModel] = {}
     not_compared: list[str] = []
@@ -73,9 +65,7 @@ def planned_sources(request: PlanRequest, session: Session, loaded: Loaded) -> P
 def shard_sources(request: EvaluateRequest, session: Session, loaded: Loaded) -> dict[str, Loaded]:
     """The other models of the evaluation that an evaluate request is about, by job.
 
-    Raises:
-        BadWeights: weights are gone, or do not fit their model.
-        ValueError: weights changed since the job was planned.
+    BadWeights are gone or do not fit; a ValueError: they changed since the job was planned.
     """
     planned = request["plan"].get("sources", {})  # plans of earlier versions have none
     found: dict[str, Loaded] = {}
@@ -146,11 +136,7 @@ def _load(
 
 
 def hash_data(request: HashRequest, session: Session) -> HashReport:
-    """Answer a hash request.
-
-    Raises:
-        MissingData, CorruptData: a data set cannot be read.
-    """
+    """Answer a hash request; MissingData or CorruptData where a data set cannot be read."""
     found: dict[str, str] = {}
     for index in request["evaluations"]:
         item = request["spec"]["evaluations"][index]
@@ -159,11 +145,7 @@ def hash_data(request: HashRequest, session: Session) -> HashReport:
 
 
 def examples_of(session: Session, spec: EvaluateJobSpec, item: EvaluationItem) -> ExampleSet:
-    """The data set of an evaluation; for stored corrupted images the requested ones.
-
-    Raises:
-        MissingData: they are missing.
-    """
+    """The data set of an evaluation; for stored corrupted images the requested ones, or MissingData."""
     data = session.data(item["data"] or spec["data"], "test")
     if data.task != TASK:
         return data
@@ -175,9 +157,7 @@ def content_hash(
 ) -> dict[str, str]:
     """The hashes of an evaluation's data set, by its label, and of files that its corruptions read.
 
-    Raises:
-        MissingData: such files are not here; says what to do.
-        MissingExtra: the library that is to run an attack is not here.
+    MissingData of such files says what to do; MissingExtra is of the library that is to run an attack.
     """
     if (library := library_of(item["params"])) is not None:
         require_module(f"the backend {library!r} of {item['name']!r}", library)
@@ -198,11 +178,7 @@ def content_hash(
 def check_content(
     plan: Plan, session: Session, spec: EvaluateJobSpec, item: EvaluationItem, examples: ExampleSet
 ) -> None:
-    """Refuse to measure on other data than was planned.
-
-    Raises:
-        OtherData: has both hashes.
-    """
+    """Refuse to measure on other data than was planned: OtherData has both hashes."""
     for label, found in content_hash(session, spec, item, examples).items():
         planned = plan["data_sha256"].get(label, found)
         if planned != found:

@@ -34,13 +34,7 @@ from assay.workers.weights.backbone import source_of
 
 
 def run(request: TrainRequest, session: Session, report: Report) -> OutcomeReport:
-    """Answer a train request.
-
-    Raises:
-        MissingData: the data set is missing.
-        TrainingDiverged: the loss is not finite.
-        ValueError: model and data do not fit each other.
-    """
+    """Answer a train request; errors as of `train_model`."""
     spec, begun = request["spec"], time.monotonic()
     data = session.data(spec["data"], "train")
     held_out = session.data(spec["data"], "test")  # if it is missing, this fails before the training

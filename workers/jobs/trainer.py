@@ -41,10 +41,8 @@ def train_model(
 ) -> tuple[Loaded, Trained]:
     """Train the model of a request; every process of the training calls this with the same request.
 
-    Raises:
-        MissingData: the data set is missing.
-        TrainingDiverged: the loss is not finite.
-        ValueError: model and data do not fit each other.
+    MissingData, TrainingDiverged where the loss is not finite, or a ValueError where model and data do not
+    fit.
     """
     spec = request["spec"]
     data, held_out = session.data(spec["data"], "train"), session.data(spec["data"], "test")
@@ -121,8 +119,7 @@ def judged_rows(
 ) -> tuple[ExampleSet | None, list[int] | None, Sequence[int]]:
     """What a training judges its model on: a set or None, the rows left for training (None: all), its rows.
 
-    Raises:
-        ValueError: the examples have no labels to judge by.
+    Examples without labels to judge by are a ValueError.
     """
     if recipe.validation == 0 and recipe.selection != "released_test":
         return None, None, ()

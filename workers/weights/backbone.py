@@ -39,11 +39,7 @@ WORDS = "embedding.weight"
 
 
 def load_backbone(model: nn.Module, spec: ModelReference, path: Path) -> None:
-    """Load the weights of a backbone into the encoder of a model.
-
-    Raises:
-        BadWeights: the file is missing or damaged, or does not fit.
-    """
+    """Load a backbone's weights into a model's encoder; BadWeights are missing, damaged or do not fit."""
     encoder, whole = model.encoder, _whole(spec, path).backbone
     assert isinstance(encoder, nn.Module)
     left_out = cast(Encoder, encoder).CLASSIFIER_ONLY

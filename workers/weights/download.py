@@ -79,11 +79,10 @@ def unreachable(url: str, error: httpx.TransportError) -> Unreachable:
 
 
 def download(remote: Remote, partial: Path, report: ByteReporter) -> None:
-    """Fetch a file to a path; what is there already of an earlier attempt is kept, and the rest asked for.
+    """Fetch a file to a path; what an earlier attempt left there is kept, and the rest asked for.
 
-    Raises:
-        Unreachable: the host does not answer, or the connection breaks again and again.
-        PullFailed: the host refuses, the content is not the promised one, or the disk is full.
+    Unreachable: the host does not answer, or the connection breaks again and again. PullFailed: the host
+    refuses, the content is not the promised one, or the disk is full.
     """
     try:
         if remote.cached is not None:

@@ -76,27 +76,17 @@ UNCOMPARED = "its gradients were not compared: the module could not be different
 
 @dataclass(frozen=True)
 class ExportedModule:
-    """A written program.
-
-    Attributes:
-        path: the file.
-        task: what its logits are for.
-        classes, channels, image_size, length: what it takes and gives; of texts `channels` is V, and
-            `image_size` None.
-        difference: largest difference of its logits from the module's, as a share of the largest logit.
-        gradients_compared: whether its gradients equal the module's, as the file then states.
-        probabilities: whether it returns probabilities in place of logits.
-    """
+    """A written program, and what it takes and gives; of texts `channels` is V and `image_size` None."""
 
     path: Path
     task: str
     classes: int
     channels: int
     image_size: int | None
-    difference: float
+    difference: float  # largest of its logits from the module's, as a share of the largest logit
     length: int | None = None
-    gradients_compared: bool = False
-    probabilities: bool = False
+    gradients_compared: bool = False  # with the module's, and equal, as the file then states
+    probabilities: bool = False  # in place of logits
 
 
 def export_program(
@@ -116,40 +106,27 @@ def export_program(
     data_classes: Sequence[str] | None = None,
     original: bool = True,
 ) -> ExportedModule:
-    """Export a module to a file for `POST /checkpoints`.
+    """Export a module to a file for `POST /checkpoints`, in evaluation mode, in float32 on the CPU.
 
-    It is exported in evaluation mode, in float32 on the CPU. A module of other devices or types is copied;
-    training modes are restored.
+    A module of other devices or types is copied; training modes are restored; a file that is there is
+    replaced. It warns of a program that returns probabilities in place of logits. CannotExport: the module
+    cannot be exported, calls something that is not allowed, or the program answers differently.
 
-    Args:
-        module: maps images (B, C, S, S), or ids (B, L) and perhaps their mask, to logits, or to a mapping or
-            an object that has them as `logits` or `out`.
-        output: the file to write; a file that is there is replaced.
-        image_size: S; None takes what the module says of itself (timm's `pretrained_cfg`, `image_size`).
-        channels: C.
-        task: "classification", logits (B, K), or "segmentation", logits (B, K, S, S); of texts "sequence",
-            logits (B, K), or "language", logits (B, L, V).
-        mean: per channel, in pixel units of [0, 1], where the module takes normalised images; with `std`.
-        std: per channel, above 0. Without both, the module takes pixels in [0, 1] and normalises them itself.
-        length: of texts, L, to which shorter ones are padded with 0 at the right; None takes what the module
-            says of itself (`sequence_length`).
-        words: of texts, V: their ids are 0 to V - 1, and the module's embedding has V rows.
-        mask: type of the module's second argument, "bool" or "int64", 1 where a token takes part; None
-            where it has none. The first token always takes part.
-        vocabulary: of texts, the sha256 of the words in the order of their ids, as a data set's `vocabulary`
-            has it; None does not say it, and results have a warning.
-        class_names: of a classifier, the name of each logit; a job finds the data's classes by them.
-        data_classes: of images, the classes that it is to be measured on; another number of logits is refused
-            before the export, which takes a while.
-        original: whether the module is the model itself, so that the file states that its gradients were
-            compared; not where it was made from a file that has lost them.
+    The module maps images (B, C, S, S), or ids (B, L) and perhaps their mask, to logits, or to a mapping or
+    an object that has them as `logits` or `out`: of `task` "classification" and, of texts, "sequence" (B, K),
+    "segmentation" (B, K, S, S), "language" (B, L, V). C is `channels`; S, `image_size`, and L, `length`, are
+    by default what the module says of itself (timm's `pretrained_cfg`, `image_size`, `sequence_length`).
 
-    It warns of a program that returns probabilities in place of logits.
+    `mean` and `std` (above 0) are per channel in pixel units of [0, 1], for a module that takes normalised
+    images; without both it normalises pixels itself. Texts shorter than L are padded with 0 at the right;
+    `words` is V: ids are 0 to V - 1, and the embedding has V rows. `mask`, "bool" or "int64", is the type of
+    a second argument that is 1 where a token takes part, as the first always does. `vocabulary` is the sha256
+    of the words in the order of their ids, as a data set's; without it results have a warning.
 
-    Raises:
-        CannotExport: the module cannot be exported, calls something that is not allowed, or the program
-            answers differently.
-        OSError: the file cannot be written.
+    `class_names` name a classifier's logits; a job finds the data's classes by them. Another number of logits
+    than `data_classes` is refused before the export, which takes a while. `original`: the module is the model
+    itself, so that the file states that its gradients were compared; not where it was made from a file that
+    has lost them.
     """
     if task not in (*TASKS, *TEXT_TASKS):
         raise CannotExport(f"task is {task!r}, allowed: {', '.join((*TASKS, *TEXT_TASKS))}")

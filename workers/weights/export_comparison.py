@@ -19,11 +19,7 @@ TOLERANCE = 1e-4
 
 
 def answer_of(network: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
-    """What a module answers, which must be a tensor.
-
-    Raises:
-        CannotExport: it fails, or returns something else.
-    """
+    """What a module answers; CannotExport where it fails, or returns something else than a tensor."""
     try:
         found = network(*(given.clone() for given in inputs))  # it may write into them
     except Exception as error:
@@ -62,8 +58,7 @@ def _channels(network: nn.Module, images: Tensor) -> str:
 def compare_logits(program: Program, network: nn.Module, inputs: tuple[Tensor, ...], wanted: Tensor) -> float:
     """Largest difference of logits over the batches, as a share of the largest logit.
 
-    Raises:
-        CannotExport: logits are not finite, or differ.
+    CannotExport where logits are not finite, or differ.
     """
     largest, scale = 0.0, float(wanted.abs().max()) or 1.0
     if not wanted.isfinite().all():

@@ -55,11 +55,7 @@ REMEDY = (
 
 
 def compare_gradients(program: Program, network: nn.Module, inputs: Given) -> bool:
-    """Whether module and program could be differentiated; their gradients are then equal.
-
-    Raises:
-        CannotExport: they differ; the message names the cause.
-    """
+    """Whether module and program could be differentiated; CannotExport names why gradients differ."""
     nets, examples = (network, program), _examples(inputs)
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("ignore")  # torch's, about hooks

@@ -32,10 +32,8 @@ def check_fit(
 ) -> None:
     """Reject data that a model cannot be evaluated on.
 
-    Raises:
-        ValueError: other channels or classes, or of a policy another environment. For a set that uses some
-            of a model's logits, the names of all classes are compared, too: a count cannot show that the
-            logits match.
+    A ValueError of other channels or classes, or of a policy another environment. For a set that uses some of
+    a model's logits, the names of all classes are compared, too: a count cannot show that the logits match.
     """
     for fact in FACTS:
         given, wanted = made_for(examples, fact), made_for(model_data, fact)
@@ -83,11 +81,7 @@ def looking_at(loaded: Loaded, data: ExampleSet) -> Loaded:
 
 
 def order_for(loaded: Loaded, data: ExampleSet) -> LabelOrder:
-    """The classifier's logit for each class of a model for some data.
-
-    Raises:
-        ValueError: the names that the model states contradict the data's.
-    """
+    """The classifier's logit for each class; a ValueError where the model's names contradict the data's."""
     names = model_class_names(data)
     if loaded.logit_names is None:
         return LabelOrder(tuple(range(len(names))), "number")
@@ -95,11 +89,7 @@ def order_for(loaded: Loaded, data: ExampleSet) -> LabelOrder:
 
 
 def read_by(loaded: Loaded, data: ExampleSet) -> ExampleSet:
-    """The data as the classifier reads them: texts by its own tokenizer, images cropped as in its training.
-
-    Raises:
-        ValueError: as of `tokenized`.
-    """
+    """The data as the classifier reads them: its tokens of texts, images cropped as in its training."""
     return tokenized(loaded.classifier.backbone, _cropped_as_in_training(loaded, data))
 
 

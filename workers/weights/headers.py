@@ -88,11 +88,7 @@ def in_words(faults: list[str]) -> str:
 
 
 def read_shapes(path: Path) -> tuple[dict[str, Shape], dict[str, str]]:
-    """Shapes of a file's tensors by name, and the texts in its header; no tensor is read.
-
-    Raises:
-        BadWeights: the file is missing or damaged.
-    """
+    """A file's shapes of tensors by name, and the texts in its header; no tensor is read."""
     if not path.is_file():
         raise BadWeights(f"the weights file {path.name} of job {path.parent.name} is gone")
     try:
@@ -109,11 +105,7 @@ def shapes_of(build: Build, classes: int, channels: int) -> dict[str, Shape]:
 
 
 def state_of(build: Build, classes: int, channels: int) -> dict[str, Tensor]:
-    """State dict of a model's Classifier, on the meta device if possible.
-
-    Raises:
-        ValueError: the model cannot be built with these.
-    """
+    """State dict of a model's Classifier, on the meta device if possible; a ValueError if not built."""
 
     def state() -> dict[str, Tensor]:
         return wrap(build(classes, channels), [0.0] * channels, [1.0] * channels).state_dict()
@@ -128,8 +120,7 @@ def state_of(build: Build, classes: int, channels: int) -> dict[str, Tensor]:
 def counts(build: Build, given: Shapes) -> tuple[int | None, int | None]:
     """Classes and channels of weights, from the sizes that depend on them in the model.
 
-    Returns:
-        Each None if the weights do not tell: tensors are missing, or have other dimensions.
+    Each is None if the weights do not tell: tensors are missing, or have other dimensions.
     """
     plain = shapes_of(build, CLASSES, CHANNELS)
     layout = find_layout(given, plain)

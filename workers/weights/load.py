@@ -41,19 +41,12 @@ class File:
 
 
 def load_weights(classifier: Classifier, path: Path, data: ExampleSet, positions: Resizing | None) -> File:
-    """Load a file into a classifier, in its training precision, at least float32.
+    """Load a safetensors file into a classifier on the CPU, in its training precision, at least float32.
 
     This keeps the hash of a training job's weights equal to the job's. Halved weights are exact in float32,
-    while the normalisation would lose precision if halved.
-
-    Args:
-        classifier: on the CPU; foreign files leave its normalisation unchanged.
-        path: path of a safetensors file.
-        data: data the classifier was made for, named in messages.
-        positions: method for resizing position embeddings of another grid; None rejects them.
-
-    Raises:
-        BadWeights: the file is missing or damaged, or keys or shapes do not fit.
+    while the normalisation would lose precision if halved; foreign files leave it unchanged. The data are
+    named in messages. `positions` resizes position embeddings of another grid, None rejects them. BadWeights:
+    the file is missing or damaged, or keys or shapes do not fit.
     """
     shapes, metadata = read_shapes(path)
     wanted = {name: tuple(tensor.shape) for name, tensor in classifier.state_dict().items()}
@@ -135,11 +128,7 @@ def _noun(size: str, data: ExampleSet) -> str:
 def normalization_of_pulled(
     pretrained: Mapping[str, Any] | None, data: ImageSet, model: ModelReference
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The normalisation of pulled weights.
-
-    Raises:
-        BadWeights: they are for other classes or channels than the data's.
-    """
+    """The normalisation of pulled weights; BadWeights are for other classes or channels than the data's."""
     assert pretrained is not None
     for noun, theirs, ours in (
         ("classes", pretrained["num_classes"], model_classes(data)),
@@ -156,11 +145,7 @@ def normalization_of_pulled(
 def normalization_of_upload(
     stated: ChannelStatistics, data: ImageSet
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The normalisation that is stated with weights.
-
-    Raises:
-        BadWeights: it is for other channels than the data's.
-    """
+    """The normalisation that is stated with weights; BadWeights of other channels than the data's."""
     if len(stated["mean"]) != data.channels:
         raise BadWeights(
             f"the normalization of the weights is for {len(stated['mean'])} channels,"

@@ -22,12 +22,8 @@ def local_origin(reference: PulledReference, path: Path) -> Origin:
     """The origin of weights on this machine: a folder of transformers, or the published file of a library.
 
     The revision of a folder is `local-` and the beginning of the hash over its files, so that it is never
-    taken for a commit of the hub.
-
-    Raises:
-        ValueError: there is no such name, or the revision is not one for a folder.
-        PullFailed: the path has no weights that can be taken.
-        OSError: a file cannot be read.
+    taken for a commit of the hub. A ValueError of an unknown name or another revision of a folder; PullFailed
+    of a path without weights that can be taken; an OSError of a file that cannot be read.
     """
     if reference.source == "hf":
         return _folder(reference, path)

@@ -37,11 +37,7 @@ class LogitNames:
     source: NamedBy
 
     def order(self, class_names: Sequence[str]) -> LabelOrder:
-        """The logit of each class of a data set.
-
-        Raises:
-            ValueError: the names that a program states contradict the data's.
-        """
+        """The logit of each class of a data set; a ValueError where a program's names contradict them."""
         numbers = LabelOrder(tuple(range(len(class_names))), "number")
         for names in self.lists:
             if len(names) != len(class_names) and self.source == "stated":

@@ -77,11 +77,7 @@ def images_of(value: Any) -> Images | None:
 
 
 def rewritten(model: Any) -> Any:
-    """The model in operators that have a counterpart, with its weights stored.
-
-    Raises:
-        UnknownOperator: nodes that have none.
-    """
+    """The model in operators that have a counterpart, its weights stored; UnknownOperator of others."""
     if unknown := unknown_operators(model):
         model = _in_older_operators(model, {kind for kind, _ in unknown})
         if unknown := unknown_operators(model):

@@ -62,11 +62,7 @@ def known_of(tensor: Tensor) -> Known | None:
 
 
 class OnnxModule(nn.Module):
-    """A model of ONNX: its input to its result.
-
-    Raises:
-        UnknownOperator: a node that has no counterpart with these attributes.
-    """
+    """A model of ONNX, its input to its result; UnknownOperator of a node without counterpart."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()

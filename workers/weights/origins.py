@@ -41,9 +41,8 @@ class Origin:
 def origin_of(reference: PulledReference) -> Origin:
     """Find out where the weights of a reference are.
 
-    Raises:
-        ValueError: there is no such name; the message has the nearest.
-        PullFailed: the source has no weights that can be pulled, or does not answer.
+    A ValueError of an unknown name has the nearest; PullFailed: the source has no weights that can be pulled,
+    or does not answer.
     """
     return {"timm": _timm, "torchvision": _torchvision, "hf": _transformers}[reference.source](reference)
 
@@ -51,8 +50,7 @@ def origin_of(reference: PulledReference) -> Origin:
 def default_of(reference: PulledReference) -> PulledReference:
     """The reference with the default tag, for one of timm or torchvision without a tag.
 
-    Raises:
-        ValueError: there is no such name.
+    An unknown name is a ValueError.
     """
     if reference.revision is not None or reference.source == "hf":
         return reference
@@ -179,8 +177,7 @@ def _transformers(reference: PulledReference) -> Origin:
 def files_of_model(where: str, files: Mapping[str, Remote], remedy: str) -> tuple[Remote, ...]:
     """The files of a model of transformers that are read, by name.
 
-    Raises:
-        PullFailed: there is no config.json, or no safetensors.
+    PullFailed: there is no config.json, or no safetensors.
     """
     wanted = {name: file for name, file in files.items() if hub.ALLOWED.fullmatch(name)}
     if WEIGHTS in wanted:

@@ -44,12 +44,7 @@ class Unfit(ValueError):
 
 
 def run(path: Path) -> CheckedReport:
-    """The answer to a check request.
-
-    Raises:
-        BadWeights: the file is missing.
-        OutOfMemoryError: not enough memory for the program.
-    """
+    """The answer to a check request; BadWeights of a missing file, OutOfMemoryError of a large program."""
     if not path.is_file():
         raise BadWeights(f"the file {path.name} of job {path.parent.name} is gone")
     verdict, error = Verdict(layout=PROGRAM_LAYOUT), None
@@ -82,10 +77,9 @@ def run(path: Path) -> CheckedReport:
 
 
 def examine(classifier: Classifier) -> tuple[list[str], bool]:
-    """Test a program; returns the values of `execution.dtype` it supports, and whether it has gradients.
+    """The values of `execution.dtype` that a program supports, and whether it has gradients, by tests.
 
-    Raises:
-        Unfit: it cannot be attacked.
+    Unfit: it cannot be attacked.
     """
     program = _program_of(classifier)
     signature = program.signature

@@ -15,11 +15,7 @@ from assay.workers.jobs.failures import BadWeights
 
 
 def read_program(path: Path) -> Program:
-    """Read the program of an uploaded file.
-
-    Raises:
-        BadWeights: the file is missing, is not an exported program, or is unsupported; the message says why.
-    """
+    """Read the program of an uploaded file; BadWeights says why it cannot be."""
     if not path.is_file():
         raise BadWeights(f"the file {path.name} of job {path.parent.name} is gone")
     try:
@@ -41,14 +37,10 @@ def as_classifier(program: Program) -> Classifier:
 def load_classifier(
     path: Path, classes: int, channels: int, task: str, vocabulary: str | None = None
 ) -> tuple[Classifier, str]:
-    """Classifier of an uploaded program for some data, and the file's sha256.
+    """Classifier of an uploaded program for some data, and the file's sha256; `vocabulary` is the words'.
 
-    `vocabulary` is the sha256 of the data's words, for texts.
-
-    The file's hash, not that of its tensors: two programs may have the same weights and different graphs.
-
-    Raises:
-        BadWeights: as for `read_program`, or another task, other classes, channels or words.
+    The file's hash, not the tensors': two programs may have the same weights and different graphs. BadWeights
+    as for `read_program`, or of another task, other classes, channels or words.
     """
     program = read_program(path)
     if (found := program.signature.task) != task:

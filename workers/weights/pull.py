@@ -79,10 +79,7 @@ def _serve(root: Path, text: str, request: PullRequest) -> None:
 def pull(root: Path, reference: PulledReference) -> PulledWeights:
     """Fetch the weights of a reference; those that are there are only compared with their hashes.
 
-    Raises:
-        ValueError: there is no such name.
-        PullFailed: they cannot be fetched.
-        OSError: the weights folder cannot be written.
+    A ValueError of an unknown name, PullFailed, and an OSError where the weights folder cannot be written.
     """
     from assay.workers.weights.origins import default_of, origin_of
 
@@ -101,11 +98,7 @@ def pull(root: Path, reference: PulledReference) -> PulledWeights:
 
 
 def take(root: Path, reference: PulledReference, path: Path) -> PulledWeights:
-    """As `pull`, of weights on this machine; without a network.
-
-    Raises:
-        ValueError, PullFailed, OSError: as `pull`.
-    """
+    """As `pull`, of weights on this machine; without a network."""
     from assay.workers.weights.local_files import local_origin
 
     origin = local_origin(reference, path)

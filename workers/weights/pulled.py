@@ -104,11 +104,9 @@ def weights_root() -> Path:
 
 
 def find(root: Path, reference: str) -> PulledWeights:
-    """The pulled weights that a reference means. No file but the records is read.
+    """The pulled weights that a reference means, by the records alone; a ValueError if it is none.
 
-    Raises:
-        WeightsUnavailable: they are not pulled; the message ends with the command that pulls them.
-        ValueError: it is no reference.
+    WeightsUnavailable: they are not pulled; the message ends with the command that pulls them.
     """
     parsed = parse_reference(reference)
     alike = [one for one in listed(root, parsed.source) if str(parsed) in (one.reference, *one.aliases)]
@@ -122,8 +120,7 @@ def find(root: Path, reference: str) -> PulledWeights:
 def checked(root: Path, reference: str, sha256: str | None) -> PulledWeights:
     """As `find`, with all files compared with the record and, where given, the digest of a spec.
 
-    Raises:
-        WeightsUnavailable: they are not pulled, are damaged, or are others than those of the spec.
+    WeightsUnavailable: they are not pulled, are damaged, or differ from the spec's.
     """
     found = find(root, reference)
     command = parse_reference(reference).command
@@ -140,12 +137,7 @@ def checked(root: Path, reference: str, sha256: str | None) -> PulledWeights:
 
 
 def pulled_weights(model: ModelReference) -> PulledWeights | None:
-    """The pulled weights of a job's model, as `checked`; None where its weights are others.
-
-    Raises:
-        WeightsUnavailable: as `checked`.
-        ValueError: the model has none.
-    """
+    """A job's pulled weights, as `checked`; None of other weights, a ValueError if the model has none."""
     weights = model.get("weights")
     if weights is None or not is_pulled(weights):
         return None
@@ -181,11 +173,7 @@ def keep(
     config: Mapping[str, Any] | None = None,
     aliases: Sequence[str] = (),
 ) -> PulledWeights:
-    """Record a folder of fetched files and move it to its place, in one step for readers.
-
-    Raises:
-        OSError: the disk is full, or the folder cannot be written.
-    """
+    """Record a folder of fetched files and move it to its place, in one step for readers."""
     files = {
         path.name: {"size": path.stat().st_size, "sha256": file_sha256(path)}
         for path in sorted(staged.iterdir())

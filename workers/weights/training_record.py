@@ -42,11 +42,7 @@ def trained_on(loaded: Loaded) -> TrainedOn | None:
 
 
 def parse_trained_on(metadata: Mapping[str, str]) -> TrainedOn | None:
-    """Parse the record from the header of a weights file.
-
-    Raises:
-        JSONDecodeError, KeyError, TypeError: not written by a training job.
-    """
+    """The record in a weights file's header; JSONDecodeError, KeyError, TypeError of no training job's."""
     text = metadata.get("trained_on")
     if text is None:
         return None
