@@ -17,11 +17,7 @@ from assay.service.metrics.tables import TABLES
 
 
 def find_table(stated: Any) -> OutcomeTable:
-    """The table, imported now.
-
-    Raises:
-        ValueError: there is no such table, its module cannot be imported, or it is not an outcome table.
-    """
+    """The table, imported now; a ValueError where it cannot be, or is not an outcome table."""
     module, colon, name = str(stated).partition(":")
     if not colon:
         if module not in TABLES:

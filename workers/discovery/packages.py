@@ -72,9 +72,8 @@ def components_of(
 def resolve(component: Component) -> Any:
     """The function or class named by a foreign component's target, imported now.
 
-    Raises:
-        ComponentMissing: its package is not installed here, or in another version; it differs from the
-            catalog entry; or no entry point declares the package of its target.
+    ComponentMissing: its package is not installed here, or in another version; it differs from the catalog
+    entry; or no entry point declares the package of its target.
     """
     assert component.package is not None
     what, worker = _what(component), socket.gethostname()
@@ -95,8 +94,7 @@ def resolve(component: Component) -> Any:
 def resolve_table(component: Component, table: str) -> OutcomeTable:
     """The outcome table stated by a package's component; imports only the table's module.
 
-    Raises:
-        ComponentMissing: as `resolve`, of the table.
+    ComponentMissing as `resolve`, of the table.
     """
     if ":" in table:
         _owner(component, table.partition(":")[0])
@@ -111,11 +109,7 @@ def _what(component: Component) -> str:
 
 
 def _owner(component: Component, module: str) -> PackageEntry:
-    """The installed package that has a component's module.
-
-    Raises:
-        ComponentMissing: it is not installed here, in another version, or has no such module.
-    """
+    """The installed package that has a component's module; ComponentMissing as of `resolve`."""
     what, worker, package = _what(component), socket.gethostname(), component.package
     assert package is not None
     here = [entry for entry in installed() if entry.package.name == package.name]
@@ -133,12 +127,7 @@ def _owner(component: Component, module: str) -> PackageEntry:
 
 
 def packages_of(spec: UserSpec, catalog: Catalog) -> dict[str, str]:
-    """The foreign packages with components named by a spec, with their versions.
-
-    Args:
-        spec: A job spec with every default filled in.
-        catalog: Look-up of its names.
-    """
+    """The foreign packages with components named by a spec, defaults included, with their versions."""
     named = [(catalog.find(kind, part["name"]), part["params"]) for kind, part in parts_of(spec)]
     for item in evaluations_in(spec):
         named.append((catalog.find_evaluation(item["name"]), item["params"]))

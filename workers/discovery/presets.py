@@ -20,11 +20,7 @@ NAME_OF_MODEL = re.compile(r"\bmodel\.(\w+)")
 
 
 def presets(module: ModuleType, builders: Mapping[str, Component]) -> Iterator[Component]:
-    """The entries of a module's presets, none where it states none.
-
-    Raises:
-        ValueError: a preset cannot be described; the message names module and preset.
-    """
+    """The entries of a module's presets; a ValueError names module and preset that cannot be described."""
     for name, preset in getattr(module, "PRESETS", {}).items():
         try:
             builder = builders.get(preset.builder.__name__)
@@ -83,11 +79,7 @@ def _schema_less(schema: Mapping[str, Any], preset: Any, fixed: set[str]) -> dic
 
 
 def _rule_with(rule: Rule, fixed: Mapping[str, Any]) -> Rule | None:
-    """A rule with the fixed values in place of their names; None where no other name is left.
-
-    Raises:
-        ValueError: the fixed values break it.
-    """
+    """A rule with the fixed values in place of names, a ValueError if they break it; None without names."""
 
     def value_of(match: re.Match[str]) -> str:
         return repr(fixed[match[1]]) if match[1] in fixed else match[0]

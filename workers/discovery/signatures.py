@@ -59,14 +59,10 @@ ARGUMENT_LINE = re.compile(r"^(\w+)(?: \([^)]*\))?: (.+)$")
 def schema_of_parameters(
     component: Callable[..., Any], choices: Mapping[str, Iterable[str]]
 ) -> dict[str, Any]:
-    """JSON Schema of a component's parameters.
+    """JSON Schema of a component's parameters: a function's, or a class's in `__init__`.
 
-    Args:
-        component: A function, or a class whose `__init__` has the parameters.
-        choices: Allowed texts per parameter, if only a program can list them.
-
-    Raises:
-        ValueError: an annotation or a default cannot be expressed; the message names module and parameter.
+    `choices` are the allowed texts of parameters that only a program can list. A ValueError names module and
+    parameter where an annotation or a default cannot be expressed.
     """
     function = component.__init__ if inspect.isclass(component) else component
     where = f"{component.__module__}.{component.__name__}"
@@ -96,11 +92,7 @@ def schema_of_parameters(
 
 
 def schema_of_annotation(annotation: object) -> dict[str, Any] | None:
-    """JSON Schema of an annotation, or None for a `system` parameter.
-
-    Raises:
-        ValueError: the annotation cannot be expressed.
-    """
+    """JSON Schema of an annotation, None for a `system` parameter; a ValueError if not expressible."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
         return _annotated(arguments[0], arguments[1:])
@@ -222,11 +214,7 @@ def _list_choices(schema: dict[str, Any], listed: list[str]) -> None:
 
 
 def checked_default(schema: dict[str, Any], default: object) -> object:
-    """A default as JSON, after the check that every value has to pass.
-
-    Raises:
-        ValueError: the schema refuses it.
-    """
+    """A default as JSON; a ValueError where the schema refuses it, as it would any value."""
     if "component" in schema and isinstance(default, str):
         return {"name": default, "params": {}}
     if "component" in schema and inspect.isfunction(default):

@@ -53,11 +53,7 @@ def with_synonyms(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked_words(where: str, stated: Iterable[str] | None) -> list[str]:
-    """The words of a module's ALSO.
-
-    Raises:
-        ValueError: it is no list of texts.
-    """
+    """The words of a module's ALSO; a ValueError where it is no list of texts."""
     words = [] if stated is None else list(stated)
     if isinstance(stated, str) or not all(isinstance(word, str) and word for word in words):
         raise ValueError(f"{where}: ALSO must list other names of the component; it is {stated!r}")

@@ -15,16 +15,9 @@ EXAMPLE = 'THREAT = {"knowledge": "white_box", "search": "iterative"}'
 
 
 def check_threat(kind: str, where: str, stated: object, schema: Mapping[str, Any]) -> Threat | None:
-    """The threat stated by a component; None for other kinds than attacks.
+    """The threat stated by a component of a kind, from its module's THREAT; None for others than attacks.
 
-    Args:
-        kind: The component's kind.
-        where: Its module and name, for messages.
-        stated: Its part of the module's THREAT, or None.
-        schema: Of its parameters.
-
-    Raises:
-        ValueError: an attack states none, or an invalid one; the message lists the allowed values.
+    A ValueError names `where` and lists the allowed values: an attack states none, or an invalid one.
     """
     if kind != "attack":
         if stated is not None:

@@ -74,9 +74,7 @@ WITH_TASKS = ("attack", "data", "evaluation", "model", "recipe")
 def walk(packages: Mapping[str, str] = PACKAGES) -> list[Component]:
     """Every component, sorted by kind and name.
 
-    Raises:
-        ValueError: a component cannot be described, two have one name, or a suite is wrong; the message
-            names the module.
+    A ValueError names the module: a component cannot be described, two have one name, or a suite is wrong.
     """
     found: dict[tuple[str, str], Component] = {}
     for kind, package in packages.items():
@@ -119,8 +117,7 @@ def entry_of(component: Component) -> dict[str, Any]:
 def exports(package: str) -> Iterator[tuple[str, list[str]]]:
     """(module, names in its `__all__`) for each module of a package that states one, by module name.
 
-    Raises:
-        ValueError: there is no such package, or an `__all__` is not a plain list.
+    A ValueError: there is no such package, or an `__all__` is not a plain list.
     """
     spec = importlib.util.find_spec(package)
     if spec is None or spec.submodule_search_locations is None:
@@ -140,11 +137,7 @@ def exports(package: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def stated_all(module: str, path: Path) -> list[str]:
-    """The names in the `__all__` of a module's source; empty where it states none.
-
-    Raises:
-        ValueError: it is not a plain list of names.
-    """
+    """The names in a module's `__all__`; empty without one, a ValueError where it is no plain list."""
     for node in ast.parse(path.read_text(encoding="utf-8"), str(path)).body:
         targets = node.targets if isinstance(node, ast.Assign) else []
         targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
@@ -161,22 +154,14 @@ def stated_all(module: str, path: Path) -> list[str]:
 
 
 def components_of(kind: str, module: ModuleType, exports: list[str]) -> Iterator[Component]:
-    """The entries of a module: the names in its `__all__`, then its presets.
-
-    Raises:
-        ValueError: one cannot be described; the message names module and component.
-    """
+    """The entries of a module: the names in its `__all__`, then its presets."""
     described = {export: describe(kind, module, export, exports) for export in exports}
     yield from described.values()
     yield from presets(module, described)
 
 
 def describe(kind: str, module: ModuleType, export: str, exports: list[str]) -> Component:
-    """The entry of one component.
-
-    Raises:
-        ValueError: it cannot be described; the message names module and export.
-    """
+    """The entry of one component; a ValueError names module and export where it cannot be described."""
     where = f"{module.__name__}.{export}"
     target = getattr(module, export, None)
     if not callable(target):
@@ -248,8 +233,7 @@ def _rules(
 ) -> list[Rule]:
     """The module's rules for this component: those whose parameters and facts it has.
 
-    Raises:
-        ValueError: a rule has invalid syntax, or fits no component of the module.
+    A ValueError: a rule has invalid syntax, or fits no component of the module.
     """
     own = ("params", "model") if kind == "model" else ("params",)
     rules = []
@@ -368,11 +352,7 @@ def _check_overlaps(found: Mapping[tuple[str, str], Component]) -> None:
 
 
 def check_references(catalog: Catalog) -> None:
-    """Check that defaults and suites name existing components, with valid parameters.
-
-    Raises:
-        ValueError: one does not; the message names the component.
-    """
+    """Check that defaults and suites name existing components, with valid parameters; else a ValueError."""
     for component in catalog.list():
         problems = Problems()
         parts = component.parameters["properties"]

@@ -40,10 +40,8 @@ TABLE_13 = dict(
 def analysis_references(name: str, model: ComponentReference, known_as: str | None) -> list[Reference]:
     """The published numbers for one row of an analysis; most rows have none.
 
-    Args:
-        name: name of the evaluation.
-        model: {"name", "params"} with every default filled in.
-        known_as: the well-known data set behind the job's data, or None.
+    `name` is the evaluation's; the model has every default filled in; `known_as` is the well-known data set
+    behind the job's data.
     """
     facts = architecture(model)
     if name == "efficiency":

@@ -92,11 +92,9 @@ SCALED = ("attention_sh", "attention_bn_sh", "linear_sh", "linear_bn_sh", "spars
 
 
 def published_parameters(mechanism: str, data: str) -> dict[str, Any] | None:
-    """Parameters with which the paper ran a mechanism on a data set.
+    """Parameters with which the paper ran a mechanism on a data set; None where it states no values.
 
-    Returns:
-        Parameters of the mechanism; empty for one that has none, None where the paper states no values.
-        Patterns of sparse attention are never stated, and have their defaults.
+    Patterns of sparse attention are never stated, and have their defaults.
     """
     if data not in FACTORS:
         return None

@@ -87,14 +87,10 @@ def with_constants(item: EvaluationItem, planned: PlannedEvaluation) -> Evaluati
 def baseline_errors(
     known_as: str | None, params: Params, image_size: int | None
 ) -> Mapping[str, float] | None:
-    """The errors that the mean corruption error on a data set is relative to; None where there are none.
+    """The errors that the mean corruption error on a well-known data set is relative to; None without any.
 
-    AlexNet's are of the stored ImageNet-C; generated images are alike with its constants, size and files.
-
-    Args:
-        known_as: the well-known data set that it is, or None.
-        params: of the evaluation, `with_constants`.
-        image_size: of the model, in pixels.
+    AlexNet's are of the stored ImageNet-C; generated images are alike with its constants, size and files:
+    `params`, `with_constants`, and `image_size` of the model, in pixels.
     """
     generated = {"constants": "imagenet_c", "as_files": True}
     alike = params.get("source") == "stored" or (

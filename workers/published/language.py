@@ -71,15 +71,10 @@ OTHER_MODELS = {
 
 
 def known_text(name: str, classes: int, count: int) -> str | None:
-    """Well-known part that matches a text set by its counts; None for any other.
+    """Well-known part, such as "wikitext103/valid" or "sst2/dev", that matches a text set by its counts.
 
-    Args:
-        name: name of the data set.
-        classes: number of classes; for a language, its vocabulary size.
-        count: number of examples; for a language, words of all documents, ends of lines included.
-
-    Returns:
-        "wikitext103/valid", "wikitext103/test", "sst2/dev", "sst5/dev", "sst5/test", "imdb/test" or None.
+    Of a language `classes` is the vocabulary's size and `count` the words of all documents, ends of lines
+    included.
     """
     if name == "wikitext":
         part = WIKITEXT_PARTS.get(count) if classes == WIKITEXT_WORDS else None
@@ -91,13 +86,7 @@ def known_text(name: str, classes: int, count: int) -> str | None:
 def language_references(
     model: ComponentReference, evaluation: EvaluationItem, known_as: str
 ) -> list[Reference]:
-    """Published numbers for one row of a language model or a text classifier.
-
-    Args:
-        model: {"name", "params"} with every default filled in, like the evaluation.
-        evaluation: {"name", "params"}.
-        known_as: the result of `known_text`.
-    """
+    """Published numbers for one row of a language model or a text classifier, with all defaults filled in."""
     name, _, part = known_as.partition("/")
     if name == "wikitext103":
         return list(_perplexities(model, evaluation, part))

@@ -76,11 +76,7 @@ def known_as(
 ) -> str | None:
     """Well-known data set with these classes, in this order, and this number of test examples; or None.
 
-    Args:
-        class_names: names of the set's classes.
-        examples: total number of examples.
-        model_class_names: names of the model's logits, if there are more.
-        task: task of the set.
+    `model_class_names` are the names of the model's logits, if there are more.
     """
     if task == TASK:
         whole = (tuple(class_names), examples) == (class_list(IMAGENET), PUBLISHED[IMAGENET])
@@ -103,13 +99,8 @@ def references(
 ) -> list[Reference]:
     """Published numbers for one row of the results; none for most rows.
 
-    Args:
-        model: {"name", "params"} with every default filled in, like the others.
-        data: {"name", "params"}.
-        evaluation: {"name", "params"}.
-        protocol: protocol of the row.
-        known_as: result of `known_as`, or `known_text` for text, or `known_sequences`.
-        defaults: the evaluation's default parameters, assumed if a publication states none.
+    Model, data and evaluation have every default filled in; `known_as` is the result of `known_as`,
+    `known_text` or `known_sequences`; `defaults` are the evaluation's, assumed if a publication states none.
     """
     if known_as == ADE20K:
         return _segmented(model, evaluation, protocol, defaults)

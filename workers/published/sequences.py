@@ -182,16 +182,7 @@ ROWS: Mapping[str, Sequence[PublishedRow]] = {"lra": LRA, "uea": UEA}
 
 
 def known_sequences(name: str, classes: int, count: int) -> str | None:
-    """Well-known test part that matches a set of sequences by its counts; None for any other.
-
-    Args:
-        name: name of the data set.
-        classes: number of classes.
-        count: number of examples.
-
-    Returns:
-        "lra/listops", "uea/JapaneseVowels" and so on, or None.
-    """
+    """Well-known test part, such as "lra/listops", that matches a set of sequences by its counts; or None."""
     if name == "uea":
         found = ARCHIVE.get((classes, count))
         return None if found is None else f"uea/{found}"
@@ -202,13 +193,7 @@ def known_sequences(name: str, classes: int, count: int) -> str | None:
 def sequence_references(
     model: ComponentReference, evaluation: EvaluationItem, known_as: str
 ) -> list[Reference]:
-    """Published accuracies for one row of a classifier of sequences.
-
-    Args:
-        model: {"name", "params"} with every default filled in, like the evaluation.
-        evaluation: {"name", "params"}.
-        known_as: the result of `known_sequences`.
-    """
+    """Published accuracies for one row of a classifier of sequences, with all defaults filled in."""
     benchmark, _, task = known_as.partition("/")
     if evaluation["name"] not in ("clean", "top1") or not _same_sizes(model, benchmark, task):
         return []

@@ -53,11 +53,8 @@ def labels_of(
     The classes are those stated by name or in a file, else those that `datasets` has written into the file or
     beside it, else the lines of class_names.txt, else the different labels of all parts in their order
     (`in_order`). Whole numbers are numbers of stated or written classes; where stated names are other
-    numbers, such as 0, 90, 180, and some label is no number of a class, they are names.
-
-    Raises:
-        CorruptData: a label is missing, or labels are none of the classes; names all, and file, row and
-            column of the first.
+    numbers, such as 0, 90, 180, and some label is no number of a class, they are names. CorruptData of
+    missing labels and other classes names all, and file, row and column of the first.
     """
     chosen = parts.chosen
     values, rarest = _values(chosen, column), None

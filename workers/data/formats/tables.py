@@ -236,11 +236,7 @@ def _plain(name: str) -> bool:
 
 
 def json_object(path: Path) -> Mapping[str, Any]:
-    """The object in a JSON file.
-
-    Raises:
-        CorruptData: it cannot be read, or has none.
-    """
+    """The object in a JSON file; CorruptData where it cannot be read, or has none."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
