@@ -150,11 +150,7 @@ class _AttentionCost:
 
 
 def layer_of(model: nn.Module) -> tuple[nn.Module, str]:
-    """The layer that is measured, and the name of its mechanism.
-
-    Raises:
-        ValueError: the model has no attention of the catalog.
-    """
+    """The measured layer, and its mechanism's name; a ValueError without attention of the catalog."""
     kinds: dict[Any, str] = {mechanism: name for name, mechanism in attentions().items()}
     found = [(part, kinds[type(part)]) for part in model.modules() if type(part) in kinds]
     if not found:

@@ -91,19 +91,11 @@ class _AttentionSpectrum:
 
 
 def spectrum(matrix: Tensor, *, of: Of) -> dict[str, Tensor]:
-    """Explained shares of the singular values of matrices, means over heads.
+    """Explained shares of the singular values of matrices (B, H, N, N), float64, means over heads.
 
-    Args:
-        matrix: (B, H, N, N), float64.
-        of: what is summed.
-
-    Returns:
-        `curve`: share that the first ceil(p N / 32) values explain, p from 0 to 32, (B, 33).
-        `largest`: share of the largest one, (B,).
-        `rank_90`: how many explain 90 %, (B,).
-        `effective_rank`: (B,), from 1 to N.
-        `tokens`: N, int64 (B,).
-        All are NaN where the matrix is not finite or 0.
+    `curve`: share that the first ceil(p N / 32) values explain, p from 0 to 32, (B, 33); and, (B,) each,
+    `largest`: share of the largest one; `rank_90`: how many explain 90 %; `effective_rank`: from 1 to N;
+    `tokens`: N, int64. All are NaN where the matrix is not finite or 0.
     """
     count = matrix.shape[-1]
     finite = torch.isfinite(matrix).all(dim=-1).all(dim=-1)  # (B, H)

@@ -110,12 +110,9 @@ def gram_matrix(keys: Tensor) -> Gram:
 
 
 def controls(values: Tensor, randomness: Randomness, ids: Sequence[str], layer: int) -> dict[str, Tensor]:
-    """Value matrices independent of the keys, with draws keyed by example and layer.
+    """Value matrices (B, H, N, D) independent of the keys, with draws keyed by example and layer.
 
-    `values`: (B, H, N, D); `randomness`: keyed by the job's seed.
-
-    Returns:
-        `random`: standard normal; `permuted`: the tokens of each head in a random order.
+    `random`: standard normal; `permuted`: the tokens of each head in a random order.
     """
     dtype, device = values.dtype, values.device
     shape = tuple(values.shape[1:])
@@ -126,20 +123,15 @@ def controls(values: Tensor, randomness: Randomness, ids: Sequence[str], layer: 
 
 
 def check(gram: Gram, values: Tensor) -> dict[str, Tensor]:
-    """How near the columns of a value matrix are to eigenvectors of K~.
+    """How near the columns of a value matrix (B, H, N, D), float64, are to eigenvectors of K~ of the keys.
 
-    Args:
-        gram: K~ of the keys.
-        values: V, (B, H, N, D), float64.
-
-    Returns:
-        Means over heads and the columns d, each (B,), where a column counts if a_d and K~ a_d are not 0:
-        `difference_mean` and `difference_std`, of |gamma_i - gamma_j| over all pairs i != j; `cosine`, the
-        absolute cosine of a_d and K~ a_d; `offset`, |1^T u| / (sqrt(N) |u|) with u = G^-1 V[:, d], 0 where
-        equation 11 can be solved, at most 1. Of the constants |mean_i gamma_i|, per head, then mean over
-        heads: `largest`, `smallest`, `average`, `middle`. Counts, int64: `skipped` of the `elements` of all
-        a_d were too near to 0, `undefined` columns. Histograms over heads and columns: `cosines`
-        (B, 20), and `spreads` of log10 difference_mean (B, 48), int64.
+    Means over heads and the columns d, each (B,), where a column counts if a_d and K~ a_d are not 0:
+    `difference_mean` and `difference_std`, of |gamma_i - gamma_j| over all pairs i != j; `cosine`, the
+    absolute cosine of a_d and K~ a_d; `offset`, |1^T u| / (sqrt(N) |u|) with u = G^-1 V[:, d], 0 where
+    equation 11 can be solved, at most 1. Of the constants |mean_i gamma_i|, per head, then mean over heads:
+    `largest`, `smallest`, `average`, `middle`. Counts, int64: `skipped` of the `elements` of all a_d were too
+    near to 0, `undefined` columns. Histograms over heads and columns: `cosines` (B, 20), and `spreads` of
+    log10 difference_mean (B, 48), int64.
     """
     weighted = (gram.log_g - gram.log_g.amax(dim=-2, keepdim=True)).exp() * values  # u, (B, H, N, D)
     axes = weighted - weighted.mean(dim=-2, keepdim=True)  # a

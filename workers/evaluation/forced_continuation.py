@@ -106,8 +106,7 @@ class ForcedContinuation:
     def check_model(self, shard: Shard) -> None:
         """Refuses a target that the model could not say, when the job is planned.
 
-        Raises:
-            ValueError: Words of the target are not in the vocabulary, or there is no room for it.
+        A ValueError: words of the target are not in the vocabulary, or there is no room for it.
         """
         text, longest = shard.text, shard.image_size
         words, known = self.target.split(), text.vocabulary
@@ -136,8 +135,7 @@ class ForcedContinuation:
     def measure(self, shard: Shard) -> AttackedDocuments:
         """Attacks the documents of the shard, one after the other.
 
-        Raises:
-            ValueError: As for `check_model`; the model has no token gradients, or a document has no words.
+        A ValueError as for `check_model`, without token gradients, or of a document without words.
         """
         text = shard.text
         self.check_model(shard)

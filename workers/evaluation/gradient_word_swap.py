@@ -133,11 +133,7 @@ class SwappedWindows:
     min_cosine: float | None = None
 
     def measure(self, shard: Shard) -> AttackedDocuments:
-        """Attacks and scores the documents of the shard, one after the other.
-
-        Raises:
-            ValueError: The model has no token gradients.
-        """
+        """Attacks and scores the shard's documents, one after the other; a ValueError without gradients."""
         text = shard.text
         words = torch.from_numpy(text.stream().astype("int64"))
         windows = Windows(shard.image_size, shard.image_size)
@@ -231,8 +227,8 @@ class _Model:
     ) -> Victim:
         """A window of the text as a search sees it; words of other documents stay.
 
-        `text`: words with the swaps of earlier windows, int64 (T,); `original`: without them; `scored`: the
-        document's words that are predicted; `max_share`: share of the swappable words.
+        `text` has the swaps of earlier windows, `original` has none, int64 (T,); `scored`: the document's
+        words that are predicted; `max_share`: of the swappable words.
         """
         part = slice(window.start, window.start + window.length + 1)
         tokens, plain = text[part].clone(), original[part]

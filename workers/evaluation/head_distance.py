@@ -76,15 +76,9 @@ class _HeadDistance:
 
 
 def distances(matrix: Tensor, *, normalisation: Normalisation) -> dict[str, Tensor]:
-    """Distances between heads.
+    """Distances between heads, of their attention (B, H, N, N), float64.
 
-    Args:
-        matrix: attention of the heads, (B, H, N, N), float64.
-        normalisation: of a distance.
-
-    Returns:
-        `distance` and `squared_distance`: means over the H (H - 1) / 2 pairs of heads, (B,); NaN with one
-        head.
+    `distance` and `squared_distance` are means over the H (H - 1) / 2 pairs, (B,); NaN with one head.
     """
     pairs = torch.combinations(torch.arange(matrix.shape[1]), 2).tolist()
     found = [_distance(matrix[:, one] - matrix[:, other], normalisation) for one, other in pairs]

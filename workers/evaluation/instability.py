@@ -133,13 +133,10 @@ class _Instability:
 def step_score(
     model: nn.Module, features: Features, optimiser: torch.optim.Optimizer, images: Tensor, labels: Tensor
 ) -> float:
-    """tau of one step of training, which is taken.
+    """tau of one step of training, which is taken; nan where no parameter changed.
 
-    `model`: maps a batch to logits (B, K); `features`: maps a batch to f, of any shape, with the model's
-    present parameters; `optimiser`: of the model's parameters; `labels`: int64 (B,).
-
-    Returns:
-        The score; nan where no parameter changed.
+    The model maps a batch to logits (B, K), `features` to f, of any shape, with the model's present
+    parameters; labels are int64 (B,).
     """
     seed = torch.initial_seed()
     before = [parameter.detach().clone() for parameter in model.parameters()]
@@ -165,16 +162,10 @@ def step_score(
 
 
 def with_softmax(model: nn.Module, seed: int) -> tuple[nn.Module, dict[str, Any]]:
-    """A copy of a model with softmax attention in place of every mechanism of the catalog.
+    """A copy of a model with softmax attention in place of every mechanism of the catalog, and its facts.
 
-    `model`: is not changed.
-
-    Returns:
-        The copy, and its facts: the names of the `mechanisms`, and `drawn`, how many weights of softmax were
-        drawn.
-
-    Raises:
-        ValueError: the model has no attention of the catalog.
+    The facts are the names of the `mechanisms`, and `drawn`, how many weights of softmax were drawn. A model
+    without attention of the catalog is a ValueError.
     """
     other, drawn = copy.deepcopy(model), 0
     found = dict(named_attentions(other))
@@ -213,8 +204,7 @@ def _softmax_like(own: Any) -> nn.Module:
 def named_attentions(model: nn.Module) -> list[tuple[str, str]]:
     """The places of all attention of the catalog in a model, and the mechanisms' names.
 
-    Raises:
-        ValueError: the model has none.
+    A model without is a ValueError.
     """
     kinds: Mapping[Any, str] = {mechanism: name for name, mechanism in attentions().items()}
     found = [(place, kinds[type(part)]) for place, part in model.named_modules() if type(part) in kinds]

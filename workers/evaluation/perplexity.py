@@ -108,8 +108,7 @@ class Perplexity:
     def windows(self, longest: int) -> Windows:
         """Windows of the text for a model with this maximum of words.
 
-        Raises:
-            ValueError: the model takes fewer words than a window has, or the stride is larger than a window.
+        A ValueError: the model takes fewer words than a window has, or the stride is larger than a window.
         """
         length = longest if self.length is None else self.length
         if length > longest:
@@ -117,11 +116,7 @@ class Perplexity:
         return Windows(length, {"sliding": 1, "strided": self.stride, "blocks": length}[self.window])
 
     def measure(self, shard: Shard) -> DocumentLosses:
-        """Scores the documents of the shard; a batch is of windows.
-
-        Raises:
-            ValueError: As for `windows`.
-        """
+        """Scores the documents of the shard; a batch is of windows; a ValueError as for `windows`."""
         text, order = shard.text, shard.order
         windows, stream = self.windows(shard.image_size), torch.from_numpy(text.stream())
         ranges = [(max(text.starts[index], 1), text.starts[index + 1]) for index in order]

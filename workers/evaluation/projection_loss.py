@@ -79,19 +79,11 @@ class _ProjectionLoss:
 
 
 def parts(queries: Tensor, keys: Tensor, values: Tensor, *, form: Form) -> dict[str, Tensor]:
-    """Terms of J_proj of one layer, per example.
+    """Terms of J_proj of one layer, per example, of queries, keys and values (B, H, N, D), float64.
 
-    Args:
-        queries: (B, H, N, D), float64, as are the others.
-        keys: (B, H, N, D).
-        values: (B, H, N, D).
-        form: of ||phi(q)||^2.
-
-    Returns:
-        `log_phi`: logarithm of the mean over heads and tokens of ||phi(q_i)||^2, (B,).
-        `output`: mean over heads and tokens of ||h_i||^2, (B,).
-        `negative`: how many of the H N terms are negative, int64 (B,).
-        `terms`: H N, int64 (B,).
+    `log_phi`: logarithm of the mean over heads and tokens of ||phi(q_i)||^2, in this form, (B,); `output`:
+    mean over heads and tokens of ||h_i||^2, (B,); `negative`: how many of the `terms`, H N, are negative,
+    int64 (B,).
     """
     scale = 1 / math.sqrt(queries.shape[-1])
     scores = queries @ keys.transpose(-2, -1)  # (B, H, N, N), without the scale

@@ -91,8 +91,7 @@ class _PursuitCheck:
     def measure(self, shard: Shard) -> Measured:
         """One row per example; the columns are described by the outcome table.
 
-        Raises:
-            ValueError: no layer has RPC-Attention, or its tokens are not those of a square grid of patches.
+        A ValueError: no layer has RPC-Attention, or its tokens are not those of a square grid of patches.
         """
         layers = pursuit_layers(shard.classifier)
         if not layers:
@@ -127,13 +126,10 @@ class _PursuitCheck:
 
 
 class _Look:
-    """Measures a batch.
+    """Measures a batch under the model's own setting and the further `arms`.
 
-    Attributes:
-        arms: Names of the settings beside the model's own.
-        iterations: Of each layer.
-        side: Of the grid of patch tokens, g.
-        block: Side of the corrupted square, in tokens.
+    `iterations` are each layer's; the grid of patch tokens has the side g, `block` is the corrupted square's
+    in tokens.
     """
 
     def __init__(

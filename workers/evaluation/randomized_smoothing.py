@@ -83,11 +83,8 @@ def randomized_smoothing(
 def certified_radius(count: int, draws: int, sigma: float, alpha: float) -> float | None:
     """The L2 radius that votes certify; None where the smoothed classifier abstains.
 
-    Args:
-        count: draws with the class.
-        draws: all draws.
-        sigma: standard deviation of the noise.
-        alpha: probability of a wrong certificate.
+    `count` of the draws have the class; `sigma` is the noise's standard deviation, `alpha` the probability of
+    a wrong certificate.
     """
     lower = lower_bound(count, draws, alpha)
     return sigma * NormalDist().inv_cdf(lower) if lower > 0.5 else None
@@ -109,11 +106,7 @@ class _Smoothing:
     alpha: float
 
     def measure(self, shard: Shard) -> Measured:
-        """One row per example; of each noise level the class, its votes and the radius.
-
-        Raises:
-            ValueError: images are outside [0, 1].
-        """
+        """One row per example: each noise level's class, votes and radius; a ValueError outside [0, 1]."""
         loader = Loader(
             shard.classifier,
             shard.images,

@@ -98,8 +98,7 @@ class SlidingWindow:
     def measure(self, shard: Shard) -> PixelCounts:
         """Segments every image; `together` says how many windows are a batch.
 
-        Raises:
-            ValueError: There are no images, or the logits have another shape.
+        A ValueError without images, or where the logits have another shape.
         """
         if not shard.ids:
             raise ValueError("there are no images, at least one is needed")
@@ -115,13 +114,8 @@ class SlidingWindow:
     def judge(self, exact: Passes, examples: Iterable[Example], shard: Shard) -> Iterator[JudgedImage]:
         """The class of every pixel of each example, in order; few examples are held at a time.
 
-        Args:
-            exact: Runs the model, without autocast; its parameters are frozen, and nothing records gradients.
-            examples: Images, on any device, with their label maps, on the CPU.
-            shard: Has the options of running the model.
-
-        Raises:
-            ValueError: The logits have another shape.
+        `exact` runs the model without autocast; its parameters are frozen, and nothing records gradients.
+        Images are on any device, their label maps on the CPU. Logits of another shape are a ValueError.
         """
         forward = exact.in_bfloat16() if shard.dtype == "bfloat16" else exact
         precision = torch.float64 if shard.dtype == "float64" else torch.float32
@@ -187,13 +181,9 @@ class JudgedImage(NamedTuple):
 
 
 class _Canvas:
-    """Accumulates the windows of one image.
+    """Accumulates the windows, so many in total, of one image of `size` (h, w).
 
-    Args:
-        truth: Its label map, uint8 (H, W).
-        size: (h, w).
-        windows: Their total number.
-        like: A tensor of the type and on the device of the logits.
+    `truth` is its label map, uint8 (H, W); `like` a tensor of the type and on the device of the logits.
     """
 
     def __init__(
@@ -221,10 +211,7 @@ class _Canvas:
         return self._left == 0
 
     def judged(self, at_a_time: int) -> JudgedImage:
-        """The class of every pixel of the file, once all windows are there.
-
-        `at_a_time`: how many classes to resize together.
-        """
+        """The class of every pixel, once all windows are there; so many classes are resized together."""
         assert self._scores is not None
         assert self._times is not None
         mean = self._scores.div_(self._times)  # (K, h, w)

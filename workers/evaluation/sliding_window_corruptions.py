@@ -82,11 +82,7 @@ class CorruptedWindows:
     windows: SlidingWindow
 
     def measure(self, shard: Shard) -> PixelCounts:
-        """Segments every image, uncorrupted and under each corruption.
-
-        Raises:
-            ValueError: There are no images, or the logits have another shape.
-        """
+        """Segments every image, uncorrupted and under each corruption; a ValueError as `SlidingWindow`."""
         if not shard.ids:
             raise ValueError("there are no images, at least one is needed")
         exact, tally = Passes(shard.classifier, shard.device), CellTally(shard.ids, shard.classes)

@@ -123,19 +123,10 @@ class _SpectralError:
 def errors(
     q: Tensor, k: Tensor, v: Tensor, count: int, *, gamma: float, iterations: int, seed: int
 ) -> dict[str, Tensor]:
-    """Errors of every method with `count` features.
+    """Errors of every method with `count` features, of q, k and v (1, H, N, D), float64.
 
-    Args:
-        q: (1, H, N, D), float64, as are the others.
-        k: (1, H, N, D).
-        v: (1, H, N, D).
-        count: d.
-        gamma: of the modified Nystrom method.
-        iterations: of the inverse.
-        seed: of landmarks, projections and random features.
-
-    Returns:
-        `METHOD_error` and `METHOD_relative_error`, means over heads, scalars.
+    `gamma` is the modified Nystrom method's; `iterations` compute its inverse; the seed is of landmarks,
+    projections and random features. `METHOD_error` and `METHOD_relative_error` are means over heads, scalars.
     """
     softmax, scale = attend(q, k, v, None, 0.0), q.shape[-1] ** -0.25
     of_queries, of_keys = draw_halves(q, None, count, draw="fixed", seed=seed, training=False)

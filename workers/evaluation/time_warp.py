@@ -52,10 +52,8 @@ def time_warp(
 def warped_times(draws: np.ndarray[tuple[int], np.dtype[np.float64]], steps: int, strength: float) -> Tensor:
     """The place of each step of the warped series in the series, (L,), rising from 0 to L - 1.
 
-    Args:
-        draws: standard normal, one for each knot.
-        steps: L.
-        strength: standard deviation of the logarithm of the speed.
+    The draws are standard normal, one for each knot; `strength` is the standard deviation of the logarithm of
+    the speed.
     """
     if steps == 1:
         return torch.zeros(1, dtype=torch.float64)

@@ -64,17 +64,10 @@ class _TokenNoise:
 
 
 def replaced(tokens: Tensor, rate: float, vocabulary: int, generator: torch.Generator) -> Tensor:
-    """A sequence with tokens replaced.
+    """A sequence, int64 (..., N) in [0, V), with tokens replaced at a rate; PAD behind the end stays.
 
-    Args:
-        tokens: int64 (..., N), PAD behind the end.
-        rate: probability of a replacement.
-        vocabulary: number of tokens V, padding included, at least 3.
-        generator: draws two numbers for each token that is there, in order: not for padding, whose amount
-            depends on the batch.
-
-    Returns:
-        int64 (..., N) in [0, V), PAD where it was.
+    The vocabulary counts padding and is at least 3. The generator draws two numbers for each token that is
+    there, in order: not for padding, whose amount depends on the batch.
     """
     present = tokens != PAD
     draws = torch.rand(int(present.sum()), 2, generator=generator, dtype=torch.float64)

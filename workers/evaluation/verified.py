@@ -69,19 +69,14 @@ class _Verified:
     iterations: int
 
     def check(self, root: Path | None) -> None:
-        """Refuses where auto_LiRPA is missing, when the job is planned.
-
-        Raises:
-            ValueError: says how to install it.
-        """
+        """Refuses where auto_LiRPA is missing, when the job is planned; a ValueError says the remedy."""
         del root
         require_library()
 
     def check_model(self, shard: Shard) -> None:
         """Refuses a model without bounds for the first image, when the job is planned.
 
-        Raises:
-            ValueError: names the operators without bounds and their modules, or the arithmetic.
+        A ValueError names the operators without bounds and their modules, or the arithmetic.
         """
         if shard.dtype == "bfloat16":
             raise ValueError("verified needs execution.dtype float32 or float64, not bfloat16")
@@ -94,8 +89,7 @@ class _Verified:
     def measure(self, shard: Shard) -> Measured:
         """One row per example: whether it is verified, and its smallest lower margin.
 
-        Raises:
-            ValueError: an operator of the model has no bounds, or images are outside [0, 1].
+        A ValueError: an operator of the model has no bounds, or images are outside [0, 1].
         """
         loader = _loader(shard)
         example = loader.images(torch.tensor([0]))

@@ -103,11 +103,7 @@ class SwappedPerplexity(Perplexity):
     change: WordChange  # replacement of a swapped word
 
     def measure(self, shard: Shard) -> SwappedLosses:
-        """Scores the documents of the shard; a batch is of windows.
-
-        Raises:
-            ValueError: As for `Perplexity.windows`.
-        """
+        """Scores the documents of the shard; a batch is of windows; errors as `Perplexity.windows`."""
         text, order = shard.text, shard.order
         windows, before = self.windows(shard.image_size), text.stream()
         after = swapped_text(text, WordSwap(self.rate, self.change, shard.seed))
@@ -159,8 +155,8 @@ def swapped_documents(
 ) -> list[GalleryText]:
     """The items of a gallery: documents with a swapped word, then others, by rank.
 
-    `before`: ids of the text's words, (T,); `after`: the swapped text; `plain`: loss of each word before
-    the swap, NaN where not scored, (T,); `found`: after it, as many as there are now.
+    `before` are the text's ids, (T,); `plain` and `found` the loss of each word before and after the swap,
+    NaN where not scored, (T,).
     """
     text, names = shard.text, shard.text.vocabulary.words
 

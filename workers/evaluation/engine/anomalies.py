@@ -64,12 +64,9 @@ def score_anomalies(
     dtype: DType = "float32",
     progress: Progress | None = None,
 ) -> AnomalyScores:
-    """Runs the model on unattacked images.
+    """Runs the model on unattacked images; `labels` are 1 for anomalies, 0 for others, int64 (n,).
 
-    `labels`: 1 for anomalies, 0 for others, int64 (n,).
-
-    Raises:
-        ValueError: If there are no images, or they are outside [0, 1].
+    A ValueError without images, or where they are outside [0, 1].
     """
     loader = Loader(model, images_of, labels, ids, batch_size, device, dtype)
     confidence = torch.full((len(ids),), torch.nan, dtype=torch.float64)

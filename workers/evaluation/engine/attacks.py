@@ -43,11 +43,7 @@ class ClassifierAttack:
     attack: Attack | Ensemble
 
     def measure(self, shard: Shard) -> ExampleOutcomes:
-        """Attacks every example of the shard.
-
-        Raises:
-            ValueError: There are no examples, images are outside [0, 1], or the attack does not fit.
-        """
+        """Attacks every example of the shard; a ValueError as of `attack_pixel`."""
         attack = self.attack
         if shard.task == "series":
             return attack_series(attack, shard)
@@ -96,11 +92,7 @@ class SegmentationAttack:
     ensemble: PixelEnsemble
 
     def measure(self, shard: Shard) -> AttackedPixels:
-        """Attacks every image of the shard; weights of balanced losses come from the planned `class_pixels`.
-
-        Raises:
-            ValueError: There are no images, they are outside [0, 1], or the logits have another shape.
-        """
+        """Attacks every image of the shard; the planned `class_pixels` weight balanced losses."""
         pixels = shard.planned.get("class_pixels")
         return attack_segmentation(
             self.ensemble,

@@ -63,18 +63,13 @@ def look_at_layers(
     *,
     length: int | None = None,
 ) -> tuple[dict[str, Tensor], dict[str, object]]:
-    """Measures every chosen layer for every example, independent of batches.
+    """Measures every chosen layer for every example in float64, independent of batches.
 
-    `look`: measures a layer; `shard`: the model and the examples; measurements are computed in float64;
-    `length`: words of a window of a language model. With it layers may be causal, and have padding, which
-    `look` is told; None: every token takes part, as of images.
-
-    Returns:
-        Measurements by name, (n, L, ...) on the CPU; and facts for the merge: the layers' numbers and a batch
-        that had to be reduced.
-
-    Raises:
-        ValueError: There are no examples, images are outside [0, 1], or the model has no such layer.
+    `length` is the number of words of a window of a language model: with it layers may be causal, and have
+    padding, which `look` is told; without it every token takes part, as of images. Returns measurements by
+    name, (n, L, ...) on the CPU, and facts for the merge: the layers' numbers and a batch that had to be
+    reduced. A ValueError without examples, of images outside [0, 1], or of layers that the model does not
+    have.
     """
 
     def read(
@@ -94,14 +89,9 @@ def look_at_matrices(
 ) -> tuple[dict[str, Tensor], dict[str, object]]:
     """Measures the attention matrix of every chosen layer, as `look_at_layers`.
 
-    The matrix of a causal layer has 0 for later tokens.
-
-    `look`: measures a matrix, of the tokens that are no padding; `shard`: the model and the examples;
-    matrices are computed in float64 of the model's own q and k; `length`: words of a window of a language
-    model; `kernels`: whether a layer in the primal form of a kernel matrix counts, with that matrix.
-
-    Raises:
-        ValueError: As `look_at_layers`.
+    `look` measures a matrix, in float64 of the model's own q and k, of the tokens that are no padding; the
+    matrix of a causal layer has 0 for later tokens. With `kernels` a layer in the primal form of a kernel
+    matrix counts, with that matrix.
     """
 
     def read(
@@ -121,12 +111,10 @@ def look_at_matrices(
 
 
 def attention_of(layer: nn.Module, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The attention or kernel matrix of each head, (B, H, N, N), float64.
+    """The attention or kernel matrix of each head of a layer of `matrix_layers`, (B, H, N, N), float64.
 
-    Args:
-        layer: Of `matrix_layers`.
-        x: Tokens (B, N, C).
-        mask: Boolean (B, N), true for the tokens that take part; rows of the others are undefined.
+    Of tokens (B, N, C). `mask` (B, N) is true for the tokens that take part; rows of the others are
+    undefined.
     """
     if isinstance(layer, MatrixLayer):
         return layer.attention_matrix(x, mask).double()

@@ -70,22 +70,14 @@ class UnsupportedModel(ValueError):
 
 
 def require_library() -> None:
-    """Refuses where the library is missing.
-
-    Raises:
-        ValueError: says how to install it.
-    """
+    """Refuses, by a ValueError that says how to install it, where the library is missing."""
     if importlib.util.find_spec("auto_LiRPA") is None:
         raise ValueError(INSTALL)
 
 
 @cache
 def library() -> Any:
-    """auto_LiRPA, after the names that it expects of numpy and torch are there.
-
-    Raises:
-        ValueError: it is missing.
-    """
+    """auto_LiRPA, after the names that it expects of numpy and torch are there; as `require_library`."""
     require_library()
     from torch.onnx._internal.torchscript_exporter import _globals
 
@@ -138,13 +130,9 @@ def _slopes(
     """Slopes of the lower lines of ReLUs in alpha-CROWN: 1 where it is linear, 0 where it is zero, else free.
 
     In place of the library's, which clamps the free ones: they begin at 0 or 1, where the clamp of today's
-    torch has no gradient, and would stay there.
-
-    Args:
-        lower: bound of the input of each ReLU.
-        upper: the other bound.
-        below: slopes for lower bounds of the output, cut to [0, 1]; None if there are none to compute.
-        above: the same for upper bounds.
+    torch has no gradient, and would stay there. `lower` and `upper` bound the input of each ReLU; `below` and
+    `above` are slopes for lower and upper bounds of the output, cut to [0, 1], None if there are none to
+    compute.
     """
 
     def within(slopes: Tensor | None) -> Tensor | None:

@@ -92,10 +92,8 @@ def _measured_leak(shard: Shard) -> dict[str, Any] | None:
 def find_leak(model: TokenModel, windows: Tensor, vocabulary: int) -> Leak | None:
     """Words before a cut whose loss changes with the words behind it; None for a causal model.
 
-    Args:
-        model: on the windows' device; it is left as it was.
-        windows: ids of words, int64 (B, L + 1) in [0, V), L at least 2: inputs, and the last target.
-        vocabulary: V, at least 2.
+    The windows are ids of words, int64 (B, L + 1) in [0, V), L and V at least 2: inputs, and the last target.
+    The model, on their device, is left as it was.
     """
     with torch.no_grad(), caller_generators_restored(windows.device):
         chosen, first = _precise(model, windows)

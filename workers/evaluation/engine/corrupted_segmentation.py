@@ -36,10 +36,8 @@ def segment_corrupted(
 ) -> PixelCounts:
     """Runs the model on each image uncorrupted and under each corruption; arguments as for `segment`.
 
-    `kernels` are the corruptions; their random numbers depend on the job's `seed` and the example ids.
-
-    Raises:
-        ValueError: If there are no images, they are outside [0, 1], or the logits have another shape.
+    The corruptions' random numbers depend on the job's `seed` and the example ids. A ValueError as of
+    `segment`.
     """
     loader = Loader(model, images_of, None, ids, batch_size, device, dtype)
     tally, done = CellTally(ids, classes), 0
@@ -82,15 +80,10 @@ class CellTally:
     def note(
         self, rows: Tensor, prediction: Tensor, maps: Tensor, *, finite: Tensor, passes: int, clean: bool
     ) -> None:
-        """Count the pixels of some images, uncorrupted or under the next corruption of each.
+        """Count the pixels of images at indices `rows` (B,), uncorrupted or under their next corruption.
 
-        Args:
-            rows: Indices of the images, (B,).
-            prediction: The class of each pixel, int64 (B, H, W) on the CPU; K where logits are not finite.
-            maps: Classes or IGNORE, uint8 (B, H, W).
-            finite: Whether all logits of an image are finite, bool (B,).
-            passes: Passes of each image.
-            clean: Whether the images are uncorrupted.
+        `prediction`: int64 (B, H, W) on the CPU, K where logits are not finite; `maps`: classes or IGNORE,
+        uint8 (B, H, W); `finite`: whether all logits of an image are, bool (B,); `passes`: of each image.
         """
         counts = count_pixels(prediction, maps, self._classes)
         if clean:

@@ -27,11 +27,7 @@ class Limit:
         self.asked: int | None = None  # the first number that was too large
 
     def halve(self, rows: int) -> None:
-        """Halves the limit after a pass with so many images was too large.
-
-        Raises:
-            torch.OutOfMemoryError: It was a single image.
-        """
+        """Halves the limit after a pass with too many images; a single one is an OutOfMemoryError."""
         if rows <= 1:
             raise torch.OutOfMemoryError("not even a batch of one image fits into memory")
         self.asked = self.asked or rows

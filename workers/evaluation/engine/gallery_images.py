@@ -99,12 +99,10 @@ def attacked_images(
 
 
 def amplification(difference: Tensor, ball: Ball | None, scale: float = 1.0) -> float:
-    """Factor by which a difference is shown: the largest change becomes black or white.
+    """Factor by which a difference (C, H, W) in pixels is shown: the largest change is black or white.
 
-    Args:
-        difference: In pixels, (C, H, W).
-        ball: Gives all images of an Linf attack the same factor; None, or another norm, each its own.
-        scale: Pixels per unit of the ball's epsilon.
+    An Linf `ball` gives all images of an attack the same factor; None, or another norm, each its own. `scale`
+    is in pixels per unit of the ball's epsilon.
     """
     fixed = ball is not None and ball.norm == "Linf" and ball.epsilon > 0
     largest = ball.epsilon * scale if fixed and ball is not None else float(difference.abs().max())

@@ -149,11 +149,8 @@ def _listed(values: Tensor) -> list[object]:
 class Ledger:
     """Collects outcomes as examples finish, in any order, and over several stages of an attack.
 
-    Args:
-        labels: True classes, int64 (n,).
-        keep_adversarial: Whether to keep the images that count.
-        attacked: Whether there is an attack, whose perturbations have a size.
-        targeted: Whether that attack has targets.
+    `keep_adversarial` keeps the images that count; `attacked`: perturbations have a size; `targeted`: and
+    targets.
     """
 
     def __init__(

@@ -36,12 +36,7 @@ class LibraryTextAttack:
     open: Callable[[Path | None], LibraryRecipe]
 
     def check(self, root: Path | None) -> None:
-        """Looks for the package, then reads the folder.
-
-        Raises:
-            MissingExtra: the package is not installed.
-            ValueError: as `open`.
-        """
+        """Looks for the package, a MissingExtra without it, then reads the folder, with `open`'s errors."""
         require_module(f"backend {PACKAGE!r}", PACKAGE)
         self.open(root)
 

@@ -92,22 +92,13 @@ def score(
     targets: Tensor | None = None,
     progress: Progress | None = None,
 ) -> Scores:
-    """Scores the targets in some ranges of a text.
+    """Scores the targets in some ranges of a text; a batch of no window is a ValueError.
 
-    Args:
-        model: on `device`, in `dtype` (float32 for bfloat16, which is autocast). Its mode, parameters and
-            buffers are left as they were.
-        words: word ids of the text seen by the model, integers (T,).
-        wanted: ranges [a, b) of targets; the first word of a text is not a target.
-        windows: how the text is cut.
-        batch_size: windows at a time, on a CPU at most as many as have `CPU_WORDS`; it only affects rounding.
-        device: where the model is.
-        dtype: arithmetic.
-        targets: ids of the words to predict, integers (T,); None for `words` itself.
-        progress: called with the number of windows done.
-
-    Raises:
-        ValueError: a batch of no window.
+    The model is on `device`, in `dtype` (float32 for bfloat16, which is autocast); its mode, parameters and
+    buffers are left as they were. `words` are the ids of the text seen by the model, integers (T,); `wanted`
+    ranges [a, b) of targets, never the first word of a text; `targets` the ids to predict, (T,), by default
+    `words`. The batch, on a CPU of at most `CPU_WORDS`, only affects rounding. `progress` gets the windows
+    done.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}, it must be at least 1")

@@ -47,15 +47,10 @@ EXPANSIONS = (Tensor.expand, torch.ops.aten.expand.default)
 class MarginBounds:
     """Lower bounds of the margins z_y - z_j of a classifier.
 
-    Args:
-        model: maps images (B, C, S, S) in [0, 1] to logits (B, K); is left as it was.
-        example: one image, (1, C, S, S), to trace the model with.
-        method: IBP takes intervals; CROWN linear relaxations; alpha-CROWN optimises their slopes.
-        iterations: of that optimisation.
-
-    Raises:
-        UnsupportedModel: names the operators that cannot be bounded, and the modules that call them.
-        ValueError: the library is missing.
+    The model maps images (B, C, S, S) in [0, 1] to logits (B, K), and is left as it was; it is traced with
+    `example`, (1, C, S, S). IBP takes intervals; CROWN linear relaxations; alpha-CROWN optimises their slopes
+    in so many iterations. UnsupportedModel names the operators that cannot be bounded, and the modules that
+    call them; without the library a ValueError.
     """
 
     def __init__(self, model: nn.Module, example: Tensor, method: Method, iterations: int = 20) -> None:
@@ -110,19 +105,12 @@ class MarginBounds:
             raise self._unsupported(_listed(refused) + " (IBP has them)" * elsewhere + self._allowed())
 
     def lower(self, images: Tensor, labels: Tensor, norm: Norm, epsilon: float) -> tuple[Tensor, Tensor]:
-        """Lower bounds over the ball within [0, 1], and the logits of the images.
+        """Lower bounds over the ball within [0, 1], and the logits of the images (B, C, S, S), in [0, 1].
 
         Images are bounded one at a time, so that the result does not depend on the batch, and a graph with a
-        token that is expanded over the batch can be traced.
-
-        `images`: in [0, 1], (B, C, S, S).
-
-        Returns:
-            The bounds of z_y - z_j for the K - 1 wrong classes j in ascending order, (B, K - 1), and the
-            logits (B, K).
-
-        Raises:
-            UnsupportedModel: an operator fails on these inputs, or the graph does not equal the model.
+        token that is expanded over the batch can be traced. The bounds of z_y - z_j are for the K - 1 wrong
+        classes j in ascending order, (B, K - 1); the logits are (B, K). UnsupportedModel: an operator fails
+        on these inputs, or the graph does not equal the model.
         """
         both = [
             self._lower(image[None], label[None], norm, epsilon)

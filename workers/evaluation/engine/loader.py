@@ -31,13 +31,7 @@ SERIES_DIMENSIONS = 3
 
 
 class Loader:
-    """Loads images to the device and runs the model on them.
-
-    Attributes:
-        forward: The model as it is measured: in bfloat16 autocast.
-        exact: The model without autocast.
-        classes: Length of the logits, after the first pass.
-    """
+    """Loads images to the device and runs the model on them."""
 
     def __init__(
         self,
@@ -57,9 +51,9 @@ class Loader:
             raise ValueError(f"batch_size is {batch_size}, it must be at least 1")
         self.n = len(ids)
         self.labels = labels
-        self.classes = 0
+        self.classes = 0  # length of the logits, after the first pass
         self.exact = Passes(model, torch.device(device))
-        self.forward = self.exact if dtype != "bfloat16" else self.exact.in_bfloat16()
+        self.forward = self.exact if dtype != "bfloat16" else self.exact.in_bfloat16()  # as measured
         self._images_of = images_of
         self._batch_size = batch_size
         self._device = torch.device(device)
@@ -128,10 +122,9 @@ def _check_values(pixels: Tensor) -> None:
 class Feed:
     """Waiting examples: loads them in order, and settles those that are wrong without an attack.
 
-    Args:
-        rows: The examples left by an earlier stage; None for all, in the first stage.
-        first: Takes the attack's first gradient in the same pass, with this objective: one pass less per
-            attacked example, a wasted backward pass per example that is wrong already.
+    `rows` were left by an earlier stage; None for all. `first` takes the attack's first gradient in the same
+    pass, with this objective: one pass less per attacked example, a wasted backward pass per example that is
+    wrong already.
     """
 
     def __init__(

@@ -127,20 +127,13 @@ def _windows(shard: Shard) -> Tensor:
 
 
 def probe(model: Forward, images: Tensor, *, wide: Wide | None = None) -> ProbeEvidence:
-    """Runs the images together, together again, and in two groups of another order.
+    """Runs the images (B, C, H, W) together, together again, and in two groups of another order.
 
     Changes above REPEATED or REGROUPED are anomalies. Smaller ones are measured again in float64, where the
-    limit is CHANGED.
-
-    Args:
-        model: Maps images (B, C, H, W) to logits (B, classes).
-        images: At least one.
-        wide: Makes the float64 copy; None where the model has none, and small changes are taken for rounding.
-
-    Returns:
-        `random_outputs` or `batch_dependent`: the number of images whose logits changed; with the suffix
-        `_change` the largest change of an image's logits, as a share of its largest one. Empty if above 0
-        for none.
+    limit is CHANGED, by the copy that `wide` makes; None where the model has none, and small changes are
+    taken for rounding. Returns `random_outputs` or `batch_dependent`, the number of images whose logits
+    changed, and with the suffix `_change` the largest change of an image's logits, as a share of its largest
+    one; empty if no image's change.
     """
     first, again = model(images), model(images)
     repeated = changes(first, again)

@@ -47,20 +47,11 @@ def classify(
 ) -> ExampleOutcomes:
     """Runs the model on unattacked images.
 
-    Args:
-        model: Maps images in [0, 1] to logits; on `device`, in `dtype` (float32 for bfloat16, which is
-            autocast). Its mode, parameters and buffers are left as they were.
-        images_of: Loads images by index.
-        labels: True classes, int64 (n,).
-        ids: Example ids; indices go from 0 to n - 1 in this order.
-        batch_size: Examples at a time.
-        device: Where the model is.
-        dtype: Arithmetic.
-        progress: Called with the number of examples with an outcome.
-        observe: Called with the indices (B,) and the logits (B, classes) of every batch.
-
-    Raises:
-        ValueError: If there are no examples, or images are outside [0, 1].
+    It maps images in [0, 1] to logits, on `device`, in `dtype` (float32 for bfloat16, which is autocast); its
+    mode, parameters and buffers are left as they were. `images_of` loads images by index, from 0 to n - 1 in
+    the order of `ids`; labels are int64 (n,). `progress` gets the number of examples with an outcome,
+    `observe` the indices (B,) and the logits (B, classes) of every batch. A ValueError without examples, or
+    where images are outside [0, 1].
     """
     loader = Loader(model, images_of, labels, ids, batch_size, device, dtype)
     ledger, tell = Ledger(labels, ids), progress or _ignore
@@ -96,39 +87,25 @@ def attack_pixel(
     box: Box | None = PIXELS,
     candidates: Candidates | None = None,
 ) -> ExampleOutcomes:
-    """Attacks the model on images in [0, 1], worst case per example.
+    """Attacks the model on images in [0, 1], worst case per example; further arguments as for `classify`.
 
-    An attack whose `expectation` asks for it is judged by expected accuracy (`ExpectedRun`). Else an
-    outcome describes the first misclassified iterate, else the iterate with the highest loss; where the
-    unattacked image is wrong already, that image. Batches only affect rounding.
+    An attack whose `expectation` asks for it is judged by expected accuracy (`ExpectedRun`). Else an outcome
+    describes the first misclassified iterate, else the iterate with the highest loss; where the unattacked
+    image is wrong already, that image. Batches only affect rounding; random draws are keyed by the ids, and
+    by the job's seed and the attack's name in `randomness`.
 
     An adversarial example counts only if the model, without autocast, misclassifies it once more, and it is
-    within the ball and [0, 1]. In an ensemble each stage attacks the examples left by those before.
+    within the ball and [0, 1]. In an ensemble each stage attacks the examples left by those before; `staged`
+    is called at its end. `keep_adversarial` returns the images that count, in [0, 1], and judges them rounded
+    to 8 bits as well.
 
-    Args:
-        attack: What the attack component made.
-        model: As for `classify`.
-        images_of: As for `classify`.
-        labels: As for `classify`.
-        ids: As for `classify`; random draws are keyed by them.
-        randomness: Keyed by the job's seed and the attack's name.
-        batch_size: Slots that are attacked at the same time.
-        device: As for `classify`.
-        dtype: As for `classify`.
-        progress: As for `classify`.
-        keep_adversarial: Whether to return the images that count, in [0, 1], and to judge them rounded to
-            8 bits as well.
-        screening: With bfloat16 each stage runs in it first, and without autocast on the examples left, as
-            with dtype bfloat16: the worst case of both, which can only be lower than that of the second
-            alone. With bfloat16_gradients each stage runs once, and only its gradients are in bfloat16.
-        staged: Called at the end of a stage.
-        prepare: Applied to each batch on the device, to give what the attack perturbs and the model reads;
-            None for the images themselves.
-        box: Range of what is perturbed; None if it is unbounded, as for time series.
-        candidates: Where images for a gallery are kept.
+    With `screening` bfloat16 each stage runs in it first, and without autocast on the examples left, as with
+    dtype bfloat16: the worst case of both, which can only be lower than the second's alone. With
+    bfloat16_gradients each stage runs once, and only its gradients are in bfloat16.
 
-    Raises:
-        ValueError: If there are no examples, or images are outside [0, 1], or the attack does not fit.
+    `prepare` makes, of each batch on the device, what the attack perturbs and the model reads, None for the
+    images themselves; `box` is its range, None if unbounded, as for time series. `candidates` keeps images
+    for a gallery. A ValueError as of `classify`, or where the attack does not fit.
     """
     loader = Loader(model, images_of, labels, ids, batch_size, device, dtype, prepare)
     stages = stages_of(attack)
@@ -182,14 +159,9 @@ def attack_paper(
     """Attacks the model's backbone on normalised images, as the released code of the papers does.
 
     Nothing is clipped; the loss is that of the model's own predictions; the final iterate counts (with
-    several restarts the one with the highest loss), compared with the true labels.
-
-    `attack`: what the attack component made; its epsilon is in units of the normalised images; `model`: as
-    for `classify`, with its normalisation and backbone apart; `randomness`: keyed by the job's seed and the
-    attack's name; `keep_adversarial`: whether to return the final iterates, in normalised space.
-
-    Raises:
-        ValueError: As for `attack_pixel`.
+    several restarts the one with the highest loss), compared with the true labels. The attack's epsilon is in
+    units of the normalised images; the model has its normalisation and backbone apart; `keep_adversarial`
+    returns the final iterates, in normalised space. All else is as for `attack_pixel`.
     """
     if isinstance(attack, Ensemble):
         raise ValueError(f"{attack.name} is a worst case over several attacks, which `paper` doesn't have")

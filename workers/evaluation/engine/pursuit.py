@@ -57,16 +57,13 @@ def as_arm(layers: Sequence[PursuitLayer], arm: str | None) -> Iterator[None]:
 
 
 def decomposition(trace: PursuitTrace) -> dict[str, Tensor]:
-    """Size, error and rank of one layer's parts, for each example; ratios and ranks are means over heads.
+    """Size, error and rank of one layer's K, S and L, per example; ratios and ranks are means over heads.
 
-    `trace`: K, S and L.
-
-    Returns:
-        float64: `nonzero`, the share of S that is not 0; `sparse_norm`, |S| / |K|; `residual`, |K - L - S| /
-        |K|; `effective_rank` of L, from 1 to min(N, D), (B, I) each; `keys_effective_rank` of K, (B, 1); and
-        `curve`, the share of the sum of squares that the first ceil(p min(N, D) / 16) singular values of the
-        last L explain, p from 0 to 16, (B, 17). Norms are Frobenius norms. Not finite where K is 0 or a part
-        is not finite.
+    In float64, (B, I) each: `nonzero`, the share of S that is not 0; `sparse_norm`, |S| / |K|; `residual`, |K
+    - L - S| / |K|; `effective_rank` of L, from 1 to min(N, D). Then `keys_effective_rank` of K, (B, 1), and
+    `curve`, the share of the sum of squares that the first ceil(p min(N, D) / 16) singular values of the last
+    L explain, p from 0 to 16, (B, 17). Norms are Frobenius norms. Not finite where K is 0 or a part is not
+    finite.
     """
     keys = trace.keys.double()
     size = torch.linalg.matrix_norm(keys)  # (B, H)
@@ -116,12 +113,8 @@ def token_sizes(part: Tensor, prefix: int) -> Tensor:
 def auroc(scores: Tensor, positive: Tensor) -> Tensor:
     """Probability that a positive token has a higher score than another one; ties count half.
 
-    Args:
-        scores: (B, P).
-        positive: boolean (B, P), true for at least one token and false for at least one.
-
-    Returns:
-        float64 (B,); NaN where a score is not finite.
+    Scores (B, P), and true for some and false for some of each row's tokens, give (B,) in float64; NaN where
+    a score is not finite.
     """
     ordered = scores.sort(dim=1).values
     below = torch.searchsorted(ordered, scores.contiguous(), right=False)
@@ -136,11 +129,9 @@ def auroc(scores: Tensor, positive: Tensor) -> Tensor:
 def watched_pursuit(model: nn.Module) -> Iterator[dict[str, InactivePursuit]]:
     """Looks at S in the first pass of a model inside the block, and tells at its end whether it is empty.
 
-    `model`: without RPC-Attention nothing is looked at.
-
-    Yields:
-        Empty; after the block with `inactive_pursuit`, if in every layer and iteration a smaller share than
-        `INACTIVE` of S is not 0, over heads and the first `EXAMPLES` examples of the pass.
+    The yielded facts have `inactive_pursuit` after the block, if in every layer and iteration a smaller share
+    than `INACTIVE` of S is not 0, over heads and the first `EXAMPLES` examples of the pass; never without
+    RPC-Attention.
     """
     found: dict[str, InactivePursuit] = {}
     shares: dict[int, float] = {}

@@ -68,11 +68,9 @@ def segment(
 ) -> PixelCounts:
     """Runs the model on unattacked images.
 
-    `model`: maps images in [0, 1] to logits (B, K, H, W); on `device`, in `dtype` (float32 for bfloat16,
-    which is autocast). Its mode, parameters and buffers are left as they were.
-
-    Raises:
-        ValueError: If there are no images, they are outside [0, 1], or the logits have another shape.
+    It maps images in [0, 1] to logits (B, K, H, W); on `device`, in `dtype` (float32 for bfloat16, which is
+    autocast). Its mode, parameters and buffers are left as they were. A ValueError without images, of images
+    outside [0, 1], or of logits of another shape.
     """
     loader = Loader(model, images_of, None, ids, batch_size, device, dtype)
     counts = torch.zeros(len(ids), 3, classes, dtype=torch.int64)
@@ -105,13 +103,10 @@ def segment(
 
 
 def count_pixels(prediction: Tensor, maps: Tensor, classes: int) -> Tensor:
-    """Pixels of each class: intersection, target and predicted.
+    """Pixels of each class: intersection, target and predicted, int64 (B, 3, K).
 
-    `prediction`: int64 (B, H, W); `classes` stands for no class; `maps`: classes or IGNORE, uint8 (B, H,
+    In a prediction, int64 (B, H, W), `classes` stands for no class; `maps`: classes or IGNORE, uint8 (B, H,
     W).
-
-    Returns:
-        int64 (B, 3, K).
     """
     truth, judged = maps.to(torch.int64), maps != IGNORE
     image = torch.arange(len(maps)).view(-1, 1, 1) * (classes + 1)

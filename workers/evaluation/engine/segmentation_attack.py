@@ -66,31 +66,18 @@ def attack_segmentation(
     progress: Progress | None = None,
     staged: Callable[[str, int], None] | None = None,
 ) -> AttackedPixels:
-    """Attacks the model with every loss of an ensemble.
+    """Attacks the model with every loss of an ensemble; further arguments and errors as for `segment`.
 
-    Args:
-        ensemble: From the attack component.
-        model: Maps images in [0, 1] to logits (B, K, H, W); on `device`, in `dtype` (float32 for bfloat16).
-            Its mode, parameters and buffers are left as they were.
-        images_of: Loads images by index.
-        maps_of: Loads their label maps by index.
-        ids: Example ids; indices go from 0 to n - 1 in this order, and random draws are keyed by them.
-        classes: K.
-        seed: Of the job.
-        batch_size: Slots that are attacked at the same time.
-        class_weights: Weights of the classes for losses that are balanced, (K,).
-        device: Where the model is.
-        dtype: Arithmetic.
-        ranks: Place in the order of sampling of the rows that a gallery may show.
-        screening: With bfloat16 each loss is raised in it first, and without autocast on images with right
-            pixels left, as with dtype bfloat16: the better of both counts. With bfloat16_gradients there is
-            one run, and only gradients are in bfloat16.
-        keep_adversarial: Whether to return the images with the fewest right pixels.
-        progress: Called with the number of images done; those that wait for later losses count in part.
-        staged: Called with the name of a finished loss, and the number of images with right pixels left.
+    Random draws are keyed by the ids. `class_weights` (K,) are for losses that are balanced. `ranks` are the
+    places in the order of sampling of the rows that a gallery may show.
 
-    Raises:
-        ValueError: There are no images, they are outside [0, 1], or the logits have another shape.
+    With `screening` bfloat16 each loss is raised in it first, and without autocast on images with right
+    pixels left, as with dtype bfloat16: the better of both counts. With bfloat16_gradients there is one run,
+    and only gradients are in bfloat16.
+
+    `keep_adversarial` returns the images with the fewest right pixels. `progress` gets the number of images
+    done, where images that wait for later losses count in part; `staged` the name of a finished loss, and the
+    number of images with right pixels left.
     """
     loader = Loader(model, images_of, None, ids, batch_size, device, dtype)
     with torch.no_grad(), frozen(model):

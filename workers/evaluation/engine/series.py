@@ -64,11 +64,7 @@ class StepDraws(Randomness):
 
 
 def attack_series(attack: Attack | Ensemble, shard: Shard) -> ExampleOutcomes:
-    """Attacks every series of a shard, under its protocol.
-
-    Raises:
-        ValueError: There are no series, they are not finite, or the attack does not fit.
-    """
+    """Attacks every series of a shard, under its protocol; a ValueError as of `measure`."""
     draws = StepDraws(shard.seed, attack.name, cast(SeriesSet, shard.data).lengths)
     subject, keep = (shard.images, shard.labels, shard.ids), shard.save_adversarial
     candidates = Candidates(shard.ranks)
@@ -145,11 +141,7 @@ class SquaredErrors(WithoutFiles):
 
 
 def squared_errors(shard: Shard, series_of: Images, *, clean: Images | None = None) -> SquaredErrors:
-    """Predicts the target of every series of a shard.
-
-    Raises:
-        ValueError: There are no series, or they are not finite.
-    """
+    """Predicts the target of every series of a shard; a ValueError as of `measure`."""
     model = cast(RegressionModel, shard.classifier)
     targets = shard.labels.double()
     found: list[Tensor] = []
@@ -192,10 +184,8 @@ class Perturbed:
     def measure(self, shard: Shard) -> ExampleOutcomes | SquaredErrors:
         """One row per series: the answer to the perturbed one, and the size of the perturbation.
 
-        For regression the errors with and without it.
-
-        Raises:
-            ValueError: There are no series, or they are not finite.
+        For regression the errors with and without it. A ValueError without series, or of values that are not
+        finite.
         """
         backbone = shard.classifier.backbone
         quiet: Running = {**shard.running, "progress": lambda done: None}

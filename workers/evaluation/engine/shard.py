@@ -48,9 +48,8 @@ class Evaluation(Protocol):
     def measure(self, shard: Shard) -> Outcomes:
         """Measures every example of the shard.
 
-        Raises:
-            ValueError: The evaluation does not fit the examples or the model.
-            torch.OutOfMemoryError: A single example does not fit into memory.
+        A ValueError: the evaluation does not fit the examples or the model; a torch.OutOfMemoryError: a
+        single example does not fit into memory.
         """
 
 
@@ -58,14 +57,10 @@ class FolderReader(Protocol):
     """Interface of an evaluation with a `folder` parameter, beside `measure`."""
 
     def check(self, root: Path | None) -> None:
-        """Refuses missing or malformed folders before any measurement.
+        """Refuses missing or malformed folders before any measurement; `root`: ASSAY_DATA_ROOT.
 
-        `root`: ASSAY_DATA_ROOT, which the folders' names are relative to.
-
-        Raises:
-            MissingData: a folder is missing; says how to fill it.
-            CorruptData: its content cannot be read.
-            ValueError: a name leads out of the data root.
+        MissingData says how to fill a folder; CorruptData: its content cannot be read; a ValueError: a name
+        leads out of the root.
         """
 
 
@@ -73,13 +68,7 @@ class ModelReader(Protocol):
     """Interface of an evaluation that does not take every model, beside `measure`."""
 
     def check_model(self, shard: Shard) -> None:
-        """Refuses a model before any measurement.
-
-        `shard`: one example.
-
-        Raises:
-            ValueError: Says what in the model is not supported, and where.
-        """
+        """Refuses a model by one example: a ValueError says what in it is not supported, and where."""
 
 
 def _ignore(*_: object) -> None:

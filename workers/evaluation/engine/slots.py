@@ -52,20 +52,12 @@ def run_slots(
     read: Callable[[State], State] = judged,
     returned: Callable[[bool], State | None] = lambda idle: None,
 ) -> None:
-    """Attacks all examples returned by `take`.
+    """Attacks all examples returned by `take`, at most so many as it is asked for; None at the end.
 
-    Args:
-        attack: The attack.
-        setting: Common setting of all slots.
-        model: The attacked model.
-        take: Returns the next examples, at most so many; None at the end.
-        slots: Number of examples attacked at the same time.
-        leave: Gets the slots that are broken or done, read.
-        tell: Called after every step.
-        late: Whether flags are read one step late; None does so on a GPU.
-        read: Computed from slots that leave.
-        returned: Returns slots that left too early and go on; asked before every step. With True there is
-            nothing else to do, and it says so of all that are in doubt.
+    `leave` gets the slots that are broken or done, as `read` computes them; `tell` is called after every
+    step. Flags are read one step `late`, by default on a GPU. `returned` gives slots that left too early and
+    go on, and is asked before every step: with True there is nothing else to do, and it says so of all that
+    are in doubt.
     """
     state: State | None = None
     flags = _Flags(late)

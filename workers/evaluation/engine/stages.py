@@ -37,13 +37,10 @@ COMPATIBLE = "compatible"
 
 
 class PixelRun:
-    """Runs stages one after the other over the same examples.
+    """Runs so many stages one after the other over the same examples.
 
-    Args:
-        progress: Called with the number of examples done; those that wait for later stages count in part.
-        stages: Total number of runs of stages.
-        eight_bit: Whether to judge adversarial examples rounded to 8 bits as well.
-        ensemble: Whether the stages are part of the outcomes.
+    `progress` gets the number of examples done; those that wait for later stages count in part. `eight_bit`
+    judges adversarial examples rounded to 8 bits as well; `ensemble`: the stages are part of the outcomes.
     """
 
     def __init__(

@@ -229,11 +229,8 @@ def expected_rows(
 ) -> tuple[TextRow, ...]:
     """The rows with the share of fresh draws of the model that are right, before and after the attack.
 
-    `ask`: the model, in evaluation mode; `rows`: of the attack, with their texts; `draws`: of the model,
-    keyed by the job's seed and the first text of a batch; `batch_size`: texts in one batch.
-
-    Returns:
-        Rows whose `status` says whether most draws are right: `skipped` where they were not before.
+    The model is in evaluation mode; draws are keyed by the job's seed and the first text of a batch. `status`
+    says whether most draws are right: `skipped` where they were not before.
     """
     found: list[TextRow] = []
     for start in range(0, len(rows), batch_size):

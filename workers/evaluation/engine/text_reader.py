@@ -18,13 +18,9 @@ Cut = Callable[[Sequence[str], int], list[Tensor]]
 
 
 class Reader:
-    """A text classifier as a function of sentences.
+    """A text classifier, of tokens (B, N) to logits (B, classes) on `device`, as a function of sentences.
 
-    Args:
-        classifier: Maps tokens (B, N) to logits (B, classes); on `device`.
-        cut: The texts' tokens, as many as it reads.
-        longest: Its maximum number of tokens.
-        autocast: Whether it computes in bfloat16.
+    It reads at most `longest` tokens of `cut`, and computes in bfloat16 with `autocast`.
     """
 
     def __init__(

@@ -51,11 +51,7 @@ class TokenAttack:
     min_cosine: float | None = None
 
     def measure(self, shard: Shard) -> TextOutcomes:
-        """Attacks every text of the shard.
-
-        Raises:
-            ValueError: The model has no token gradients, or the data's tokens are not words.
-        """
+        """Attacks every text of the shard; a ValueError without token gradients or words."""
         data, longest = shard.sentences, shard.image_size
         sentences = [data.sentences[index] for index in shard.order]
         rows: list[TextRow] = []
@@ -196,8 +192,7 @@ class _Model:
 def gradient_by_vectors(layer: nn.Module, loss: Callable[[], Tensor]) -> Tensor:
     """Gradient of a loss by the vectors that a layer gives to words, (B, N, C).
 
-    Raises:
-        ValueError: the model does not read its word vectors once.
+    A model that does not read its word vectors once is a ValueError.
     """
     leaves: list[Tensor] = []
 
@@ -222,10 +217,7 @@ def swappable(data: SentenceSet) -> Tensor:
 
     Words of a `Vocabulary` are whole: a word of letters is one token. Where the data read a text in another
     way than the vocabulary has its words, in lower case for example, a word that does not survive is left
-    out.
-
-    Raises:
-        ValueError: the data's tokens are not words.
+    out. Tokens that are not words are a ValueError.
     """
     ids = words_of_letters(data.vocabulary).nonzero().flatten()
     read = data.encode(" ".join(data.vocabulary.words[number] for number in ids.tolist()))

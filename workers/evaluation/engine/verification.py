@@ -38,13 +38,10 @@ class Checked(NamedTuple):
 
 
 class Verification:
-    """Collects adversarial examples and checks a batch of them at a time.
+    """Collects adversarial examples and checks a batch of so many at a time.
 
-    Args:
-        model: In float32 (or float64), without autocast.
-        ball: Of allowed perturbations; None for attacks that search for the smallest one.
-        size: Images in a batch.
-        eight_bit: Whether to judge the images rounded to 8 bits as well.
+    The model is in float32 (or float64), without autocast. Without a ball an attack searches for the smallest
+    perturbation. `eight_bit` judges the images rounded to 8 bits as well.
     """
 
     def __init__(
@@ -107,13 +104,8 @@ class Verification:
 def resume(state: State, discrepancy: Tensor) -> State:
     """Slots whose success was refused, as they go on: with a demand, and no passes that were counted before.
 
-    Args:
-        state: As the slots left, judged.
-        discrepancy: By how much the difference of the logits, `wrong_by`, fell in the second judgement,
-            float64 (B,), on the CPU.
-
-    Returns:
-        The state; its demand is twice the discrepancy, and at least twice that of an earlier refusal.
+    `discrepancy` is by how much the difference of the logits, `wrong_by`, fell in the second judgement,
+    float64 (B,), on the CPU. The demand is twice it, and at least twice an earlier refusal's.
     """
     rounding = ROUNDINGS * torch.finfo(state["logits"].dtype).eps * state["logits"].abs().amax(1).double()
     discrepancy = discrepancy.to(rounding.device)
