@@ -92,10 +92,7 @@ def resolve(component: Component) -> Any:
 
 
 def resolve_table(component: Component, table: str) -> OutcomeTable:
-    """The outcome table stated by a package's component; imports only the table's module.
-
-    ComponentMissing as `resolve`, of the table.
-    """
+    """The outcome table of a package's component, as `resolve`; imports only the table's module."""
     if ":" in table:
         _owner(component, table.partition(":")[0])
     try:

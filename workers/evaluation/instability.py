@@ -202,10 +202,7 @@ def _softmax_like(own: Any) -> nn.Module:
 
 
 def named_attentions(model: nn.Module) -> list[tuple[str, str]]:
-    """The places of all attention of the catalog in a model, and the mechanisms' names.
-
-    A model without is a ValueError.
-    """
+    """The places and names of all catalog attention in a model; a ValueError where it has none."""
     kinds: Mapping[Any, str] = {mechanism: name for name, mechanism in attentions().items()}
     found = [(place, kinds[type(part)]) for place, part in model.named_modules() if type(part) in kinds]
     if not found:

@@ -101,10 +101,7 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
 
 
 def evaluation_of(item: EvaluationItem, task: str) -> Evaluation:
-    """The evaluation named by an item of a spec, with its parameters.
-
-    `item`: {"name", "params"}; an attack runs as required by the task.
-    """
+    """The evaluation named by an item of a spec, with its parameters; an attack runs as the task requires."""
     made = catalog.build("evaluation", item["name"], item["params"])()
     if load_catalog().find_evaluation(item["name"]).kind == "attack":
         return attack_evaluation(made, task)
@@ -133,7 +130,7 @@ def check_model(
 ) -> None:
     """Refuse, before anything is measured, a model that an evaluation does not take: a ValueError.
 
-    The first example of `order` in the evaluation's `data` is tried.
+    The first example of `order` in the evaluation's `data` is tried; the message names the evaluation and what it does not take.
     """
     item = spec["evaluations"][number]
     if load_catalog().find_evaluation(item["name"]).kind == "attack":
@@ -149,10 +146,7 @@ def check_model(
 
 
 def shard_of(spec: UserSpec, loaded: Loaded, data: ExampleSet, order: Sequence[int], **more: Any) -> Shard:
-    """The input of an evaluation of a job.
-
-    `order`: which of its examples; `**more`: the rest of the shard, `batch_size` at least.
-    """
+    """The input of a job's evaluation of the examples `order`; `**more` has `batch_size` at least."""
     return Shard(
         data=read_by(loaded, data),
         order=order,

@@ -128,10 +128,7 @@ class Session:
         self._known: dict[str, str] = {}
 
     def know(self, hashes: Mapping[str, str]) -> None:
-        """Take the worker's word for the content of data sets, by label; it hashed them before.
-
-        A data set whose hash has changed since the last request is read anew.
-        """
+        """Take the worker's hashes of data sets, by label; a set with a new hash is read anew."""
         if any(self._known.get(label, digest) != digest for label, digest in hashes.items()):
             self._data.clear()
             self._hashes.clear()

@@ -56,10 +56,7 @@ def _channels(network: nn.Module, images: Tensor) -> str:
 
 
 def compare_logits(program: Program, network: nn.Module, inputs: tuple[Tensor, ...], wanted: Tensor) -> float:
-    """Largest difference of logits over the batches, as a share of the largest logit.
-
-    CannotExport where logits are not finite, or differ.
-    """
+    """Largest difference of logits, as a share of the largest; CannotExport if not finite or different."""
     largest, scale = 0.0, float(wanted.abs().max()) or 1.0
     if not wanted.isfinite().all():
         raise CannotExport("its logits are not finite for random images with pixels in [0, 1], or random ids")

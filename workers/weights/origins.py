@@ -48,10 +48,7 @@ def origin_of(reference: PulledReference) -> Origin:
 
 
 def default_of(reference: PulledReference) -> PulledReference:
-    """The reference with the default tag, for one of timm or torchvision without a tag.
-
-    An unknown name is a ValueError.
-    """
+    """The reference with the default tag, for timm or torchvision; an unknown name is a ValueError."""
     if reference.revision is not None or reference.source == "hf":
         return reference
     if reference.source == "timm":
@@ -175,10 +172,7 @@ def _transformers(reference: PulledReference) -> Origin:
 
 
 def files_of_model(where: str, files: Mapping[str, Remote], remedy: str) -> tuple[Remote, ...]:
-    """The files of a model of transformers that are read, by name.
-
-    PullFailed: there is no config.json, or no safetensors.
-    """
+    """The read files of a model of transformers; PullFailed without config.json or safetensors."""
     wanted = {name: file for name, file in files.items() if hub.ALLOWED.fullmatch(name)}
     if WEIGHTS in wanted:
         wanted = {name: file for name, file in wanted.items() if name != INDEX and not _is_part(name)}

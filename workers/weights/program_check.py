@@ -77,10 +77,7 @@ def run(path: Path) -> CheckedReport:
 
 
 def examine(classifier: Classifier) -> tuple[list[str], bool]:
-    """The values of `execution.dtype` that a program supports, and whether it has gradients, by tests.
-
-    Unfit: it cannot be attacked.
-    """
+    """The values of `execution.dtype` that a program supports, and whether it has gradients; or Unfit."""
     program = _program_of(classifier)
     signature = program.signature
     if signature.classes < 2:

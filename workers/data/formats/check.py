@@ -55,10 +55,7 @@ Build = Callable[[Path, Split], ExampleSet]
 
 @dataclass(frozen=True)
 class SplitReport:
-    """Size, hash and content of one split, or why it is unusable.
-
-    A split that is `absent` is none of the set's, or not there.
-    """
+    """Size, hash and content of one split, or why it is unusable; an `absent` one is not there."""
 
     split: str
     examples: int | None

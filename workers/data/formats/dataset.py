@@ -92,10 +92,7 @@ class DataSet(ImageSet, Protocol):
 
 
 class CorruptedSet(DataSet, Protocol):
-    """Images that are stored corrupted: the task `stored_corruptions`.
-
-    As a `DataSet` it has the images of its first cell, a corruption at a severity.
-    """
+    """Images stored corrupted, for `stored_corruptions`; as a `DataSet` the images of its first cell."""
 
     @property
     def cells(self) -> Sequence[Cell]:
@@ -144,10 +141,7 @@ def logit_groups(data: ExampleSet) -> list[list[int]] | None:
 
 
 def original(data: ImageSet, index: int) -> Image | None:
-    """An image as stored in its file, RGB at its own size; None for sets without image files.
-
-    A set with files has a method `picture` with the same meaning.
-    """
+    """An image as stored, RGB at its own size, by the set's `picture`; None for sets without image files."""
     read: Callable[[int], Image | None] | None = getattr(data, "picture", None)
     return None if read is None else read(index)
 

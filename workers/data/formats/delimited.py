@@ -48,10 +48,7 @@ def is_delimited(path: Path) -> bool:
 
 
 def header_of(path: Path, quoting: Quoting | None = None) -> list[str]:
-    """The names of the columns, in the first line that is not empty.
-
-    Quoted names with another delimiter between them are one name.
-    """
+    """The columns' names in the first line that is not empty; quoted ones around a delimiter are one name."""
     return first_row(path, quoting)[1]
 
 

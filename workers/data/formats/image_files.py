@@ -28,10 +28,7 @@ from assay.workers.data.formats.sampling import held_out_split
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Files of one split, sorted by id; labels index `class_names`.
-
-    `paths` are relative to the folder; if empty, the ids are the paths.
-    """
+    """Files of one split, sorted by id; labels index `class_names`. Without `paths` the ids are the paths."""
 
     class_names: tuple[str, ...]
     ids: list[str]

@@ -109,10 +109,7 @@ class Series:
 
 
 class TargetSeries(Series):
-    """Time series in memory, each with a number to predict.
-
-    `labels` are the targets in their own unit, float64 (n,). A model has one output, named "target".
-    """
+    """Time series in memory, each with a target in its own unit, float64 (n,): a model's output "target"."""
 
     task = "series_regression"
 

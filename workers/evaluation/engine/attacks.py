@@ -43,7 +43,7 @@ class ClassifierAttack:
     attack: Attack | Ensemble
 
     def measure(self, shard: Shard) -> ExampleOutcomes:
-        """Attacks every example of the shard; a ValueError as of `attack_pixel`."""
+        """Attacks every example of the shard; a ValueError as `attack_pixel`."""
         attack = self.attack
         if shard.task == "series":
             return attack_series(attack, shard)

@@ -45,10 +45,7 @@ class Candidates:
         self._held: dict[int, Candidate] = {}
 
     def note_clean(self, rows: Tensor, right: Tensor, logits: Tensor) -> None:
-        """Records the answers to unchanged examples that are right; only these are ever shown.
-
-        `right`: whether the answer is right, bool (B,), on the CPU; `logits`: (B, classes).
-        """
+        """Records the right answers to unchanged examples, the only ones shown; `right` is on the CPU."""
         wanted = [
             place
             for place, (row, fine) in enumerate(zip(rows.tolist(), right.tolist(), strict=True))

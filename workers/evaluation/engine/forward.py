@@ -66,10 +66,7 @@ class Passes:
         return Passes(self._model, self._device, self.limit, rough_gradients=True)
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Logits of images (B, C, H, W), (B, classes).
-
-        Under autograd the pass is never split: `in_parts` then handles memory.
-        """
+        """Logits (B, classes) of images; under autograd never split: `in_parts` then handles memory."""
         if torch.is_grad_enabled() and images.requires_grad:
             return self.whole(images)
         parts = self.in_parts(images, self.whole)

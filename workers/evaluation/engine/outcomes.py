@@ -46,10 +46,7 @@ class Outcomes(Protocol):
         """Whether the rows have a summary of their own, in `service/metrics/analyses/`."""
 
     def columns(self) -> dict[str, list[Any]]:
-        """The rows as JSON columns of n values each, `id`, `forward` and `backward` among them.
-
-        Values that are not finite are None.
-        """
+        """The rows as JSON columns of n values, with `id`, `forward` and `backward`; None if not finite."""
 
     def evidence(self) -> dict[str, Any]:
         """Evidence for warnings, as JSON; counts of several shards add up."""

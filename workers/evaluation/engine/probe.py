@@ -69,10 +69,7 @@ def first_look(shard: Shard, *, attacked: bool) -> dict[str, Any]:
 
 
 def probe_shard(shard: Shard) -> ProbeEvidence:
-    """Anomalies in the model's answers to the first few examples of a shard; see `probe`.
-
-    Fewer are asked where memory is short.
-    """
+    """Anomalies in the answers to a shard's first few examples, as `probe`; fewer if memory is short."""
     with torch.no_grad(), frozen(shard.classifier):
         answer, given = _question(shard)
         classifier = shard.classifier

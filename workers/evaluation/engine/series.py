@@ -64,7 +64,7 @@ class StepDraws(Randomness):
 
 
 def attack_series(attack: Attack | Ensemble, shard: Shard) -> ExampleOutcomes:
-    """Attacks every series of a shard, under its protocol; a ValueError as of `measure`."""
+    """Attacks every series of a shard, under its protocol; a ValueError where the attack does not fit."""
     draws = StepDraws(shard.seed, attack.name, cast(SeriesSet, shard.data).lengths)
     subject, keep = (shard.images, shard.labels, shard.ids), shard.save_adversarial
     candidates = Candidates(shard.ranks)
