@@ -38,9 +38,8 @@ FIRST = "0" * 64  # the previous hash of entry 1
 class AuditEntry(Answer):
     """Who did or tried what. Entries without a key are of a service without keys, or of `assay keys --state`.
 
-    `at` is ISO 8601 in UTC. `object` is the id or name acted upon, or the path of a refused call. `session`
-    is a mark of the browser session, not its token. `request` is the id in the header `X-Request-ID` of the
-    answer.
+    `at` is ISO 8601 in UTC. `object` is the id or name acted upon, or a refused call's path. `session` is a
+    mark of the browser session, not its token, `request` the id in the answer's header `X-Request-ID`.
     """
 
     id: int
@@ -73,17 +72,11 @@ def at_text(seconds: float) -> str:
 
 @dataclass
 class Chain:
-    """What a look at all entries, oldest first, has found.
-
-    Attributes:
-        count: of the entries.
-        last: the newest entry; None without any.
-        breaks: a sentence for each place where the chain is broken.
-    """
+    """What a look at all entries, oldest first, has found."""
 
     count: int = 0
-    last: AuditEntry | None = None
-    breaks: list[str] = field(default_factory=list)
+    last: AuditEntry | None = None  # the newest entry
+    breaks: list[str] = field(default_factory=list)  # a sentence for each place where the chain is broken
     _first: AuditEntry | None = None
     _expired: tuple[int, str] = (0, FIRST)
 

@@ -28,10 +28,7 @@ class WrongShape(Answer):
 
 
 class Faults(Answer):
-    """Mismatches between weights and their model, by the file's names: at most `MAX_LISTED` of each kind.
-
-    `unlisted` counts the others.
-    """
+    """Mismatches of weights and model, by the file's names: up to `MAX_LISTED` a kind, others `unlisted`."""
 
     missing: list[str] = Field(default_factory=list)
     unexpected: list[str] = Field(default_factory=list)
@@ -43,18 +40,13 @@ class Faults(Answer):
 class ProgramFacts(Answer):
     """Facts about an exported program.
 
-    Attributes:
-        image_size: height and width of its images, in pixels; null for texts.
-        dtypes: the values of `execution.dtype` that it supports.
-        random: whether its forward pass draws random numbers.
-        gradients: whether its logits have gradients by the pixels that are not all zero; ids have none.
-        task: what its logits are for: "classification" or "segmentation" of images, "sequence"
-            (classification) or "language" for texts.
-        length: tokens of a text, to which shorter ones are padded; null for images.
-        vocabulary: sha256 of the words of the ids, as its file states it; null where it does not.
-        gradients_compared: whether its file states that its gradients equal its module's; null for checks of
-            earlier versions.
-        probabilities: whether it returns probabilities in place of logits.
+    `image_size` is height and width of its images in pixels, null for texts; `dtypes` are the values of
+    `execution.dtype` that it supports. `random` says whether its forward pass draws random numbers,
+    `gradients` whether its logits have gradients by the pixels that are not all zero; ids have none. `task`
+    is "classification" or "segmentation" of images, "sequence" (classification) or "language" for texts. A
+    text is padded to `length` tokens; `vocabulary` is the sha256 of the ids' words, as its file states it;
+    both may be null. `gradients_compared` says whether its file states that its gradients equal its module's;
+    null for checks of earlier versions. `probabilities` says whether it returns them in place of logits.
     """
 
     image_size: int | None
@@ -69,16 +61,11 @@ class ProgramFacts(Answer):
 
 
 class Verdict(Faults):
-    """A worker's findings about a file.
+    """A worker's findings about a file; null is what the weights do not tell.
 
-    Attributes:
-        layout: whose names the tensors have, as in `models/weights/layouts.py`; "program" for an exported
-            program.
-        classes: that the model was made for; None where the weights do not tell.
-        channels: of its images, of texts the words; None where the weights do not tell.
-        program: of an exported program; None for weights.
-        left_out: tensors of the file that the model does not need, known for this layout.
-        resized: position embeddings that are resized, because the upload asked for it.
+    `layout` names the scheme of the tensors' names, as in `models/weights/layouts.py`, or "program";
+    `classes` and `channels` (of images; of texts the words) are of its model. `left_out` are tensors that the
+    model does not need, `resized` position embeddings resized because the upload asked for it.
     """
 
     layout: str | None = None
@@ -92,9 +79,8 @@ class Verdict(Faults):
 class Checkpoint(Answer):
     """Uploaded weights or program. `sha256` is of the file; `error` and `faults` say why it was rejected.
 
-    `normalization`, `positions` and `class_names` are as stated by the upload, null where unstated.
-    `left_out` are the file's tensors that the model does not need, `resized` the position embeddings that
-    are resized.
+    `normalization`, `positions` and `class_names` are as stated by the upload, null where unstated. The model
+    does not need the file's tensors `left_out`; position embeddings `resized` are resized.
     """
 
     name: str

@@ -18,12 +18,7 @@ def cells_of(params: Params) -> list[Cell]:
 
 
 def content_label(label: str, params: Params) -> str:
-    """Key of the content hash of an evaluation's data; for stored images with the cells that were read.
-
-    Args:
-        label: the data set's, `data_label`.
-        params: the evaluation's.
-    """
+    """Key of the hash of the data of that `data_label`; for stored images with the cells that were read."""
     if params.get("source") != "stored":
         return label
     return f"{label} {' '.join(f'{name}/{severity}' for name, severity in sorted(cells_of(params)))}"

@@ -16,8 +16,7 @@ class Doubts(TypedDict, total=False):
 class ResampledImages(TypedDict):
     """Images of the model's `size` that are `resized_to` more pixels, to be cropped again; both in pixels.
 
-    Of images of several sizes, so many of those `looked_at` have this size and stay `as_they_are`, while the
-    others are resized and cropped.
+    Of the images `looked_at`, so many have this size and stay `as_they_are`; others are resized and cropped.
     """
 
     size: int

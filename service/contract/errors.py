@@ -101,11 +101,7 @@ class AssayError(Exception):
         return ErrorEnvelope(error=ErrorBody(type=self.type, message=self.message, details=self.details))
 
     def problem(self, instance: str) -> Problem:
-        """The answer in the form of RFC 9457.
-
-        Args:
-            instance: path of the request.
-        """
+        """The answer in the form of RFC 9457 to the request of the path `instance`."""
         return Problem(
             type=f"urn:assay:error:{self.type}",
             title=self.type.replace("_", " "),

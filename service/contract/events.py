@@ -29,10 +29,7 @@ class EndData(TypedDict):
 
 
 class ProgressData(TypedDict):
-    """Of `progress`: examples or steps, the seconds that are left and the done part of the planned cost.
-
-    None where they are not known.
-    """
+    """Examples or steps done, seconds left and share of the planned cost; None where they are unknown."""
 
     done: int
     total: int | None

@@ -46,14 +46,9 @@ class MissingExtra(ImportError):
 
 
 def require(what: str, *extras: str) -> None:
-    """Refuses what cannot run here, before anything is imported or begun.
+    """Refuses what cannot run here, before anything is imported or begun; `what` begins the sentence.
 
-    Args:
-        what: begins the sentence, as in "`assay serve`".
-        *extras: those that it needs; only the missing ones are named.
-
-    Raises:
-        MissingExtra: has the command that installs them.
+    MissingExtra names the extras that are missing, with the command that installs them.
     """
     missing = [extra for extra in extras if not all(map(has_module, EXTRAS[extra][1]))]
     if missing:
@@ -82,11 +77,7 @@ def explained(what: str, error: ImportError) -> str | None:
 
 
 def require_module(what: str, module: str) -> None:
-    """Refuses what needs one optional package that is not installed.
-
-    Raises:
-        MissingExtra: has the command that installs it.
-    """
+    """Refuses, as MissingExtra with the command that installs it, what needs one optional package."""
     if not has_module(module):
         raise MissingExtra(f"{what} needs the package {module}: {command_for(module)}")
 

@@ -15,14 +15,7 @@ _FRACTION = re.compile(PATTERN)
 
 
 def parse_fraction(text: str) -> float:
-    """The value of "numerator/denominator", for example "0.5/255".
-
-    Args:
-        text: Two decimal numbers with a stroke between them; the denominator is positive.
-
-    Raises:
-        ValueError: it is not such a text.
-    """
+    """The value of "0.5/255": two decimal numbers, the second positive; ValueError for another text."""
     if not _FRACTION.match(text):
         raise ValueError(f"{text!r} is not a fraction; allowed: two numbers with a stroke, like '8/255'")
     numerator, denominator = (float(part) for part in text.split("/"))
@@ -32,11 +25,7 @@ def parse_fraction(text: str) -> float:
 
 
 def fraction_value(given: float | str) -> float:
-    """A parameter that may be written as a number or as a fraction, as a number.
-
-    Raises:
-        ValueError: a text that is not a fraction.
-    """
+    """A parameter, a number or a fraction, as a number; ValueError for a text that is no fraction."""
     return parse_fraction(given) if isinstance(given, str) else float(given)
 
 

@@ -159,10 +159,9 @@ class Gallery(Answer):
 
 
 def chosen(items: Sequence[GalleryItem]) -> list[GalleryItem]:
-    """The items that a gallery shows, from those of all shards in any order.
+    """The items that a gallery shows, from all shards in any order: 12, or 6 of large images.
 
-    Successes come before the rest, and lower ranks first: 12 of them, 6 of large images. Corrupted images are
-    those of the example with the lowest rank, in the order in which they were made.
+    Successes come first, then lower ranks; corrupted images are of the example with the lowest rank, as made.
     """
     ordered = sorted(items, key=lambda item: (not item.succeeded, item.rank))
     corrupted = [item for item in items if isinstance(item, GalleryImage) and item.corruption is not None]

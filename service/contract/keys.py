@@ -1,8 +1,4 @@
-"""API keys and browser sessions, as users see them.
-
-A key is one text, `assay_<id>_<secret>`. It belongs to a tenant: its jobs are visible to the keys of that
-tenant, and to those with the scope `admin`.
-"""
+"""API keys, each a text `assay_<id>_<secret>` that sees its tenant's jobs, or all (`admin`), and sessions."""
 
 from __future__ import annotations
 

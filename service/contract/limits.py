@@ -15,23 +15,14 @@ MIN_WEIGHT, MAX_WEIGHT = 0.01, 1000.0
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one tenant; 0 means no limit.
+    """Limits of one tenant; 0 means no limit."""
 
-    Attributes:
-        queued_jobs: jobs that have not started: queued, or waiting for other jobs.
-        running_shards: shards that workers hold at one moment.
-        gpu_seconds: device-seconds on workers with a GPU, per calendar day in UTC.
-        cpu_seconds: device-seconds on workers without one, per calendar day in UTC.
-        stored_bytes: bytes of checkpoints, artifacts and uploads in flight.
-        uploads: uploads in flight.
-    """
-
-    queued_jobs: int = 0
-    running_shards: int = 0
-    gpu_seconds: int = 0
-    cpu_seconds: int = 0
-    stored_bytes: int = 0
-    uploads: int = 0
+    queued_jobs: int = 0  # jobs that have not started: queued, or waiting for other jobs
+    running_shards: int = 0  # shards that workers hold at one moment
+    gpu_seconds: int = 0  # device-seconds on workers with a GPU, per calendar day in UTC
+    cpu_seconds: int = 0  # the same on workers without one
+    stored_bytes: int = 0  # of checkpoints, artifacts and uploads in flight
+    uploads: int = 0  # in flight
 
     def overridden(self, own: dict[str, int | None]) -> Limits:
         """These limits with a tenant's own; None keeps the default."""

@@ -34,10 +34,7 @@ _about: ContextVar[Mapping[str, str]] = ContextVar("about", default={})  # noqa:
 
 @contextlib.contextmanager
 def about(**fields: str) -> Iterator[None]:
-    """Adds these fields to all records that this thread or task logs in the block.
-
-    A thread that is started in the block begins without them.
-    """
+    """Adds these fields to all records that this thread or task, no thread begun there, logs in the block."""
     token = _about.set({**_about.get(), **fields})
     try:
         yield

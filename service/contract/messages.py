@@ -28,10 +28,7 @@ from assay.service.contract.worker_records import GpuMemory, SelfTestRecord
 
 
 class ModelSource(TypedDict):
-    """Another model that an evaluation uses, and the path of its weights.
-
-    `spec` is that of its training job, or for an uploaded one this job's with the other model in it.
-    """
+    """Another model of an evaluation: the `spec` that trained it, or as uploaded this job's, and weights."""
 
     spec: TrainJobSpec | EvaluateJobSpec
     weights: str
@@ -71,10 +68,7 @@ class PlanRequest(RequestBase):
 
 
 class TrainRequest(RequestBase):
-    """Train, and write a checkpoint every `checkpoint_seconds`.
-
-    Without a timeout of its own it has `deadline_seconds` at most.
-    """
+    """Train, with a checkpoint every `checkpoint_seconds`; without a timeout for `deadline_seconds`."""
 
     kind: Literal["train"]
     spec: TrainJobSpec
@@ -113,10 +107,7 @@ class SelfTestRequest(TypedDict):
 
 
 class HashRequest(TypedDict):
-    """Hash the data sets of some evaluations, by their indices; for no job, as a self-test.
-
-    No program of a tenant runs beside it, so that later jobs may rely on the hashes.
-    """
+    """Hash some evaluations' data sets, by index, with no tenant's program beside, so jobs trust the hash."""
 
     kind: Literal["hash"]
     folder: str

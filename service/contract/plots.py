@@ -10,10 +10,7 @@ PlotFormat = Literal["svg", "png", "pdf", "vl.json"]
 
 
 class PlotSummary(Answer):
-    """A plot that the results of a job allow.
-
-    `description` says its main numbers in words; `href` is its SVG, and takes `format` and `scheme`.
-    """
+    """A plot of a job, its main numbers in words, and its SVG, `href`, which takes `format` and `scheme`."""
 
     kind: str
     title: str

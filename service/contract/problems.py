@@ -50,14 +50,9 @@ class Problems:
         allowed: Iterable[object] | str | None = None,
         nearest: str | None = None,
     ) -> None:
-        """Note a wrong field.
+        """Note a wrong field at its place in the body, with a message for a person.
 
-        Args:
-            loc: Its place in the body.
-            message: The error, for a person.
-            given: The value as received; only a safe and short rendering of it is kept.
-            allowed: The allowed values or names, or a description of them.
-            nearest: The known name most similar to the given one.
+        Of `given` only a safe, short rendering is kept; `allowed` are values, names or their description.
         """
         if self.full:
             self.unlisted += 1
@@ -78,11 +73,9 @@ class Problems:
         self.not_pulled += 1
 
     def raise_if_any(self) -> None:
-        """Raise the collected errors.
+        """Raise InvalidSpec with all details, if there are any.
 
-        Raises:
-            WeightsUnavailable: weights are not pulled, and nothing else is wrong.
-            InvalidSpec: with all details, if there is any.
+        It is WeightsUnavailable where weights are not pulled, and nothing else is wrong.
         """
         if not self.details:
             return
@@ -100,10 +93,7 @@ def nearest(
 ) -> str | None:
     """The known name most similar to the given one, ignoring case; None for anything but a short text.
 
-    Args:
-        given: What was given.
-        known: The names.
-        also: Name to other words for it, which go first; capitals and punctuation in them do not count.
+    `also` has other words for names, which go first; capitals and punctuation in them do not count.
     """
     if not isinstance(given, str) or len(given) > MAX_TEXT:
         return None

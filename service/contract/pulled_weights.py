@@ -100,11 +100,7 @@ class PulledReference:
 
 
 def parse_reference(text: str) -> PulledReference:
-    """Parse a reference.
-
-    Raises:
-        ValueError: it has none of the three forms.
-    """
+    """Parse a reference; ValueError for a text that has none of the three forms."""
     source, colon, rest = text.partition(":")
     if not colon or source not in SOURCES:
         raise ValueError(f"{text[:MAX_LENGTH]!r} is no reference to weights; allowed: {FORMS}")
@@ -117,11 +113,7 @@ def parse_reference(text: str) -> PulledReference:
 
 
 def reference_to(source: str, params: Params) -> PulledReference:
-    """The reference to the pulled weights of a model with these parameters.
-
-    Raises:
-        ValueError: a name has characters that no reference has.
-    """
+    """The reference to the pulled weights of a model; ValueError for characters that no reference has."""
     known = cast(PulledSource, source)
     what, which = _PARAMETERS[known]
     revision = params.get(which)

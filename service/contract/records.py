@@ -1,8 +1,7 @@
 """Types of evaluator results in the database: JSON of the columns plan, payload and verdict.
 
-The evaluator writes them, the supervisor hands them to the store, and other shards and the merge read them. A
-key is `NotRequired` when it belongs to some jobs only, or when rows of earlier versions lack it; with
-`total=False` all keys are. `tests/service/contract/test_messages.py` compares them. Times are in seconds.
+The evaluator writes them; the store, other shards and the merge read them. A key is `NotRequired` when some
+jobs, or rows of earlier versions, lack it; with `total=False` all keys are. Times are in seconds.
 """
 
 from __future__ import annotations
@@ -227,9 +226,8 @@ class ProbeEvidence(TypedDict, total=False):
 class FutureLeak(TypedDict):
     """Of `compared` words of a language model, the loss of `words` depends on later words.
 
-    `change` is the largest change of a loss in nats; None where one became infinite. `by_construction` names
-    the parts of the model that look at later words by their definition; the numbers are then 0 where no loss
-    was seen to change.
+    `change` is the largest change of a loss in nats, None where infinite. `by_construction` names parts of
+    the model defined to look at later words; the numbers are then 0 where no loss was seen to change.
     """
 
     words: int

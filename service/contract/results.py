@@ -88,10 +88,7 @@ class Metric(Answer):
 
 
 class Warning(Answer):  # noqa: A001 (the contract's name)
-    """A caveat about a number, with the evidence for it.
-
-    `severity` is that of the code, also where a stored warning of an earlier version has none.
-    """
+    """A caveat about a number, with the evidence; `severity` is the code's, in old results too."""
 
     code: WarningCode
     severity: Severity = "caution"
@@ -167,8 +164,7 @@ class LayerBreakdown(Answer):
 class PursuitBreakdown(Answer):
     """Metrics of `pursuit_check`: of a layer (from 0), of one of its iterations (from 1), or of an arm.
 
-    `arm` names another setting of the pursuit, null for the model's own; `planted` the corruption that the
-    images had, null for none.
+    `arm` names another setting than the model's own, `planted` a corruption of the images, or null.
     """
 
     layer: int | None
@@ -229,8 +225,7 @@ class Reference(Answer):
 class EvaluationResult(Answer):
     """One row of the results: one evaluation or attack with its parameters.
 
-    The metrics of each kind, with their units, are described by its outcome table in `service/metrics/`
-    (`tables.py` has the list).
+    Its outcome table (list in `service/metrics/tables.py`) describes the metrics with units.
     """
 
     name: str
@@ -326,10 +321,7 @@ class Results(Answer):
 
 
 class Progress(Answer):
-    """Progress of a job; what is unknown, as before it is planned, is null.
-
-    `share` in [0, 1] is of the planned cost: attacked examples take longer than clean ones.
-    """
+    """Progress of a job, null where unknown; `share` in [0, 1] is of the planned cost, not of examples."""
 
     done: int
     total: int | None

@@ -30,11 +30,6 @@ def protocol_unit(data: Mapping[str, Any], protocol: str) -> RadiusUnit:
 
 
 def row_protocol(protocol: Protocol, task: str) -> RowProtocol:
-    """The protocol that a row states.
-
-    Args:
-        protocol: of the run.
-        task: of the data; those with one protocol state the task's word.
-    """
+    """The protocol that a row states; data of a task with one protocol state the task's word."""
     word = ROW_PROTOCOLS.get(task, protocol)
     return protocol if word == "series" and protocol == "paper" else word

@@ -34,8 +34,7 @@ class Envelope(Answer):
 class PublicKey(Answer):
     """An Ed25519 key as a JSON Web Key (RFC 8037); `kid` is its thumbprint (RFC 7638).
 
-    `status` is `signing` for the key that signs now, and `verify_only` for earlier ones, whose signatures
-    still count.
+    `status` is `signing` now, `verify_only` for earlier keys, with signatures that still count.
     """
 
     kty: Literal["OKP"] = "OKP"

@@ -1,7 +1,6 @@
-"""Job specs: the JSON body of `POST /api/v1/jobs`.
+"""Job specs: the JSON body of `POST /api/v1/jobs`, by shape and types alone.
 
-These classes check shape and types only; `service.catalog.catalog` checks names, parameters,
-rules across parameters and tasks against the catalog.
+`service.catalog.catalog` checks names, parameters, rules across parameters and tasks.
 """
 
 from __future__ import annotations
@@ -58,8 +57,7 @@ class WeightsFromJob(WeightsOfModel):
 class WeightsFromCheckpoint(WeightsOfModel):
     """Weights uploaded under this name; submission fills in the other fields.
 
-    `sha256` is that of the file; `normalization`, `positions` and `class_names`, the names of the logits in
-    order, are as stated by the upload.
+    `sha256` is the file's; `normalization`, `positions` and `class_names` (of logits) the upload's.
     """
 
     checkpoint: Name
@@ -70,10 +68,7 @@ class WeightsFromCheckpoint(WeightsOfModel):
 
 
 class WeightsFromPull(Spec):
-    """Weights that `assay pull` has fetched, which the model's parameters name.
-
-    Submission fills in `sha256`, one digest over all their files.
-    """
+    """Weights that `assay pull` fetched, by the model's parameters; submission adds the files' `sha256`."""
 
     pulled: Literal[True]
     sha256: Annotated[str, Field(min_length=64, max_length=64)] | None = None

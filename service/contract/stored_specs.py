@@ -1,9 +1,7 @@
 """Types of stored and sent job specs: JSON after validation, with every default filled in.
 
-The service writes them; the store, the supervisors, the evaluator and the merge read them. `specs.py` has the
-classes that validate user input, with the ranges of the values, and `tests/service/contract/test_messages.py`
-keeps the keys of both equal. A key is `NotRequired` when it is optional, or specs of earlier versions lack
-it.
+The service writes them; store, supervisors, evaluator and merge read them. `specs.py` has the classes for
+user input, with ranges; a test keeps the keys equal. Optional and newer keys are `NotRequired`.
 """
 
 from __future__ import annotations

@@ -28,19 +28,7 @@ _FORBIDDEN_CHARACTERS = re.compile("[\0\ud800-\udfff]")
 
 
 def parse_json(raw: bytes, max_depth: int, max_containers: int = MAX_CONTAINERS) -> Any:
-    """Parses a body.
-
-    Args:
-        raw: the bytes of the body.
-        max_depth: how many arrays and objects may be nested.
-        max_containers: how many arrays and objects there may be.
-
-    Returns:
-        The value; every number in it is finite.
-
-    Raises:
-        MalformedJson: the body is not strict JSON in UTF-8, or nested too deeply.
-    """
+    """The value of a body, its numbers finite; MalformedJson if not strict JSON in UTF-8, or over a cap."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -1,7 +1,6 @@
 """Studies: arms x seeds x evaluations as one thing. The JSON of `POST /api/v1/studies` and of its answers.
 
-A study becomes ordinary jobs: of each arm and seed a training and an evaluation of its weights. These
-classes check shape and types; `service.submission.studies` checks the rest as it checks jobs.
+These classes check shape and types only; `service.submission.studies` checks the rest, as of jobs.
 """
 
 from __future__ import annotations
@@ -109,9 +108,9 @@ class MoreSeeds(Spec):
 
 
 class ArmTemplate(TypedDict):
-    """The jobs of an arm, as stored; `train` is None for an arm that is not trained.
+    """The jobs of an arm, as stored, with seed 0; `train` is None for an arm that is not trained.
 
-    Both have seed 0, and `evaluate` of a trained arm has weights of the job `OWN_TRAINING`.
+    `evaluate` of a trained arm has weights of the job `OWN_TRAINING`.
     """
 
     name: str
@@ -120,10 +119,7 @@ class ArmTemplate(TypedDict):
 
 
 class ArmRun(Answer):
-    """An arm with one seed.
-
-    `train` is null for an arm that is not trained; a `shared` training is that of an earlier arm too.
-    """
+    """An arm with one seed; `train` is null for an untrained arm, `shared` with an earlier arm's training."""
 
     seed: int
     train: str | None
@@ -188,7 +184,7 @@ class StudyStatus(StudySummary):
 class ArmEstimate(Answer):
     """Jobs of an arm, and the estimated seconds of each: null where unknown, or for an arm without training.
 
-    `shared` of its trainings are those of earlier arms.
+    Earlier arms have `shared` of its trainings, too.
     """
 
     name: str
@@ -236,12 +232,7 @@ def compared_weights(specs: Sequence[StoredSpec]) -> str | None:
 
 
 def notes_of(arms: Sequence[tuple[str, bool]], seeds: int) -> list[str]:
-    """What a study cannot say, in words.
-
-    Args:
-        arms: name of each, and whether it is trained.
-        seeds: their number.
-    """
+    """What a study cannot say, in words; an arm is its name, and whether it is trained."""
     notes = [ONE_SEED] if seeds == 1 else []
     for name, trained in arms:
         if not trained:

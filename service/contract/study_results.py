@@ -46,11 +46,10 @@ class StudyTest(Answer):
 class StudyPower(Answer):
     """The difference that so many seeds and examples find with 80 % power, after adjustment.
 
-    `level` is 0.05 over the number of tests: that of the smallest p under Holm's adjustment. `with_twice` is
-    for twice the seeds. The standard deviations are those of differences: over seeds, over examples, and of
-    the rest; null where they are not estimated. `assumed` says that the spread over seeds is an assumption.
-    `least_error` is the standard error that a test of shares takes at least: that of n pairs without any
-    disagreement.
+    `level` is 0.05 over the number of tests, as of the smallest p under Holm's adjustment. `with_twice` is
+    for twice the seeds. The standard deviations are of differences: over seeds, over examples, and of the
+    rest; null where not estimated. `assumed`: the spread over seeds is an assumption. `least_error` is the
+    least standard error of a test of shares: of n pairs without any disagreement.
     """
 
     seeds: int
@@ -90,8 +89,7 @@ class StudyComparison(Answer):
 class StudyCell(Answer):
     """A metric of an evaluation in all arms; the comparisons of a `tested` one have p-values.
 
-    `warnings` counts the runs whose evaluation has a warning, by its code; the results of the jobs explain
-    it.
+    `warnings` counts the runs with a warning of their evaluation, by its code.
     """
 
     evaluation: str
@@ -116,10 +114,7 @@ class MissingRun(Answer):
 
 
 class StudyResults(Answer):
-    """The results of a study; `complete` is false while runs are missing.
-
-    `tests` p-values were adjusted together, by `adjust`.
-    """
+    """The results of a study, not `complete` while runs are missing; `adjust` acts on `tests` p-values."""
 
     study: str
     complete: bool

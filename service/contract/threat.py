@@ -27,35 +27,24 @@ BallNorm = Literal["Linf", "L2", "L1", "L0"]
 
 
 class Threat(BaseModel):
-    """The threat model of an attack, as far as its parameters do not say it.
-
-    Attributes:
-        knowledge: input of the attack.
-        search: "single_step", "iterative", or "ensemble" of several attacks; None only for noise.
-        norm: of the ball, where no parameter `norm` says it.
-        needs_classes: the fewest classes for which the loss is defined.
-        targets: for an attack on one wrong class after another: how many it tries in AutoAttack.
-        minimum_norm: whether it searches for the smallest perturbation, so that epsilon only decides which
-            successes count, and more room does not help it.
-        weak: whether accuracy may stay high at any epsilon, even where the gradients are sound.
-        upper_bound: caveat on its accuracy, where that is widely mistaken for the robustness.
-        mean_loss_in: backends that differentiate one mean over the batch.
-        batch_draws: backend to the condition over the parameters under which its random numbers are drawn for
-            a whole batch, so that an example's result depends on those beside it.
-    """
+    """The threat model of an attack, as far as its parameters do not say it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     # Strict validation would require the member in place of its text.
     knowledge: Knowledge = Field(strict=False)
-    search: Search | None = None
-    norm: BallNorm = "Linf"
-    needs_classes: int | None = Field(default=None, ge=2)
-    targets: int | None = Field(default=None, ge=1)
+    search: Search | None = None  # None only for noise
+    norm: BallNorm = "Linf"  # of the ball, where no parameter `norm` says it
+    needs_classes: int | None = Field(default=None, ge=2)  # the fewest for which the loss is defined
+    targets: int | None = Field(default=None, ge=1)  # wrong classes that it tries one by one in AutoAttack
+    # Searches for the smallest perturbation: epsilon only says which successes count; more room is no help.
     minimum_norm: bool = False
-    weak: bool = False
+    weak: bool = False  # accuracy may stay high at any epsilon, even where the gradients are sound
+    # A caveat on its accuracy, where that is widely mistaken for the robustness.
     upper_bound: str | None = Field(default=None, min_length=1)
-    mean_loss_in: list[str] = []
+    mean_loss_in: list[str] = []  # backends that differentiate one mean over the batch
+    # Backend to the condition over the parameters under which its random numbers are drawn for a whole batch,
+    # so that an example's result depends on those beside it.
     batch_draws: dict[str, str] = {}
 
     @model_validator(mode="after")

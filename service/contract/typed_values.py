@@ -19,13 +19,10 @@ FORBIDDEN = re.compile("[\0\ud800-\udfff]")
 
 
 def faults(value: object, hint: Any, where: str = "", *, open_types: Collection[Any] = ()) -> Iterator[str]:
-    """Every place of a JSON value where it is not of a type.
+    """Every place of a JSON value, as `json.loads` returns it, where it is not of a type.
 
-    Args:
-        value: as `json.loads` returns it.
-        hint: a TypedDict, or what annotations are made of.
-        where: the path to the value.
-        open_types: TypedDicts that may have further keys, of any JSON value.
+    The type is a TypedDict, or what annotations are made of; a TypedDict of `open_types` may have further
+    keys, of any JSON value. `where` is the path to the value.
     """
     origin, arguments = get_origin(hint), get_args(hint)
     if is_typeddict(hint):

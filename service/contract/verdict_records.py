@@ -1,7 +1,4 @@
-"""What a check found in an upload, as JSON in the database: the findings of `checkpoints.Verdict`.
-
-A key is `NotRequired` when verdicts of earlier versions lack it; with `total=False` all keys are.
-"""
+"""The findings of `checkpoints.Verdict` as JSON in the database; earlier verdicts lack some keys."""
 
 from __future__ import annotations
 

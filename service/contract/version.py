@@ -8,9 +8,8 @@ from assay.service.contract.results import Answer
 class ServiceVersion(Answer):
     """Which program answers, and which code its workers run.
 
-    `version` is that of the distribution `name`, `api` the version in the paths of its REST calls. `catalog`
-    is the digest of its components, `identities` counts the workers online by the identity of their code:
-    source, packages and catalog.
+    `version` is of the distribution `name`, `api` in the paths of its REST calls, `catalog` the digest of its
+    components; `identities` counts workers online by identity of code: source, packages and catalog.
     """
 
     name: str

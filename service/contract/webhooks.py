@@ -33,11 +33,7 @@ SECRET_PREFIX = "whsec_"  # noqa: S105 (the prefix of one)
 
 
 class WebhookRequest(BaseModel):
-    """A webhook to be registered.
-
-    `kinds` and `tags` limit job and evaluation events to jobs of one of these kinds, and with one of these
-    tags; empty lists limit nothing.
-    """
+    """A webhook to be registered; `kinds` and `tags` limit job and evaluation events, unless empty."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -80,8 +76,7 @@ class NewWebhook(Webhook):
 class WebhookDelivery(Answer):
     """One event on its way to one webhook. `id` is the `webhook-id` of every attempt.
 
-    `next_at` is null once it is delivered or given up. Of an answer only `status` is kept; `error` says why
-    there was none.
+    `next_at` is null at the end. Only an answer's `status` is kept; `error` says why there was none.
     """
 
     id: str
@@ -98,13 +93,9 @@ class WebhookDelivery(Answer):
 
 
 def webhook_signature(secrets: Sequence[str], message_id: str, timestamp: int, body: bytes) -> str:
-    """The header `webhook-signature`: one signature for each secret.
+    """The header `webhook-signature`: one signature for each secret, over the body as it is sent.
 
-    Args:
-        secrets: the present one, and after a rotation the one before it.
-        message_id: the header `webhook-id`.
-        timestamp: the header `webhook-timestamp`, unix seconds.
-        body: as it is sent.
+    The secrets are the present one, and after a rotation the one before it; the time is in unix seconds.
     """
     signed = f"{message_id}.{timestamp}.".encode() + body
     keys = [base64.b64decode(secret.removeprefix(SECRET_PREFIX)) for secret in secrets]

@@ -1,7 +1,6 @@
-"""Reading options of uploaded weights whose file lacks them: normalisation and position embeddings.
+"""Options that an upload states where its file lacks them: normalisation and position embeddings.
 
-A foreign file has tensors alone. Only the uploader knows with which mean and deviation its network was
-trained, and how its position embeddings are to be resized to another grid; nothing is guessed.
+Nothing is guessed: only the uploader knows mean and deviation of the training, and how to resize.
 """
 
 from __future__ import annotations
@@ -60,11 +59,7 @@ NAMES = (*NAMED, "data")
 
 
 def normalization_in(text: str) -> ChannelStatistics | Literal["data"]:
-    """Parses a normalisation: a name, or {"mean", "std"} as JSON; "data" is that of each job.
-
-    Raises:
-        InvalidSpec: it is neither, or its numbers are invalid.
-    """
+    """A normalisation by name, "data" for each job's, or {"mean", "std"} as JSON; else InvalidSpec."""
     problems = Problems()
     if text == "data":
         return "data"
@@ -112,15 +107,7 @@ def _right(key: str, value: object) -> bool:
 
 
 def check_reading(reading: WeightsReading, names: Collection[str]) -> None:
-    """Refuse a stated normalisation for a file that has its own.
-
-    Args:
-        reading: `normalization` as the upload states it.
-        names: of the file's tensors.
-
-    Raises:
-        InvalidSpec: both are present.
-    """
+    """Refuse (InvalidSpec) a stated normalisation for a file that has its own, among its tensors' names."""
     if reading["normalization"] is not None and {"mean", "std"} <= set(names):
         problems = Problems()
         message = "the file has a normalization of its own (the tensors mean and std)"
