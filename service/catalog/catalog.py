@@ -1,8 +1,7 @@
 """The catalog: every component by kind and name, with the schema and rules of its parameters.
 
-`catalog.json` is generated from the components by `python -m assay.workers.catalog`, committed, and read
-here, so that the service knows all parameters without importing torch. ASSAY_CATALOG may name a file with the
-components of other packages (`extra_components`).
+`catalog.json` is generated from the components by `python -m assay.workers.catalog`, committed, and read here
+without torch. ASSAY_CATALOG may name other packages' components (`extra_components`).
 """
 
 from __future__ import annotations
@@ -71,11 +70,7 @@ class Catalog:
         return cls(Component.model_validate(entry) for entry in json.loads(text))
 
     def with_packages(self, more: extra_components.PackageComponents) -> Catalog:
-        """This catalog with the components of other packages.
-
-        Raises:
-            ValueError: an entry is wrong, or its name is taken.
-        """
+        """This catalog with other packages' components; ValueError for a wrong entry or a taken name."""
         added = []
         for entry in more.components:
             try:
@@ -90,11 +85,7 @@ class Catalog:
         return Catalog([*self._components.values(), *added], more.left_out)
 
     def check_name(self, component: Component) -> None:
-        """Refuse a name that is taken; attacks and evaluations share theirs.
-
-        Raises:
-            ValueError: with both components.
-        """
+        """Refuse a taken name, as a ValueError with both components; attacks and evaluations share names."""
         kinds = EVALUATIONS if component.kind in EVALUATIONS else (component.kind,)
         for kind in kinds:
             taken = self._components.get((kind, component.name))
@@ -112,11 +103,7 @@ class Catalog:
         return hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
 
     def list(self, kind: str | None = None) -> tuple[Component, ...]:
-        """All components, or those of one kind, by kind and name.
-
-        Raises:
-            NotFound: there is no such kind.
-        """
+        """All components, or all of one kind, by kind and name; NotFound for an unknown kind."""
         if kind is not None:
             self._known_kind(kind)
         return tuple(entry for entry in self._components.values() if kind in (None, entry.kind))
@@ -126,20 +113,12 @@ class Catalog:
         return tuple(sorted(entry.name for entry in self._components.values() if entry.kind in kinds))
 
     def find(self, kind: str, name: str) -> Component:
-        """The component of a kind by name.
-
-        Raises:
-            NotFound: there is no such kind or name; the details list the known names and the nearest one.
-        """
+        """The component of a kind by name; NotFound lists the known names and the nearest one."""
         self._known_kind(kind)
         return self._get((kind,), name)
 
     def find_evaluation(self, name: str) -> Component:
-        """The evaluation or attack named by `evaluations[].name`.
-
-        Raises:
-            NotFound: no component has this name.
-        """
+        """The evaluation or attack named by `evaluations[].name`; NotFound if no component has the name."""
         return self._get(EVALUATIONS, name)
 
     def threat_of(self, name: str) -> Threat | None:
@@ -176,16 +155,12 @@ class Catalog:
         return None
 
     def _also(self, kinds: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Component to other names of it."""
         return {name: entry.also for (kind, name), entry in self._components.items() if kind in kinds}
 
     def check_reference(
         self, kinds: Sequence[str], reference: Mapping[str, Any], problems: Problems, loc: Loc
     ) -> Checked | None:
-        """Check the name and parameters of {"name", "params"}; None for an unknown component.
-
-        Missing parts were reported before and are skipped.
-        """
+        """Check {"name", "params"} less parts reported as missing before; None for an unknown component."""
         if "name" not in reference:
             return None
         component = self.look_up(kinds, reference["name"], problems, (*loc, "name"))
@@ -202,7 +177,6 @@ class Catalog:
     def _check_abilities(
         self, component: Component, params: Mapping[str, Any], problems: Problems, loc: Loc
     ) -> None:
-        """Report references to components that lack the required fact."""
         for parameter, kind, reference in component.references(params):
             part = component.parameters["properties"][parameter]
             facts = [branch.get("having") for branch in part.get("anyOf", [part])]
@@ -222,15 +196,10 @@ class Catalog:
         problems: Problems,
         loc: Loc,
     ) -> None:
-        """Report every rule that parameters break, those of nested components included.
+        """Report every rule that parameters at `loc` break, with the rules of nested components.
 
-        Args:
-            component: Whose rules to check.
-            params: Its parameters; rules about missing ones are skipped.
-            namespaces: Known values under `model`, `part` and `data`. Rules that need more are skipped too:
-                the plan shard checks them once the data is loaded.
-            problems: Receives the broken rules.
-            loc: Place of the parameters in the body.
+        Rules about missing parameters, or about more than the known values under `model`, `part` and `data`,
+        are skipped: the plan shard checks them once the data is loaded.
         """
         own, parts = numbers(component.parameters, params), self.known_of_parts(component, params)
         known = {**namespaces, "params": own, "part": {**namespaces.get("part", {}), **parts}}
@@ -317,21 +286,13 @@ def _with_article(kind: str) -> str:
 
 
 def load() -> Catalog:
-    """This installation's catalog, with the components of ASSAY_CATALOG.
-
-    Raises:
-        BadPackageComponents: the file of ASSAY_CATALOG cannot be used.
-    """
+    """This installation's catalog, with the components of ASSAY_CATALOG; BadPackageComponents of its file."""
     return load_with(os.environ.get(extra_components.VARIABLE, ""))
 
 
 @functools.cache
 def load_with(file: str) -> Catalog:
-    """Assay's own catalog, and the components of a file; an empty path means no file.
-
-    Raises:
-        BadPackageComponents: the file cannot be used.
-    """
+    """Assay's catalog, with a file's components unless empty; BadPackageComponents if it is unusable."""
     own = Catalog.from_json(CATALOG_FILE.read_text(encoding="utf-8"))
     if not file:
         return own

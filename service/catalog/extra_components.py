@@ -31,12 +31,7 @@ class PackageComponents:
 
 
 def read(path: Path) -> PackageComponents:
-    """The file's content; the entries themselves are checked by the catalog.
-
-    Raises:
-        BadPackageComponents: it cannot be read, or is not what `python -P -m assay.workers.catalog --out`
-            writes.
-    """
+    """The file's content, less checks of entries; BadPackageComponents: unreadable, or another form."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         components, left_out = content["components"], content["left_out"]

@@ -24,8 +24,6 @@ ComponentCheck = Callable[[Schema, object, Loc, Problems], object]
 
 
 class _Invalid:
-    """Stands for a value that was refused and reported."""
-
     def __repr__(self) -> str:
         return "INVALID"
 
@@ -61,9 +59,7 @@ def check(
 ) -> Any:
     """Check a value and return it with every default filled in.
 
-    Returns:
-        The value. After an error: INVALID, or an object or list in which INVALID replaces the wrong items and
-        from which wrong properties are left out.
+    After an error: INVALID, or an object or list with INVALID for wrong items and without wrong properties.
     """
     return _Check(problems, schema.get("$defs", {}), component, noun).visit(schema, value, loc)
 
@@ -218,7 +214,6 @@ class _Check:
         return checked
 
     def _described(self, schema: Schema) -> dict[str, Any]:
-        """The schema with the references resolved that its description needs."""
         resolved = dict(self._resolved(schema))
         if "anyOf" in resolved:
             resolved["anyOf"] = [self._described(branch) for branch in resolved["anyOf"]]
@@ -279,7 +274,6 @@ def pixel_steps(value: object) -> str | None:
 
 
 def _fits(given: str, wanted: str | list[str]) -> bool:
-    """Whether a JSON type is one of the wanted ones; an integer is a number too."""
     types = [wanted] if isinstance(wanted, str) else wanted
     return given in types or (given == "integer" and "number" in types)
 

@@ -1,12 +1,11 @@
 """Rules across parameters: small expressions such as `model.width % model.heads == 0`.
 
-A rule is data, not code: it is parsed, every node is checked against a list of allowed kinds, and then it
-is computed node by node. `eval` is never used. Names are `model.x`, `data.x` and `params.x`;
-allowed are constants, lists, arithmetic without powers, comparisons, `in`, `is None`, `and`, `or`, `not`
-and the calls min, max, len (0 for null), abs and ascending (of a list: each value is more than the one
-before it).
-`job.protocol` is the protocol of an evaluation job, and `part.backbone_width` is the fact `width` of the
-component named by the parameter `backbone`; in recipes and evaluations, by the model's parameter.
+A rule is data, not code: it is parsed, every node is checked against a list of allowed kinds and then
+computed; `eval` is never used. Allowed are names (`model.x`, `data.x`, `params.x`), constants, lists,
+arithmetic without powers, comparisons, `in`, `is None`, `and`, `or`, `not` and the calls min, max, len (0 for
+null), abs and ascending (of a list: each value is more than the one before it). `job.protocol` is the
+protocol of an evaluation job; `part.backbone_width` is the fact `width` of the component that the parameter
+`backbone` names, in recipes and evaluations the model's.
 """
 
 from __future__ import annotations
@@ -58,7 +57,6 @@ UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
 
 
 def _ascending(values: Any) -> bool:
-    """Whether every value is more than the one before it."""
     return all(first < second for first, second in itertools.pairwise(values))
 
 
@@ -76,25 +74,14 @@ CALLS: dict[str, Callable[..., Any]] = {
 
 
 def check_syntax(expression: str) -> frozenset[tuple[str, str]]:
-    """Refuse an expression that is not a rule; return the (namespace, name) pairs that it uses.
-
-    Raises:
-        ValueError: it cannot be parsed, is too long or too deep, or uses something that is not allowed.
-    """
+    """The (namespace, name) pairs of a rule; ValueError for another expression, or one too long or deep."""
     return _parse(expression)[1]
 
 
 def evaluate(expression: str, namespaces: Namespaces) -> object:
-    """The value of an expression.
+    """The value of an expression, from the values under `model`, `data`, `params`, `job` and `part`.
 
-    Args:
-        expression: As `check_syntax` accepts it.
-        namespaces: The values under `model`, `data`, `params`, `job` and `part`; a missing one counts
-            as unknown.
-
-    Raises:
-        UnknownName: a name that the value depends on is missing.
-        ValueError: the expression is not allowed, or cannot be computed from these values.
+    UnknownName: a value is missing. ValueError: it is not allowed (`check_syntax`), or cannot be computed.
     """
     tree = _parse(expression)[0]
     try:
@@ -122,7 +109,6 @@ def _parse(expression: str) -> tuple[ast.expr, frozenset[tuple[str, str]]]:
 
 
 def _operands(node: ast.expr, expression: str, names: set[tuple[str, str]]) -> list[ast.expr]:
-    """The parts of an allowed node that are left to check; collects names."""
     match node:
         case ast.Constant(value=None | bool() | int() | float() | str()):
             return []

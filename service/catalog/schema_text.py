@@ -18,11 +18,7 @@ MANY = 12
 
 
 def describe(schema: Schema) -> str:
-    """The allowed values in words, to complete "must be ...".
-
-    Args:
-        schema: A JSON Schema of the subset that the catalog uses, with references resolved.
-    """
+    """The allowed values of a schema of the catalog, with references resolved, to complete "must be ..."."""
     if "anyOf" in schema:
         return _alternatives(schema["anyOf"])
     if "const" in schema:

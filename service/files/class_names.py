@@ -26,11 +26,7 @@ class BadClassNames(ValueError):
 
 
 def class_names_of(text: str) -> list[str]:
-    """The names that an option states: a file with them, or the names with commas between.
-
-    Raises:
-        BadClassNames: as of `read_class_names` and `class_names_in`.
-    """
+    """The names that an option states, in a file or with commas between; BadClassNames as below."""
     if (path := Path(text).expanduser()).is_file():
         return read_class_names(path)
     if text.lstrip()[:1] in ("[", "{"):
@@ -47,11 +43,7 @@ def class_names_of(text: str) -> list[str]:
 
 
 def read_class_names(path: Path) -> list[str]:
-    """The names in a file, class 0 first.
-
-    Raises:
-        BadClassNames: it cannot be read, is too long, or has another form; names it.
-    """
+    """The names in a file, class 0 first; BadClassNames names a file unread, too long or of another form."""
     try:
         if path.stat().st_size > MAX_BYTES:
             raise BadClassNames(f"{path} has more than {MAX_BYTES} bytes")
@@ -64,11 +56,7 @@ def read_class_names(path: Path) -> list[str]:
 
 
 def class_names_in(text: str) -> list[str]:
-    """The names in a text, class 0 first.
-
-    Raises:
-        BadClassNames: no name, a name twice or too long, or numbers with gaps.
-    """
+    """The names in a text, class 0 first; BadClassNames: none, one twice or too long, gaps in numbers."""
     if text.lstrip()[:1] in ("[", "{"):
         try:
             names = _of_json(parse_json(text.encode(), MAX_DEPTH))
@@ -97,7 +85,6 @@ def _of_json(content: Any) -> list[str]:
 
 
 def _of_mapping(content: Mapping[str, Any]) -> list[str]:
-    """Names by number, or numbers by name."""
     if content and all(type(value) is int for value in content.values()):
         numbers = {value: name for name, value in content.items()}
     elif all(key.isdecimal() and len(key) < 10 and isinstance(value, str) for key, value in content.items()):

@@ -1,8 +1,7 @@
 """Files in the folder of a job, which the job itself writes: names, media types, and opening without links.
 
-The process that writes them may run a stranger's code. A name from there never leads out of the job's folder:
-the path is made of folder and name, and what is opened is a regular file with no other name, not what a link
-or a pipe leads to.
+Their writer may run a stranger's code. A name never leads out of the job's folder: the path is made of folder
+and name, and only a regular file with no other name is opened, never a link or a pipe.
 """
 
 from __future__ import annotations
@@ -36,15 +35,7 @@ def media_type_of(name: str) -> str:
 
 
 def open_job_file(folder: Path, name: str) -> BinaryIO:
-    """Open a file of a job for reading.
-
-    Args:
-        folder: of the job's files.
-        name: of the file.
-
-    Raises:
-        OSError: it is not there, its name is none, or it is a link, no regular file, or has a second name.
-    """
+    """Open a job's file; OSError if missing, misnamed, a link, no regular file, or of a second name."""
     if not is_job_file(name):
         raise OSError(errno.EINVAL, f"{name[:100]!r} is no name of a job's file")
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -62,11 +53,7 @@ def open_job_file(folder: Path, name: str) -> BinaryIO:
 
 
 def read_job_file(folder: Path, name: str, most: int) -> bytes:
-    """The content of a file of a job.
-
-    Raises:
-        OSError: as of `open_job_file`, or it has more than `most` bytes.
-    """
+    """The content of a file of a job; OSError as of `open_job_file`, or for more than `most` bytes."""
     with open_job_file(folder, name) as file:
         content = file.read(most + 1)
     if len(content) > most:

@@ -24,11 +24,7 @@ class JsonBounds:
     containers: int  # objects and lists
 
     def check(self, text: bytes) -> None:
-        """Refuse a text before it is parsed.
-
-        Raises:
-            ValueError: it is over a bound.
-        """
+        """Refuse a text over a bound, as ValueError, before it is parsed."""
         _refuse(len(text), self.size, "bytes")
         # Those in strings count too: texts have few.
         commas = text.count(b",")

@@ -53,11 +53,7 @@ def classes_in(path: Path) -> ModelClasses:
 
 
 def names_in_program(path: Path) -> tuple[str, ...] | None:
-    """The names of a program's logits, as its file states them.
-
-    Raises:
-        BadProgram: the file is not accepted, or its notes are no JSON.
-    """
+    """The names of a program's logits, as its file states them; BadProgram for a wrong file or notes."""
     file = open_program(path)
     if NOTES not in file.sizes:
         return None
@@ -101,7 +97,6 @@ def _of_onnx(path: Path) -> ModelClasses:
 
 
 def _dims(file: BinaryIO, size: int) -> list[int | None]:
-    """The sizes of a value, None for those that are open."""
     if not (of_type := list(_inside(file, size, (TYPE, TENSOR, SHAPE)))):
         return []
     begin, length = of_type[0]
@@ -125,10 +120,7 @@ def _inside(file: BinaryIO, size: int, path: tuple[int, ...]) -> Iterator[tuple[
 
 
 def _fields(file: BinaryIO, size: int, *, values: bool = False) -> Iterator[tuple[int, int]]:
-    """Number and length of each field of the message at the file's place; the file is then at its content.
-
-    With `values` number and value of each integer.
-    """
+    """Number and length, or with `values` the integer, of each field; the file is then at its content."""
     end = file.tell() + size
     while file.tell() < end:
         key = _varint(file)

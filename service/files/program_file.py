@@ -1,13 +1,10 @@
-"""Reader of exported programs (`.pt2`) in pure Python, which refuses harmful archives.
+"""Reader of exported programs (`.pt2`) in pure Python, for service and workers; refuses harmful archives.
 
 `torch.export.save` of torch 2.10 or newer writes a zip archive, every entry as it is (not compressed), below
 one folder: `archive_format` ("pt2"), `archive_version` ("0"), `byteorder`, `models/NAME.json` (the graph),
 below `data/` tables of the weights and of the constants, and their bytes. Entries that may hold pickles
 (`data/sample_inputs/`, tensor subclasses) are never read; archives with compiled code or objects are refused.
 Nothing is ever unpacked to disk, so names of entries never become paths.
-
-Service and workers both read archives through this file: the service to recognise one, the workers for its
-content.
 """
 
 from __future__ import annotations
@@ -65,11 +62,7 @@ class ProgramFile:
 
     @contextmanager
     def reading(self) -> Iterator[Callable[[str, int], bytes]]:
-        """A function (name, max_bytes) to the bytes of an entry, while the context lasts.
-
-        Raises:
-            BadProgram: from the function: the entry is missing, too long or damaged.
-        """
+        """A function (name, max_bytes) to an entry's bytes; BadProgram if missing, too long or damaged."""
         with _opened(self.path) as archive:
             yield lambda name, max_bytes: _read(archive, self.root, name, self.sizes, max_bytes)
 
@@ -81,11 +74,7 @@ def is_archive(path: Path) -> bool:
 
 
 def open_program(path: Path) -> ProgramFile:
-    """Opens the archive of an exported program; reads its directory and format markers, not its content.
-
-    Raises:
-        BadProgram: it is not one, or has content that is always refused.
-    """
+    """Opens an exported program's archive, reads directory and markers; BadProgram if none, or refused."""
     with _opened(path) as archive:
         if len(archive.comment) > MAX_COMMENT_BYTES:
             raise BadProgram(
@@ -162,7 +151,6 @@ def _damage() -> Iterator[None]:
 
 
 def _entries(found: list[zipfile.ZipInfo], size: int) -> tuple[str, dict[str, int]]:
-    """The root folder, and bytes by the names below it."""
     if not 0 < len(found) <= MAX_ENTRIES:
         raise BadProgram(f"its archive has {len(found)} entries, allowed: 1 to {MAX_ENTRIES}")
     # The end of a truncated file may be that of an archive inside it.

@@ -43,11 +43,7 @@ class Header:
 
 
 def read_header(path: Path) -> Header:
-    """The header of a file, checked against the file's size.
-
-    Raises:
-        InvalidSpec: it is not a safetensors file; the message says why.
-    """
+    """The header of a file, checked against its size; InvalidSpec says why it is no safetensors file."""
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(LENGTH_BYTES), "little")
@@ -80,7 +76,6 @@ def _metadata(found: Any) -> dict[str, str]:
 
 
 def _tensor(name: str, entry: Any, file_size: int) -> tuple[tuple[int, ...], tuple[int, int]]:
-    """Shape and place of a tensor in a file of this size."""
     shown = repr(readable(name))
     if not isinstance(entry, dict) or set(entry) != FIELDS:
         _refuse(f"tensor {shown} must have the fields {', '.join(sorted(FIELDS))}")

@@ -45,12 +45,7 @@ class Keyring:
         self._key = key
 
     def check(self) -> None:
-        """Whether it can sign, as far as that shows before the first signature; makes nothing.
-
-        Raises:
-            BadKey: a key file cannot be used, or none can be made in the folder.
-            OSError: the folder cannot be looked at.
-        """
+        """Whether it can sign, looking only; BadKey for a key file or no new one, OSError for the folder."""
         own = self._folder / KEY_FILE if self._key is None else self._key
         if self._key is not None or own.exists():
             read_private(own)
@@ -63,12 +58,7 @@ class Keyring:
         self._retired()
 
     def private(self) -> Ed25519PrivateKey:
-        """The key that signs.
-
-        Raises:
-            BadKey: its file cannot be used.
-            OSError: it cannot be made.
-        """
+        """The key that signs; BadKey if its file cannot be used, OSError if it cannot be made."""
         if self._key is not None:
             return read_private(self._key)
         path = self._folder / KEY_FILE
@@ -77,12 +67,7 @@ class Keyring:
         return read_private(path)
 
     def public(self) -> KeySet:
-        """All keys whose signatures count, the one that signs first.
-
-        Raises:
-            BadKey: a file cannot be used.
-            OSError: the key that signs cannot be made.
-        """
+        """All keys with signatures that count, the signing key first; BadKey and OSError as of `private`."""
         current = self.private().public_key()
         keys = {key_id(current): _described(current, "signing")}
         for key in self._retired():
@@ -97,11 +82,7 @@ class Keyring:
 
 
 def read_private(path: Path) -> Ed25519PrivateKey:
-    """A private key in PEM that no other user of this machine can read.
-
-    Raises:
-        BadKey: it is none, or others can read it.
-    """
+    """A private key in PEM; BadKey if it is none, or other users of this machine can read it."""
     try:
         with path.open("rb") as file:
             facts, data = os.fstat(file.fileno()), file.read(MAX_FILE_BYTES)
@@ -129,11 +110,7 @@ def read_private(path: Path) -> Ed25519PrivateKey:
 
 
 def read_public(path: Path) -> Ed25519PublicKey:
-    """A public key in PEM.
-
-    Raises:
-        BadKey: the file has none.
-    """
+    """A public key in PEM; BadKey for a file without one."""
     try:
         with path.open("rb") as file:
             return public_from_pem(file.read(MAX_FILE_BYTES))
@@ -155,11 +132,7 @@ def public_from_pem(data: bytes) -> Ed25519PublicKey:
 
 
 def public_keys(published: KeySet) -> dict[str, Ed25519PublicKey]:
-    """Keys by their ids, which are computed and not taken from the set.
-
-    Raises:
-        BadKey: a key of the set is none.
-    """
+    """Keys by their ids, which are computed and not taken from the set; BadKey if one is none."""
     found = {}
     for entry in published.keys:
         try:

@@ -35,8 +35,7 @@ class SignedFile:
 def canonical(value: Any) -> bytes:
     """The JSON of a value in its one form: equal values give equal bytes, in every language.
 
-    Raises:
-        ValueError: it holds NaN, an infinity, a lone surrogate, or something that JSON has not.
+    ValueError: it holds NaN, an infinity, a lone surrogate, or something that JSON has not.
     """
     return rfc8785.dumps(_portable(value))
 
@@ -85,11 +84,7 @@ def statement(
 def sign(
     key: Ed25519PrivateKey, results: Mapping[str, Any], files: Sequence[SignedFile], signed_at: str
 ) -> Envelope:
-    """The envelope with the signed statement.
-
-    Raises:
-        ValueError: the results have no canonical form.
-    """
+    """The envelope with the signed statement; ValueError for results without a canonical form."""
     name = key_id(key.public_key())
     payload = canonical(statement(results, files, signed_at=signed_at, key=name))
     signature = key.sign(pre_authentication(payload))

@@ -50,11 +50,7 @@ class Signed:
 
 
 def opened(raw: bytes, keys: Mapping[str, Ed25519PublicKey]) -> Signed:
-    """The statement in an envelope (`signature.json`), if a trusted key, by its id, signed it.
-
-    Raises:
-        BadSignature: none of them did, or the file is no such envelope.
-    """
+    """The statement in an envelope that a trusted key signed, by its id; BadSignature for any other."""
     try:
         envelope = Envelope.model_validate(parsed(raw))
     except ValidationError as error:
@@ -115,11 +111,7 @@ def _bytes(name: str, text: str) -> bytes:
 
 
 def parsed(raw: bytes, *, canonical_form: bool = False) -> Any:
-    """JSON as it is compared with what was signed: no digit rounded away, no key given twice.
-
-    Raises:
-        BadSignature: it is not such JSON.
-    """
+    """JSON as compared with what was signed: no digit rounded, no key twice; BadSignature for other texts."""
     try:
         value = json.loads(
             raw.decode(),
