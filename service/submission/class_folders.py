@@ -1,8 +1,7 @@
 """Classes and examples of labelled image folders, by the names of their folders.
 
-Layouts: FOLDER/{train,val,test}/CLASS/... and FOLDER/CLASS/...; what is hidden or left behind by a system is
-ignored. Workers
-read the images by the same functions, so that the service counts the classes that a worker will find.
+Layouts: FOLDER/{train,val,test}/CLASS/... and FOLDER/CLASS/..., without hidden files and what systems leave.
+Workers read the images by the same functions, so that the service counts the classes that a worker will find.
 """
 
 from __future__ import annotations
@@ -77,7 +76,6 @@ def check_labelled(data: Checked, root: Path | None, problems: Problems, loc: Lo
 def _check_stated(
     data: Checked, folder: Path, base: Path, names: list[str], problems: Problems, loc: Loc
 ) -> None:
-    """Report stated class names that differ from the class folders."""
     class_names, class_names_file = (data.params.get(key) for key in ("class_names", "class_names_file"))
     field = "class_names" if class_names_file is None else "class_names_file"
     try:
@@ -132,9 +130,9 @@ def list_classes(data: Checked, root: Path | None) -> list[str] | None:
 
 
 def count_examples(component: Component, params: Mapping[str, Any], root: Path | None) -> int | None:
-    """Number of images that an evaluation on a labelled folder sees; None as for `count_classes`.
+    """Images that an evaluation on a labelled folder sees, for estimates, up to a minute old.
 
-    It is for estimates, and up to a minute old. Folders of more than 200,000 files are not counted.
+    None as for `count_classes`, and for more than 200,000 files.
     """
     folder = _labelled_folder(component, params, root)
     if folder is None or root is None:
@@ -214,20 +212,13 @@ def _shown(name: str) -> str:
 
 
 def split_folders(folder: Path, base: Path) -> list[str]:
-    """Split folders that contain class folders, the first of which names the classes.
-
-    ImageNet's unlabelled `test` does not count.
-    """
+    """Split folders with class folders; the first names the classes, and ImageNet's `test` does not count."""
     found = [part for part in SPLIT_FOLDERS if (folder / part).is_dir()]
     return [part for part in found if not holds_images(folder / part) and class_folders(folder / part, base)]
 
 
 def class_folders(folder: Path, base: Path) -> list[str]:
-    """Names of the visible folders, in the order of classes (`in_order`).
-
-    Raises:
-        WrongClasses: two folders are the same number.
-    """
+    """Names of the visible folders in the order of classes; WrongClasses for two of the same number."""
     return in_order(visible_folders(folder, base))
 
 

@@ -21,11 +21,7 @@ class WrongClasses(ValueError):
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Names of classes in their order: by value where all are whole numbers, else as text.
-
-    Raises:
-        WrongClasses: two names are one number, such as "1" and "01".
-    """
+    """Names of classes by value, if all whole numbers, else as text; WrongClasses for "1" beside "01"."""
     found = sorted(names)
     if not all(NUMBER.fullmatch(name) for name in found):
         return found
@@ -72,17 +68,10 @@ def in_stated_order(stated: Sequence[str], found: Sequence[str], where: str, nou
 def stated_names(
     folder: Path, base: Path, class_names: Sequence[str] | None, class_names_file: str | None
 ) -> Sequence[str] | None:
-    """The classes in order as the parameters of a data set state them; None where they do not.
+    """The classes in order as names, or a file in the data set's folder, state them; None where unstated.
 
-    Args:
-        folder: of the data set, which has the file.
-        base: the data root, without links.
-        class_names: the names themselves.
-        class_names_file: the name of a file in the folder.
-
-    Raises:
-        WrongClasses: both are stated, or the file is missing or has no names.
-        ValueError: a symbolic link leads out of the root.
+    `base` is the data root, without links. WrongClasses: both are stated, or the file is missing or has no
+    names. ValueError: a symbolic link leads out of the root.
     """
     if class_names is not None and class_names_file is not None:
         raise WrongClasses("class_names and class_names_file both state the order of the classes: give one")

@@ -94,7 +94,6 @@ def check_fit(
 
 
 def _by_parameter(data: Component, parameter: str) -> list[dict[str, Any]]:
-    """The facts with each value of a parameter."""
     return list((data.facts or {}).get(BY_PARAMETER, {}).get(parameter, {}).values())
 
 
@@ -105,14 +104,10 @@ def misfits(
     ours: MadeFor,
     whose: str = "job",
 ) -> Iterator[tuple[str, str]]:
-    """Mismatches of another model with this one, and the right values.
+    """Mismatches of another model with the data and sizes of this job's model, and the right values.
 
-    Args:
-        theirs: {"name", "params"} of the other model.
-        their_facts: Facts of the data set that it was trained on, or of the file of its weights.
-        data: The data that both run on, None where unknown.
-        ours: The data and sizes that this job's model is made for.
-        whose: What the other model belongs to, for messages.
+    The facts are of the other model's training data or weights file; `data` is None where unknown; `whose`
+    says, for messages, what the other model belongs to.
     """
     facts = data.component.facts_for(data.params) if data is not None else {}
     for fact in COMPARED_FACTS:
@@ -226,10 +221,7 @@ def _list(tasks: Sequence[str]) -> str:
 def check_capabilities(
     catalog: Catalog, evaluation: Component, model: Checked, problems: Problems, loc: Loc
 ) -> None:
-    """Report each part of a model that lacks a capability that an evaluation requires.
-
-    A model for other tasks than the evaluation's is not looked at: `check_tasks` reports it.
-    """
+    """Report each part of a model without a required capability, unless `check_tasks` reports its task."""
     if not _share(_done_by(evaluation.tasks), model.component.tasks):
         return
     parts = list(_parts(catalog, model.component, model.params))

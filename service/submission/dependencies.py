@@ -1,7 +1,6 @@
 """Dependencies of a job: the weights that it loads, and the models that its attacks start from.
 
-A parameter of an attack names a training job by its id, or an upload as `checkpoint:NAME`; submission adds
-the hash of its file: `checkpoint:NAME@SHA256`.
+An attack's parameter names a job by id, or an upload as `checkpoint:NAME`; submission adds `@SHA256`.
 """
 
 from __future__ import annotations
@@ -35,10 +34,7 @@ class Dependency:
 
 
 def dependencies_of(spec: Spec) -> list[Dependency]:
-    """Every field of a valid spec that names another job, and those of attacks that name a checkpoint.
-
-    They are in the spec's order. The checkpoint of the job's own weights is not among them.
-    """
+    """Fields of a valid spec, in order, that name jobs, or checkpoints but the job's own weights."""
     weights = (spec["model"].get("weights") or {}).get("job")
     return [*([Dependency(weights, (*LOC, "job"))] if weights else []), *_of_evaluations(spec)]
 

@@ -21,11 +21,9 @@ from assay.service.submission.class_folders import count_examples
 
 
 def estimate(catalog: Catalog, spec: UserSpec, data_root: Path | None = None) -> dict[str, int | None]:
-    """Examples and model passes of a valid spec, summed over its evaluations or epochs.
+    """The "examples", "forward_passes" and "backward_passes" of a valid spec, over evaluations or epochs.
 
-    Returns:
-        "examples", "forward_passes" and "backward_passes"; None where the data's size or a component's passes
-        are unknown. They are upper bounds: examples leave an attack as soon as they are broken.
+    None where the data's size or a component's passes are unknown; upper bounds, as broken examples leave.
     """
     examples, forward_passes, backward_passes = (
         _total(column) for column in zip(*_terms(catalog, spec, data_root), strict=True)
@@ -69,7 +67,6 @@ def _terms(catalog: Catalog, spec: UserSpec, data_root: Path | None) -> list[Ter
 
 
 def _parts(catalog: Catalog, spec: UserSpec) -> list[tuple[Component, ComponentReference]]:
-    """The recipe of a training, the evaluations of an evaluation job."""
     if spec["kind"] == "train":
         return [(catalog.find("recipe", spec["recipe"]["name"]), spec["recipe"])]
     return [(catalog.find_evaluation(item["name"]), item) for item in spec["evaluations"]]
@@ -103,11 +100,9 @@ def _min_examples(spec: UserSpec) -> int:
 
 
 def passes(component: Component, params: Params) -> tuple[float, float] | None:
-    """Forward and backward passes of the model per example, or None where they are not declared.
+    """Forward and backward passes per example of an attack, evaluation or recipe, None if undeclared.
 
-    Args:
-        component: An attack, an evaluation or a recipe.
-        params: Its parameters; those missing in an earlier version of the component have their defaults.
+    Parameters missing in an earlier version of the component have their defaults.
     """
     if component.passes is None:
         return None

@@ -1,11 +1,8 @@
 """Checks folders of stored corrupted images, CORRUPTION/SEVERITY/CLASS/IMAGE as in ImageNet-C, for gaps.
 
-Sets of small images have one array for each corruption instead, CORRUPTION.npy, as CIFAR-10-C.
-
-Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations".
-A cell is one corruption at one severity. Every cell must have the same images: accuracies on different test
-sets have no meaningful mean.
+Sets of small images have an array for each corruption, CORRUPTION.npy, as CIFAR-10-C. All cells (a corruption
+at a severity) need the same images: means over different test sets have no meaning. Hendrycks and Dietterich
+2019, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations".
 """
 
 from __future__ import annotations
@@ -139,7 +136,6 @@ def image_names(folder: Path, base: Path) -> tuple[list[str], list[str]]:
 
 
 def _find_cells(tree: WantedLayout, gaps: Mapping[str, CellNames]) -> list[Cell]:
-    """The wanted cells that exist."""
     present = []
     for cell in tree.cells:
         # First of all, so that messages never describe files outside the root.

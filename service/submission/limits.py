@@ -49,10 +49,7 @@ class JobLimits:
         return found
 
     def deadline_seconds(self, device: str, seconds: float) -> float:
-        """Seconds after which a job without `timeout_seconds` ends: ten times its estimate.
-
-        At least an hour, and at most ten times the maximum of the device class.
-        """
+        """Ten times a job's estimate; an hour at least, ten times the device class's maximum at most."""
         max_seconds = self.seconds.get(device)
         allowed = max(MIN_DEADLINE_SECONDS, DEADLINE_FACTOR * seconds)
         return allowed if max_seconds is None else min(allowed, DEADLINE_FACTOR * max_seconds)
@@ -80,24 +77,12 @@ def bounded_estimate(
     speed_of: FindSpeed,
     data_root: Path | None = None,
 ) -> dict[str, Any]:
-    """The estimated work of a valid spec, with seconds and the limits that apply.
+    """`totals` of a valid spec, which `estimate` found, with the seconds and the limits that apply.
 
-    Args:
-        catalog: Has the components.
-        spec: With every default filled in.
-        totals: What `estimate` found of it.
-        limits: What a job may ask for.
-        devices: The device classes that the job may run on, at least one; the one that suits it best counts.
-        speed_of: Speed of the job's model.
-        data_root: As for `estimate`.
-
-    Returns:
-        `totals`, and "device", "seconds" (None where the number of examples is known only when
-        the job is planned), "seconds_from" (in words), "seconds_measured", "max_seconds" and "max_examples"
-        (None: no limit).
-
-    Raises:
-        InvalidSpec: the job is over a limit even if what is unknown is as small as it can be.
+    Of the device classes, at least one, the best suited counts. Further keys: "device", "seconds" (None where
+    the number of examples is known only when the job is planned), "seconds_from" (in words),
+    "seconds_measured", "max_seconds" and "max_examples" (None: no limit). InvalidSpec: the job is over a
+    limit even if what is unknown is as small as it can be.
     """
     least = least_work(catalog, spec, data_root)
 

@@ -1,9 +1,8 @@
 """Python packages that data and evaluations need on the workers, beside those that every worker has.
 
-Data states its package as the fact `package`; the backend of an attack is a library's name; a corruption that
-reads files states the fact `files`, a folder below the data root and the package that has them too. The
-embedded service has the packages of its workers and can look; a service whose workers run elsewhere cannot,
-and a dry run says so.
+Data states its package as the fact `package`; an attack's backend is a library's name; a corruption that
+reads files states the fact `files`, a folder below the data root and the package with them. The embedded
+service can look; one with workers elsewhere cannot, and a dry run says so.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What a shard asks of its worker: folders, content of data sets, a GPU and its memory.
 
-A shard that plans, trains or checks goes to a worker that meets its requirements where one is online, and
-to any other where none is: that one says what is missing. A planned shard goes only to workers that meet
-them.
+A shard that plans, trains or checks goes to a worker that meets its requirements where one is online, else to
+any, which says what is missing. A planned shard goes only to workers that meet them.
 """
 
 from __future__ import annotations

@@ -44,11 +44,7 @@ MAX_DEPTH = 32
 
 
 def check_shape(body: object, problems: Problems) -> dict[str, Any]:
-    """The body with the defaults of its shape, less the fields that are wrong.
-
-    Raises:
-        InvalidSpec: it is not an object, or nested too deeply for further checks.
-    """
+    """The body with defaults, less the wrong fields; InvalidSpec if no object, or nested too deeply."""
     if _deeper_than(body, MAX_DEPTH):
         problems.add((), f"must not be nested deeper than {MAX_DEPTH} levels")
     elif not isinstance(body, dict):

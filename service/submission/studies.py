@@ -1,8 +1,7 @@
 """Checks a study and makes its jobs: a training and an evaluation of each arm, with each seed.
 
-An arm is checked as the two jobs that it becomes, by `validate`, so a study accepts what jobs accept, in the
-same words; their errors are told at the study's own fields. Seeds change nothing in that, so each arm is
-checked once.
+An arm is checked once, as the two jobs that it becomes, by `validate`: a study accepts what jobs accept, in
+the same words; errors are told at the study's own fields. Seeds change nothing in that.
 """
 
 from __future__ import annotations
@@ -84,11 +83,7 @@ def check_study(
     has_package: HasPackage | None = None,
     list_pulled: ListPulled | None = None,
 ) -> ValidStudy:
-    """Check a study against the catalog and fill in every default.
-
-    Raises:
-        InvalidSpec: with a detail per wrong field, in the places of the study.
-    """
+    """Check a study and fill in every default; InvalidSpec has a detail per wrong field of the study."""
     if not isinstance(body, dict):
         problems = Problems()
         problems.add((), "must be a JSON object", given=body, allowed="an object")
@@ -116,11 +111,7 @@ def check_study(
 
 
 def check_seeds(body: object) -> list[int]:
-    """The seeds of a body of `POST /studies/{id}/seeds`, each once.
-
-    Raises:
-        InvalidSpec: with a detail per wrong field.
-    """
+    """The seeds in a body of `POST /studies/{id}/seeds`, each once; InvalidSpec for wrong fields."""
     problems = Problems()
     shape = check(MoreSeeds.model_json_schema(), body, problems)
     problems.raise_if_any()
@@ -129,7 +120,6 @@ def check_seeds(body: object) -> list[int]:
 
 @cache
 def _schema() -> Schema:
-    """The schema of a study, less the parts that are checked in its jobs."""
     schema = copy.deepcopy(StudySpec.model_json_schema())
     for name in LEFT_TO_JOBS:
         schema["properties"][name] = {}
@@ -175,7 +165,6 @@ def _check_names(shape: Mapping[str, Any], problems: Problems) -> None:
 
 
 def _check_size(shape: Mapping[str, Any], seeds: Sequence[int], problems: Problems) -> None:
-    """Reports more jobs than a study may have; an arm counts as trained."""
     arms = len(_names(shape))
     count = job_count([True] * arms, len(seeds))
     if count > MAX_JOBS:
@@ -232,8 +221,6 @@ def _from_arms(
 
 
 class _Arm:
-    """One arm on its way to being valid."""
-
     def __init__(
         self,
         catalog: Catalog,

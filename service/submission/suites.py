@@ -63,7 +63,6 @@ def _instead(
 
 
 def _replaced(problems: Problems, other: Mapping[str, Any]) -> str:
-    """Why a part does not fit, and what is measured in its place."""
     return f"{_reason(problems)}; in its place: {_part(other)}"
 
 
@@ -82,8 +81,7 @@ def expand_fitting(
 ) -> tuple[list[dict[str, Any] | None], list[dict[str, str]]]:
     """The evaluations of a suite that fit, and for the others {"suite", "part", "reason"}.
 
-    A part with data of its own is kept only where it certainly fits: the service sees the data root, and the
-    classes of the job's data are known before they are read.
+    A part with its own data must certainly fit: the data root is visible, and the job's classes known early.
     """
     kept: list[dict[str, Any] | None] = []
     left_out: list[dict[str, str]] = []

@@ -41,11 +41,7 @@ OTHER_KINDS = {
 def model_of_file(
     catalog: Catalog, given: Mapping[str, Any] | None, path: Path, reading: WeightsReading
 ) -> ComponentReference:
-    """The model of an uploaded file, with every parameter filled in.
-
-    Raises:
-        InvalidSpec: the file is not accepted, or does not match the caller's statements.
-    """
+    """The full model of an uploaded file; InvalidSpec for another file, or against the caller's words."""
     model = model_of_weights(catalog, given, _model_inside(path, reading))
     if model["name"] == EXPORTED and not is_archive(path):
         _refuse(GIVEN, f"the model {EXPORTED!r} is an exported program (.pt2), and this file is none")
@@ -55,12 +51,7 @@ def model_of_file(
 def model_of_weights(
     catalog: Catalog, given: Mapping[str, Any] | None, inside: Mapping[str, Any] | None
 ) -> ComponentReference:
-    """The model of uploaded weights, with every parameter filled in.
-
-    Raises:
-        InvalidSpec: neither states the model, it is unknown, or the two disagree; the details name both
-            values. Or neither states the number of heads for a width.
-    """
+    """The full model of uploaded weights; InvalidSpec: no model or heads stated, unknown, or two disagree."""
     problems = Problems()
     if given is None and inside is None:
         message = "the file does not say of which model its weights are"
@@ -105,11 +96,7 @@ def _check_heads(given: Mapping[str, Any], problems: Problems, loc: Loc, params:
 
 
 def reference_in(text: str, loc: Loc) -> dict[str, Any]:
-    """Parses a model: a name alone, or {"name", "params"} as JSON; other fields are ignored.
-
-    Raises:
-        InvalidSpec: it is neither.
-    """
+    """A model from a name, or {"name", "params", ...} as JSON; InvalidSpec for another text."""
     problems, reference = Problems(), None
     try:
         reference = parse_json(text.encode(), MAX_DEPTH) if text.lstrip().startswith("{") else {"name": text}
@@ -125,7 +112,6 @@ def reference_in(text: str, loc: Loc) -> dict[str, Any]:
 
 
 def _model_inside(path: Path, reading: WeightsReading) -> dict[str, Any] | None:
-    """The model named by a file; None if it names none."""
     if is_archive(path):
         return _program(path, reading)
     _check_kind(path)
@@ -148,11 +134,7 @@ def _check_kind(path: Path) -> None:
 
 
 def names_in(text: str) -> list[str]:
-    """Parses names of logits: A,B,..., or JSON.
-
-    Raises:
-        InvalidSpec: it is neither, or a name is there twice.
-    """
+    """Names of logits from A,B,... or JSON; InvalidSpec for another text, or a name twice."""
     problems = Problems()
     try:
         names = class_names_in(text if text.lstrip()[:1] in ("[", "{") else "\n".join(text.split(",")))

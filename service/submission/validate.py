@@ -1,8 +1,7 @@
-"""Checks a whole job spec against its shape and against the catalog, and fills in every default.
+"""Checks a whole job spec against its shape (`specs`) and the catalog, and fills in every default.
 
-The shape comes from the classes in `specs`; the rest needs the catalog: names, parameters, rules across
-them, tasks, weights and suites. Parts that are well-formed are checked even where others are not, so that
-one answer names every wrong field.
+The catalog has names, parameters, rules across them, tasks, weights and suites. Well-formed parts are checked
+beside wrong ones, so that one answer names every wrong field.
 """
 
 from __future__ import annotations
@@ -82,22 +81,13 @@ def validate(
     has_package: packages.HasPackage | None = None,
     list_pulled: packages.ListPulled | None = None,
 ) -> ValidSpec:
-    """Check a job's spec against the catalog and fill in every default.
+    """Check the parsed body of `POST /jobs` against the catalog and fill in every default.
 
-    Args:
-        catalog: Has the components.
-        body: The parsed JSON of `POST /jobs`.
-        data_root: The data root; None where it is not visible from here.
-        find_job: Job id to the job, or None for an unknown job. Without it, weights of jobs are accepted
-            unchecked.
-        find_checkpoint: The same for the names of uploaded checkpoints.
-        max_evaluations: Number of evaluations that a job may have, with its suites expanded.
-        has_package: Whether the workers have a Python package, by name; None where the service cannot know,
-            since they run elsewhere. Workers beside the service have its data root, too.
-        list_pulled: What weights are pulled where the jobs run. Without it any are accepted.
-
-    Raises:
-        InvalidSpec: with a detail per wrong field.
+    `data_root` is None where it is not visible from here. `find_job` (id) and `find_checkpoint` (name) return
+    None for an unknown one; without them, such weights are accepted unchecked. `max_evaluations` counts
+    suites expanded. `has_package` is None where the workers run elsewhere; workers beside the service have
+    its data root, too. Without `list_pulled`, which lists weights pulled where jobs run, any are accepted.
+    InvalidSpec has a detail per wrong field.
     """
     problems = Problems()
     shape = check_shape(body, problems)
@@ -353,7 +343,6 @@ class _Validation:
     def _check_component(
         self, checked: Checked | None, data: Checked | None, problems: Problems, loc: Loc
     ) -> None:
-        """Checks tasks and rules of a recipe or an evaluation."""
         if checked is None:
             return
         check_tasks(self.catalog, checked.component, self.model, data, problems, loc)

@@ -49,7 +49,6 @@ def submission_warnings(
 
 
 def _repeated(evaluations: Sequence[Mapping[str, Any]]) -> Iterator[Warning]:
-    """A warning for each evaluation that is the same as one before it."""
     first: dict[str, int] = {}
     for index, item in enumerate(evaluations):
         earlier = first.setdefault(json.dumps(item, sort_keys=True), index)

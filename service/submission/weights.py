@@ -235,10 +235,7 @@ def check_exported(job: Mapping[str, Any], source: WeightsSource | None, problem
 
 
 def check_source(given: str, problems: Problems, loc: Loc, find_job: FindJob) -> TrainJobSpec | None:
-    """The spec of the training job named by a field, or None; reports errors.
-
-    The job may be unfinished: its dependents wait.
-    """
+    """The spec of the training job, ended or not, that a field names; None after reporting errors."""
     job = find_job(given)
     complaint = _complaint(job)
     if job is None or complaint is not None:
