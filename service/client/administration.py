@@ -29,29 +29,18 @@ class AdministrationCalls(Connection):
         tenant: str | None = None,
         expires_days: int | None = None,
     ) -> NewKey:
-        """Makes a key; its text is in the answer, and cannot be had again.
+        """Makes a key, `name` is for people; its text is in the answer, and cannot be had again.
 
-        Args:
-            name: for people.
-            scopes: of the key: "read", "submit", "admin".
-            tenant: whose jobs it makes and sees; None makes a new tenant.
-            expires_days: lifetime, 1 to 3650; None: unlimited.
-
-        Raises:
-            InvalidSpec: a value is not allowed.
-            Forbidden: the client's key lacks the scope admin.
-            InvalidState: the service asks for no keys.
+        `scopes` are of "read", "submit" and "admin". The key makes and sees the jobs of `tenant`; None makes
+        a new tenant. It lives `expires_days`, 1 to 3650, or without limit. Raises InvalidSpec for a wrong
+        value, Forbidden without the scope admin, InvalidState if the service asks for no keys.
         """
         given = {"tenant": tenant, "expires_days": expires_days}
         body = {"name": name, "scopes": list(scopes), **{k: v for k, v in given.items() if v is not None}}
         return parsed(NewKey, self._json("POST", f"{API}/keys", body=body))
 
     def revoke_key(self, key_id: str) -> None:
-        """Ends a key and its sessions for good.
-
-        Raises:
-            NotFound: there is no such key.
-        """
+        """Ends a key and its sessions for good; NotFound if there is no such key."""
         self._call("DELETE", f"{API}/keys/{part(key_id)}")
 
     def workers(self) -> list[WorkerStatus]:
@@ -59,11 +48,7 @@ class AdministrationCalls(Connection):
         return parsed(Page[WorkerStatus], self._json("GET", f"{API}/workers")).items
 
     def cordon_worker(self, name: str) -> WorkerStatus:
-        """Lets a worker finish its shard and take no other, also after a restart.
-
-        Raises:
-            NotFound: no worker has this name or id; the error names the nearest.
-        """
+        """Lets a worker end its shard and take no other, even restarted; NotFound names the nearest."""
         return self._worker(name, "cordon")
 
     def drain_worker(self, name: str) -> WorkerStatus:
@@ -88,10 +73,7 @@ class AdministrationCalls(Connection):
     ) -> Iterator[AuditEntry]:
         """The audit entries that match all filters, oldest first, read as they arrive.
 
-        `contract.audit.chain_of` checks the chain of all of them, read without filters.
-
-        Raises:
-            Unreachable: the connection broke before the end.
+        `contract.audit.chain_of` checks the chain of all. Raises Unreachable if the connection breaks early.
         """
         filters = {"after": after, "before": before, "tenant": tenant, "action": action, "key": key}
         params = {name: value for name, value in filters.items() if value is not None}

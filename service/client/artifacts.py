@@ -28,11 +28,7 @@ class ArtifactCalls(Connection):
         return parsed(Page[Artifact], page).items
 
     def signature(self, job_id: str) -> bytes:
-        """The signature of the job's complete results, as the bytes of `signature.json`.
-
-        Raises:
-            InvalidState: the results are not complete.
-        """
+        """The bytes of `signature.json` of the job's complete results; InvalidState for incomplete ones."""
         return self._call("GET", f"{API}/jobs/{part(job_id)}/signature").content
 
     def signing_keys(self) -> KeySet:
@@ -42,13 +38,7 @@ class ArtifactCalls(Connection):
     def download(self, job_id: str, name: str, target: Path) -> Path:
         """Downloads a file and checks its sha256; the target appears only when complete.
 
-        Args:
-            job_id: the job.
-            name: the artifact's name.
-            target: the file to write, or a folder to write it into under the last part of its name.
-
-        Raises:
-            BadAnswer: the received file does not have the stated sha256.
+        `target` is the file to write, or a folder for the last part of `name`. BadAnswer: another sha256.
         """
         if target.is_dir():
             target = target / (Path(name).name or "artifact")

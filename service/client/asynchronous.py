@@ -33,15 +33,8 @@ MAX_CALLS = 32
 class AsyncAssayClient:
     """Client of one service for asyncio. Close it, or use it in an `async with` block.
 
-    It has every method of `AssayClient`, with the same arguments and errors: those that return an iterator
-    return an asynchronous one, all others are coroutines.
-
-    Args:
-        url: address of the service, without path.
-        key: the API key, sent with every call; None takes it from ASSAY_KEY, "" sends none.
-        timeout: seconds to wait for an answer.
-        transport: of the HTTP client; for tests.
-        max_calls: at a time; further ones wait.
+    It has every method of `AssayClient` and takes what that takes; iterators become asynchronous, all other
+    methods are coroutines. At most `max_calls` run at a time; further calls wait.
     """
 
     def __init__(
@@ -80,7 +73,6 @@ class AsyncAssayClient:
         return call
 
     def __dir__(self) -> list[str]:
-        """The methods of the client, for completion."""
         return sorted({*super().__dir__(), *(name for name in dir(AssayClient) if not name.startswith("_"))})
 
     async def wait(

@@ -27,20 +27,14 @@ class CheckpointCalls(Connection):
     ) -> Checkpoint:
         """Uploads a safetensors file or an exported program; a worker checks it (`wait_for_checkpoint`).
 
-        Args:
-            name: jobs name it in `weights.checkpoint`. The same file may be uploaded again.
-            file: the path of the file.
-            model: that of the weights, by name or as {"name", "params"}; None: named by the file, as in those
-                of training jobs and programs.
-            normalization: of a file from elsewhere: "imagenet", "inception", "data" or {"mean", "std"}.
-            positions: how position embeddings of another grid are resized: "bilinear", "bicubic" or
-                "bicubic_antialias"; None: they do not fit.
-            class_names: the name of each logit, by which jobs find the data's classes; None: not known here.
-
-        Raises:
-            InvalidSpec: the kind of file is not accepted, or the model is wrong.
-            InvalidState: the name is taken by another file, or the quota of checkpoints is used up.
-            TooLarge: the file is over the service's limit, or over the rest of the quota.
+        Jobs name it in `weights.checkpoint` by `name`; the same file may be uploaded again. `model` is a name
+        or {"name", "params"}; None: named by the file, as in files of training jobs and programs. For a file
+        from elsewhere `normalization` is "imagenet", "inception", "data" or {"mean", "std"}, and `positions`
+        says how position embeddings of another grid are resized: "bilinear", "bicubic" or
+        "bicubic_antialias"; None: they do not fit. `class_names` has the name of each logit, by which jobs
+        find the data's classes; None: not known here. Raises InvalidSpec if the kind of file or the model is
+        wrong; InvalidState if another file has the name, or the quota of checkpoints is used up; TooLarge
+        over the service's limit or the rest of the quota.
         """
         names = None if class_names is None else [*class_names]
         stated: dict[str, Any] = {"model": model, "normalization": normalization, "positions": positions}

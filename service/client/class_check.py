@@ -21,11 +21,7 @@ NAMED = 5
 def stated_classes(
     class_names: str | Sequence[str] | None, labels: str | Path | None
 ) -> tuple[str, ...] | None:
-    """The order of the data's classes as a person states it: names, A,B,... or a file; None where not.
-
-    Raises:
-        InvalidSpec: both are given, or there are no names.
-    """
+    """The stated order of classes: names, A,B,... or a file, or None; InvalidSpec for both or no names."""
     if class_names is not None and labels is not None:
         raise wrong(("labels",), "class_names states the order of the classes, too: give one", given=labels)
     try:
@@ -40,10 +36,9 @@ def stated_classes(
 
 
 def check_classes(subject: Subject, place: DataPlace) -> None:
-    """Refuse a folder with other classes than the stated ones, or another number than the model's file.
+    """Refuse a folder without the stated classes or the number of the model's file.
 
-    Raises:
-        InvalidSpec: names the class folders, and those without an image.
+    InvalidSpec names the class folders, and those without an image.
     """
     data, root = _data(place), place.root()
     folders = describe_classes(data, root)
@@ -92,5 +87,4 @@ def _of_model(subject: Subject) -> tuple[str, ModelClasses]:
 
 
 def _as_asked(loc: list[str | int]) -> list[str | int]:
-    """The place of a parameter of the data, by the option for it."""
     return ["data"] if loc[-1:] == ["folder"] else loc

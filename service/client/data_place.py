@@ -53,11 +53,7 @@ def place_of(
     class_names: tuple[str, ...] | None = None,
     labels: str | Path | None = None,
 ) -> DataPlace:
-    """The place that a text names.
-
-    Raises:
-        InvalidSpec: it names no folder, or is no data set in JSON; the crop fraction is not in (0, 1].
-    """
+    """The place that a text names; InvalidSpec: no folder or JSON data set, or the crop is not in (0, 1]."""
     if crop_fraction is not None and not 0 < crop_fraction <= 1:
         raise wrong((CROP,), "must be above 0 and at most 1", given=crop_fraction)
     file = None if labels is None else str(labels)
@@ -100,13 +96,10 @@ def check_root(place: DataPlace, components: Sequence[Component]) -> None:
 
 
 def data_spec(place: DataPlace, components: Sequence[Component], *, whole: bool = False) -> dict[str, Any]:
-    """The data of a job.
+    """The data of a job at a place below the service's data root, by the components of the kind "data".
 
-    Args:
-        place: whose root is the data root of the service.
-        components: those of the kind "data".
-        whole: take every example of a folder without parts for training and evaluation; else a fifth of it is
-            evaluated, as after a training on the rest.
+    `whole` takes every example of a folder without parts for training and evaluation; else a fifth of it is
+    evaluated, as after a training on the rest.
     """
     known = {str(one["name"]): one for one in components}
     labelled = (one for one, about in known.items() if (about.get("facts") or {}).get("class_folders"))
@@ -144,7 +137,6 @@ def _crop(place: DataPlace, data: Component, components: Sequence[Component]) ->
 
 
 def _names(place: DataPlace, data: Component, components: Sequence[Component]) -> dict[str, list[str]]:
-    """The parameter for the order of the classes, where it is stated."""
     if place.class_names is None:
         return {}
     if NAMES not in properties_of(data):

@@ -61,10 +61,7 @@ class Request:
 
 
 def evaluation_of(text: object) -> dict[str, Any]:
-    """An item of `evaluations`: "pgd epsilon=8/255 steps=20".
-
-    Values are JSON where they can be read as such, else text.
-    """
+    """An item of `evaluations`: "pgd epsilon=8/255 steps=20"; values that are no JSON are texts."""
     if not isinstance(text, str):
         raise wrong(("attacks",), "each is a text: NAME PARAMETER=VALUE ...", given=text, allowed=EXAMPLE)
     try:
@@ -100,11 +97,7 @@ def _value(text: str) -> Any:
 
 
 def check_request(request: Request, *, own: bool) -> None:
-    """Refuse what is seen to be wrong before a service is started or asked, which checks everything again.
-
-    Raises:
-        InvalidSpec: with a detail per wrong name or parameter.
-    """
+    """Refuse wrong names and parameters (InvalidSpec) before a service, which checks all again, is asked."""
     for text in request.evaluations:
         evaluation_of(text)
     if not own:
@@ -130,8 +123,7 @@ def check_request(request: Request, *, own: bool) -> None:
 def program_first(request: Request, *, own: bool) -> Iterator[Request]:
     """The request with the program of its function or ONNX model, made before a service of one's own starts.
 
-    Raises:
-        InvalidSpec: the model has no image size, or cannot be exported.
+    InvalidSpec: the model has no image size, or cannot be exported.
     """
     known = known_data(request.place) if own else None
     if known is None or not is_made(request.subject):
@@ -171,8 +163,7 @@ def service_for(
 ) -> Iterator[AssayClient]:
     """A client of the service at an address, or of one that is started for the block.
 
-    Raises:
-        InvalidSpec: the data are at a path, which the service at the address does not see.
+    InvalidSpec: the data are at a path, which the service at the address does not see.
     """
     if url is not None:
         with AssayClient(url, key) as client:
@@ -194,10 +185,7 @@ def service_for(
 
 
 def complete_spec(client: AssayClient, request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The spec of a request with every default, and {"estimate", "warnings"} of it; nothing is stored.
-
-    Files of the model are uploaded.
-    """
+    """The spec with every default, {"estimate", "warnings"}; uploads the model's files, stores no job."""
     whole = trained_elsewhere(request.subject)
     data = data_spec(request.place, client.catalog("data"), whole=whole)
     evaluations = _evaluations(client, request, str(data["name"]))
@@ -269,12 +257,7 @@ class EvaluationFailed(AssayError):
 def ended(
     client: AssayClient, request: Request, *, own: bool, callback: Callable[[JobView], None] | None = None
 ) -> JobView:
-    """Submit a request and wait for its job.
-
-    Raises:
-        InvalidSpec: with a detail per wrong field.
-        EvaluationFailed: the job did not succeed.
-    """
+    """Submit a request and wait for its job; InvalidSpec for wrong fields, EvaluationFailed for a bad end."""
     left = unfinished(client) if own else []
     spec, found = complete_spec(client, request)
     if own:
@@ -322,10 +305,7 @@ def _one_pass(client: AssayClient, data: str) -> dict[str, Any] | None:
 
 
 def unfinished(client: AssayClient) -> list[JobView]:
-    """The evaluations that earlier calls have left unfinished, whose finished shards are kept.
-
-    A service goes on with them from its start: ask before anything that takes time.
-    """
+    """Evaluations that earlier calls left unfinished: a service resumes them from its start, so ask first."""
     return [job for job in client.jobs(kind="evaluate") if not job.state.terminal]
 
 

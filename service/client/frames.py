@@ -28,20 +28,13 @@ class FrameCalls(Connection):
         """The results so far as a tidy data frame: one row a number.
 
         Columns: `job`, `name`, `model`, `weights_sha256`, `seed`, `data`, `attack`, `protocol`, `metric`,
-        `part`, `unit`, `value`, `ci_low`, `ci_high`, `ci_method`, `n`, then one for each parameter. Numbers
-        without a unit or interval, and parameters that an evaluation does not have, are missing values.
-        Proportions are in [0, 1]. A parameter keeps its text ("8/255"); a column of plain numbers is numeric.
-        A parameter named like another column has `param_` before its name.
-
-        Args:
-            jobs: id of a job or study, `Job`, `StudyStatus`, or several of them. A study gives its
-                evaluation jobs. Each job appears once.
-
-        Raises:
-            MissingExtra: pandas is not installed; it is an ImportError.
-            NotFound: no job and no study has the id.
-            NoResults: a job named by its id has no results yet, or none of all jobs has any. A `Job` and a
-                job of a study without results are left out.
+        `part`, `unit`, `value`, `ci_low`, `ci_high`, `ci_method`, `n`, then one for each parameter, with
+        `param_` before a name of another column. Numbers without a unit or interval, and parameters that an
+        evaluation does not have, are missing values. Proportions are in [0, 1]. A parameter keeps its text
+        ("8/255"); a column of plain numbers is numeric. `jobs` are ids, `Job` or `StudyStatus`, studies for
+        their evaluation jobs; each job appears once. Raises MissingExtra, an ImportError, without pandas;
+        NotFound for an unknown id; NoResults if a job named by its id has no results yet, or none of all jobs
+        has any. Others without results are left out.
         """
         require("a data frame", "frame")
         import pandas

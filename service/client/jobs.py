@@ -1,12 +1,7 @@
-"""Python client of the service, over HTTP only.
+"""Python client of the service, over HTTP only; `service.client` shows it at work.
 
-    with AssayClient("http://127.0.0.1:8000") as client:
-        job = client.submit({"kind": "train", ...})
-        client.wait(job.id, callback=lambda job: print(job.progress))
-        results = client.results(job.id)
-
-Every error answer is raised as the class of `service.contract.errors` with the same type, details
-included; a service that cannot be reached is `Unreachable`.
+Every error answer is raised as the class of `service.contract.errors` with the same type, details included; a
+service that cannot be reached is `Unreachable`.
 """
 
 from __future__ import annotations
@@ -45,11 +40,8 @@ class AssayClient(
 ):
     """Client of one service. Close it, or use it in a `with` block.
 
-    Args:
-        url: address of the service, without path.
-        key: the API key, sent with every call; None takes it from ASSAY_KEY, "" sends none.
-        timeout: seconds to wait for an answer.
-        transport: of the HTTP client; for tests.
+    `url` is without path. The API key is sent with every call; None takes it from ASSAY_KEY, "" sends none.
+    `timeout` is in seconds for an answer, `transport` of the HTTP client, for tests.
     """
 
     def ready(self) -> bool:
@@ -65,17 +57,11 @@ class AssayClient(
         return parsed(ServiceVersion, self._json("GET", "/version"))
 
     def submit(self, spec: Mapping[str, Any] | str | bytes, *, idempotency_key: str | None = None) -> JobView:
-        """Posts a job.
+        """Posts a job: its spec, or its JSON text, which is sent as it is.
 
-        A broken connection is retried under an idempotency key, so that the job cannot be posted twice.
-
-        Args:
-            spec: the spec, or its JSON text, which is sent as it is.
-            idempotency_key: repeating a call with this key returns the same job; None makes a random one.
-
-        Raises:
-            InvalidSpec: with a detail per wrong field.
-            MalformedJson: the text is not strict JSON.
+        A broken connection is retried under `idempotency_key`, so that the job cannot be posted twice:
+        repeating a call with this key returns the same job; None makes a random key. Raises InvalidSpec with
+        a detail per wrong field, MalformedJson for a text that is not strict JSON.
         """
         return parsed(JobView, self._submitted(f"{API}/jobs", spec, idempotency_key))
 
@@ -102,10 +88,7 @@ class AssayClient(
         search: str | None = None,
         page_size: int = 50,
     ) -> Iterator[JobView]:
-        """All jobs that match the filters, newest first; pages are fetched on demand.
-
-        `search` is a part of the name, in any case, or the id.
-        """
+        """All jobs that match, newest first, fetched by page; `search` is a part of the name, or the id."""
         filters = {"state": state, "kind": kind, "model": model, "tag": tag, "search": search}
         params = {name: value for name, value in filters.items() if value is not None}
         params["limit"] = str(page_size)
@@ -119,17 +102,10 @@ class AssayClient(
         poll_seconds: float = 0.5,
         timeout_seconds: float | None = None,
     ) -> JobView:
-        """Polls until the job has ended, in any final state.
+        """Polls until the job has ended, in any final state; calls `callback` with the job after every poll.
 
-        Args:
-            job_id: the job.
-            callback: called with the job after every poll, the last one included.
-            poll_seconds: pause between polls.
-            timeout_seconds: give up after this time; None waits without limit.
-
-        Raises:
-            TimeoutError: the job has not ended in time.
-            Unavailable: the service was away for more than a minute; a restart in between is waited for.
+        A restart of the service is waited for. Raises TimeoutError if the job has not ended in
+        `timeout_seconds` (None: no limit), Unavailable if the service was away for more than a minute.
         """
         return self._ended(
             f"job {job_id}",
@@ -142,23 +118,15 @@ class AssayClient(
     def events(self, job_id: str, *, after: int = 0, follow: bool = True) -> Iterator[Event]:
         """What has happened to the job after an event, and what happens, until the job has ended.
 
-        A broken stream is resumed where it broke, even after a restart of the service: every event comes once
-        and in order.
-
-        Raises:
-            NotFound: there is no such job, or it was deleted meanwhile.
-            Unavailable: the service was away for more than a minute.
+        A stream broken even by a restart is resumed where it broke: every event comes once and in order.
+        Raises NotFound for a job unknown or deleted, Unavailable after a minute without the service.
         """
         path = f"{API}/jobs/{part(job_id)}/events" + ("" if follow else "?follow=false")
         found = followed(lambda last: self._event_lines(path, last), after, follow=follow)
         return naming(found, f"job {job_id}")
 
     def results(self, job_id: str) -> ResultsView:
-        """The results so far: `results["pgd", "8/255"].top1` is a metric with its interval.
-
-        Raises:
-            NoResults: no evaluation has finished.
-        """
+        """The results so far: `results["pgd", "8/255"].top1` has its interval; NoResults before the first."""
         return parsed(ResultsView, self._json("GET", f"{API}/jobs/{part(job_id)}/results"))
 
     def results_csv(self, job_id: str) -> str:
@@ -198,12 +166,7 @@ class AssayClient(
         return self._json("GET", f"{API}/catalog/{part(kind)}/{part(name)}")
 
     def compare(self, job_ids: Sequence[str], adjust: str = "holm") -> dict[str, Any]:
-        """The same metrics of several jobs side by side, with paired tests against the first.
-
-        Args:
-            job_ids: Two to ten jobs.
-            adjust: How p-values are adjusted for the number of tests: "holm" or "benjamini_hochberg".
-        """
+        """Metrics of 2 to 10 jobs, tested against the first; `adjust`: "holm" or "benjamini_hochberg"."""
         return self._json("GET", f"{API}/compare", params={"jobs": ",".join(job_ids), "adjust": adjust})
 
     def compare_csv(self, job_ids: Sequence[str], adjust: str = "holm") -> str:
@@ -224,13 +187,10 @@ class AssayClient(
         return parsed(Tenant, self._json("GET", f"{API}/tenants/{part(name)}"))
 
     def set_tenant(self, name: str, **settings: Any) -> Tenant:
-        """Sets a tenant's weight and limits; needs a key with the scope `admin`.
+        """Sets weight and limits of a tenant, which need not have a key yet; needs the scope `admin`.
 
-        Args:
-            name: the tenant, which need not have a key yet.
-            settings: `weight` (0.01 to 1000), `queued_jobs`, `running_shards`, `gpu_seconds`, `cpu_seconds`,
-                `stored_bytes`, `uploads`: None is the default of the service, 0 no limit. All others get
-                their defaults again.
+        `settings`: `weight` (0.01 to 1000), `queued_jobs`, `running_shards`, `gpu_seconds`, `cpu_seconds`,
+        `stored_bytes`, `uploads`: None, as if absent, is the service's default, 0 no limit.
         """
         return parsed(Tenant, self._json("PUT", f"{API}/tenants/{part(name)}", body=settings))
 

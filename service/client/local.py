@@ -38,18 +38,11 @@ def local_service(
 ) -> Iterator[AssayClient]:
     """A client of an embedded service of one's own, which ends with the block, and with this process.
 
-    Its log is `service.log` in the state folder. Jobs that have not ended go on when a service uses the
-    folder again.
-
-    Args:
-        state: folder for everything that it writes; made if missing.
-        workers: evaluators side by side; None: one per core, at most four, and one where there is a GPU.
-        environment: further ASSAY_ variables.
-
-    Raises:
-        MissingExtra: service or worker are not installed; it is an ImportError.
-        InvalidSpec: the state folder cannot be written.
-        Unreachable: it does not start; with the end of its log.
+    `service.log` is in the state folder, which is made if missing; unfinished jobs go on when a service uses
+    it again. `workers` evaluators run side by side; None: one per core, at most four, and one where there is
+    a GPU. `environment` has further ASSAY_ variables. Raises MissingExtra, an ImportError, without service or
+    worker; InvalidSpec if the folder cannot be written; Unreachable, with the log's end, if the service does
+    not start.
     """
     require("a service on this machine", "service", "worker")
     port = _free_port()

@@ -53,21 +53,13 @@ class MirrorCalls(ReportCalls):
     ) -> list[Mirrored]:
         """Makes a run of each job, or updates it: doing it again makes no second one.
 
-        Args:
-            jobs: ids of jobs or studies. The jobs of a study become runs below a run of the study.
-            to: "mlflow" or "wandb".
-            tracking_uri: of MLflow; None takes MLFLOW_TRACKING_URI.
-            project: experiment of MLflow, project of Weights & Biases; "assay" if absent.
-            entity: user or team of Weights & Biases.
-            report: whether to save `report.html` with each finished job.
-            follow: whether to go on until all jobs have ended, as evaluations finish.
-            poll_seconds: between two looks at the jobs.
-            callback: called for each run that was written.
-
-        Raises:
-            ImportError: the tracker's package is not installed.
-            NotFound: there is no such job and no such study.
-            TrackerError: the tracker refuses, or cannot be reached.
+        `jobs` are ids of jobs or studies; the jobs of a study become runs below a run of the study. `to` is
+        "mlflow" or "wandb"; `tracking_uri` is of MLflow, by default MLFLOW_TRACKING_URI; `project` the
+        experiment of MLflow or project of Weights & Biases, by default "assay"; `entity` a user or team of
+        Weights & Biases. `report` saves `report.html` with each finished job. `follow` goes on until all jobs
+        have ended, looking at them every `poll_seconds`. `callback` is called for each run written. Raises
+        ImportError without the tracker's package, NotFound for an id that is neither job nor study,
+        TrackerError if the tracker refuses, or cannot be reached.
         """
         ids = [jobs] if isinstance(jobs, str) else list(jobs)
         target = tracker(to, uri=tracking_uri, project=project, entity=entity)
@@ -103,7 +95,6 @@ class MirrorCalls(ReportCalls):
         return Mirrored(record.job, record.state.value, run, len(record.metrics), target.where)
 
     def _records(self, ids: Iterable[str]) -> Iterator[tuple[RunRecord, Results | StudyStatus | None]]:
-        """The jobs as runs; a study before its jobs."""
         for one in ids:
             try:
                 job = parsed(Job, self._json("GET", f"{API}/jobs/{part(one)}"))

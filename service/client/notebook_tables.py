@@ -14,7 +14,6 @@ class JobView(Job):
     """A job; its facts are a table in notebooks."""
 
     def _repr_html_(self) -> str:
-        """State, progress and what the job does."""
         facts = {
             "job": self.id,
             "name": self.name,
@@ -43,7 +42,6 @@ class StudyResultsView(StudyResults):
     """Results of a study; the tested metrics are a table in notebooks."""
 
     def _repr_html_(self) -> str:
-        """A row for each tested metric: mean and deviation of each arm, differences to the baseline."""
         others = [arm for arm in self.arms if arm != self.baseline]
         head = ["evaluation", "metric", *self.arms]
         head += [text for arm in others for text in (f"{arm} less {self.baseline}", "adjusted p")]

@@ -101,7 +101,6 @@ def _refuse_pickle(text: str, loc: tuple[str, ...], then: str) -> None:
 
 
 def _check_effect(subject: Subject) -> None:
-    """Refuse options that would have no effect on the model."""
     text, weights = subject.model, subject.weights
     named = subject.label or text
     source = text.startswith(("job:", "checkpoint:")) or _is_reference(text)
@@ -247,10 +246,7 @@ def is_made(subject: Subject) -> bool:
 
 @contextmanager
 def made_program(subject: Subject, data: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[Path]:
-    """The program of an ONNX model, or of the module that a function returns, until the block ends.
-
-    A process of its own calls the function.
-    """
+    """The program of an ONNX model or a function's module, from another process, until the block ends."""
     size = subject.image_size
     if subject.model.endswith(ONNX):
         path = _file(subject.model, ("model",))

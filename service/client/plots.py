@@ -26,17 +26,10 @@ class PlotCalls(Connection):
         format: PlotFormat = "svg",  # noqa: A002 (the contract's name)
         scheme: Literal["light", "dark"] = "light",
     ) -> bytes:
-        """A plot of one job, or of several in one, as the content of a file.
+        """A plot of a job, or of up to ten in one, as the content of a file; `plots` lists the kinds.
 
-        Args:
-            jobs: id, or ids, of at most ten jobs.
-            kind: one of those that `plots` lists.
-            format: "svg", "png", "pdf", or "vl.json" for the Vega-Lite specification with its data.
-            scheme: of its colours.
-
-        Raises:
-            NotFound: there is no such job, or no such kind of plot.
-            NoResults: the results do not allow this plot.
+        `format` is "svg", "png", "pdf", or "vl.json" for the Vega-Lite specification with its data; `scheme`
+        is of the colours. NotFound for an unknown job or kind, NoResults if results do not allow the plot.
         """
         ids = jobs if isinstance(jobs, str) else ",".join(jobs)
         params = {"jobs": ids, "format": format, "scheme": scheme}

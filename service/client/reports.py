@@ -39,15 +39,9 @@ class ReportCalls(Connection):
     ) -> str:
         """A report on one to ten jobs; as CSV, a row for each number of up to 200 jobs.
 
-        Args:
-            jobs: id, or ids.
-            tag: in place of ids: all jobs with this tag and results.
-            format: "html", one page with plots that needs nothing else; "md", "tex" or "csv".
-            adjust: how p-values are adjusted for the number of tests.
-
-        Raises:
-            InvalidSpec: too many jobs, or neither ids nor a tag.
-            NoResults: a job has none yet.
+        `tag` in place of ids takes all jobs with this tag and results. `format` is "html", one page with
+        plots that needs nothing else, "md", "tex" or "csv"; `adjust` is for the number of tests. Raises
+        InvalidSpec for too many jobs, or neither ids nor a tag; NoResults if a job has none yet.
         """
         params = {**_choice(jobs, tag), "format": format, "adjust": adjust}
         return self._call("GET", f"{API}/report", params=params, timeout=SECONDS).text
@@ -63,21 +57,12 @@ class ReportCalls(Connection):
         format: str = "md",  # noqa: A002 (the contract's name)
         adjust: Adjustment = "holm",
     ) -> str:
-        """A table of up to 200 jobs, each value with its interval.
+        """A table of up to 200 jobs, each value with its interval, bold by p-values under `adjust`.
 
-        Args:
-            jobs: id, or ids.
-            tag: in place of ids: all jobs with this tag and results.
-            rows: field of the rows: attack, model, data, protocol, metric, part, seed, name, job, or a
-                parameter.
-            columns: field of the columns.
-            metric: the metric; None shows the first one of each evaluation.
-            format: "md", "latex", "csv" or "html".
-            adjust: how the p-values that decide what is bold are adjusted for the number of tests.
-
-        Raises:
-            InvalidSpec: no such field or metric, or too many jobs.
-            NoResults: a job has none yet.
+        `tag` in place of ids takes all jobs with this tag and results. `rows` and `columns` are fields:
+        attack, model, data, protocol, metric, part, seed, name, job, or a parameter. Without a metric, the
+        first one of each evaluation is shown. `format` is "md", "latex", "csv" or "html". Raises InvalidSpec
+        for an unknown field or metric, or too many jobs; NoResults if a job has none yet.
         """
         chosen = {} if metric is None else {"metric": metric}
         params = {**_choice(jobs, tag), "rows": rows, "columns": columns, **chosen}

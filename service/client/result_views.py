@@ -32,7 +32,6 @@ class EvaluationView(EvaluationResult):
         raise AttributeError(f"{self.name} has no metric {name!r}; it has {', '.join(metrics)}{hint}")
 
     def __dir__(self) -> list[str]:
-        """Fields, methods and metrics, for completion."""
         return [*super().__dir__(), *self.metrics]
 
 
@@ -42,15 +41,7 @@ class ResultsView(Results):
     evaluations: Sequence[EvaluationView]  # type: ignore[assignment]
 
     def __getitem__(self, key: str | tuple[str, Any]) -> EvaluationView:
-        """The row of an evaluation.
-
-        Args:
-            key: Its name; or its name and the epsilon, "8/255" or a number; or its name and parameters, as a
-                mapping.
-
-        Raises:
-            KeyError: No row fits, or more than one; the message names what there is.
-        """
+        """The row by name, or name and epsilon ("8/255") or parameters; KeyError unless one row fits."""
         name, wanted = key if isinstance(key, tuple) else (key, {})
         params = wanted if isinstance(wanted, Mapping) else {RADIUS: wanted}
         named = [row for row in self.evaluations if row.name == name]
@@ -68,11 +59,9 @@ class ResultsView(Results):
         raise KeyError(f"{count}{f' {said}' if said else ''}; there are: {shown}")
 
     def __len__(self) -> int:
-        """Number of rows."""
         return len(self.evaluations)
 
     def _repr_html_(self) -> str:
-        """A table for notebooks."""
         rows = [
             (
                 row.name,

@@ -18,15 +18,10 @@ class StudyCalls(Connection):
     def submit_study(
         self, spec: Mapping[str, Any] | str | bytes, *, idempotency_key: str | None = None
     ) -> StudyStatus:
-        """Posts a study; all its jobs are queued, or none.
+        """Posts a study, as a spec or its JSON text, sent as it is; all its jobs are queued, or none.
 
-        Args:
-            spec: the spec, or its JSON text, which is sent as it is.
-            idempotency_key: repeating a call with this key returns the same study; None makes a random one.
-
-        Raises:
-            InvalidSpec: with a detail per wrong field.
-            TooManyRequests: the tenant's queue has no room for all its jobs.
+        Repeating a call with `idempotency_key` returns the same study; None makes a random key. Raises
+        InvalidSpec with a detail per wrong field, TooManyRequests if the tenant's queue lacks room.
         """
         return parsed(StudyStatus, self._submitted(STUDIES, spec, idempotency_key))
 
@@ -52,9 +47,7 @@ class StudyCalls(Connection):
     ) -> StudyStatus:
         """Polls until all jobs of the study have ended, in any final state.
 
-        Raises:
-            TimeoutError: the study has not ended in time.
-            Unavailable: the service was away for more than a minute.
+        Raises TimeoutError after `timeout_seconds`, Unavailable after more than a minute without the service.
         """
         return self._ended(
             f"study {study_id}",

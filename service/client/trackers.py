@@ -1,7 +1,6 @@
-"""Runs of MLflow and Weights & Biases, written with the caller's own credentials.
+"""Runs of MLflow and Weights & Biases, one for each job, written with the caller's own credentials.
 
-A job is one run, which is written again as it changes: in MLflow found by its tag `assay.job`, in Weights &
-Biases by the run's id, which is the job's.
+MLflow finds a job's run by its tag `assay.job`, Weights & Biases by the run's id, which is the job's.
 """
 
 from __future__ import annotations

@@ -54,14 +54,7 @@ Ending = TypeVar("Ending", bound=Ends)
 
 
 class Connection:
-    """The connections to one service. Close it, or use it in a `with` block.
-
-    Args:
-        url: address of the service, without path.
-        key: the API key, sent with every call; None takes it from ASSAY_KEY, "" sends none.
-        timeout: seconds to wait for an answer.
-        transport: of the HTTP client; for tests.
-    """
+    """The connections to one service, as `AssayClient` states them. Close it, or use it in a `with` block."""
 
     def __init__(
         self,
@@ -277,7 +270,6 @@ class BadAnswer(errors.AssayError):
 
 
 def _check_numbers(body: Mapping[str, Any]) -> None:
-    """Refuses numbers that JSON does not have."""
     problems = Problems()
     waiting: list[tuple[Loc, Any]] = [((), body)]
     while waiting:

@@ -33,16 +33,9 @@ class WebhookCalls(Connection):
     ) -> NewWebhook:
         """Registers a webhook; its secret is in the answer, and cannot be had again.
 
-        Args:
-            url: an https address of a public host.
-            events: that it gets; None: the end of jobs.
-            kinds: limits events of jobs to "train" or "evaluate".
-            tags: limits events of jobs to those with one of these tags.
-            description: for people.
-
-        Raises:
-            InvalidSpec: a value is not allowed, or webhooks may not reach the address.
-            InvalidState: the tenant has as many as it may have.
+        `url` is an https address of a public host; `events` are by default the end of jobs, limited to
+        `kinds` ("train", "evaluate") and to jobs with one of `tags`; `description` is for people. Raises
+        InvalidSpec for a wrong value or forbidden address, InvalidState if the tenant has its maximum.
         """
         body = {"url": url, "kinds": list(kinds), "tags": list(tags)}
         given = {"events": None if events is None else list(events), "description": description}
@@ -62,11 +55,7 @@ class WebhookCalls(Connection):
         return parsed(Webhook, self._json("POST", f"{WEBHOOKS}/{part(webhook_id)}/enable"))
 
     def test_webhook(self, webhook_id: str) -> WebhookDelivery:
-        """Queues a test message.
-
-        Raises:
-            InvalidState: the webhook is disabled.
-        """
+        """Queues a test message; InvalidState if the webhook is disabled."""
         return parsed(WebhookDelivery, self._json("POST", f"{WEBHOOKS}/{part(webhook_id)}/test"))
 
     def webhook_deliveries(self, webhook_id: str, *, page_size: int = 50) -> Iterator[WebhookDelivery]:
@@ -75,10 +64,6 @@ class WebhookCalls(Connection):
         return self._pages(WebhookDelivery, path, {"limit": page_size})
 
     def redeliver_webhook(self, webhook_id: str, delivery_id: str) -> WebhookDelivery:
-        """Queues a delivered or failed message again, under the same id.
-
-        Raises:
-            InvalidState: it is pending, or the webhook is disabled.
-        """
+        """Queues a delivered or failed message again, same id; InvalidState: pending, or disabled webhook."""
         path = f"{WEBHOOKS}/{part(webhook_id)}/deliveries/{part(delivery_id)}/redeliver"
         return parsed(WebhookDelivery, self._json("POST", path))
