@@ -98,7 +98,6 @@ def _add_data(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
 
 
 def _address_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds where a service of this machine listens."""
     parser.add_argument(
         "--host", help="address to listen on; not on loopback it asks for keys (default: 127.0.0.1)"
     )
@@ -106,7 +105,6 @@ def _address_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _folder_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the folders of a service of this machine."""
     parser.add_argument("--state", type=Path, help="folder for everything it writes (default: assay-state)")
     parser.add_argument("--data-root", type=Path, help="folder with the data sets (default: ASSAY_DATA_ROOT)")
 

@@ -98,10 +98,7 @@ def demo(options: Options) -> int:
 
 
 def run_module(module: str, arguments: list[str], environment: dict[str, str]) -> int:
-    """Becomes `python -P -m module`: the service package never imports the module.
-
-    `-P` keeps Python from looking for modules in the current folder, which is the user's.
-    """
+    """Becomes `python -P -m module`, unimported here; `-P` looks for no modules in the user's folder."""
     sys.stdout.flush()
     command = [sys.executable, "-P", "-m", module, *arguments]
     os.execve(sys.executable, command, os.environ | environment)  # noqa: S606 (our own interpreter and module)

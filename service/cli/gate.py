@@ -81,7 +81,6 @@ def gate(options: Options) -> int:
 
 
 def _measured(client: AssayClient, options: Options) -> tuple[Job, Results | None]:
-    """The job and its results, None without any."""
     job: Job = client.job(options.job)
     if options.wait:
         follow_to_end(client, job, sys.stderr)

@@ -5,11 +5,10 @@
               {"kind": "evaluate", "name": "tiny, attacked",
                "model": {"name": "vit", "weights": {"job": "@tiny"}}, "evaluations": [...]}]}
 
-A job is a spec as for `POST /jobs`, with a name of its own. Missing fields come from the defaults of its
-kind. Wherever a field called `job` has an id, it may have "@" and the name of an earlier job.
-
-Every job is validated by a dry run before the first one is stored. A dry run cannot know whether the weights
-of an earlier job of the list fit: if not, this is refused at submission, and the earlier jobs are canceled.
+A job is a spec as for `POST /jobs` with a name of its own; missing fields come from the defaults of its kind.
+A field `job` has an id, or "@" and the name of an earlier job. Every job is validated by a dry run before the
+first one is stored. If the weights of an earlier job of the list do not fit, submission refuses, and cancels
+the earlier jobs.
 """
 
 from __future__ import annotations
@@ -62,12 +61,10 @@ Entry = dict[str, Any]
 
 
 def read(raw: bytes, file: str = "FILE") -> list[Entry]:
-    """The specs of a list with the defaults filled in; names of jobs are not yet replaced by ids.
+    """A list's specs with defaults filled in, without ids for names yet; MalformedJson, if not strict JSON.
 
-    Raises:
-        MalformedJson: it is not strict JSON.
-        InvalidSpec: it is no list of jobs, or a name is missing, taken, unknown or that of a later job; the
-            details name every place. The service reports errors within a spec.
+    InvalidSpec names every place: no list of jobs, or a name missing, taken, unknown or of a later job. The
+    service reports errors within a spec.
     """
     jobs, problems = _read(raw, file)
     problems.raise_if_any()
@@ -151,7 +148,6 @@ def _check_reference(jobs: list[Entry], index: int, name: str, loc: Loc, problem
 
 
 def _references(value: object, loc: Loc) -> Iterator[tuple[Loc, str]]:
-    """Every place that names another job of the list: (place, name)."""
     if isinstance(value, dict):
         for key, part in value.items():
             if _refers(key, part):

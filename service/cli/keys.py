@@ -1,7 +1,6 @@
-"""`assay keys`: makes, lists and revokes API keys, over HTTP or in the database itself.
+"""`assay keys`: makes, lists and revokes API keys, over HTTP (scope `admin`) or in the database itself.
 
-Over HTTP it needs a key with the scope `admin`. With `--state` it opens the service's database and needs
-none: access to the database is control of the service anyway, and the first key cannot be made otherwise.
+With `--state` it needs no key: access to the database is control anyway, and the first key needs it.
 """
 
 from __future__ import annotations
@@ -114,10 +113,7 @@ class Remote:
 
 @contextmanager
 def _place(options: argparse.Namespace) -> Iterator[Place]:
-    """`--state` goes first, then a key or a service's address, then a database that the environment names.
-
-    A profile in use goes last.
-    """
+    """What goes first: `--state`, a key or an address, the environment's database, the profile in use."""
     named = os.environ.get("ASSAY_STATE") or os.environ.get("ASSAY_DATABASE_URL")
     said = options.url or options.profile or os.environ.get("ASSAY_URL") or os.environ.get(KEY_VARIABLE)
     if options.state is None and (said or (not named and chosen().profile)):

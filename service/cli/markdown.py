@@ -17,13 +17,9 @@ Cells = dict[Column, Metric]
 
 
 def markdown(results: Mapping[str, Results], metrics: Sequence[str] = ()) -> str:
-    """A table for all jobs with the same columns, then notes on its rows.
+    """A table for all jobs with the same columns, then notes on its rows; empty without such a metric.
 
-    Proportions and ratios are in percent. Each value is followed by its 95 % interval; the number of examples
-    has a column of its own.
-
-    Returns:
-        The text, empty where no evaluation has such a metric.
+    Proportions and ratios are in percent, values with their 95 % interval; the examples have a column.
     """
     evaluations = [(part.name, conditions(part)) for found in results.values() for part in found.evaluations]
     shown, shared = split_params(evaluations)
@@ -82,7 +78,6 @@ def _escaped(cell: str) -> str:
 
 
 def _notes(results: Mapping[str, Results], methods: Sequence[str]) -> list[str]:
-    """Kinds of interval of what is shown, warnings, and the measuring code and device."""
     kinds = dict.fromkeys(method for method in methods if method not in WITHOUT)
     lines = [f"95 % intervals: {', '.join(kinds)}"] if kinds else []
     warned: dict[WarningCode, dict[str, None]] = {}

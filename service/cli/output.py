@@ -31,10 +31,7 @@ _NUMBER = re.compile(r"-?|[-+]?[0-9.]+(e[-+]?[0-9]+)?( %)?")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as their longest cell; numbers right-aligned, texts left-aligned.
-
-    It is for standard output: coloured where that is a terminal.
-    """
+    """Columns as wide as their longest cell, numbers right-aligned; coloured for a terminal at stdout."""
     lines = [list(header), *(list(map(printable, row)) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     right = [bool(rows) and all(_numeric(row[column]) for row in rows) for column in range(len(header))]

@@ -26,10 +26,7 @@ REFRESHES = 4
 
 @dataclass(frozen=True)
 class ProgressLine:
-    """What a line shows of something that runs: a job, a study.
-
-    `share` is in [0, 1], `left` in seconds.
-    """
+    """What a line shows of something that runs: a job, a study; `share` is in [0, 1], `left` in seconds."""
 
     state: str
     share: float

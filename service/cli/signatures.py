@@ -111,7 +111,6 @@ def _one(signed: Signed, path: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def _trusted(options: argparse.Namespace) -> dict[str, Any]:
-    """The keys that the command line trusts, by id."""
     from assay.service.signing import keys
 
     url = options.url or (None if options.key else os.environ.get("ASSAY_URL"))

@@ -20,10 +20,7 @@ FORMS: Mapping[str, str] = {
 
 
 def kind_of(value: object) -> str | None:
-    """What a parsed spec is, a key of `COMMANDS`; None where it may be anything.
-
-    `jobs` makes a list, else `kind` decides, else a field that one of them alone has.
-    """
+    """A key of `COMMANDS` by `jobs` (a list), `kind` or a field of one kind alone; None if undecided."""
     if not isinstance(value, dict):
         return None
     said = {"train": "job", "evaluate": "job", "study": "study"}.get(str(value.get("kind")))
