@@ -28,6 +28,7 @@ __all__ = ["apgd_ce"]
 TASKS = ("classification", "series")
 THREAT = {"knowledge": "white_box", "search": "iterative", "batch_draws": {"compatible": "True"}}
 TABLE = "attack"
+FACTS = {"loss": "ce"}
 PAPER = (
     "Croce and Hein 2020, Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse "
     "Parameter-free Attacks"

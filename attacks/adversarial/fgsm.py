@@ -26,6 +26,7 @@ ALSO = ("FGM", "fast gradient", "fast gradient method")
 TASKS = ("classification", "series")
 THREAT = {"knowledge": "white_box", "search": "single_step", "mean_loss_in": ["cleverhans"]}
 TABLE = "attack"
+FACTS = {"loss": "ce"}
 PAPER = "Goodfellow et al. 2015, Explaining and Harnessing Adversarial Examples"
 # The library takes three; the native kernel shares one (`single_step`), unless gradients are averaged.
 PASSES = (f"params.eot + 2 + {JUDGING}", "params.eot")

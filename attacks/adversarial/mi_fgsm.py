@@ -28,6 +28,7 @@ ALSO = ("MIM", "MI", "momentum iterative method")
 TASKS = ("classification",)
 THREAT = {"knowledge": "white_box", "search": "iterative"}
 TABLE = "attack"
+FACTS = {"loss": "ce"}
 PAPER = "Dong et al. 2018, Boosting Adversarial Attacks with Momentum"
 PASSES = ("params.steps * (1 + params.scales) + 2", "params.steps * params.scales")
 RULES = (

@@ -40,6 +40,7 @@ THREAT = {
     "mean_loss_in": ["cleverhans"],
 }
 TABLE = "attack"
+FACTS = {"loss": "ce"}
 PAPER = "Tramer and Boneh 2019, Adversarial Training and Robustness for Multiple Perturbations"
 PASSES = (
     f"params.restarts * (params.steps * params.eot + 1) + 1 + {LAST} + {JUDGING}",

@@ -237,11 +237,15 @@ class FutureLeak(TypedDict):
 
 
 class GradientEvidence(TypedDict):
-    """How many of the first `examples` have a gradient of `zero`, and how many one `tiny` against changes."""
+    """How many of the first `examples` have a gradient of `zero`, and how many one `tiny` against changes.
+
+    For `saturated` ones the softmax of the answer is 1 as rounded.
+    """
 
     examples: int
     zero: int
     tiny: int
+    saturated: NotRequired[int]
 
 
 class Evidence(Counts, ProbeEvidence, total=False):

@@ -51,6 +51,7 @@ WarningCode = Literal[
     "out_of_box",
     "gradient_free_only",
     "tiny_gradients",
+    "saturated_loss",
     "fewer_classes_than_targets",
     "too_few_classes_for_dlr",
     "adaptive_attack_needed",

@@ -130,7 +130,7 @@ def check_model(
 ) -> None:
     """Refuse, before anything is measured, a model that an evaluation does not take: a ValueError.
 
-    The first example of `order` in the evaluation's `data` is tried; the message names the evaluation and what it does not take.
+    The first example of `order` in its `data` is tried; the message names it and what it does not take.
     """
     item = spec["evaluations"][number]
     if load_catalog().find_evaluation(item["name"]).kind == "attack":

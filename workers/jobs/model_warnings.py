@@ -7,10 +7,12 @@ Athalye et al. 2018, "Obfuscated Gradients Give a False Sense of Security", is a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from types import MappingProxyType
 
 from assay.service.catalog.catalog import load
 from assay.service.contract.records import Evidence
 from assay.service.contract.results import Warning
+from assay.service.contract.stored_specs import Params
 from assay.service.contract.threat import Knowledge
 from assay.service.contract.warning_codes import Severity
 from assay.service.metrics.answers import Answers
@@ -53,9 +55,13 @@ def of_answers(
 
 
 def of_gradients(
-    evidence: Sequence[Evidence], attack: str, attacks: Sequence[str], noun: str
+    evidence: Sequence[Evidence],
+    attack: str,
+    attacks: Sequence[str],
+    noun: str,
+    params: Params = MappingProxyType({}),
 ) -> Iterator[Warning]:
-    """Warnings about gradients that the first shard did not find, or found too small."""
+    """Warnings about gradients that the first shard did not find, found too small, or lost to rounding."""
     found = evidence[0].get("first_gradients") if evidence else None
     threat = load().threat_of(attack)
     if found is None or threat is None:
@@ -80,3 +86,11 @@ def of_gradients(
             " hides them"
         )
         yield Warning(code="tiny_gradients", message=message, evidence=dict(found))
+    loss = params.get("loss", (load().find("attack", attack).facts or {}).get("loss"))
+    if loss == "ce" and 2 * found.get("saturated", 0) > found["examples"]:
+        message = (
+            f"the softmax of the answer rounds to 1 for {found['saturated']} of the first {found['examples']}"
+            f" {noun}: the cross-entropy has no derivative by that logit, its gradient points elsewhere, and"
+            " accuracy is too high; attack with a loss of the logits (loss=margin, apgd_dlr, autoattack)"
+        )
+        yield Warning(code="saturated_loss", message=message, evidence=dict(found))

@@ -139,7 +139,7 @@ def _of_model(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Wa
     guesses = plan["untrained"] or row.chosen_against_models
     yield from of_answers(row.answers, row.planned.get("classes"), guesses=guesses, noun=row.noun)
     if row.attack:
-        yield from of_gradients(evidence, row.name, row.attacks, row.noun)
+        yield from of_gradients(evidence, row.name, row.attacks, row.noun, row.params)
 
 
 def _counted(evidence: Sequence[Evidence], row: Row) -> Iterator[Warning]:

@@ -115,3 +115,25 @@ def test_chance_is_of_the_classes_of_the_data_or_else_of_the_labels() -> None:
     assert "unattacked texts" in told.message
     assert list(of_answers(low, 10, guesses=False, noun="texts")) == []
     assert list(of_answers(None, 10, guesses=False, noun="texts")) == []
+
+
+@pytest.mark.parametrize(
+    ("attack", "params", "due"),
+    [
+        ("pgd", {"loss": "ce"}, True),
+        ("pgd", {"loss": "margin"}, False),
+        ("apgd_ce", {}, True),
+        ("fgsm", {}, True),
+        ("apgd_dlr", {}, False),
+        ("autoattack", {}, False),
+        ("square", {}, False),
+    ],
+)
+def test_a_saturated_cross_entropy_is_told(attack: str, params: dict[str, Any], due: bool) -> None:
+    for saturated, found in ((8, False), (9, due)):
+        seen = {"examples": 16, "zero": 0, "tiny": 0, "saturated": saturated}
+        evidence: Any = [{"first_gradients": seen}]
+        codes = [one.code for one in of_gradients(evidence, attack, [attack], "images", params)]
+        assert codes == (["saturated_loss"] if found else [])
+    old: Any = [{"first_gradients": {"examples": 16, "zero": 0, "tiny": 0}}]
+    assert list(of_gradients(old, attack, [attack], "images", params)) == []

@@ -75,10 +75,11 @@ def _compared(shard: Shard, images: Tensor, directions: int, size: int) -> Gradi
     lowest, highest = images.min(), images.max()
     others = [axis for axis in range(images.dim()) if axis != 1]
     spread = images.std(others, keepdim=True, correction=0)
-    zero = tiny = 0
+    zero = tiny = saturated = 0
     for start in range(0, len(images), size):
         part = images[start : start + size]
-        margin, scale = _margin(shard, part)
+        margin, scale, certain = _margin(shard, part)
+        saturated += certain
         gradient = _gradient(margin, part)
         change, linear = torch.zeros_like(scale), torch.zeros_like(scale)
         noise = _noise(shard, shard.ids[start : start + len(part)], part, spread)
@@ -90,22 +91,28 @@ def _compared(shard: Shard, images: Tensor, directions: int, size: int) -> Gradi
         seen = change.sqrt() > ROUNDING * scale
         tiny += int((seen & (change > RATIO**2 * linear)).sum())
         zero += int((gradient.flatten(1) == 0).all(1).sum())
-    return {"examples": len(images), "zero": zero, "tiny": tiny}
+    found: GradientEvidence = {"examples": len(images), "zero": zero, "tiny": tiny}
+    return {**found, "saturated": saturated} if saturated else found
 
 
-def _margin(shard: Shard, images: Tensor) -> tuple[Margin, Tensor]:
-    """The difference of the two largest logits of these images, and the largest size of a logit."""
+def _margin(shard: Shard, images: Tensor) -> tuple[Margin, Tensor, int]:
+    """The difference of the two largest logits, the largest size of a logit, and how many are saturated.
+
+    An answer is saturated where its softmax rounds to 1, for most pixels of a segmentation: the derivative of
+    the cross-entropy by its logit is then 0, and what is left of the gradient has another direction.
+    """
     model: Margin = shard.classifier
     with torch.no_grad():
         logits = model(images)
         pair = logits.topk(2, dim=1).indices
         scale = logits.abs().flatten(1).amax(1).double()
+        certain = (logits.softmax(1).amax(1) == 1).double().reshape(len(images), -1).mean(1) > 0.5
 
     def margin(moved: Tensor) -> Tensor:
         first, second = model(moved).gather(1, pair).unbind(1)
         return (first - second).flatten(1).mean(1) if first.dim() > 1 else first - second
 
-    return margin, scale
+    return margin, scale, int(certain.sum())
 
 
 def _gradient(margin: Margin, images: Tensor) -> Tensor:

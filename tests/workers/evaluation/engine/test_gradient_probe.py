@@ -73,7 +73,12 @@ def test_zero_and_tiny_gradients_are_counted(
 
 
 def test_saturated_outputs_have_sound_margins() -> None:
-    assert probed(lambda x: 1e4 * linear(x)) == {"examples": EXAMPLES, "zero": 0, "tiny": 0}
+    assert probed(lambda x: 1e4 * linear(x)) == {
+        "examples": EXAMPLES,
+        "zero": 0,
+        "tiny": 0,
+        "saturated": EXAMPLES,
+    }
 
 
 def test_rounding_is_no_change() -> None:
@@ -215,3 +220,20 @@ def test_programs_are_asked_as_other_models_are(tmp_path: Path, answer: Any, zer
     data = Given([str(row) for row in range(8)], images=lambda rows: images[list(rows)])
     found = first_look(shard(program, data), attacked=True)["first_gradients"]
     assert found == {"examples": 8, "zero": zero, "tiny": zero}
+
+
+@pytest.mark.parametrize(
+    ("margin", "dtype", "saturated"),
+    [(10.0, torch.float32, 0), (25.0, torch.float32, EXAMPLES), (25.0, torch.float64, 0)],
+)
+def test_answers_whose_softmax_rounds_to_one_are_counted(
+    margin: float, dtype: torch.dtype, saturated: int
+) -> None:
+    """Exact at 1 - exp(-25): float32 has no number between it and 1."""
+
+    def certain(images: Tensor) -> Tensor:
+        return torch.stack([images.flatten(1).mean(1) + margin, -images.flatten(1).mean(1)], dim=1).to(dtype)
+
+    assert probed(certain).get("saturated", 0) == saturated
+    pixels = probed(lambda images: certain(images)[..., None, None].expand(-1, -1, 4, 4))
+    assert pixels.get("saturated", 0) == saturated
