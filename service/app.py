@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
@@ -49,6 +49,7 @@ def create_app(
     catalog: Catalog | None = None,
     has_package: HasPackage | None = None,
     list_pulled: ListPulled | None = None,
+    prepare: Callable[[Store], None] = lambda _: None,
 ) -> FastAPI:
     """Assembles the service.
 
@@ -59,11 +60,12 @@ def create_app(
         catalog: None loads the committed `catalog.json`.
         has_package: whether the workers have a Python package; None where they run elsewhere.
         list_pulled: what weights are pulled beside the service; None where its workers run elsewhere.
+        prepare: called with the store that the settings name, once it is open.
 
     Returns:
         The ASGI application.
     """
-    opener = StoreOpener(settings.database, store)
+    opener = StoreOpener(settings.database, store, prepare)
     live = Live(settings.redis)
     refusals = Refusals(opener, live)
     requests = Requests()

@@ -17,6 +17,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
@@ -24,7 +25,7 @@ from pydantic_settings import SettingsError
 from assay.service.app import create_app
 from assay.service.contract import logs
 from assay.service.dispatch import CeleryDispatcher
-from assay.service.serving import CANNOT_START, WRONG_SETTINGS, CannotStart, listen, run, unwind
+from assay.service.serving import CANNOT_START, WRONG_SETTINGS, CannotStart, declare, listen, run, unwind
 from assay.service.settings import Settings
 from assay.service.store.connections import take_no_arguments, wrong_settings
 from assay.service.sweeper import Sweeper
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str] = ()) -> int:
             closing(listen(settings.host, settings.port)) as listener,
             closing(CeleryDispatcher(settings.redis)) as dispatcher,
         ):
-            app = create_app(settings, dispatcher=dispatcher)
+            app = create_app(settings, dispatcher=dispatcher, prepare=partial(declare, settings))
             _settle()
             with closing(Sweeper(app.state.store)):
                 run(app, listener, settings.log_level)

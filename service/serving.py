@@ -19,8 +19,11 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from assay.service.api.event_feed import Feed
 from assay.service.connection_guard import BACKLOG, QUEUE, SWEEP_TICKS, ConnectionGuard, GuardedProtocol
+from assay.service.contract.release import own_release
+from assay.service.settings import Settings
 from assay.service.signing.keys import BadKey
 from assay.service.store.connections import is_loopback
+from assay.service.store.store import Store
 from assay.service.webhook_address import Reach
 from assay.service.webhook_delivery import WebhookPoster
 
@@ -108,6 +111,18 @@ class Forwarded:
             if sent in ("http", "https"):
                 scope["scheme"] = sent
         await self._trusting(scope, receive, send)
+
+
+def declare(settings: Settings, store: Store) -> None:
+    """Declares the service's own release, and what the settings allow: other workers take no work."""
+    release = own_release()
+    if "source_sha256" not in release:
+        log.warning(
+            "this installation lacks a part of Assay's source, and cannot tell its hash: workers are those of"
+            " its release if they have the same %s",
+            "commit" if release.get("commit") else "version",
+        )
+    store.identities.declare(release, settings.allowed_identities)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -6,12 +6,14 @@ loopback without API keys. On any other address, and in distributed mode, every 
 
 from __future__ import annotations
 
+import re
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, field_validator
 
+from assay.service.contract.workers import DIGEST_PATTERN
 from assay.service.store.connections import Connections, DeviceClass, absolute, is_loopback
 
 if TYPE_CHECKING:
@@ -57,6 +59,12 @@ class Settings(Connections):
     )
     max_json_depth: int = Field(32, ge=1, le=200, description="levels of a request's JSON body")
 
+    allowed_identities: list[str] = Field(
+        [],
+        description="digests of identities of workers that may take work, besides the service's own release"
+        " (JSON list)",
+    )
+
     signing_key: Path | None = Field(None, description="PEM file with the key that signs results")
     signing_folder: Path | None = Field(
         None,
@@ -95,6 +103,16 @@ class Settings(Connections):
     )
 
     workers: Annotated[int, Field(ge=0, le=256, description="evaluators of the embedded mode")] = 1
+
+    @field_validator("allowed_identities")
+    @classmethod
+    def _digests(cls, given: list[str]) -> list[str]:
+        for one in given:
+            if not re.fullmatch(DIGEST_PATTERN, one):
+                raise ValueError(
+                    f"{one!r} given; allowed: 16 hexadecimal digits, as `assay workers list` shows"
+                )
+        return given
 
     @field_validator("passes_per_second")
     @classmethod

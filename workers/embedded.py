@@ -34,7 +34,7 @@ from assay.service.catalog import extra_components
 from assay.service.catalog.catalog import load_with
 from assay.service.contract import logs
 from assay.service.contract.pulled_weights import PulledRecords
-from assay.service.serving import CANNOT_START, WRONG_SETTINGS, CannotStart, listen, run, unwind
+from assay.service.serving import CANNOT_START, WRONG_SETTINGS, CannotStart, declare, listen, run, unwind
 from assay.service.settings import Settings
 from assay.service.store.connections import unknown_variables, wrong_settings
 from assay.service.store.fair_queue import CHECKS
@@ -121,6 +121,7 @@ def _open_store(url: str) -> Store:
 def _serve(
     settings: Settings, worker_settings: WorkerSettings, store: Store, listener: socket.socket
 ) -> None:
+    declare(settings, store)
     with _workers(store, worker_settings, settings.workers) as supervisors:
         # Evaluators run this interpreter, with its packages.
         has_package = _has_package if supervisors else None

@@ -18,25 +18,13 @@ from pathlib import Path
 
 from assay.service.catalog.catalog import load
 from assay.service.contract.extras import DISTRIBUTION, version_of
-from assay.service.contract.records import CodeProvenance
-from assay.service.contract.worker_records import WorkerIdentity
+from assay.service.contract.release import source_sha256
+from assay.service.contract.worker_records import CodeProvenance, WorkerIdentity
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("torchvision", "timm", "numpy", "scikit-learn", "safetensors")
 # Only jobs that name them depend on them: they are no part of the digest, but requirements of such a shard.
 LIBRARIES = ("cleverhans", "pyautoattack", "textattack", "transformers")
-CODE = (
-    "models",
-    "attacks",
-    "workers",
-    "service/catalog",
-    "service/contract",
-    "service/files",
-    "service/metrics",
-    "service/submission",
-)
-# With files read beside it, such as the classes of ImageNet-A among those of ImageNet.
-SUFFIXES = (".py", ".json")
 DIGEST_LENGTH = 16
 CHANGED = "the source or the packages of this worker have changed since it started"
 TORCH_VERSION = re.compile(r"""^__version__\s*=\s*['"]([^'"]+)['"]""", re.MULTILINE)
@@ -62,22 +50,15 @@ def code() -> CodeProvenance:
 
     The commit ends in "-dirty" when files were changed.
     """
-    return {"version": version_of(DISTRIBUTION), "commit": _commit(), "source_sha256": source_sha256()}
-
-
-def source_sha256() -> str:
-    """The hash of the source that computes numbers, as it is now."""
-    digest = hashlib.sha256()
-    for folder in CODE:
-        for path in sorted(path for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES):
-            digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
-    return digest.hexdigest()
+    source = source_sha256(ROOT)
+    assert source is not None, f"{ROOT} lacks a folder of the source, and runs all the same"
+    return {"version": version_of(DISTRIBUTION), "commit": _commit(), "source_sha256": source}
 
 
 def is_unchanged() -> bool:
     """Whether the source and the packages are still what this process has started with."""
     mine = identity()
-    return mine["source_sha256"] == source_sha256() and mine["packages"] == packages.__wrapped__()
+    return mine["source_sha256"] == source_sha256(ROOT) and mine["packages"] == packages.__wrapped__()
 
 
 @cache

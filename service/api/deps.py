@@ -31,10 +31,19 @@ TAG = re.compile(r'(?:^|[ ,])(?:W/)?("[^"]*")')
 
 
 class StoreOpener:
-    """Opens the store at first use: without the database the service starts, and answers 503."""
+    """Opens the store at first use: without the database the service starts, and answers 503.
 
-    def __init__(self, url: str, store: Store | None = None) -> None:
+    Args:
+        url: of the database.
+        store: an open one, which the caller closes.
+        prepare: called once with a store that was opened here, before its first use.
+    """
+
+    def __init__(
+        self, url: str, store: Store | None = None, prepare: Callable[[Store], None] = lambda _: None
+    ) -> None:
         self._url = url
+        self._prepare = prepare
         self._store = store
         self._lent = store is not None
         self._lock = threading.Lock()
@@ -43,7 +52,9 @@ class StoreOpener:
         """The open store. Raises the database's error while it cannot be opened."""
         with self._lock:
             if self._store is None:
-                self._store = open_store(self._url, migrate=True)
+                opened = open_store(self._url, migrate=True)
+                self._prepare(opened)
+                self._store = opened
             return self._store
 
     @property

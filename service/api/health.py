@@ -16,6 +16,7 @@ from assay.service.api.errors import documented
 from assay.service.contract.extras import DISTRIBUTION, version_of
 from assay.service.contract.results import Answer
 from assay.service.contract.version import ServiceVersion
+from assay.service.store.identities import Refused
 from assay.service.store.live import redis_answers
 
 API_VERSION = "v1"
@@ -40,8 +41,10 @@ class Readiness(Answer):
     `other_data` says which data sets of workers are not those of a job's plan, with both hashes, and on how
     many workers; `workers_cordoned` counts those that administrators have taken out of service,
     `workers_unfit` those that take no work since they failed their self-test, or their program was exchanged,
-    and `unfit` says why, by device class or `program`, and on how many workers; `artifacts` says whether the
-    service can write to the folder of the jobs' files.
+    and `unfit` says why, by device class or `program`, and on how many workers; `workers_unknown` says which
+    code is neither this service's own release nor allowed, and on how many workers: they take no work until
+    an administrator allows it; `artifacts` says whether the service can write to the folder of the jobs'
+    files.
     """
 
     status: Literal["ready"] = "ready"
@@ -56,6 +59,7 @@ class Readiness(Answer):
     workers_cordoned: int = 0
     workers_unfit: int = 0
     unfit: dict[str, int] = Field({}, description="device class and fault -> workers")
+    workers_unknown: dict[str, int] = Field({}, description="code that waits for an administrator -> workers")
 
 
 @router.get(
@@ -90,6 +94,11 @@ def readyz(store: SystemStoreDep, settings: SettingsDep, catalog: CatalogDep) ->
         workers_cordoned=cordoned,
         workers_unfit=unfit,
         unfit=dict(Counter(store.workers.unfit())),
+        workers_unknown={
+            _unknown(digest, found): found.workers
+            for digest, found in store.workers.refused().items()
+            if found.workers
+        },
         workers_with_another_catalog=sum(other != catalog.digest for other in store.workers.catalogs()),
     )
 
@@ -106,6 +115,12 @@ def version(store: SystemStoreDep, catalog: CatalogDep) -> ServiceVersion:
         catalog=catalog.digest,
         identities=store.workers.identities(),
     )
+
+
+def _unknown(digest: str, found: Refused) -> str:
+    waits = "is withdrawn by an administrator" if found.withdrawn else "waits for an administrator"
+    allow = f": assay workers allow {digest}" if digest else ""
+    return f"identity {digest or 'none'} ({found.release}) {waits}{allow}"
 
 
 def _writable(folder: Path) -> bool:

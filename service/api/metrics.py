@@ -273,12 +273,14 @@ def _workers(workers: Iterable[WorkerRow]) -> Iterator[Metric]:
 
 
 def _out_of_service(workers: Iterable[WorkerRow]) -> Metric:
-    text = "Workers that take no work: cordoned by an administrator, or for their own faults."
+    text = "Workers that take no work: cordoned by an administrator, of an unknown identity, or faulty."
     family = Gauge("assay_workers_out_of_service", text, labels=["by"])
     out = [one for one in workers if not one.in_service]
     cordoned = sum(one.cordoned for one in out)
+    unknown = sum(one.unknown and not one.cordoned for one in out)
     family.add_metric(["administrator"], cordoned)
-    family.add_metric(["worker"], len(out) - cordoned)
+    family.add_metric(["identity"], unknown)
+    family.add_metric(["worker"], len(out) - cordoned - unknown)
     return family
 
 

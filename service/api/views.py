@@ -29,6 +29,7 @@ from assay.service.contract.threat import ThreatOf
 from assay.service.contract.warning_codes import WarningCode
 from assay.service.contract.weights_options import Normalization
 from assay.service.metrics.sanity_checks import cross_checks
+from assay.service.store.identities import Refused
 from assay.service.store.lanes import Blocked
 from assay.service.store.live import Live
 from assay.service.store.rows import ArtifactRow, CheckpointRow, JobRow
@@ -46,6 +47,7 @@ UNHEARD = frozenset({JobState.QUEUED, JobState.STARTING, JobState.RUNNING})
 # Notes that every attack of a job has alike: shown once for the job.
 ONCE: frozenset[WarningCode] = frozenset({"top5_upper_bound"})
 NO_WORKER = "no worker is listening for this job"
+UNKNOWN = "online, but not of the service's release, and waiting for an administrator to allow their identity"
 # What a worker says of a program that was exchanged under it, and how many of such faults are shown.
 PROGRAM, FAULTS = "program", 3
 
@@ -131,11 +133,17 @@ class JobViews:
         return self._online[key]
 
     @cached_property
+    def _refused(self) -> dict[str, Refused]:
+        return self._store.workers.refused()
+
+    @cached_property
     def _unfit(self) -> list[str]:
         return self._store.workers.unfit()
 
     def _no_worker_online(self, row: JobRow) -> str:
         wanted, identity = devices_of(row), identity_of(row)
+        if identity and identity in self._refused:
+            return _refused(identity, self._refused[identity])
         others = self._workers_online(device_of(row), wanted) if identity else 0
         if others:
             return (
@@ -146,7 +154,25 @@ class JobViews:
             return f"{NO_WORKER}: it asks for one with {wanted} devices"
         device = device_of(row)
         faults = [said for said in self._unfit if said.partition(":")[0] in (PROGRAM, device)]
-        return f"{NO_WORKER}; online, and not fit: {'; '.join(faults[:FAULTS])}" if faults else NO_WORKER
+        if faults:
+            return f"{NO_WORKER}; online, and not fit: {'; '.join(faults[:FAULTS])}"
+        unknown = [
+            f"{digest or 'none'} ({found.release})"
+            for digest, found in self._refused.items()
+            if found.workers
+        ]
+        return f"{NO_WORKER}; {UNKNOWN}: {', '.join(unknown[:FAULTS])}" if unknown else NO_WORKER
+
+
+def _refused(identity: str, found: Refused) -> str:
+    """Why a planned job waits for workers that may take no work."""
+    why = "and an administrator has withdrawn this identity"
+    if not found.withdrawn:
+        why = f"and their code ({found.release}) is not the service's own release's"
+    return (
+        f"waits for workers of identity {identity}, which planned it, {why}: plan it again (assay replan), or"
+        f" have an administrator allow the identity (assay workers allow {identity})"
+    )
 
 
 def waits_in_vain(store: TenantStore, row: JobRow) -> bool:

@@ -13,10 +13,19 @@ from assay.service.api.deps import SystemStoreDep, only
 from assay.service.api.errors import documented
 from assay.service.api.views import iso, iso_or_none
 from assay.service.contract.errors import NotFound
+from assay.service.contract.release import release_text
 from assay.service.contract.results import Page
 from assay.service.contract.worker_records import Gauges
-from assay.service.contract.workers import WorkerCordon, WorkerDevice, WorkerState, WorkerStatus
+from assay.service.contract.workers import (
+    DIGEST_PATTERN,
+    IdentityStatus,
+    WorkerCordon,
+    WorkerDevice,
+    WorkerState,
+    WorkerStatus,
+)
 from assay.service.store.cordons import Cordon, ListedWorker
+from assay.service.store.identities import ALLOWED, WITHDRAWN, Ruling
 
 
 def _administrator(caller: CallerDep) -> None:
@@ -24,9 +33,13 @@ def _administrator(caller: CallerDep) -> None:
     caller.needs("admin")
 
 
-router = APIRouter(prefix=WORKERS_PATH, tags=["workers"], dependencies=[Depends(_administrator)])
+router = APIRouter(prefix=WORKERS_PATH, tags=["workers"], dependencies=[Depends(_administrator), only()])
 Name = Annotated[
     str, Path(min_length=1, max_length=300, description="the worker's name or id", examples=["box:gpu0"])
+]
+
+Digest = Annotated[
+    str, Path(pattern=DIGEST_PATTERN, description="digest of an identity", examples=["7eb77f24b63ba2d7"])
 ]
 
 
@@ -35,7 +48,6 @@ Name = Annotated[
     operation_id="list_workers",
     summary="List the workers",
     responses=documented(),
-    dependencies=[only()],
 )
 def list_workers(store: SystemStoreDep) -> Page[WorkerStatus]:
     """All workers by name: those online, and those that were within a day or are cordoned."""
@@ -47,7 +59,6 @@ def list_workers(store: SystemStoreDep) -> Page[WorkerStatus]:
     operation_id="cordon_worker",
     summary="Take a worker out of service",
     responses=documented(NotFound),
-    dependencies=[only()],
 )
 def cordon_worker(name: Name, store: SystemStoreDep, caller: CallerDep, by: ActorDep) -> WorkerStatus:
     """It finishes its running shard and takes no other, also after a restart, until it is uncordoned."""
@@ -59,7 +70,6 @@ def cordon_worker(name: Name, store: SystemStoreDep, caller: CallerDep, by: Acto
     operation_id="drain_worker",
     summary="Take a worker out of service at once",
     responses=documented(NotFound),
-    dependencies=[only()],
 )
 def drain_worker(name: Name, store: SystemStoreDep, caller: CallerDep, by: ActorDep) -> WorkerStatus:
     """As a cordon; its running shard goes back to the queue too, within seconds and uncounted."""
@@ -71,11 +81,51 @@ def drain_worker(name: Name, store: SystemStoreDep, caller: CallerDep, by: Actor
     operation_id="uncordon_worker",
     summary="Put a worker back into service",
     responses=documented(NotFound),
-    dependencies=[only()],
 )
 def uncordon_worker(name: Name, store: SystemStoreDep, by: ActorDep) -> WorkerStatus:
     """Lifts a cordon or a drain. A worker that failed its self-test goes on testing itself."""
     return worker_view(store.cordons.lift(name, by=by))
+
+
+@router.get(
+    "/identities",
+    operation_id="list_identities",
+    summary="List the identities that are ruled on",
+    responses=documented(),
+)
+def list_identities(store: SystemStoreDep) -> Page[IdentityStatus]:
+    """What the service declares, and what administrators have allowed or withdrawn."""
+    return Page(items=[_identity_view(one) for one in store.identities.all()])
+
+
+@router.post(
+    "/identities/{digest}/allow",
+    operation_id="allow_identity",
+    summary="Let workers of an identity take work",
+    responses=documented(),
+)
+def allow_identity(digest: Digest, store: SystemStoreDep, caller: CallerDep, by: ActorDep) -> IdentityStatus:
+    """Their code is not the service's own: it may now plan and measure jobs. Known before they start, too."""
+    return _identity_view(store.identities.rule(digest, ALLOWED, _who(caller), by))
+
+
+@router.post(
+    "/identities/{digest}/withdraw",
+    operation_id="withdraw_identity",
+    summary="Give workers of an identity no more work",
+    responses=documented(),
+)
+def withdraw_identity(
+    digest: Digest, store: SystemStoreDep, caller: CallerDep, by: ActorDep
+) -> IdentityStatus:
+    """They finish their shards and take no others, whatever is declared. Jobs that they have planned wait."""
+    return _identity_view(store.identities.rule(digest, WITHDRAWN, _who(caller), by))
+
+
+def _identity_view(row: Ruling) -> IdentityStatus:
+    return IdentityStatus(
+        identity=row.name, verdict=row.verdict, by=row.by_whom, since=iso(row.since), workers=row.workers
+    )
 
 
 def _who(caller: Caller) -> str:
@@ -87,6 +137,7 @@ def worker_view(row: ListedWorker) -> WorkerStatus:
     state, reason = _state(row)
     tested = row.gauges.get("self_test")
     cordon = row.cordon
+    code = row.gauges.get("code")
     return WorkerStatus(
         name=row.name,
         id=row.worker,
@@ -104,7 +155,10 @@ def worker_view(row: ListedWorker) -> WorkerStatus:
         self_test=_devices(row.gauges),
         torch=tested and tested["torch"],
         cuda=tested and tested["cuda"],
-        source_sha256=tested and tested["source_sha256"],
+        source_sha256=(code and code.get("source_sha256")) or (tested and tested["source_sha256"]),
+        identity=row.identity or None,
+        version=code and code["version"],
+        commit=code and code.get("commit"),
         catalog=row.gauges.get("catalog"),
         folders=row.gauges.get("folders", []),
         data=row.gauges.get("data", {}),
@@ -124,12 +178,24 @@ def _state(row: ListedWorker) -> tuple[WorkerState, str | None]:
         return "offline", cordoned
     if cordoned is not None:
         return "cordoned", cordoned
+    if row.standing:
+        return "unknown", _unknown(row)
     if row.devices > 0:
         return "online", None
     contained = row.gauges.get("containment")
     if contained is not None and contained["mode"] == "required" and contained["missing"]:
         return "unfit", f"its evaluators cannot be contained; missing: {', '.join(contained['missing'])}"
     return "unfit", row.gauges.get("cordoned", "it has not passed its self-test yet")
+
+
+def _unknown(row: ListedWorker) -> str:
+    code = row.gauges.get("code")
+    release = release_text(code) if code else "an earlier version, which takes work all the same: stop it"
+    mine = f"identity {row.identity or 'none'} ({release})"
+    allow = f"; assay workers allow {row.identity}" if row.identity else ""
+    if row.standing == "withdrawn":
+        return f"an administrator has withdrawn its {mine}{allow}"
+    return f"its {mine} is not the service's own release's{allow}"
 
 
 def _devices(gauges: Gauges) -> list[WorkerDevice]:

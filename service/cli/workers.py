@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from assay.service.cli import output
 from assay.service.cli.arguments import Subcommands, add_remote, json_argument
 from assay.service.cli.commands import OK, connected
-from assay.service.contract.workers import WorkerDevice, WorkerStatus
+from assay.service.contract.workers import IdentityStatus, WorkerDevice, WorkerStatus
 
 GIB = 1024**3
 MAX_NAMES = 5
@@ -48,9 +48,34 @@ def uncordon(options: argparse.Namespace) -> int:
     return _changed(options, found, "")
 
 
+def identities(options: argparse.Namespace) -> int:
+    """Lists the identities that are declared, allowed and withdrawn."""
+    with connected(options) as client:
+        found = client.identities()
+    rows = [[one.identity, one.verdict, str(one.workers), one.since, one.by] for one in found]
+    header = ["IDENTITY", "VERDICT", "WORKERS", "SINCE", "BY"]
+    text = output.table(header, rows) if rows else "none is declared: any worker takes work"
+    _show(options, [one.model_dump(mode="json") for one in found], text)
+    return OK
+
+
+def allow(options: argparse.Namespace) -> int:
+    """Lets workers of an identity take work."""
+    with connected(options) as client:
+        found = client.allow_identity(options.identity)
+    return _ruled(options, found, "may take work")
+
+
+def withdraw(options: argparse.Namespace) -> int:
+    """Gives workers of an identity no more work."""
+    with connected(options) as client:
+        found = client.withdraw_identity(options.identity)
+    return _ruled(options, found, "finish their shards and take no others; jobs that they have planned wait")
+
+
 def add_workers(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
-    """Adds `workers list`, `cordon`, `uncordon` and `drain`."""
-    summary, example = "list workers, and take them out of service; needs an admin key", "assay workers list"
+    """Adds `workers list`, `cordon`, `uncordon`, `drain`, `identities`, `allow` and `withdraw`."""
+    summary, example = "list workers, and say which take work; needs an admin key", "assay workers list"
     command = add_remote(subcommands, "workers", list_all, summary, example)
     actions = command.add_subparsers(title="actions (default: list)", metavar="ACTION", required=False)
     parsers = [
@@ -77,15 +102,40 @@ def add_workers(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
             "assay workers drain box2:gpu0",
         ),
     ]
-    for parser in (command, *parsers):
-        json_argument(parser)
     for parser in parsers[1:]:
         parser.add_argument("name", metavar="NAME", help="its name in `assay workers list`, or its id")
+    for parser in (command, *parsers, *_add_identities(actions)):
+        json_argument(parser)
+
+
+def _add_identities(actions: Subcommands[argparse.ArgumentParser]) -> list[argparse.ArgumentParser]:
+    example = "assay workers identities"
+    listing = add_remote(actions, "identities", identities, "list the code that may take work", example)
+    ruling = [
+        add_remote(
+            actions,
+            "allow",
+            allow,
+            "let workers of other code than the service's take work",
+            "assay workers allow 7eb77f24b63ba2d7",
+        ),
+        add_remote(
+            actions,
+            "withdraw",
+            withdraw,
+            "give workers of some code no more work",
+            "assay workers withdraw 7eb77f24b63ba2d7",
+        ),
+    ]
+    for parser in ruling:
+        parser.add_argument("identity", metavar="IDENTITY", help="its digest, as `assay workers list` shows")
+    return [listing, *ruling]
 
 
 def workers_table(found: Sequence[WorkerStatus]) -> str:
     """A line per worker, then a line for each reason why one leaves shards to others."""
-    header = ["NAME", "HOST", "PID", "STATE", "SERVES", "DEVICES", "MEMORY FREE", "TORCH", "JOB", "LAST BEAT"]
+    header = ["NAME", "HOST", "PID", "STATE", "SERVES", "DEVICES", "MEMORY FREE"]
+    header += ["TORCH", "IDENTITY", "JOB", "LAST BEAT"]
     rows = [
         [
             one.name,
@@ -96,6 +146,7 @@ def workers_table(found: Sequence[WorkerStatus]) -> str:
             _devices(one),
             _memory(one.self_test),
             one.torch or "",
+            one.identity or "",
             one.job or "",
             one.last_beat or "",
         ]
@@ -136,6 +187,13 @@ def _changed(options: argparse.Namespace, worker: WorkerStatus, then: str) -> in
     after = [] if not then else [f"it {then}" if worker.job else "it runs no shard now, and takes none"]
     lines = [output.printable(f"{worker.name} is {worker.state}{said}"), *after]
     _show(options, worker.model_dump(mode="json"), "\n".join(lines))
+    return OK
+
+
+def _ruled(options: argparse.Namespace, found: IdentityStatus, then: str) -> int:
+    online = f"{found.workers} workers online have it" if found.workers else "no worker online has it"
+    lines = f"identity {found.identity} is {found.verdict}: its workers {then}; {online}"
+    _show(options, found.model_dump(mode="json"), lines)
     return OK
 
 

@@ -9,13 +9,13 @@ from assay.service.client.transport import API, BadAnswer, Connection, error_of,
 from assay.service.contract.audit import AuditEntry
 from assay.service.contract.keys import Key, NewKey
 from assay.service.contract.results import Page
-from assay.service.contract.workers import WorkerStatus
+from assay.service.contract.workers import IdentityStatus, WorkerStatus
 
 JSON_LINES = "application/x-ndjson"
 
 
 class AdministrationCalls(Connection):
-    """Makes, lists and revokes keys, takes workers out of service, and reads the audit."""
+    """Makes, lists and revokes keys, rules on workers and their code, and reads the audit."""
 
     def api_keys(self) -> list[Key]:
         """All keys, the revoked and expired ones too, oldest first."""
@@ -58,6 +58,26 @@ class AdministrationCalls(Connection):
     def uncordon_worker(self, name: str) -> WorkerStatus:
         """Puts a worker back into service."""
         return self._worker(name, "uncordon")
+
+    def identities(self) -> list[IdentityStatus]:
+        """What the service declares of its workers' code, and what administrators have ruled."""
+        return parsed(Page[IdentityStatus], self._json("GET", f"{API}/workers/identities")).items
+
+    def allow_identity(self, digest: str) -> IdentityStatus:
+        """Lets workers take work that do not have the service's own code.
+
+        Raises:
+            InvalidSpec: this is no digest of an identity.
+        """
+        return self._identity(digest, "allow")
+
+    def withdraw_identity(self, digest: str) -> IdentityStatus:
+        """Gives workers of an identity no more work; the jobs that they have planned wait."""
+        return self._identity(digest, "withdraw")
+
+    def _identity(self, digest: str, action: str) -> IdentityStatus:
+        path = f"{API}/workers/identities/{part(digest)}/{action}"
+        return parsed(IdentityStatus, self._json("POST", path))
 
     def _worker(self, name: str, action: str) -> WorkerStatus:
         return parsed(WorkerStatus, self._json("POST", f"{API}/workers/{part(name)}/{action}"))

@@ -24,7 +24,7 @@ Action = Literal[
     "key.create", "key.revoke", "key.use", "access",
     "session.open", "session.close",
     "tenant.change",
-    "worker.cordon", "worker.uncordon", "worker.drain",
+    "worker.cordon", "worker.uncordon", "worker.drain", "worker.allow", "worker.withdraw",
     "webhook.create", "webhook.delete", "webhook.rotate", "webhook.enable", "webhook.test",
     "webhook.redeliver",
     "audit.expire",

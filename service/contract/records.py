@@ -12,7 +12,7 @@ from assay.service.contract.data_findings import DataFound, DoubtfulData
 from assay.service.contract.results import RowProtocol
 from assay.service.contract.stored_specs import ComponentReference, Spec
 from assay.service.contract.weights_options import ChannelStatistics
-from assay.service.contract.worker_records import WorkerIdentity
+from assay.service.contract.worker_records import CodeProvenance, WorkerIdentity
 
 # The rows of a shard by column name: lists of one length, a value for each example.
 Columns = dict[str, list[Any]]
@@ -266,14 +266,6 @@ class Evidence(Counts, ProbeEvidence, total=False):
     stages: list[StageEvidence]
     inactive_pursuit: InactivePursuit
     first_gradients: GradientEvidence
-
-
-class CodeProvenance(TypedDict):
-    """The code that ran: its version, commit (None outside a checkout), and a hash of its source."""
-
-    version: str | None
-    commit: NotRequired[str | None]
-    source_sha256: NotRequired[str]
 
 
 class DeviceProvenance(TypedDict):

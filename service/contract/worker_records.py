@@ -22,6 +22,14 @@ class WorkerIdentity(TypedDict):
     libraries: NotRequired[dict[str, str]]
 
 
+class CodeProvenance(TypedDict):
+    """The code that ran: its version, commit (None outside a checkout), and a hash of its source."""
+
+    version: str | None
+    commit: NotRequired[str | None]
+    source_sha256: NotRequired[str]
+
+
 class Requirements(TypedDict, total=False):
     """What a shard's worker must have beside its device class and its identity.
 
@@ -90,15 +98,17 @@ class SelfTestRecord(TypedDict):
 class Gauges(TypedDict, total=False):
     """The GPU's memory while an evaluator uses it, the digest of the worker's catalog, its containment.
 
-    `other_data` says which of its data sets are not those of a plan. `self_test` is the latest one, `unfit`
-    says for each device class that failed it why, `cordoned` why the worker takes no work at all. `folders`
-    are the first ones below its data root, `data` the sha256 of the data sets that it has hashed, by label,
-    `weights` its pulled weights, by reference, `libraries` the versions of packages that run attacks. `lacks`
-    says, by the digest of requirements of queued shards, why it does not meet them.
+    `code` is the worker's release; workers of versions before do not say it. `other_data` says which of its
+    data sets are not those of a plan. `self_test` is the latest one, `unfit` says for each device class that
+    failed it why, `cordoned` why the worker takes no work at all. `folders` are the first ones below its data
+    root, `data` the sha256 of the data sets that it has hashed, by label, `weights` its pulled weights, by
+    reference, `libraries` the versions of packages that run attacks. `lacks` says, by the digest of
+    requirements of queued shards, why it does not meet them.
     """
 
     gpu: GpuMemory
     catalog: str
+    code: CodeProvenance
     containment: ContainmentRecord
     other_data: list[str]
     folders: list[str]

@@ -6,8 +6,12 @@ from typing import Literal
 
 from assay.service.contract.results import Answer
 
-# `cordoned` is out of service by an administrator, `unfit` by its own self-test or its missing containment.
-WorkerState = Literal["online", "cordoned", "unfit", "offline"]
+# `cordoned` is out of service by an administrator, `unfit` by its own self-test or its missing containment,
+# `unknown` since its code is neither the service's own nor allowed.
+WorkerState = Literal["online", "cordoned", "unknown", "unfit", "offline"]
+# `declared` by the service at its start, the others by an administrator.
+Admission = Literal["declared", "allowed", "withdrawn"]
+DIGEST_PATTERN = r"^[0-9a-f]{16}$"
 
 
 class WorkerDevice(Answer):
@@ -38,6 +42,7 @@ class WorkerStatus(Answer):
     cordon has no process: `id`, `host`, `pid` and `last_beat` are null. `folders` are the first ones below
     its data root, `data` the sha256 of the content of the data sets that it has hashed, by label, `weights`
     the sha256 of its pulled weights, by reference, and `lacks` says why it leaves shards that wait to others.
+    `identity` is the digest of its source, packages and catalog, `version` and `commit` are its release's.
     """
 
     name: str
@@ -57,8 +62,25 @@ class WorkerStatus(Answer):
     torch: str | None
     cuda: str | None
     source_sha256: str | None
+    identity: str | None
+    version: str | None
+    commit: str | None
     catalog: str | None
     folders: list[str]
     data: dict[str, str]
     weights: dict[str, str]
     lacks: list[str]
+
+
+class IdentityStatus(Answer):
+    """Whether workers of an identity may take work, who said so, and since when.
+
+    `identity` is a digest; what a service declares of its own release is the hash of its source, or its
+    commit or version where it lacks a part of the source. `workers` counts those online.
+    """
+
+    identity: str
+    verdict: Admission
+    by: str
+    since: str
+    workers: int

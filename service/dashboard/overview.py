@@ -102,6 +102,8 @@ def fleet_problems(ready: Readiness, *, waiting: int) -> list[str]:
         found.append(f"{ready.workers_cordoned} workers are cordoned by administrators.")
     if ready.workers_unfit:
         found.append(f"{ready.workers_unfit} workers take no jobs, because no device passed their self-test.")
+    unknown = ready.workers_unknown.items()
+    found += [f"{count} workers take no jobs: {code}." for code, count in unknown]
     if ready.workers_refusing:
         found.append(
             f"{ready.workers_refusing} workers take no jobs, because their containment is incomplete."

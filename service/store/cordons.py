@@ -21,6 +21,7 @@ from assay.service.store.audit import Actor, record
 from assay.service.store.clock import now
 from assay.service.store.columns import upsert
 from assay.service.store.database import Database
+from assay.service.store.identities import Identities, standing
 from assay.service.store.tables import cordons, shards, workers
 
 ONLINE_SECONDS = 60.0
@@ -51,13 +52,20 @@ class ListedWorker:
     gauges: Gauges
     cordon: Cordon | None
     running: tuple[str, str] | None  # the shard that it runs and the shard's job
+    identity: str = ""  # of its code
+    standing: str = ""  # why its code may take no work, "withdrawn" or "unknown"
 
 
 class Cordons:
-    """Cordons by the names of workers. Every method is one short transaction."""
+    """Cordons by the names of workers. Every method is one short transaction.
+
+    Attributes:
+        identities: what administrators have ruled on the code of workers.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.identities = Identities(database)
 
     def of(self, name: str) -> Cordon | None:
         """The cordon of a worker; None for one in service."""
@@ -131,7 +139,9 @@ def _listed(connection: Connection, name: str) -> ListedWorker:
 def _all(connection: Connection) -> list[ListedWorker]:
     held = {row.name: Cordon(**row._mapping) for row in connection.execute(select(cordons))}
     at = float(connection.execute(select(now())).scalar_one())
-    rows = connection.execute(select(workers).order_by(workers.c.seen_at.desc())).all()
+    rows = connection.execute(
+        select(workers, standing().label("standing")).order_by(workers.c.seen_at.desc())
+    ).all()
     running = _running(connection, [row.worker for row in rows])
     found: list[ListedWorker] = []
     for row in rows:
@@ -152,6 +162,8 @@ def _all(connection: Connection) -> list[ListedWorker]:
                 gauges=row.gauges or Gauges(),
                 cordon=held.get(name),
                 running=running.get(row.worker),
+                identity=row.identity,
+                standing=row.standing,
             )
         )
     names = {one.name for one in found}

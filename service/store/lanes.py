@@ -18,6 +18,7 @@ from assay.service.store.clock import now
 from assay.service.store.columns import upsert
 from assay.service.store.database import Database
 from assay.service.store.fair_queue import Lane
+from assay.service.store.identities import admitted
 from assay.service.store.tables import LEFT, cordons, lanes, shards, workers
 from assay.service.submission.requirements import digest_of, first_requirements
 
@@ -139,7 +140,7 @@ def lacking(
         identity: of its code; empty for any.
         cordoned: those too that an administrator has taken out of service.
     """
-    alive = (workers.c.seen_at >= now() - ONLINE_SECONDS) & (workers.c.devices >= devices)
+    alive = (workers.c.seen_at >= now() - ONLINE_SECONDS) & (workers.c.devices >= devices) & admitted()
     if not cordoned:
         alive &= workers.c.name.not_in(select(cordons.c.name))
     statement = select(workers.c.worker, workers.c.name, workers.c.gauges).where(alive)

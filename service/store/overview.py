@@ -17,6 +17,7 @@ from assay.service.contract.states import JobState, ShardState
 from assay.service.contract.worker_records import Gauges
 from assay.service.store.clock import now
 from assay.service.store.database import Database
+from assay.service.store.identities import admitted
 from assay.service.store.ids import created_at
 from assay.service.store.tables import QUEUED, RUNNING, cordons, counters, jobs, shards, workers
 from assay.service.store.transactions.transitions import CLAIMABLE
@@ -37,8 +38,10 @@ class WorkerRow:
     devices: int  # that it has for one shard; 0: it takes none
     pid: int
     gauges: Gauges  # its own measurements
-    in_service: bool = True  # whether it takes shards: it has devices for them, and no one has cordoned it
+    # whether it takes shards: it has devices for them, its code may, and no one has cordoned it
+    in_service: bool = True
     cordoned: bool = False  # whether an administrator has taken it out of service
+    unknown: bool = False  # whether its code may take no work
 
 
 @dataclass(frozen=True)
@@ -174,7 +177,7 @@ def _queues(connection: Connection) -> tuple[TenantQueue, ...]:
 def _workers(connection: Connection) -> tuple[WorkerRow, ...]:
     held = workers.c.name.in_(select(cordons.c.name)).label("held")
     alive = workers.c.seen_at >= now() - ONLINE_SECONDS
-    statement = select(workers, held).where(alive).order_by(workers.c.worker)
+    statement = select(workers, held, admitted().label("admitted")).where(alive).order_by(workers.c.worker)
     return tuple(
         WorkerRow(
             worker=row.worker,
@@ -183,8 +186,9 @@ def _workers(connection: Connection) -> tuple[WorkerRow, ...]:
             devices=row.devices,
             pid=row.pid,
             gauges=row.gauges or Gauges(),
-            in_service=row.devices > 0 and not row.held,
+            in_service=bool(row.devices > 0 and not row.held and row.admitted),
             cordoned=bool(row.held),
+            unknown=not row.admitted,
         )
         for row in connection.execute(statement)
     )

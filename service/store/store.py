@@ -53,6 +53,7 @@ class Store:
         self.checkpoints = Checkpoints(database)
         self.workers = Workers(database)
         self.cordons = Cordons(database)
+        self.identities = self.cordons.identities
         self.lanes = Lanes(database)
         self.keys = Keys(database)
         self.browser_sessions = BrowserSessions(database)

@@ -13,6 +13,7 @@
     lanes                             requirements of shards, with the devices and identities they queue for
     duties                            what one worker does for all, and which one (the reaper's)
     cordons                           workers that administrators have taken out of service, by name
+    identities                        code of workers that may take work, by digest or by name of a release
     counters                          totals over all workers, never reset
 
 Times are unix seconds of the database's clock. Deleting a job deletes everything below it.
@@ -301,6 +302,8 @@ workers = Table(
     Column("identity", Identifier, nullable=False, server_default=""),
     # That of the worker's place on its machine, which a restart keeps; empty for earlier versions.
     Column("name", PlainText, nullable=False, server_default=""),
+    # Source, commit and version of its code, with a comma on both sides of each; empty for earlier versions.
+    Column("release", PlainText, nullable=False, server_default=""),
 )
 
 lanes = Table(
@@ -328,6 +331,16 @@ cordons = Table(
     metadata,
     Column("name", PlainText, primary_key=True),
     Column("drain", Boolean, nullable=False),
+    Column("by_whom", PlainText, nullable=False),
+    Column("since", Double, nullable=False),
+)
+
+identities = Table(
+    "identities",
+    metadata,
+    # The digest of an identity, or a name of a release (`contract.release.release_names`).
+    Column("name", Identifier, primary_key=True),
+    Column("verdict", Text, nullable=False),
     Column("by_whom", PlainText, nullable=False),
     Column("since", Double, nullable=False),
 )

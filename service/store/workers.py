@@ -12,10 +12,12 @@ from sqlalchemy import Connection, delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from assay.service.contract.pulled_weights import PulledRecords
+from assay.service.contract.release import release_names
 from assay.service.contract.worker_records import ContainmentRecord, Gauges
 from assay.service.store.clock import now
 from assay.service.store.columns import upsert
 from assay.service.store.database import Database
+from assay.service.store.identities import Refused, admitted, refused
 from assay.service.store.lanes import Blocked, blocked
 from assay.service.store.tables import cordons, counters, duties, workers
 
@@ -87,6 +89,8 @@ class Workers:
             "identity": identity,
         }
         values["gauges"] = dict(gauges or {})
+        names = release_names(values["gauges"].get("code", {"version": None}))
+        values["release"] = f",{','.join(names)}," if names else ""
         self._lately.clear()
         with self._database.writing() as connection:
             upsert(connection, workers, values)
@@ -111,12 +115,12 @@ class Workers:
             host: count the workers of this machine only.
             devices: count those with at least so many devices.
             identity: count those of this identity; empty: of any.
-            cordoned: count those too that an administrator has taken out of service.
+            cordoned: count those too that an administrator has taken out of service, or has not allowed.
             besides: id of a worker that does not count.
         """
         alive = (workers.c.seen_at >= now() - within_seconds) & (workers.c.devices >= devices)
         if not cordoned:
-            alive &= workers.c.name.not_in(select(cordons.c.name))
+            alive &= workers.c.name.not_in(select(cordons.c.name)) & admitted()
         statement = select(func.count()).select_from(workers).where(alive)
         if device != "auto":
             statement = statement.where(workers.c.device_classes.contains(f",{device},", autoescape=True))
@@ -133,6 +137,11 @@ class Workers:
         """Why shards of a planned job wait, as `lanes.blocked` says."""
         with self._database.reading() as connection:
             return blocked(connection, job_id, device, devices, identity)
+
+    def refused(self) -> dict[str, Refused]:
+        """Identities that may take no work, as `identities.refused` says."""
+        with self._database.reading() as connection:
+            return refused(connection)
 
     def catalogs(self, within_seconds: float = 60) -> list[str]:
         """The hashes of the catalogs of all workers with a heartbeat in the last seconds.
@@ -167,7 +176,7 @@ class Workers:
 
         None where no worker is online, or one of an earlier version has not said what it has.
         """
-        alive = (workers.c.seen_at >= now() - within_seconds) & (workers.c.devices > 0)
+        alive = (workers.c.seen_at >= now() - within_seconds) & (workers.c.devices > 0) & admitted()
         with self._database.reading() as connection:
             said = connection.execute(select(workers.c.gauges).where(alive)).scalars().all()
         stated = [gauges["weights"] for gauges in said if gauges and "weights" in gauges]
@@ -177,7 +186,7 @@ class Workers:
 
     def libraries(self, within_seconds: float = 60) -> frozenset[str]:
         """The packages of attacks that any worker with a heartbeat in the last seconds has."""
-        alive = (workers.c.seen_at >= now() - within_seconds) & (workers.c.devices > 0)
+        alive = (workers.c.seen_at >= now() - within_seconds) & (workers.c.devices > 0) & admitted()
         with self._database.reading() as connection:
             said = connection.execute(select(workers.c.gauges).where(alive)).scalars().all()
         return frozenset(name for gauges in said for name in (gauges or {}).get("libraries", {}))

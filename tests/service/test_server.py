@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import httpx
 import pytest
 
 from assay.service import migrate
+from assay.service.contract.release import own_release
 from assay.service.store.store import open_store
 from tests.support.databases import *  # noqa: F403 (fixtures)
 from tests.support.servers import PrivatePostgresql, free_port
@@ -100,6 +102,7 @@ def test_it_starts_while_database_and_redis_are_away_and_ends_in_order(run: Run)
             DATABASE_URL=f"postgresql+psycopg://assay@127.0.0.1:{database.port}/postgres",
             DATABASE_PASSWORD=SECRET,
             REDIS_URL=f"redis://127.0.0.1:{free_port()}/0",
+            ALLOWED_IDENTITIES=json.dumps(["b2" * 8]),
         )
         url = f"http://127.0.0.1:{port}"
         assert status_of(f"{url}/healthz", until={200}) == 200
@@ -108,6 +111,10 @@ def test_it_starts_while_database_and_redis_are_away_and_ends_in_order(run: Run)
         assert status_of(f"{url}/readyz", until={200}) == 200
         process.terminate()
         assert process.wait(timeout=60) == 0
+        address = f"postgresql+psycopg://assay:{SECRET}@127.0.0.1:{database.port}/postgres"
+        with open_store(address, migrate=False) as store:
+            declared = {one.name for one in store.identities.all()}
+    assert declared == {own_release()["source_sha256"], "b2" * 8}, "as soon as the database is there"
 
 
 def status_of(url: str, until: set[int]) -> int:

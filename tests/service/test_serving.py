@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from assay.service.serving import Forwarded
+from assay.service import serving
+from assay.service.serving import Forwarded, declare
+from assay.service.settings import Settings
+from assay.service.store.store import open_store
 
 SENT = {"x-forwarded-for": "198.51.100.7", "x-forwarded-proto": "https"}
 
@@ -62,3 +66,27 @@ def test_the_variable_of_uvicorn_is_still_read(monkeypatch: pytest.MonkeyPatch) 
     assert seen(("192.0.2.3", 5), []) == (("192.0.2.3", 5), "http")
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
     assert seen(("192.0.2.3", 5), [])[0] == ("198.51.100.7", 0)
+
+
+@pytest.mark.parametrize(
+    ("release", "name", "said"),
+    [
+        ({"version": "1.0", "commit": None, "source_sha256": "ab" * 32}, "ab" * 32, ""),
+        ({"version": "1.0", "commit": "c0ffee"}, "c0ffee", "if they have the same commit"),
+        ({"version": "1.0", "commit": None}, "1.0", "if they have the same version"),
+    ],
+)
+def test_a_service_declares_its_release_and_says_where_it_does_not_know_its_source(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    release: Any,
+    name: str,
+    said: str,
+) -> None:
+    monkeypatch.setattr(serving, "own_release", lambda: release)
+    with open_store(f"sqlite:///{tmp_path / 'assay.sqlite'}") as store:
+        declare(Settings(state=tmp_path, allowed_identities=["b2" * 8]), store)
+        assert {one.name for one in store.identities.all()} == {name, "b2" * 8}
+    assert ("lacks a part of Assay's source" in caplog.text) == bool(said)
+    assert said in caplog.text

@@ -79,6 +79,12 @@ def test_wildcards_among_the_allowed_hosts_are_refused(hosts: list[str]) -> None
         Settings(allowed_hosts=hosts)
 
 
+@pytest.mark.parametrize("digest", ["", "b2", "B2" * 8, "b2" * 32])
+def test_allowed_identities_are_digests(digest: str) -> None:
+    with pytest.raises(ValueError, match="allowed: 16 hexadecimal digits, as `assay workers list` shows"):
+        Settings(allowed_identities=["b2" * 8, digest])
+
+
 @pytest.mark.parametrize(("name", "value"), [("port", 70000), ("workers", -1), ("max_json_depth", 0)])
 def test_out_of_range_is_refused(name: str, value: int) -> None:
     with pytest.raises(ValueError, match=name):

@@ -85,7 +85,7 @@ def emptied_postgresql_url(postgresql_url: str) -> str:
         connection.execute("DELETE FROM jobs")
         connection.execute("DELETE FROM workers")
         connection.execute("DELETE FROM api_keys")
-        others = ("reservations", "studies", "duties", "cordons", "lanes", "webhooks")
+        others = ("reservations", "studies", "duties", "cordons", "identities", "lanes", "webhooks")
         for table in ("counters", "tenants", "accounts", "clocks", *others):
             connection.execute(f"DELETE FROM {table}")
         with connection.transaction():

@@ -17,6 +17,7 @@ import pytest
 import uvicorn
 
 from assay.service import serving
+from assay.service.contract.release import own_release
 from assay.service.store.store import open_store
 from assay.workers import embedded
 
@@ -154,6 +155,8 @@ def test_a_signal_ends_it_in_order(tmp_path: Path, number: signal.Signals) -> No
     assert (process.returncode, errors) == (0, "")
     with open_store(f"sqlite:///{tmp_path / 'assay.sqlite'}") as store:
         assert store.workers.online("auto") == 0, "the worker said goodbye, so it was stopped and not cut off"
+        (own,) = store.identities.all()
+        assert (own.name, own.verdict) == (own_release()["source_sha256"], "declared")
 
 
 def wait_until_listed(url: str, process: subprocess.Popen[str]) -> None:

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from assay.service.contract import release
 from assay.workers import identity
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +46,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A small source tree in place of the project's."""
     monkeypatch.delenv("ASSAY_COMMIT", raising=False)
     monkeypatch.setattr(identity, "ROOT", tmp_path)
-    rooms = (f"{folder}/some.py" for folder in identity.CODE if folder.startswith("service/"))
+    rooms = (f"{folder}/some.py" for folder in release.CODE if folder.startswith("service/"))
     for name in ("models/vit.py", "attacks/pgd.py", "workers/plan.py", *rooms):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
@@ -74,7 +75,7 @@ def test_the_hash_changes_with_any_file_that_computes(tree: Path) -> None:
     assert source_sha256() in seen, "neither does the service compute numbers, nor a text"
 
 
-@pytest.mark.parametrize("folder", identity.CODE)
+@pytest.mark.parametrize("folder", release.CODE)
 def test_the_hash_changes_with_a_file_of_every_folder(tree: Path, folder: str) -> None:
     before = source_sha256()
     (changed,) = (tree / folder).iterdir()
@@ -89,7 +90,7 @@ def test_the_hash_covers_all_code_that_computes() -> None:
     found = {name for path in sources for name in imports(path) if name.startswith("assay.")}
     imported = {name.removeprefix("assay.") for name in found}
     assert "service.contract.corruption_cells" in imported
-    covered = tuple(f"{folder.replace('/', '.')}." for folder in identity.CODE)
+    covered = tuple(f"{folder.replace('/', '.')}." for folder in release.CODE)
     assert {name for name in imported if not f"{name}.".startswith(covered)} == set()
 
 

@@ -118,5 +118,7 @@ class Reaper(threading.Thread):
         pool = (self._devices, device_count(self._settings.devices), self._settings.limits)
         self._store.shards.keep_time(*pool)
         mine = identity()["digest"]
-        if self._store.shards.claimable(*pool, mine) or self._store.shards.claimable((CHECKS,)):
+        if self._store.shards.claimable(*pool, mine) or self._store.shards.claimable(
+            (CHECKS,), identity=mine
+        ):
             self._ring()

@@ -21,7 +21,7 @@ from assay.service.store.live import Live
 from assay.service.store.rows import Claim
 from assay.service.store.store import Store
 from assay.workers.containment.probe import Sandbox
-from assay.workers.identity import identity
+from assay.workers.identity import code, identity
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.completion import merge_and_finish
 from assay.workers.supervision.counters import WorkerCounters
@@ -79,6 +79,7 @@ class Supervisor(threading.Thread):
         self._may_claim = False
         self._prefetch = settings.prefetch and not self._only_checks
         self._cordoned = False
+        self._unknown = False
         self._watch: EvaluatorWatch | None = None
         self._inventory = Inventory(settings)
         self._told: tuple[object, ...] = ()
@@ -150,6 +151,7 @@ class Supervisor(threading.Thread):
         self._may_claim = self._is_fit()
         self._judge()
         self._beat()
+        self._may_claim &= self._is_admitted()
         claim = self._claim() if self._may_claim else None
         if claim is None:
             return False
@@ -170,6 +172,16 @@ class Supervisor(threading.Thread):
             return False
         self._evaluator.look(self._stopping.is_set)
         return bool(self._evaluator.health.classes)
+
+    def _is_admitted(self) -> bool:
+        """Whether its code may take work; to be asked after a heartbeat, which says what its code is."""
+        digest, before = identity()["digest"], self._unknown
+        self._unknown = not self._store.identities.admits(digest)
+        if self._unknown and not before and not self._only_checks:
+            text = "identity %s (version %s, commit %s) is not the service's own release's: this worker takes"
+            text += " no work until an administrator allows it: assay workers allow %s"
+            log.warning(text, digest, code()["version"], code().get("commit"), digest)
+        return not self._unknown
 
     def _drained(self) -> bool:
         """Whether an administrator wants the running shard back; called from the renewing thread."""
@@ -272,7 +284,7 @@ class Supervisor(threading.Thread):
         if due or told != self._told:
             if not self._only_checks:
                 gauges: Gauges = {**self._counters.gauges, **health.gauges, **stock}
-                gauges["catalog"] = identity()["catalog"]
+                gauges["catalog"], gauges["code"] = identity()["catalog"], code()
                 if (contained := self._sandbox.record) is not None:
                     gauges["containment"] = contained
                 if other := {*self._evaluator.refused.values(), *self._inventory.other_data}:

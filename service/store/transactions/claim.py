@@ -12,6 +12,7 @@ from assay.service.contract.limits import Limits
 from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
 from assay.service.store.fair_queue import CLOCK_STEP, WARM_SHARDS, Lane, in_turn, lanes_of
+from assay.service.store.identities import admits
 from assay.service.store.lanes import read_lanes
 from assay.service.store.quotas import serialize
 from assay.service.store.rows import Claim
@@ -67,7 +68,7 @@ def candidate(connection: Connection, claimer: Claimer, defaults: Limits) -> Can
     met = read_lanes(connection) if claimer.lanes is None else claimer.lanes
     lanes = lanes_of(claimer.devices, (claimer.identity,), met)
     heads = read_heads(connection, lanes, claimer.count, claimer.without)
-    if not heads:
+    if not heads or not admits(connection, claimer.identity):
         return None
     pool = read_pool(connection, claimer.devices, claimer.count, defaults, heads=heads)
     turns = in_turn(pool.clock, pool.standings)

@@ -21,6 +21,7 @@ from assay.service.store.fair_queue import (
     lanes_of,
     pool_of,
 )
+from assay.service.store.identities import admitted
 from assay.service.store.lanes import read_lanes
 from assay.service.store.tables import RUNNING, jobs, shards, workers
 from assay.service.store.tenant_tables import accounts, clocks, tenants
@@ -120,8 +121,8 @@ def read_heads(
 
 
 def online_identities(connection: Connection) -> list[str]:
-    """The identities of workers with a heartbeat in the last minute."""
-    alive = workers.c.seen_at >= now() - ONLINE_SECONDS
+    """The identities of workers with a heartbeat in the last minute that may take work."""
+    alive = (workers.c.seen_at >= now() - ONLINE_SECONDS) & admitted()
     known = select(workers.c.identity).where(alive, workers.c.identity != "").distinct()
     return sorted(connection.execute(known).scalars())
 

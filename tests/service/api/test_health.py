@@ -38,6 +38,7 @@ def test_readiness_counts_the_workers(api: httpx.Client, app_store: Any) -> None
         "workers_cordoned": 0,
         "workers_unfit": 0,
         "unfit": {},
+        "workers_unknown": {},
     }
 
 
@@ -152,3 +153,24 @@ def test_no_text_of_a_job_is_told_without_a_key(api: httpx.Client, app_store: An
     assert api.get("/readyz").json()["other_data"] == {
         "the data set text_table has the content 12 on this worker, 34 in the plan": 1
     }
+
+
+def test_readiness_says_which_code_waits_for_an_administrator(api: httpx.Client, app_store: Any) -> None:
+    other = {"code": {"version": "1.0", "commit": "f00d", "source_sha256": "cd" * 32}}
+    for worker in ("a", "b"):
+        app_store.workers.beat(worker, "box", ["cpu"], 1, other, 1, f"box:{worker}", "b2" * 8)
+    app_store.workers.beat("c", "box", ["cpu"], 1)
+    assert api.get("/readyz").json()["workers_unknown"] == {}
+    app_store.identities.declare({"version": "1.0", "source_sha256": "ab" * 32})
+    said = f"identity {'b2' * 8} (version 1.0, commit f00d)"
+    allow = f"assay workers allow {'b2' * 8}"
+    body = api.get("/readyz").json()
+    assert body["workers_unknown"] == {
+        "identity none (an earlier version) waits for an administrator": 1,
+        f"{said} waits for an administrator: {allow}": 2,
+    }
+    assert (body["workers_online"]["auto"], body["workers_unfit"]) == (0, 0)
+    app_store.identities.rule("b2" * 8, "withdrawn", "ops")
+    assert f"{said} is withdrawn by an administrator: {allow}" in api.get("/readyz").json()["workers_unknown"]
+    app_store.identities.rule("b2" * 8, "allowed", "ops")
+    assert api.get("/readyz").json()["workers_online"]["auto"] == 2

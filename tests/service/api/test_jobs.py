@@ -369,6 +369,47 @@ def test_a_planned_job_waits_for_workers_of_the_identity_that_planned_it(
     assert api.post(f"{JOBS}/{job_id}/replan").status_code == 409, "it is queued to be planned"
 
 
+def test_a_job_says_when_the_code_that_could_run_it_may_not(
+    api: httpx.Client, post: Any, evaluate_body: Make, worker: Any, app_store: Any
+) -> None:
+    job_id, own = post(evaluate_body()), "0123456789abcdef"
+    code = {"code": {"version": "1.0", "commit": "f00d", "source_sha256": "cd" * 32}}
+
+    def message(job: str, *, online: bool = True) -> str:
+        if online:
+            app_store.workers.beat("w", "host", ["cpu"], 1, code, identity=own)
+        else:
+            app_store.workers.gone("w")
+        said = api.get(f"{JOBS}/{job}").json()["message"]
+        assert isinstance(said, str)
+        return said
+
+    worker.plan(job_id, identity=own)
+    assert message(job_id) == ""
+    app_store.identities.declare({"version": "1.0", "source_sha256": "ab" * 32})
+    later = post(evaluate_body(name="later"))
+    assert message(later) == (
+        "no worker is listening for this job; online, but not of the service's release, and waiting for an"
+        " administrator to allow their identity: 0123456789abcdef (version 1.0, commit f00d)"
+    )
+    remedy = (
+        "plan it again (assay replan), or have an administrator allow the identity (assay workers allow"
+        " 0123456789abcdef)"
+    )
+    assert message(job_id) == (
+        "waits for workers of identity 0123456789abcdef, which planned it, and their code (version 1.0,"
+        f" commit f00d) is not the service's own release's: {remedy}"
+    )
+    app_store.identities.rule(own, "allowed", "ops")
+    assert (message(job_id), message(later)) == ("", "")
+    app_store.identities.rule(own, "withdrawn", "ops")
+    assert message(job_id, online=False) == (
+        "waits for workers of identity 0123456789abcdef, which planned it, and an administrator has withdrawn"
+        f" this identity: {remedy}"
+    )
+    assert message(later, online=False) == "no worker is listening for this job"
+
+
 def test_a_planned_job_says_what_the_workers_online_lack(
     api: httpx.Client, post: Any, evaluate_body: Make, worker: Any, app_store: Any
 ) -> None:

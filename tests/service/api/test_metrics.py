@@ -103,9 +103,12 @@ def test_workers_out_of_service_are_shown(api: httpx.Client, app_store: Store) -
     said = "the data set cifar10 has the content 12 on this worker, 34 in the plan"
     app_store.workers.beat("c", "box", ["cpu"], 3, {"other_data": [said]}, 1, name="box:2")
     app_store.cordons.set("box:2", drain=True, by_whom="ops")
+    app_store.workers.beat("d", "box", ["cpu"], 4, {}, 1, name="box:3", identity="d4" * 8)
+    app_store.identities.rule("d4" * 8, "withdrawn", "ops")
     text = api.get("/metrics").text
     assert 'assay_workers_online{device="auto"} 1.0' in text
     assert 'assay_workers_out_of_service{by="administrator"} 1.0' in text
+    assert 'assay_workers_out_of_service{by="identity"} 1.0' in text
     assert 'assay_workers_out_of_service{by="worker"} 1.0' in text
     assert 'assay_worker_unfit{device="cuda",host="box",worker="a"} 1.0' in text
     assert f'assay_worker_other_data{{data="{said}",host="box",worker="c"}} 1.0' in text

@@ -25,6 +25,7 @@ ROUTES = {
     "get_signature", "list_signing_keys",
     "get_quota", "list_tenants", "get_tenant", "set_tenant",
     "list_workers", "cordon_worker", "uncordon_worker", "drain_worker",
+    "list_identities", "allow_identity", "withdraw_identity",
     "submit_study", "list_studies", "get_study", "get_study_results", "extend_study", "cancel_study",
     "retry_study", "delete_study",
     "list_webhooks", "create_webhook", "get_webhook", "delete_webhook", "rotate_webhook", "enable_webhook",

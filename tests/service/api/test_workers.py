@@ -12,6 +12,8 @@ from assay.service.settings import Settings
 from assay.service.store.store import Store
 
 WORKERS = "/api/v1/workers"
+OTHER = "b2" * 8
+ALLOW = f"/identities/{OTHER}"
 TESTED = {
     "torch": "2.15",
     "cuda": "13.2",
@@ -92,7 +94,8 @@ def test_an_unknown_worker_is_404_with_the_nearest(api: httpx.Client, app_store:
 @pytest.mark.parametrize("scope", ["read", "submit"])
 def test_only_administrators_see_and_change_workers(api: httpx.Client, key: Any, scope: str) -> None:
     header = key(scope)
-    for method, path in (("GET", ""), ("POST", "/x/cordon"), ("POST", "/x/drain"), ("POST", "/x/uncordon")):
+    actions = ("/x/cordon", "/x/drain", "/x/uncordon", f"{ALLOW}/allow", f"{ALLOW}/withdraw")
+    for method, path in (("GET", ""), ("GET", "/identities"), *(("POST", action) for action in actions)):
         answer = api.request(method, WORKERS + path, headers=header)
         assert answer.status_code == 403
         assert "'admin'" in answer.json()["error"]["message"]
@@ -103,3 +106,49 @@ def test_a_report_of_another_version_hides_no_worker(api: httpx.Client, app_stor
     app_store.workers.beat("w0", "box", ["cpu"], 7, other, 1, name="box:gpu0")
     (found,) = api.get(WORKERS, headers=key()).json()["items"]
     assert found["self_test"] == []
+
+
+def test_a_worker_of_other_code_is_unknown_until_an_administrator_allows_it(
+    api: httpx.Client, app_store: Store, key: Any
+) -> None:
+    app_store.identities.declare({"version": "1.0", "source_sha256": "ab" * 32})
+    code: Any = {"code": {"version": "1.0", "commit": "f00d", "source_sha256": "cd" * 32}}
+    app_store.workers.beat("w0", "box", ["cpu"], 7, code, 1, "box:0", OTHER)
+    app_store.workers.beat("w1", "box", ["cpu"], 7, {}, 1, "box:1", "")
+    admin = key()
+    first, older = api.get(WORKERS, headers=admin).json()["items"]
+    assert (first["state"], first["identity"], first["version"]) == ("unknown", OTHER, "1.0")
+    assert (first["commit"], first["source_sha256"]) == ("f00d", "cd" * 32)
+    assert first["reason"] == (
+        f"its identity {OTHER} (version 1.0, commit f00d) is not the service's own release's;"
+        f" assay workers allow {OTHER}"
+    )
+    assert (older["state"], older["identity"], older["version"]) == ("unknown", None, None)
+    assert "identity none (an earlier version, which takes work all the same: stop it" in older["reason"]
+    allowed = api.post(f"{WORKERS}{ALLOW}/allow", headers=admin)
+    assert allowed.status_code == 200, allowed.text
+    body = allowed.json()
+    assert (body["identity"], body["verdict"], body["workers"]) == (OTHER, "allowed", 1)
+    assert body["by"].startswith("ops key (key ")
+    assert api.get(WORKERS, headers=admin).json()["items"][0]["state"] == "online"
+    assert api.post(f"{WORKERS}{ALLOW}/withdraw", headers=admin).json()["verdict"] == "withdrawn"
+    withdrawn = api.get(WORKERS, headers=admin).json()["items"][0]
+    assert (withdrawn["state"], withdrawn["reason"]) == (
+        "unknown",
+        f"an administrator has withdrawn its identity {OTHER} (version 1.0, commit f00d);"
+        f" assay workers allow {OTHER}",
+    )
+    listed = api.get(f"{WORKERS}/identities", headers=admin).json()["items"]
+    assert [(one["identity"], one["verdict"]) for one in listed] == [
+        ("ab" * 32, "declared"),
+        (OTHER, "withdrawn"),
+    ]
+    actions = [entry["action"] for entry in api.get("/api/v1/audit", headers=admin).json()["items"]]
+    assert actions[:2] == ["worker.withdraw", "worker.allow"]
+
+
+@pytest.mark.parametrize("digest", ["b2", "B2" * 8, "x" * 16, "b2" * 32])
+def test_what_is_no_digest_is_refused(api: httpx.Client, key: Any, digest: str) -> None:
+    answer = api.post(f"{WORKERS}/identities/{digest}/allow", headers=key())
+    assert answer.status_code == 422
+    assert answer.json()["error"]["details"][0]["loc"] == ["path", "digest"]

@@ -77,3 +77,33 @@ def test_a_wrong_name_is_told_with_the_nearest(run: Run) -> None:
     code, out, err = run("drain", "box:gpu00")
     assert (code, out) == (2, "")
     assert "there is no worker 'box:gpu00'; did you mean box:gpu0?" in err
+
+
+def test_code_that_is_not_the_services_is_allowed_and_withdrawn(run: Run, app_store: Store) -> None:
+    other = "b2" * 8
+    assert run("identities")[1] == "none is declared: any worker takes work\n"
+    app_store.identities.declare({"version": "1.0", "source_sha256": "ab" * 32})
+    code: Any = {"code": {"version": "1.0", "commit": "f00d", "source_sha256": "cd" * 32}}
+    app_store.workers.beat("w2", "box", ["cpu"], 9, code, 1, "box:gpu2", other)
+    listed = run("list")[1]
+    assert [line.split()[3] for line in listed.splitlines()[1:4]] == ["unknown"] * 3
+    assert f"box:gpu2: its identity {other} (version 1.0, commit f00d) is not the service's" in listed
+    assert run("allow", other)[:2] == (
+        0,
+        f"identity {other} is allowed: its workers may take work; 1 workers online have it\n",
+    )
+    assert app_store.identities.admits(other)
+    assert listed.splitlines()[3].split()[-2] == other
+    header, own, theirs = run("identities")[1].splitlines()
+    assert header.split() == ["IDENTITY", "VERDICT", "WORKERS", "SINCE", "BY"]
+    assert own.split()[:3] == ["ab" * 32, "declared", "0"]
+    assert theirs.split()[:3] == [other, "allowed", "1"]
+    assert json.loads(run("withdraw", other, "--json")[1])["verdict"] == "withdrawn"
+    assert not app_store.identities.admits(other)
+    assert "no worker online has it" in run("withdraw", "0" * 16)[1]
+
+
+def test_what_is_no_digest_is_told(run: Run) -> None:
+    code, out, err = run("allow", "b2")
+    assert (code, out) == (2, "")
+    assert "digest" in err

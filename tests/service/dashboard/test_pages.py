@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import time
 from collections.abc import Callable
@@ -173,8 +174,11 @@ def test_the_problems_of_a_fleet_are_told(app_store: Store) -> None:
         unfit={"cuda: no driver": 1},
         workers_cordoned=1,
         workers_unfit=1,
+        workers_unknown={"identity b2 (version 1.0) waits for an administrator": 2},
     )
-    assert len(fleet_problems(wrong, waiting=0)) == 8
+    told = fleet_problems(wrong, waiting=0)
+    assert len(told) == 9
+    assert "2 workers take no jobs: identity b2 (version 1.0) waits for an administrator." in told
 
 
 def test_values_are_written_as_people_read_them() -> None:
@@ -230,6 +234,16 @@ def test_recent_results_say_how_many_are_not_shown(
     body = evaluate_body(evaluations=[{"name": "clean"}, *attacks])
     worker.run(str(api.post("/api/v1/jobs", json=body).json()["id"]), *[[1, 0]] * 5)
     assert "and 2 more" in api.get("/", headers={"Accept": "text/html"}).text
+
+
+def test_a_worker_of_other_code_is_unknown(api: httpx.Client, app_store: Store) -> None:
+    code: Any = {"code": {"version": "1.0", "commit": "f00d", "source_sha256": "cd" * 32}}
+    app_store.workers.beat("w", "vm", ["cpu"], 1, code, 1, "vm:0", "b2" * 8)
+    app_store.identities.declare({"version": "1.0", "source_sha256": "ab" * 32})
+    text = html.unescape(api.get("/workers", headers=PAGE).text)
+    assert f"unknown: its identity {'b2' * 8} (version 1.0, commit f00d) is not the service's own" in text
+    assert "not of this service's release" in text
+    assert f"1 workers take no jobs: identity {'b2' * 8} (version 1.0, commit f00d) waits for" in text
 
 
 def test_workers_are_named_as_on_the_command_line(api: httpx.Client, app_store: Store) -> None:

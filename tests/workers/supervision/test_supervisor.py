@@ -13,6 +13,7 @@ import pytest
 
 from assay.service.catalog.catalog import load
 from assay.service.contract.logs import JsonFormatter
+from assay.service.contract.release import own_release
 from assay.service.store.rows import Claim, Finished
 from assay.service.store.store import Store
 from assay.workers.identity import CHANGED, identity
@@ -419,3 +420,38 @@ def test_every_line_of_a_shard_says_so_and_what_the_evaluator_prints_too(
         of_logger = [line for line in found if line["logger"] == logger]
         assert {line["shard"] for line in of_logger} == shards, logger
         assert {line["job"] for line in of_logger} == {job_id}
+
+
+def test_a_worker_of_other_code_takes_no_shard_until_it_is_allowed(
+    either_store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, mine = either_store, identity()["digest"]
+    store.identities.declare({"version": "1.0", "source_sha256": "ab" * 32})
+    job_id = submit(store, "shards=2")
+    with supervising(store, settings(tmp_path, prefetch=True)) as (supervisor,):
+        wait_for(lambda: mine in store.workers.refused())
+        wait_for(
+            lambda: (
+                f"takes no work until an administrator allows it: assay workers allow {mine}" in caplog.text
+            )
+        )
+        supervisor.ring()
+        assert supervisor.evaluator_pid is None, "nor does it load anything for it"
+        assert {shard.fence for shard in store.shards.of(job_id)} == {0}
+        store.identities.rule(mine, "allowed", "ops")
+        assert ended(store, job_id).state == "succeeded"
+        store.identities.rule(mine, "withdrawn", "ops")
+        later = submit(store, "")
+        wait_for(lambda: caplog.text.count("takes no work until") == 2)
+        assert store.jobs.get(later).state == "queued"
+        store.identities.declare(own_release())
+        store.identities.rule(mine, "allowed", "ops")
+        assert ended(store, later).state == "succeeded"
+
+
+def test_a_worker_of_the_services_own_release_needs_no_one(either_store: Store, tmp_path: Path) -> None:
+    either_store.identities.declare(own_release())
+    job_id = submit(either_store, "shards=2")
+    with supervising(either_store, settings(tmp_path)):
+        assert ended(either_store, job_id).state == "succeeded"
+    assert either_store.workers.refused() == {}

@@ -1,0 +1,156 @@
+"""Which code may take work: the identities that are declared, and those that administrators rule on.
+
+A service declares its own release when it starts. From then on a worker of another source takes no shard,
+until an administrator allows the digest of its identity. Without a declaration any worker may. A withdrawn
+digest takes none in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, Connection, case, delete, exists, func, literal, select
+
+from assay.service.contract.audit import Action
+from assay.service.contract.release import release_names, release_text
+from assay.service.contract.worker_records import CodeProvenance
+from assay.service.contract.workers import Admission
+from assay.service.store.audit import Actor, record
+from assay.service.store.clock import now
+from assay.service.store.columns import upsert
+from assay.service.store.database import Database
+from assay.service.store.tables import identities, workers
+
+ONLINE_SECONDS = 60.0
+DECLARED: Admission = "declared"
+ALLOWED: Admission = "allowed"
+WITHDRAWN: Admission = "withdrawn"
+OWN = "the service: its own release"
+SETTING = "ASSAY_ALLOWED_IDENTITIES"
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What holds for an identity or a release; `since` is in unix seconds, `workers` are online."""
+
+    name: str
+    verdict: Admission
+    by_whom: str
+    since: float
+    workers: int
+
+
+@dataclass(frozen=True)
+class Refused:
+    """An identity that may take no work: its release, for people, and how many of its workers are online."""
+
+    release: str
+    withdrawn: bool
+    workers: int
+
+
+class Identities:
+    """The identities that may take work. Every method is one short transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def declare(self, release: CodeProvenance, digests: Sequence[str] = ()) -> None:
+        """Replaces what is declared; what administrators have ruled stays.
+
+        Args:
+            release: of the service. Where its source is unknown, its commit stands for it, else its version.
+            digests: of identities that may take work, too.
+        """
+        own = next(iter(release_names(release)), "")
+        by = {own: f"{OWN}, {release_text(release)}"} if own else {}
+        with self._database.writing() as connection:
+            connection.execute(delete(identities).where(identities.c.verdict == DECLARED))
+            ruled = {*connection.execute(select(identities.c.name)).scalars()}
+            for name, by_whom in {**dict.fromkeys(digests, SETTING), **by}.items():
+                if name not in ruled:
+                    values = {"name": name, "verdict": DECLARED, "by_whom": by_whom, "since": now()}
+                    upsert(connection, identities, values)
+
+    def rule(self, digest: str, verdict: Admission, by_whom: str, by: Actor | None = None) -> Ruling:
+        """Allows or withdraws the identity of a digest, whether a worker of it is online or not.
+
+        Args:
+            digest: of the identity.
+            verdict: "allowed" or "withdrawn".
+            by_whom: who did it, for people.
+            by: who acts, for the audit; None is not audited.
+        """
+        action: Action = "worker.allow" if verdict == ALLOWED else "worker.withdraw"
+        with self._database.writing() as connection:
+            values = {"name": digest, "verdict": verdict, "by_whom": by_whom, "since": now()}
+            upsert(connection, identities, values)
+            (found,) = _rulings(connection, digest)
+            record(connection, by, action, digest)
+        return found
+
+    def all(self) -> list[Ruling]:
+        """Every ruling, by name."""
+        with self._database.reading() as connection:
+            return _rulings(connection)
+
+    def admits(self, digest: str) -> bool:
+        """Whether workers of an identity may take work."""
+        with self._database.reading() as connection:
+            return admits(connection, digest)
+
+
+def standing() -> ColumnElement[str]:
+    """Why a worker may take no work: "withdrawn" or "unknown"; empty where it may."""
+    return _standing(workers.c.identity, _of_release(workers.c.release))
+
+
+def admitted() -> ColumnElement[bool]:
+    """Condition: a worker may take work, as far as its code goes."""
+    return standing() == literal("")
+
+
+def admits(connection: Connection, digest: str) -> bool:
+    """Whether workers of an identity may take work; their release is known by their heartbeats."""
+    of_release = exists().where(workers.c.identity == digest, _of_release(workers.c.release))
+    return not connection.execute(select(_standing(literal(digest), of_release))).scalar_one()
+
+
+def refused(connection: Connection) -> dict[str, Refused]:
+    """Identities that may take no work, by digest: the withdrawn, and the unknown of workers online."""
+    held = select(identities.c.name).where(identities.c.verdict == WITHDRAWN)
+    found = {digest: Refused("", True, 0) for digest in connection.execute(held).scalars()}
+    alive = workers.c.seen_at >= now() - ONLINE_SECONDS
+    statement = select(workers.c.identity, workers.c.gauges).where(alive, standing() != literal(""))
+    for digest, gauges in connection.execute(statement.order_by(workers.c.identity)):
+        code = (gauges or {}).get("code")
+        before = found.get(digest, Refused("", False, 0))
+        release = release_text(code) if code else "an earlier version"
+        found[digest] = Refused(release, before.withdrawn, before.workers + 1)
+    return found
+
+
+def _standing(digest: ColumnElement[str], of_release: ColumnElement[bool]) -> ColumnElement[str]:
+    mine = identities.c.name == digest
+    withdrawn = exists().where(mine, identities.c.verdict == WITHDRAWN)
+    named = exists().where(mine, identities.c.verdict != WITHDRAWN)
+    undeclared = ~exists().where(identities.c.verdict == DECLARED)
+    return case((withdrawn, WITHDRAWN), (undeclared | named | of_release, ""), else_="unknown")
+
+
+def _of_release(release: ColumnElement[str]) -> ColumnElement[bool]:
+    declared = release.contains(literal(",") + identities.c.name + literal(","))
+    return exists().where(identities.c.verdict == DECLARED, declared)
+
+
+def _rulings(connection: Connection, name: str | None = None) -> list[Ruling]:
+    alive = workers.c.seen_at >= now() - ONLINE_SECONDS
+    mine = (workers.c.identity == identities.c.name) | workers.c.release.contains(
+        literal(",") + identities.c.name + literal(",")
+    )
+    online = select(func.count()).select_from(workers).where(alive, mine).scalar_subquery()
+    statement = select(identities, online.label("workers")).order_by(identities.c.name)
+    if name is not None:
+        statement = statement.where(identities.c.name == name)
+    return [Ruling(**row._mapping) for row in connection.execute(statement)]
