@@ -7,8 +7,7 @@
 
 A job is a spec as for `POST /jobs` with a name of its own; missing fields come from the defaults of its kind.
 A field `job` has an id, or "@" and the name of an earlier job. Every job is validated by a dry run before the
-first one is stored. If the weights of an earlier job of the list do not fit, submission refuses, and cancels
-the earlier jobs.
+first one is stored. Weights of an earlier job that do not fit are refused later; earlier jobs are canceled.
 """
 
 from __future__ import annotations

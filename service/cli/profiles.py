@@ -7,8 +7,7 @@
     key_env = "LAB_KEY"
 
 The file is `~/.config/assay/config.toml`, or `assay/config.toml` in XDG_CONFIG_HOME. A command's own options
-go first, then ASSAY_URL and ASSAY_KEY, then the profile, then the service on this machine. A profile's key is
-sent to that profile's address alone.
+go first, then ASSAY_URL and ASSAY_KEY, then the profile (its key goes to its address alone), then localhost.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ class AssayClient(
         return self._json("GET", f"{API}/catalog/{part(kind)}/{part(name)}")
 
     def compare(self, job_ids: Sequence[str], adjust: str = "holm") -> dict[str, Any]:
-        """Metrics of 2 to 10 jobs, tested against the first; `adjust`: "holm" or "benjamini_hochberg"."""
+        """Metrics of 2 to 10 jobs, paired tests against the first; `adjust`: "holm", "benjamini_hochberg"."""
         return self._json("GET", f"{API}/compare", params={"jobs": ",".join(job_ids), "adjust": adjust})
 
     def compare_csv(self, job_ids: Sequence[str], adjust: str = "holm") -> str:

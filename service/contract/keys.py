@@ -1,4 +1,4 @@
-"""API keys, each a text `assay_<id>_<secret>` that sees its tenant's jobs, or all (`admin`), and sessions."""
+"""API keys (`assay_<id>_<secret>`), which see their tenant's jobs (`admin`: all), and browser sessions."""
 
 from __future__ import annotations
 

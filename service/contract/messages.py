@@ -5,8 +5,7 @@
     rank        RankReport ->       evaluator       the same for training on several devices
 
 Their contents are stored too: `stored_specs.py` and `records.py`. `workers/supervision/reports.py` checks
-each report by them, `tests/service/contract/test_messages.py` compares them with real messages. Times are in
-seconds.
+each report by them, a test compares them with real messages. Times are in seconds.
 """
 
 from __future__ import annotations
@@ -28,7 +27,10 @@ from assay.service.contract.worker_records import GpuMemory, SelfTestRecord
 
 
 class ModelSource(TypedDict):
-    """Another model of an evaluation: the `spec` that trained it, or as uploaded this job's, and weights."""
+    """Another model that an evaluation uses, and the path of its weights.
+
+    `spec` is of its training job, or for an uploaded model this job's with the other model in it.
+    """
 
     spec: TrainJobSpec | EvaluateJobSpec
     weights: str

@@ -10,7 +10,7 @@ PlotFormat = Literal["svg", "png", "pdf", "vl.json"]
 
 
 class PlotSummary(Answer):
-    """A plot of a job, its main numbers in words, and its SVG, `href`, which takes `format` and `scheme`."""
+    """A plot of a job: `description` says its main numbers, `href` (SVG) takes `format` and `scheme`."""
 
     kind: str
     title: str

@@ -178,8 +178,7 @@ class InactivePursuit(TypedDict):
 class Counts(TypedDict, total=False):
     """Examples by subject of a warning; a stage counts those that it can detect, mostly `zero_gradient`.
 
-    `refused` are those with a success that the second judgement refused and after which the attack went on;
-    it broke `refused_then_broken` of them.
+    `refused` had a success that the second judgement refused; attacks then broke `refused_then_broken`.
     """
 
     nonfinite: int
@@ -251,8 +250,7 @@ class GradientEvidence(TypedDict):
 class Evidence(Counts, ProbeEvidence, total=False):
     """Evidence for warnings and stages; counts of examples, which add up over shards.
 
-    `gradients` counts the inspected first gradients. An analysis (`OutcomeExtra.analysis`) has its own facts
-    here, which only its `summarise` reads.
+    `gradients` counts the inspected first gradients. Only `summarise` of an `analysis` reads its own facts.
     """
 
     gradients: int

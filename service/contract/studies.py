@@ -65,10 +65,9 @@ class ArmSpec(Spec):
 
 
 class StudySpec(Spec):
-    """Arms x seeds x evaluations. `data`, `recipe` and `execution` are those of all arms.
+    """Arms x seeds x evaluations. `data`, `recipe` and `execution` are for all arms.
 
-    Of `execution`, trainings alone use `devices`, evaluations alone `screening`; a model trained in float16
-    is measured in float32.
+    `devices` is for trainings alone, `screening` for evaluations; a float16 model is measured in float32.
     """
 
     kind: Literal["study"]
@@ -119,7 +118,7 @@ class ArmTemplate(TypedDict):
 
 
 class ArmRun(Answer):
-    """An arm with one seed; `train` is null for an untrained arm, `shared` with an earlier arm's training."""
+    """An arm with one seed; `train` is null without training; a `shared` one is also an earlier arm's."""
 
     seed: int
     train: str | None

@@ -33,7 +33,7 @@ SECRET_PREFIX = "whsec_"  # noqa: S105 (the prefix of one)
 
 
 class WebhookRequest(BaseModel):
-    """A webhook to be registered; `kinds` and `tags` limit job and evaluation events, unless empty."""
+    """A webhook to be registered; `kinds` and `tags` limit events of jobs to any of them, if not empty."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

@@ -34,7 +34,7 @@ class Dependency:
 
 
 def dependencies_of(spec: Spec) -> list[Dependency]:
-    """Fields of a valid spec, in order, that name jobs, or checkpoints but the job's own weights."""
+    """Fields of a valid spec, in order, that name another job, or for an attack a checkpoint."""
     weights = (spec["model"].get("weights") or {}).get("job")
     return [*([Dependency(weights, (*LOC, "job"))] if weights else []), *_of_evaluations(spec)]
 

@@ -1,7 +1,7 @@
 """Checks folders of stored corrupted images, CORRUPTION/SEVERITY/CLASS/IMAGE as in ImageNet-C, for gaps.
 
 Sets of small images have an array for each corruption, CORRUPTION.npy, as CIFAR-10-C. All cells (a corruption
-at a severity) need the same images: means over different test sets have no meaning. Hendrycks and Dietterich
+at a severity) need the same images, else their accuracies have no meaningful mean. Hendrycks and Dietterich
 2019, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations".
 """
 

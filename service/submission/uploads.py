@@ -51,7 +51,7 @@ def model_of_file(
 def model_of_weights(
     catalog: Catalog, given: Mapping[str, Any] | None, inside: Mapping[str, Any] | None
 ) -> ComponentReference:
-    """The full model of uploaded weights; InvalidSpec: no model or heads stated, unknown, or two disagree."""
+    """The full model of uploaded weights; InvalidSpec without model or heads, or if statements disagree."""
     problems = Problems()
     if given is None and inside is None:
         message = "the file does not say of which model its weights are"
