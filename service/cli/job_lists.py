@@ -62,8 +62,7 @@ Entry = dict[str, Any]
 def read(raw: bytes, file: str = "FILE") -> list[Entry]:
     """A list's specs with defaults filled in, without ids for names yet; MalformedJson, if not strict JSON.
 
-    InvalidSpec names every place: no list of jobs, or a name missing, taken, unknown or of a later job. The
-    service reports errors within a spec.
+    InvalidSpec names all places: no list, or a name missing, taken, unknown or of a later job.
     """
     jobs, problems = _read(raw, file)
     problems.raise_if_any()

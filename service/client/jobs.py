@@ -68,8 +68,7 @@ class AssayClient(
     def dry_run(self, spec: Mapping[str, Any] | str | bytes, *, decode: bool = False) -> dict[str, Any]:
         """Validates a spec, stores nothing: `{"spec" with all defaults, "estimate", "warnings", "data"}`.
 
-        With `decode` the service decodes files of the data for some seconds, and lists in `data` all that is
-        unreadable, ignored and empty.
+        With `decode` it decodes data files for some seconds: `data` has all unreadable, ignored and empty.
         """
         asked = {"dry_run": "true"} | ({"decode": "true"} if decode else {})
         return self._json("POST", f"{API}/jobs", params=asked, body=spec)

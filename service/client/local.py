@@ -39,10 +39,9 @@ def local_service(
     """A client of an embedded service of one's own, which ends with the block, and with this process.
 
     `service.log` is in the state folder, which is made if missing; unfinished jobs go on when a service uses
-    it again. `workers` evaluators run side by side; None: one per core, at most four, and one where there is
-    a GPU. `environment` has further ASSAY_ variables. Raises MissingExtra, an ImportError, without service or
-    worker; InvalidSpec if the folder cannot be written; Unreachable, with the log's end, if the service does
-    not start.
+    it again. `workers` evaluators run side by side; None: one with a GPU, else one per core, at most four.
+    `environment` has further ASSAY_ variables. Raises MissingExtra, an ImportError, without service or
+    worker; InvalidSpec for a folder that cannot be written; Unreachable, with the log's end, without a start.
     """
     require("a service on this machine", "service", "worker")
     port = _free_port()

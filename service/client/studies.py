@@ -45,10 +45,7 @@ class StudyCalls(Connection):
         poll_seconds: float = 1.0,
         timeout_seconds: float | None = None,
     ) -> StudyStatus:
-        """Polls until all jobs of the study have ended, in any final state.
-
-        Raises TimeoutError after `timeout_seconds`, Unavailable after more than a minute without the service.
-        """
+        """Polls until all jobs of the study have ended, in any final state; errors are as of `wait`."""
         return self._ended(
             f"study {study_id}",
             lambda: self.study(study_id),

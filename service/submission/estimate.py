@@ -100,10 +100,7 @@ def _min_examples(spec: UserSpec) -> int:
 
 
 def passes(component: Component, params: Params) -> tuple[float, float] | None:
-    """Forward and backward passes per example of an attack, evaluation or recipe, None if undeclared.
-
-    Parameters missing in an earlier version of the component have their defaults.
-    """
+    """Forward and backward passes per example, None if undeclared; missing parameters have defaults."""
     if component.passes is None:
         return None
     known = _known(component, params)
