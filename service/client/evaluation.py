@@ -169,7 +169,7 @@ def service_for(
         with AssayClient(url, key) as client:
             if place.path is not None:
                 message = f"{url} reads its own data root: a path on this machine means nothing to it"
-                there = json.dumps(data_spec(place, client.catalog("data")))
+                there = json.dumps(data_spec(place, client.catalog("data"), whole=True))
                 allowed = (
                     f"a data set by name; --data '{there}' for a folder below that root; --state FOLDER for a"
                     " service of your own"

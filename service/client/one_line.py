@@ -75,8 +75,17 @@ class Subject:
 def check_subject(subject: Subject) -> None:
     """Refuse what no service is needed to see: missing files, and files that are no models."""
     text = subject.model
-    if text.lstrip().startswith("{"):
-        return
+    if not text.lstrip().startswith("{"):
+        _check_name(text)
+    if subject.weights is not None and subject.weights.partition(":")[0] not in ("job", "checkpoint"):
+        _refuse_pickle(subject.weights, ("model", "weights"), "then that file")
+        _file(subject.weights, ("model", "weights"))
+    mean_and_std(None if subject.normalization == "data" else subject.normalization)
+    _check_effect(subject)
+
+
+def _check_name(text: str) -> None:
+    """Refuse a file of code, a pickle, and a file that is not there."""
     module, colon, function = text.partition(":")
     if module.endswith(".py"):
         allowed = f"{module.removesuffix('.py').replace('/', '.')}:{function or 'FUNCTION'}"
@@ -85,11 +94,6 @@ def check_subject(subject: Subject) -> None:
         _refuse_pickle(text, ("model",), "then --weights with it")
     if text.endswith((PROGRAM, ONNX, WEIGHTS)):
         _file(text, ("model",))
-    if subject.weights is not None and subject.weights.partition(":")[0] not in ("job", "checkpoint"):
-        _refuse_pickle(subject.weights, ("model", "weights"), "then that file")
-        _file(subject.weights, ("model", "weights"))
-    mean_and_std(None if subject.normalization == "data" else subject.normalization)
-    _check_effect(subject)
 
 
 def _refuse_pickle(text: str, loc: tuple[str, ...], then: str) -> None:
@@ -117,7 +121,9 @@ def _check_effect(subject: Subject) -> None:
         raise wrong(("normalization",), message, given=subject.normalization, allowed=allowed)
     if subject.image_size is not None and not is_made(subject):
         message = f"has no effect on {named}"
-        allowed = "a function or an ONNX model; others state their size"
+        allowed = (
+            'a function or an ONNX model; in the catalog as {"name": ..., "params": {"image_size": ...}}'
+        )
         raise wrong(("image_size",), message, given=subject.image_size, allowed=allowed)
 
 

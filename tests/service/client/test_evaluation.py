@@ -122,7 +122,10 @@ def test_a_path_at_a_service_elsewhere_shows_the_json_that_works(
         with pytest.raises(InvalidSpec) as caught, evaluation.service_for(place_of(text), url="http://far"):
             pass
         (detail,) = caught.value.details
-        assert """--data '{"name": "image_folder", "params": {"folder": "shapes"}}'""" in detail.allowed
+        assert (
+            """--data '{"name": "image_folder", "params": {"folder": "shapes", "splits": "all"}}'"""
+            in detail.allowed
+        )
         assert "--state FOLDER" in detail.allowed
 
 

@@ -250,6 +250,11 @@ def test_a_normalisation_has_numbers() -> None:
         ),
         (Subject("m.pt2", image_size=32), r"image_size: has no effect on m.pt2"),
         (Subject("vit", "w.safetensors", image_size=32), r"image_size: has no effect on vit"),
+        (
+            Subject('{"name": "timm"}', "w.safetensors", image_size=32),
+            r'image_size: has no effect on \{"name',
+        ),
+        (Subject('{"name": "timm"}', "w.pth"), r"model.weights: is a pickle"),
         (Subject("nets:build", "w.pth"), r"model.weights: is a pickle"),
         (Subject("nets:build", normalization="imagenett"), r"normalization: "),
     ],

@@ -69,7 +69,7 @@ def test_a_worker_whose_program_was_exchanged_takes_no_more_work(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     identity()
-    monkeypatch.setattr("assay.workers.identity.source_sha256", lambda: "0" * 64)
+    monkeypatch.setattr("assay.workers.identity.source_sha256", lambda _: "0" * 64)
     job_id = submit(store, "shards=1")
     with supervising(store, unfit(tmp_path, "other_identity")):
         wait_for(lambda: store.workers.unfit() == [f"program: {CHANGED}: restart the worker"], 20)

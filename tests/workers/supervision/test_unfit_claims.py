@@ -61,7 +61,7 @@ def test_a_worker_that_tests_no_device_has_no_fault() -> None:
 
 def test_source_and_data_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert look("other_identity", Evaluator({})) is None
-    monkeypatch.setattr(identity, "source_sha256", lambda: "0" * 64)
+    monkeypatch.setattr(identity, "source_sha256", lambda _: "0" * 64)
     assert look("other_identity", Evaluator({})) == f"{identity.CHANGED}: restart the worker"
     data = SimpleNamespace(differing=lambda: "the data set x has another content")
     assert look("other_data", Evaluator({}), data) == "the data set x has another content"
