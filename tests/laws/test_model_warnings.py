@@ -64,6 +64,18 @@ PLANTED: dict[str, tuple[Callable[[Tensor], Tensor], set[str]]] = {
 }
 
 
+class Scaled(nn.Module):
+    """Multiplies logits."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """(B, K) to (B, K)."""
+        return self.factor * logits
+
+
 def looked(model: nn.Module, images: Tensor, *attacks: str) -> set[str]:
     """The codes of the first of these attacks, for a model's first examples."""
     data = Given([f"example-{row}" for row in range(len(images))], images=lambda rows: images[list(rows)])
@@ -83,6 +95,13 @@ def test_lost_gradients_are_told(name: str) -> None:
     assert looked(model, PIXELS, "bpda") == looked(model, PIXELS, "uniform_noise") == set()
 
 
+def test_a_cross_entropy_that_rounding_has_saturated_is_told() -> None:
+    network = networks.network("undefended")
+    certain = Classifier(nn.Sequential(network, Scaled(1e4)), [0.0], [1.0])
+    assert looked(certain, PIXELS, "apgd_ce") == {"saturated_loss"}
+    assert looked(certain, PIXELS, "apgd_dlr") == set()
+
+
 def test_a_model_that_draws_is_judged_by_its_zeros_alone() -> None:
     network = networks.network("undefended")
     for change, codes in ((lambda x: x + 0.1 * torch.randn_like(x), set()), *[PLANTED["4 levels"]]):
@@ -97,7 +116,7 @@ def test_no_trained_network_is_blamed_for_its_gradients(name: str) -> None:
         images = digits_data(None, "test").images(range(16), 32)
     else:
         model = Classifier(model, [0.0], [1.0])
-    for attack in ("square", "pgd"):
+    for attack in ("square", "pgd", "apgd_ce"):
         assert looked(model, images, attack) == set()
 
 
@@ -131,7 +150,8 @@ def test_no_model_of_the_catalog_is_blamed_for_its_gradients(name: str) -> None:
     if not inputs.is_floating_point() or facts["classes"] < 2:
         pytest.skip("it has no pixels and no classes")
     subject = wrap(model, [0.5] * channels, [0.25] * channels)
-    assert looked(subject, inputs, "square") == set()
+    for attack in ("square", "apgd_ce"):
+        assert looked(subject, inputs, attack) == set()
 
 
 def answered(
