@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from fastapi import APIRouter, Request, Response
 from starlette.responses import FileResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from assay.service.api.deps import JobDep, SettingsDep, StoreDep, only, unchanged
 from assay.service.api.errors import documented
@@ -89,9 +89,15 @@ class _OpenFileResponse(FileResponse):
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it, then close it."""
+        """Send it; at the first part of the body its number is open a second time, and closed here."""
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                self._file.close()
+            await send(message)
+
         with self._file:
-            await super().__call__(scope, receive, send)
+            await super().__call__(scope, receive, sent)
 
 
 def _ignore_odd_ranges(request: Request, size: int) -> None:

@@ -155,13 +155,16 @@ def data_sets(settings: WorkerSettings) -> Iterator[Finding]:
         said = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
         yield fail("data", f"the data sets cannot be looked at: {said[0]}", INSTALL)
         return
-    sets: list[dict[str, Any]] = json.loads(done.stdout)["sets"]
+    report = json.loads(done.stdout)
+    sets: list[dict[str, Any]] = report["sets"]
     usable = [one for one in sets if any(split["problem"] is None for split in one["splits"])]
     where = "no data root (ASSAY_DATA_ROOT)" if root is None else str(root)
     text = f"{where}: {len(usable)} usable data sets, read in {time.monotonic() - begun:.0f} s"
     yield ok("data", text, root=None if root is None else str(root))
     for one in sets:
         yield _data_set(one)
+    for folder, why in report["others"].items():
+        yield ok(f"folder {folder}", f"no data set: {why}")
 
 
 # Where torch or one of its companions is missing.

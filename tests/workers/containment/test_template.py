@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from assay.workers.containment import template
 from assay.workers.containment.policy import Policy
 from assay.workers.containment.settings import Containment
 from assay.workers.containment.template import Child, Template, covers
@@ -75,10 +74,9 @@ def test_a_process_serves_its_own_job_with_no_further_needs() -> None:
     ],
 )
 def test_an_evaluator_whose_line_has_no_end_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunks: Sequence[str], ended: bool
+    tmp_path: Path, chunks: Sequence[str], ended: bool
 ) -> None:
     """The template keeps what comes before the end of a line, which would fill the memory."""
-    monkeypatch.setattr(template, "MAX_REPORT_BYTES", 1000)
 
     def work() -> bool:
         sys.stderr = os.fdopen(2, "w", closefd=False)  # pytest's has a descriptor that is closed
@@ -96,7 +94,7 @@ def test_an_evaluator_whose_line_has_no_end_is_ended(
         if pid == 0:
             signal.pause()
         read, write = os.pipe()
-        child = Child(pid, tmp_path, write, read, None, 0)
+        child = Child(pid, tmp_path, write, read, None, 0, report_bytes=1000)
         for chunk in chunks:
             os.write(write, chunk.encode())
             held._forward(child)

@@ -285,7 +285,10 @@ def a_claim(store: Store) -> Any:
     return claim(store)
 
 
-def test_a_file_that_cannot_be_written_fails_the_job(store: Store, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_fails_the_job(
+    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its user reads why, the log has the path."""
     job = measured_job(store)
     (tmp_path / "artifacts").write_text("in the way")
     finish_job(store, settings(tmp_path), job.id)
@@ -293,7 +296,9 @@ def test_a_file_that_cannot_be_written_fails_the_job(store: Store, tmp_path: Pat
     assert failed.state == "failed"
     assert failed.error is not None
     assert failed.error["type"] == "save_failed"
-    assert str(tmp_path) in failed.error["message"]
+    assert "Not a directory" in failed.error["message"]
+    assert str(tmp_path) not in failed.error["message"]
+    assert str(tmp_path) in caplog.text
 
 
 def test_a_deleted_job_is_no_error(store: Store, tmp_path: Path) -> None:
