@@ -85,7 +85,7 @@ def put_on(chosen: Disguise, identity: WorkerIdentity) -> None:
     changed: dict[str, Any] = {
         "identity": lambda: identity,
         "code": lambda: code,
-        "source_sha256": lambda: now,
+        "source_sha256": lambda _: now,
     }
     for name, value in changed.items():
         setattr(identities, name, value)
