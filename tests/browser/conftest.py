@@ -42,8 +42,8 @@ class Site:
         trained: Id of a training job of the tenant `a`.
         measured: Ids of two evaluations of it.
         canceled: Id of a long training of the same tenant that never ran.
-        study: Id of a study of the same tenant; it may not have ended.
-        hostile: Ids of jobs of the tenant `b` with the names HOSTILE; they may not have ended.
+        study: Id of a study of the same tenant, all jobs of it ended: a page with jobs that go on loads itself again.
+        hostile: Ids of ended jobs of the tenant `b` with the names HOSTILE.
         clients: Clients by tenant.
     """
 
@@ -74,6 +74,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         clients["a"].cancel(canceled)
         hostile = [clients["b"].submit(evaluation(name)).id for name in HOSTILE]
         study = clients["a"].submit_study(small_study()).id
+        clients["a"].wait_study(study, poll_seconds=0.2, timeout_seconds=180)
+        for job in hostile:
+            clients["b"].wait(job, timeout_seconds=180)
         yield Site(url, keys, trained, measured, canceled, study, hostile, clients)
 
 

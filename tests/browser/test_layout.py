@@ -19,7 +19,7 @@ BROKEN_WORDS = r"""() => {
     const walker = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
     for (let node = walker.nextNode(); node; node = walker.nextNode()) {
       if (!node.parentElement.checkVisibility()) continue;
-      for (const word of node.data.matchAll(/[\p{L}\p{N}_]{2,20}/gu)) {
+      for (const word of node.data.matchAll(/(?<![\p{L}\p{N}_])[\p{L}\p{N}_]{2,20}(?![\p{L}\p{N}_])/gu)) {
         const range = document.createRange();
         range.setStart(node, word.index);
         range.setEnd(node, word.index + word[0].length);
