@@ -1,11 +1,11 @@
 """Runs a recipe against a text classifier: many searches at once, with batched queries.
 
 Each example's search is a generator (`attacks/words/search/greedy.py`) that asks about some texts and waits.
-In each round the questions of all examples in hand go to the model together, in batches of one size; then
-every search goes on. For each example the questions and their order are those of a run alone. Within an
-example a text is put to the model once, as in TextAttack, and counted as a query each time it comes up. A
-model's own tokenizer often reads two candidates as the same tokens, such as an unknown one: they are put to
-the model once, too, so that rounding never decides between them.
+In each round the questions of all examples in hand go to the model together; then every search goes on. For
+each example the questions and their order are those of a run alone. Within an example a text is put to the
+model once, as in TextAttack, and counted as a query each time it comes up. A model's own tokenizer often
+reads two candidates as the same tokens, such as an unknown one: they are put to the model once, too, so that
+rounding never decides between them.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from assay.workers.evaluation.engine.text_reader import Reader, reading
 
 Ask = Callable[[Sequence[str]], Tensor]
 """The model: texts to logits (B, classes), on any device."""
+# Texts put to the model at a time, in as many passes as it needs for them.
+MAX_ASKED = 16384
 # A text is mostly right where more than this share of the draws is.
 MOSTLY = 0.5
 
@@ -108,9 +110,8 @@ class TextAttack:
         """Attack some examples.
 
         `ask`: the model, in evaluation mode; `sentences`: (n,); `labels`: int64 (n,), on the CPU; `ids`:
-        example ids, which the draws are keyed by, (n,); `batch_size`: texts in one batch, and examples in
-        hand at a time; `read`: what the model reads of a text: of texts for which it is the same only one
-        is asked about.
+        example ids, which the draws are keyed by, (n,); `batch_size`: examples in hand at a time; `read`:
+        what the model reads of a text: of texts for which it is the same only one is asked about.
         """
         running: dict[int, _Running] = {}
         rows: dict[int, TextRow] = {}
@@ -122,7 +123,7 @@ class TextAttack:
                 session = self.recipe.attack(sentences[begun], ids[begun], seed)
                 running[begun] = _Running(session, next(session))
                 begun += 1
-            self._answer(ask, running, labels, batch_size, read)
+            self._answer(ask, running, labels, read)
             for number in list(running):
                 finding = _go_on(running[number])
                 if finding is not None:
@@ -137,10 +138,9 @@ class TextAttack:
         ask: Ask,
         running: dict[int, _Running],
         labels: Tensor,
-        batch_size: int,
         read: Callable[[str], Hashable],
     ) -> None:
-        """Runs the model on all open queries: short ones first, to reduce padding."""
+        """Runs the model on all open queries."""
         passes = self.expectation.passes
         opened = [(number, text) for number in sorted(running) for text in running[number].questions()]
         keys = {question: read(question[1]) for question in opened}
@@ -149,9 +149,8 @@ class TextAttack:
             if keys[number, text] not in running[number].read:
                 new.setdefault((number, keys[number, text]), text)
         questions = [(number, text) for (number, _), text in new.items()]
-        questions.sort(key=lambda question: question[1].count(" "))
-        for start in range(0, len(questions), batch_size):
-            batch = questions[start : start + batch_size]
+        for start in range(0, len(questions), MAX_ASKED):
+            batch = questions[start : start + MAX_ASKED]
             truth = labels[[number for number, _ in batch]]
             texts = [text for _, text in batch]
             found = judged(torch.stack([ask(texts) for _ in range(passes)]), truth)
@@ -183,6 +182,7 @@ def reader_of(shard: Shard) -> Reader:
         shard.classifier,
         shard.sentences.cut,
         longest=shard.image_size,
+        rows=shard.batch_size,
         device=shard.device,
         autocast=shard.dtype == "bfloat16",
     )

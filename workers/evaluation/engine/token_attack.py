@@ -117,6 +117,7 @@ class _Model:
             shard.classifier,
             self.data.cut,
             longest=shard.image_size,
+            rows=shard.batch_size,
             device=shard.device,
             autocast=autocast,
         )

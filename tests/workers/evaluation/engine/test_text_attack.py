@@ -14,6 +14,7 @@ from torch import Tensor
 from assay.attacks.words.search.draws import Draws
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.evaluation.deepwordbug import deepwordbug
+from assay.workers.evaluation.engine import text_attack
 from assay.workers.evaluation.engine.text import TextOutcomes
 from assay.workers.evaluation.engine.text_attack import TextAttack
 from assay.workers.evaluation.homoglyph_swaps import homoglyph_swaps
@@ -79,12 +80,20 @@ def test_together_every_example_gets_what_textattack_finds_alone(root: Path, nam
     assert [row.passes for row in outcomes.rows] == [len(row["asked"]) for row in wanted]
 
 
-def test_questions_of_many_examples_share_batches(root: Path) -> None:
+def test_questions_of_many_examples_go_to_the_model_together(root: Path) -> None:
     together, alone = run(made("deepwordbug", root), 16)[1], run(made("deepwordbug", root), 1)[1]
-    assert max(map(len, together.batches)) == 16
-    assert {len(batch) for batch in alone.batches} == {1}
-    # 248 queries, 16 at a time, in rounds that end with smaller batches.
-    assert len(together.batches) < 50 < len(alone.batches)
+    assert max(map(len, together.batches)) > 5 * max(map(len, alone.batches))
+    assert 5 * len(together.batches) < len(alone.batches)
+
+
+def test_no_more_texts_than_a_bound_are_asked_about_together(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = run(made("deepwordbug", root), 16)
+    monkeypatch.setattr(text_attack, "MAX_ASKED", 10)
+    outcomes, model = run(made("deepwordbug", root), 16)
+    assert max(map(len, model.batches)) == 10
+    assert outcomes == whole[0]
 
 
 def test_an_outcome_depends_on_no_neighbour(root: Path) -> None:
