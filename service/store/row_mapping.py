@@ -46,6 +46,7 @@ def shard_row(row: Row[Any]) -> ShardRow:
     """A row of `shards` as a value."""
     columns = dict(row._mapping)
     queueing = ("precedence", "tenant", "identity", "requirements", "queued_at")
-    for name in (*queueing, "claimed_at", "pool", "progressed_at", "failed_as"):
+    unshown = ("claimed_at", "pool", "progressed_at", "failed_as", "saved_step", "all_failures")
+    for name in (*queueing, *unshown):
         del columns[name]
     return ShardRow(**columns | {"state": ShardState(row.state)})

@@ -27,7 +27,7 @@ from assay.service.store.transactions.end_job import cancel_when_idle, one_line
 from assay.service.store.transactions.event_log import record_message
 from assay.service.store.transactions.finish import complete, finished, finished_before, write_outcome
 from assay.service.store.transactions.progress import progress_snapshot, set_done
-from assay.service.store.transactions.release import expire, fail, requeue
+from assay.service.store.transactions.release import ShardFailure, count_failure, expire, fail, requeue
 from assay.service.store.transactions.standings import charge, read_pool, set_clock
 from assay.service.store.transactions.transitions import (
     CLAIMABLE,
@@ -152,11 +152,15 @@ class Shards:
             if message is not None:
                 record_message(connection, job.id, one_line(message))
 
-    def checkpoint(self, claim: Claim) -> None:
-        """Records that the shard has saved its progress: earlier failures and losses no longer count."""
+    def checkpoint(self, claim: Claim, step: int) -> None:
+        """Records that a training has saved a step.
+
+        Earlier failures and losses no longer count, if it is a later step than any before.
+        """
         with self._database.writing() as connection:
-            none = {"failures": 0, "failed_as": None, "losses": 0, "device_faults": 0}
-            connection.execute(update(shards).where(held(claim)).values(none))
+            none = {"failures": 0, "failed_as": None, "losses": 0, "device_faults": 0, "saved_step": step}
+            later = held(claim) & (shards.c.saved_step < step)
+            connection.execute(update(shards).where(later).values(none))
 
     def limit(self, claim: Claim, seconds: float) -> None:
         """Gives the job a deadline in so many seconds, unless it has an earlier one or a user's timeout."""
@@ -224,11 +228,13 @@ class Shards:
         retry: bool,
         fingerprint: str | None = None,
         cap: int = 3,
+        cap_in_all: int = 20,
     ) -> JobRow:
         """Records that the evaluator raised an error or died.
 
-        The shard is queued again; at its `cap`th failure, at the second in succession with the same
-        `fingerprint`, or without `retry`, it fails with its job. A void claim changes nothing.
+        The shard is queued again; at its `cap`th failure since a checkpoint, its `cap_in_all`th of the
+        attempt, the second in succession with the same `fingerprint`, or without `retry`, it fails with its
+        job. A void claim changes nothing.
 
         Raises:
             NotFound: when the job has been deleted.
@@ -236,16 +242,9 @@ class Shards:
         with self._database.writing() as connection:
             found = lock_claim(connection, claim)
             if found is not None:
-                job, shard = found
-                failures = shard.failures + 1
-                noted = {"failures": failures, "failed_as": fingerprint}
-                if retry and fingerprint is not None and fingerprint == shard.failed_as:
-                    retry, message = False, f"{message} (twice in succession, so not tried again)"
-                if JobState(job.state) in CLAIMABLE and not (retry and failures < cap):
-                    fail(connection, job, shard, error_type, message, **noted)
-                else:
-                    requeue(connection, job, shard, **noted)
-                charge(connection, job.tenant, [shard])
+                failure = ShardFailure(error_type, message, retry, fingerprint)
+                count_failure(connection, *found, failure, cap, cap_in_all)
+                charge(connection, found[0].tenant, [found[1]])
             return read_job(connection, claim.job_id)
 
     def canceled(self, claim: Claim) -> None:

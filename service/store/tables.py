@@ -129,6 +129,9 @@ shards = Table(
     # Fingerprint of the last failure, null where it has none.
     Column("failed_as", Text),
     Column("losses", Integer, nullable=False),
+    # The last step that a training has saved, and the failures of the whole attempt.
+    Column("saved_step", BigInteger, nullable=False, server_default="0"),
+    Column("all_failures", Integer, nullable=False, server_default="0"),
     # Faults of workers' devices under it; no failures.
     Column("device_faults", Integer, nullable=False, server_default="0"),
     Column("done", BigInteger, nullable=False),

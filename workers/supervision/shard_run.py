@@ -174,7 +174,7 @@ class ShardRun:
                     stall.note(message)
                     self._progress(message)
                 elif message["type"] == "checkpoint":
-                    self._checkpoint()
+                    self._checkpoint(message["step"])
                 else:
                     watch.look()
                     return message
@@ -211,9 +211,9 @@ class ShardRun:
         except DATABASE_UNAVAILABLE as error:
             log.warning("shard %s: deadline not recorded: %s", self._claim.shard_id, error)
 
-    def _checkpoint(self) -> None:
+    def _checkpoint(self, step: int) -> None:
         try:
-            self._store.shards.checkpoint(self._claim)
+            self._store.shards.checkpoint(self._claim, step)
         except DATABASE_UNAVAILABLE as error:
             log.warning("shard %s: checkpoint not recorded: %s", self._claim.shard_id, error)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, exists, select, update
 
@@ -58,6 +58,33 @@ def fail(
     release(connection, shard, ShardState.FAILED, **values)
     error = problem(error_type, message)
     end_job(connection, job.id, {JobState(job.state)}, JobState.FAILED, error=error)
+
+
+class ShardFailure(NamedTuple):
+    """Why a shard has failed; a `fingerprint` that is the last failure's, too, tells that it recurs."""
+
+    error_type: str
+    message: str
+    retry: bool
+    fingerprint: str | None
+
+
+def count_failure(
+    connection: Connection, job: Row[Any], shard: Row[Any], found: ShardFailure, cap: int, cap_in_all: int
+) -> None:
+    """Queues a shard again after a failure, or fails it with its job."""
+    failures, ever, why = shard.failures + 1, shard.all_failures + 1, ""
+    if found.fingerprint is not None and found.fingerprint == shard.failed_as:
+        why = " (twice in succession, so not tried again)"
+    elif ever >= cap_in_all:
+        why = f" (failure {ever} of this attempt, so not tried again)"
+    noted = {"failures": failures, "failed_as": found.fingerprint, "all_failures": ever}
+    again = found.retry and not why and failures < cap
+    if JobState(job.state) in CLAIMABLE and not again:
+        message = f"{found.message}{why}" if found.retry else found.message
+        fail(connection, job, shard, found.error_type, message, **noted)
+    else:
+        requeue(connection, job, shard, **noted)
 
 
 def expire(

@@ -179,6 +179,7 @@ def _queue_shards(connection: Connection, job_id: str) -> Sequence[Row[Any]]:
     stopped = {ShardState.FAILED, ShardState.CANCELED}
     transition_shards(connection, of_job, stopped, ShardState.QUEUED)
     left = of_job & (shards.c.state == str(ShardState.QUEUED))
-    anew = {"failures": 0, "failed_as": None, "losses": 0, "device_faults": 0, "queued_at": now()}
+    none = dict.fromkeys(("failures", "all_failures", "losses", "device_faults", "saved_step"), 0)
+    anew = {**none, "failed_as": None, "queued_at": now()}
     connection.execute(shards.update().where(left).values(anew))
     return running

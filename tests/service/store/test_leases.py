@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,7 +18,7 @@ WRITES: dict[str, Callable[[Store, Claim], object]] = {
     "finish": lambda store, held: store.shards.finish(held, outcome(held)),
     "fail": lambda store, held: store.shards.fail(held, "boom", "no", retry=False),
     "progress": lambda store, held: store.shards.progress(held, 7, 10, "stale"),
-    "checkpoint": lambda store, held: store.shards.checkpoint(held),
+    "checkpoint": lambda store, held: store.shards.checkpoint(held, 1),
     "canceled": lambda store, held: store.shards.canceled(held),
     "release": lambda store, held: store.shards.release(held),
     "renew": lambda store, held: store.shards.renew(held, 600),
@@ -163,7 +163,7 @@ def test_a_checkpoint_or_a_retry_forgets_the_last_failure(store: Store) -> None:
 
     fails()
     held = claim(store)
-    store.shards.checkpoint(held)
+    store.shards.checkpoint(held, 1)
     again = store.shards.fail(held, "evaluator_raised", "no", retry=True, fingerprint="a")
     assert again.state == "running"
     assert fails().state == "failed"
@@ -233,16 +233,51 @@ def test_a_retry_forgives_the_losses(store: Store) -> None:
 
 def test_failures_and_losses_are_counted_apart_and_a_checkpoint_forgets_both(store: Store) -> None:
     job_id = add(store, train_spec())
-    for _ in range(3):
+    for step in (1, 2, 3):
         store.shards.fail(claim(store), "boom", "no", retry=True, cap=3)
         claim(store, lease_seconds=-1)
         store.shards.expire(cap=3)
         held = claim(store)
         assert (held.failures, held.losses) == (1, 1)
-        store.shards.checkpoint(held)
+        store.shards.checkpoint(held, step)
         store.shards.release(held)
     assert (only(store.shards.of(job_id)).failures, only(store.shards.of(job_id)).losses) == (0, 0)
     assert states(store, job_id) == ["queued"]
+
+
+@pytest.mark.parametrize(("steps", "attempts"), [([5, 5, 5, 5], 3), ([5, 4, 3, 2], 3), (range(1, 99), 20)])
+def test_a_checkpoint_before_each_failure_does_not_retry_for_ever(
+    store: Store, steps: Sequence[int], attempts: int
+) -> None:
+    """The same step, or an earlier one, is no progress; progress forgives 19 failures."""
+    job_id = add(store, train_spec())
+    tried = 0
+    for tried, step in enumerate(steps, 1):  # noqa: B007
+        held = claim(store)
+        store.shards.checkpoint(held, step)
+        job = store.shards.fail(held, "boom", "no", retry=True)
+        if job.error is not None:
+            break
+    assert (tried, job.state) == (attempts, "failed")
+    assert job.error == {"type": "boom", "message": job.error["message"] if job.error else ""}
+    assert ("failure 20 of this attempt" in str(job.error)) == (attempts == 20)
+    store.jobs.retry(job_id)
+    held = claim(store)
+    store.shards.checkpoint(held, 1)
+    assert store.shards.fail(held, "boom", "no", retry=True).error is None
+
+
+def test_losses_are_forgiven_by_later_steps_alone(store: Store) -> None:
+    """A fleet of short-lived machines may lose a training as often as it gets on."""
+    job_id = add(store, train_spec())
+    for step in range(1, 30):
+        store.shards.checkpoint(claim(store, lease_seconds=-1), step)
+        assert store.shards.expire() == 1
+        assert only(store.shards.of(job_id)).losses == 1
+    for losses in range(2, 20):
+        store.shards.checkpoint(claim(store, lease_seconds=-1), 29)
+        assert store.shards.expire() == 1
+        assert only(store.shards.of(job_id)).losses == losses
 
 
 def test_a_released_shard_counts_nothing_and_goes_back(store: Store) -> None:
