@@ -1,4 +1,4 @@
-"""Sets up the bundle that it lies in, on a box without network: `python3 gpu-bundle/setup.py`.
+"""Sets up the bundle around it, on a box without network: `python3 gpu-bundle/setup.py`.
 
 Makes `checkout/.venv`: the bundle's wheels, and behind them all that the python3 which runs this has, its
 torch too, of which nothing is changed. Needs that python3 alone.
@@ -82,7 +82,7 @@ def _site_packages() -> list[str]:
 
 
 def _unpack(wheel: Path, packages: Path) -> None:
-    """A wheel is an archive of what lies in site-packages; NAME.data/*lib lies there, too."""
+    """A wheel is an archive of files for site-packages, in NAME.data/*lib, too."""
     with zipfile.ZipFile(wheel) as archive:
         for entry in archive.infolist():
             parts = entry.filename.split("/")

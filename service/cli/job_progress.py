@@ -74,7 +74,7 @@ def follow(client: AssayClient, job: Job, draw: Draw) -> Job:
 
 
 def or_quiet(items: Iterator[Item], seconds: float) -> Iterator[Item | None]:
-    """Each item, and None whenever there is none for so many seconds; a thread of its own reads them."""
+    """Each item, and None after so many seconds without an item; a thread of its own reads them."""
     read: queue.SimpleQueue[tuple[Item | None, BaseException | None]] = queue.SimpleQueue()
 
     def put() -> None:

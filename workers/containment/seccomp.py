@@ -112,7 +112,7 @@ TCP_SOCKETS = (
     *((family, _SOCK_STREAM, protocol) for family in (_AF_INET, _AF_INET6) for protocol in (0, 6)),
     (_AF_NETLINK, _SOCK_RAW, 0),
 )
-# CUDA asks for its multi-process service through one, and does not start where there is none; it listens at
+# CUDA asks for its multi-process service through one, and does not start without the socket; it listens at
 # another, by an abstract name. No connect(2) of theirs arrives (`_restrict_sockets`).
 GPU_SOCKETS = ((_AF_UNIX, _SOCK_SEQPACKET, 0),)
 # Both ends are connected for good. A pair of datagram sockets sends to any socket with a path.

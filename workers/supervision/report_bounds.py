@@ -5,7 +5,7 @@ from __future__ import annotations
 from assay.service.files.json_bounds import JsonBounds
 
 MIB = 1 << 20
-# Of any report, whatever was planned: evidence, provenance and messages, facts of the data, lists of layers.
+# Of any report, under any plan: evidence, provenance and messages, facts of the data, lists of layers.
 BASE_BYTES, BASE_VALUES, BASE_CONTAINERS = 16 * MIB, 1_000_000, 100_000
 # Of one example: its id, and each of its columns.
 ROW_BYTES, CELL_BYTES = 128, 32
