@@ -55,6 +55,8 @@ def examine(settings: WorkerSettings, *, data: bool = True) -> Iterator[Finding]
         yield from machine.data_sets(settings)
     else:
         yield ok("data", "not looked at: --no-data")
+    if ahead is not None and (agreed := service.agreement(settings)) is not None:
+        yield agreed
     yield machine.pulled_weights(settings)
     yield service.versions(source)
     yield service.port()

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from assay.service.api.deps import CatalogDep, SettingsDep, SystemStoreDep, only
 from assay.service.api.errors import documented
+from assay.service.contract.data_disagreements import counted
 from assay.service.contract.extras import DISTRIBUTION, version_of
 from assay.service.contract.results import Answer
 from assay.service.contract.version import ServiceVersion
@@ -20,7 +21,7 @@ from assay.service.store.identities import Refused
 from assay.service.store.live import redis_answers
 
 API_VERSION = "v1"
-PARAMETERS = re.compile(r"\(.*\)(?= has the content )", re.DOTALL)
+PARAMETERS = re.compile(r"\(.*(?= has the content )", re.DOTALL)
 
 router = APIRouter(tags=["health"])
 
@@ -39,7 +40,8 @@ class Readiness(Answer):
     service offers; `containment_missing` says which parts of the containment of evaluators are missing, on
     how many workers (docs/containment.md), and `workers_refusing` how many take no work for that reason;
     `other_data` says which data sets of workers are not those of a job's plan, with both hashes, and on how
-    many workers; `workers_cordoned` counts those that administrators have taken out of service,
+    many workers; `data_disagreements` names sets that workers in service have with several contents, whether
+    or not a job uses them; `workers_cordoned` counts those that administrators have taken out of service,
     `workers_unfit` those that take no work since they failed their self-test, or their program was exchanged,
     and `unfit` says why, by device class or `program`, and on how many workers; `workers_unknown` says which
     code is neither this service's own release nor allowed, and on how many workers: they take no work until
@@ -56,6 +58,7 @@ class Readiness(Answer):
     containment_missing: dict[str, int] = Field({}, description="part of the containment -> workers")
     workers_refusing: int = 0
     other_data: dict[str, int] = Field({}, description="data set and both hashes -> workers")
+    data_disagreements: list[str] = Field([], description="data set, and workers by the hash of its content")
     workers_cordoned: int = 0
     workers_unfit: int = 0
     unfit: dict[str, int] = Field({}, description="device class and fault -> workers")
@@ -91,6 +94,7 @@ def readyz(store: SystemStoreDep, settings: SettingsDep, catalog: CatalogDep) ->
         workers_refusing=sum(one["mode"] == "required" and bool(one["missing"]) for one in contained),
         # Without the parameters of data sets: jobs write them, and no key is asked for here.
         other_data=dict(Counter(PARAMETERS.sub("", text) for text in store.workers.other_data())),
+        data_disagreements=sorted({counted(*one) for one in store.workers.disagreements().items()}),
         workers_cordoned=cordoned,
         workers_unfit=unfit,
         unfit=dict(Counter(store.workers.unfit())),

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from assay.service.cli import output
 from assay.service.cli.arguments import Subcommands, add_remote, json_argument
 from assay.service.cli.commands import OK, connected
+from assay.service.contract.data_disagreements import disagreements, on_workers
 from assay.service.contract.workers import IdentityStatus, WorkerDevice, WorkerStatus
 
 GIB = 1024**3
@@ -160,6 +161,11 @@ def workers_table(found: Sequence[WorkerStatus]) -> str:
         if one.state != "unfit"
     ]
     notes += [f"{one.name}: leaves shards to others: {why}" for one in found for why in one.lacks]
+    serving = [(one.name, one.data) for one in found if one.state == "online"]
+    notes += [
+        f"several contents of {label}: {on_workers(by_hash)}"
+        for label, by_hash in disagreements(serving).items()
+    ]
     notes += [f"{one.name}: pulled weights: {_several(one.weights)}" for one in found if one.weights]
     lines = [output.table(header, rows) if rows else "no workers", *map(output.printable, notes)]
     return "\n".join(lines)

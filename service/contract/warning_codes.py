@@ -30,6 +30,7 @@ WarningCode = Literal[
     "own_tokenizer",
     "incomplete_data",
     "other_content",
+    "data_disagreement",
     "resampled_images",
     "empty_classes",
     "regenerated_set",

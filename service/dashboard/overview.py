@@ -98,6 +98,7 @@ def fleet_problems(ready: Readiness, *, waiting: int) -> list[str]:
         found.append(f"Containment of evaluators lacks {part} on {count} workers (docs/containment.md).")
     for fault, count in ready.unfit.items():
         found.append(f"Broken on {count} workers, and not served there: {fault}")
+    found += [f"Workers have a data set with several contents: {said}." for said in ready.data_disagreements]
     if ready.workers_cordoned:
         found.append(f"{ready.workers_cordoned} workers are cordoned by administrators.")
     if ready.workers_unfit:

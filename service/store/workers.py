@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from assay.service.contract.data_disagreements import Disagreements, disagreements
 from assay.service.contract.pulled_weights import PulledRecords
 from assay.service.contract.release import release_names
 from assay.service.contract.worker_records import ContainmentRecord, Gauges
@@ -197,6 +198,14 @@ class Workers:
         with self._database.reading() as connection:
             found = connection.execute(select(workers.c.gauges).where(alive)).scalars()
             return sorted(said for gauges in found if gauges for said in gauges.get("other_data", []))
+
+    def disagreements(self, within_seconds: float = 60) -> Disagreements:
+        """The data sets that workers in service, with a heartbeat in the last seconds, have differently."""
+        alive = (workers.c.seen_at >= now() - within_seconds) & (workers.c.devices > 0) & admitted()
+        alive &= workers.c.name.not_in(select(cordons.c.name))
+        with self._database.reading() as connection:
+            rows = connection.execute(select(workers).where(alive)).all()
+        return disagreements((row.name or row.worker, (row.gauges or {}).get("data", {})) for row in rows)
 
     def unfit(self, within_seconds: float = 60) -> list[str]:
         """Device classes that failed a self-test and why, of workers with a heartbeat in the last seconds."""

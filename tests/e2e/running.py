@@ -63,7 +63,7 @@ class RunningService:
                 )
             )
         self.client = AssayClient(f"http://127.0.0.1:{port}", self.key)
-        wait_for(lambda: self.client.ready() or self._ended(), 60)
+        wait_for(lambda: self.client.ready() or self._ended(), 180)
         if self._ended():
             self.stop()
             raise AssertionError(self.state.with_suffix(".log").read_text()[-3000:])

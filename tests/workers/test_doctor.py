@@ -165,6 +165,14 @@ def test_the_database_is_looked_at_and_not_changed(examine: Examine, database_ur
     assert found["facts"]["revision"] == found["facts"]["head"]
     assert "against the database's" in named(report, "clock")["text"]
     assert abs(named(report, "clock")["facts"]["ahead_seconds"]) < 60
+    assert named(report, "data of the workers")["status"] == "ok"
+    with open_store(database_url) as store:
+        for name in ("a", "b"):
+            gauges: Any = {"data": {"cifar10": name * 64}}
+            store.workers.beat(name, "box", ["cpu"], 1, gauges, 1, f"box:{name}")
+    found = named(examine(DATABASE_URL=database_url)[1], "data of the workers")
+    said = f"several contents of cifar10: {'a' * 12} on box:a; {'b' * 12} on box:b"
+    assert (found["status"], found["text"]) == ("warn", said)
 
 
 def test_a_database_that_does_not_answer_or_is_of_another_version(examine: Examine, tmp_path: Path) -> None:

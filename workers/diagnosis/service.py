@@ -22,10 +22,12 @@ from sqlalchemy import make_url, select
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from assay.service.catalog.catalog import load
+from assay.service.contract.data_disagreements import on_workers
 from assay.service.store.clock import now
 from assay.service.store.database import Database
 from assay.service.store.live import redis_answers
 from assay.service.store.upgrade import configuration
+from assay.service.store.workers import Workers
 from assay.workers.diagnosis.finding import Finding, fail, ok, warn
 from assay.workers.diagnosis.machine import INSTALL, existing
 from assay.workers.settings import WorkerSettings
@@ -65,6 +67,20 @@ def database(settings: WorkerSettings) -> tuple[Finding, float | None]:
         return _unreachable(" ".join(str(error.orig).split())[:300]), None
     finally:
         opened.close()
+
+
+def agreement(settings: WorkerSettings) -> Finding | None:
+    """Whether the workers online have equal data sets; None for the tables of another version."""
+    try:
+        with contextlib.closing(Database(settings.database)) as opened:
+            found = Workers(opened).disagreements()
+    except DBAPIError:
+        return None
+    if not found:
+        return ok("data of the workers", "no two workers online have other contents of a set")
+    said = "; ".join(f"{label}: {on_workers(by_hash)}" for label, by_hash in found.items())
+    remedy = "unpack the set again where it is wrong, or take its worker out: assay workers cordon NAME"
+    return warn("data of the workers", f"several contents of {said}", remedy)
 
 
 def _unreachable(said: str) -> Finding:

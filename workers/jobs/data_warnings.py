@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from assay.service.catalog.catalog import load
-from assay.service.contract.records import PlannedEvaluation
-from assay.service.contract.results import Warning
-from assay.service.contract.stored_specs import Params
+from assay.service.contract.corruption_cells import content_label
+from assay.service.contract.data_disagreements import PREFIX, Disagreements, on_workers
+from assay.service.contract.records import Plan, PlannedEvaluation
+from assay.service.contract.results import Warning, data_label
+from assay.service.contract.stored_specs import ComponentReference, Params
 
 
 def of_data(planned: PlannedEvaluation, noun: str) -> Iterator[Warning]:
@@ -63,6 +65,23 @@ def of_data(planned: PlannedEvaluation, noun: str) -> Iterator[Warning]:
             " nothing about them"
         )
         yield Warning(code="empty_classes", message=message, evidence=dict(empty))
+
+
+def of_disagreement(
+    data: ComponentReference, params: Params, plan: Plan, found: Disagreements
+) -> Warning | None:
+    """Workers online do not have the content of an evaluation's data that the plan says; None if they do."""
+    label = content_label(data_label(data), params)
+    by_hash, used = found.get(label, {}), plan["data_sha256"].get(label)
+    others = {sha256: names for sha256, names in by_hash.items() if sha256 != used}
+    if used is None or not others:
+        return None
+    message = (
+        f"workers online do not agree on the data set: this job used the content {used[:PREFIX]}, others have"
+        f" {on_workers(others)}; images, labels or order differ, and one content is wrong"
+    )
+    evidence = {"data": label, "sha256": used, "workers": by_hash}
+    return Warning(code="data_disagreement", message=message, evidence=evidence)
 
 
 def of_generated(params: Params, data: str, image_size: int | None) -> Iterator[Warning]:

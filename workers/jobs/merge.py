@@ -15,7 +15,14 @@ from typing import cast
 
 from assay.service.catalog.catalog import load as load_catalog
 from assay.service.catalog.component import Component
-from assay.service.contract.records import Columns, JobProvenance, Plan, PlannedEvaluation, ShardProvenance
+from assay.service.contract.records import (
+    Columns,
+    JobProvenance,
+    Plan,
+    PlannedEvaluation,
+    ResultJson,
+    ShardProvenance,
+)
 from assay.service.contract.results import (
     EvaluationResult,
     Metric,
@@ -32,6 +39,7 @@ from assay.service.store.rows import JobRow, OutcomeRow
 from assay.service.store.store import Store
 from assay.workers import catalog
 from assay.workers.jobs import artifacts
+from assay.workers.jobs.data_warnings import of_disagreement
 from assay.workers.jobs.final_evaluation import final_evaluation
 from assay.workers.jobs.galleries import remove_parts, write_gallery
 from assay.workers.jobs.plots import render_plots, save_plots
@@ -81,6 +89,8 @@ def save_job(store: Store, folder: Path, job_id: str, *, svg: bool = False) -> N
         rows = store.results.outcomes(job_id, index)
         if index not in merged:
             _save_one(store, folder, job, index, rows)
+        else:
+            _add_caution(store, job, index, plan_of(job, rows), merged[index])
         tallies[index] = tally_shards([row.columns for row in rows])
         # With millions of examples, load the columns of one evaluation at a time.
         measured += [replace(row, columns={}) for row in rows]
@@ -143,8 +153,19 @@ def _save_one(store: Store, folder: Path, job: JobRow, index: int, rows: Sequenc
         described.append(artifacts.write_text(folder / f"plot-{index:03d}-{name}.svg", merged.plot))
     for one in described:
         store.artifacts.add(job.id, **one)
-    store.results.save(job.id, index, merged.result.model_dump(mode="json"))
+    result = merged.result.model_dump(mode="json")
+    store.results.save(job.id, index, result)
+    _add_caution(store, job, index, plan_of(job, rows), result)
     remove_parts(folder, rows)
+
+
+def _add_caution(store: Store, job: JobRow, index: int, plan: Plan, result: ResultJson) -> None:
+    """Add to a saved result that workers online have other data than were measured, unless it says so."""
+    item, found = evaluations(job)[index], store.workers.disagreements()
+    caution = of_disagreement(_data(job, item), item["params"], plan, found)
+    if caution is not None and all(one["code"] != caution.code for one in result["warnings"]):
+        told = [*result["warnings"], caution.model_dump(mode="json")]
+        store.results.save(job.id, index, {**result, "warnings": told})
 
 
 def _whole(table: OutcomeTable, ordered: Sequence[OutcomeRow], n: int, place: str) -> Columns:

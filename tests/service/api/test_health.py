@@ -39,6 +39,7 @@ def test_readiness_counts_the_workers(api: httpx.Client, app_store: Any) -> None
         "workers_unfit": 0,
         "unfit": {},
         "workers_unknown": {},
+        "data_disagreements": [],
     }
 
 
@@ -149,10 +150,20 @@ def test_no_text_of_a_job_is_told_without_a_key(api: httpx.Client, app_store: An
     said = (
         "the data set text_table(column=<b>(x)</b>, file=a) has the content 12 on this worker, 34 in the plan"
     )
-    app_store.workers.beat("b", "box", ["cpu"], 2, {"other_data": [said]})
-    assert api.get("/readyz").json()["other_data"] == {
-        "the data set text_table has the content 12 on this worker, 34 in the plan": 1
+    label = "image_corruptions(folder=<b>(x)</b>) blur/3"
+    cells = f"the data set {label} has the content 12 on this worker, 34 in the plan"
+    for worker, sha256 in (("b", "ab" * 32), ("c", "cd" * 32)):
+        gauges = {"other_data": [said, cells], "data": {label: sha256, f"{label} fog/3": sha256}}
+        app_store.workers.beat(worker, "box", ["cpu"], 2, gauges)
+    answer = api.get("/readyz")
+    assert answer.json()["other_data"] == {
+        "the data set text_table has the content 12 on this worker, 34 in the plan": 2,
+        "the data set image_corruptions has the content 12 on this worker, 34 in the plan": 2,
     }
+    assert answer.json()["data_disagreements"] == [
+        "image_corruptions: abababababab on 1 workers; cdcdcdcdcdcd on 1 workers"
+    ]
+    assert "<b>" not in answer.text
 
 
 def test_readiness_says_which_code_waits_for_an_administrator(api: httpx.Client, app_store: Any) -> None:

@@ -107,3 +107,13 @@ def test_what_is_no_digest_is_told(run: Run) -> None:
     code, out, err = run("allow", "b2")
     assert (code, out) == (2, "")
     assert "digest" in err
+
+
+def test_data_on_which_workers_disagree_are_named(run: Run, app_store: Store) -> None:
+    for number, sha256 in enumerate(("ab" * 32, "cd" * 32)):
+        data: Any = {"data": {"cifar10": sha256}}
+        app_store.workers.beat(f"w{number}", "box", ["cpu"], 7, data, 1, name=f"box:gpu{number}")
+    said = "several contents of cifar10: abababababab on box:gpu0; cdcdcdcdcdcd on box:gpu1"
+    assert run("list")[1].splitlines()[-1] == said
+    app_store.cordons.set("box:gpu1", drain=False, by_whom="ops")
+    assert "several contents" not in run("list")[1]

@@ -175,9 +175,11 @@ def test_the_problems_of_a_fleet_are_told(app_store: Store) -> None:
         workers_cordoned=1,
         workers_unfit=1,
         workers_unknown={"identity b2 (version 1.0) waits for an administrator": 2},
+        data_disagreements=["cifar10: ab on 1 workers; cd on 2 workers"],
     )
     told = fleet_problems(wrong, waiting=0)
-    assert len(told) == 9
+    assert len(told) == 10
+    assert "Workers have a data set with several contents: cifar10: ab on 1 workers; cd on 2 workers." in told
     assert "2 workers take no jobs: identity b2 (version 1.0) waits for an administrator." in told
 
 

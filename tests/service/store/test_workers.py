@@ -73,3 +73,21 @@ def test_a_library_is_there_while_a_worker_that_takes_shards_has_it(store: Store
     store.workers.beat("a", "host", ["cpu"], 1, {"libraries": {"textattack": "0.3.11"}}, 0)
     assert store.workers.libraries() == {"cleverhans"}
     assert store.workers.libraries(within_seconds=-1) == frozenset()
+
+
+def test_workers_in_service_alone_disagree_on_data(store: Store) -> None:
+    def beat(name: str, sha256: str, devices: int = 1, identity: str = "") -> None:
+        data = {"data": {"cifar10": sha256 * 32}}
+        store.workers.beat(name, "box", ["cpu"], 1, data, devices, f"box:{name}", identity)
+
+    beat("a", "aa")
+    beat("unfit", "bb", devices=0)
+    beat("out", "cc")
+    store.cordons.set("box:out", drain=False, by_whom="ops")
+    beat("foreign", "dd", identity="f0" * 8)
+    store.identities.rule("f0" * 8, "withdrawn", "ops")
+    store.workers.beat("silent", "box", ["cpu"], 1)
+    assert store.workers.disagreements() == {}
+    store.cordons.lift("box:out")
+    assert store.workers.disagreements() == {"cifar10": {"aa" * 32: ["box:a"], "cc" * 32: ["box:out"]}}
+    assert store.workers.disagreements(within_seconds=-5) == {}

@@ -153,6 +153,42 @@ def test_planned_again_a_job_is_measured_by_the_worker_that_gave_it_back(
         wait_for(lambda: not store.workers.other_data(), 20)
 
 
+@pytest.mark.slow
+def test_workers_that_disagree_on_a_data_set_are_a_caution_on_its_jobs(store: Store, tmp_path: Path) -> None:
+    """Each worker has measured the set alone before; one has its classes swapped."""
+    right, wrong = tmp_path / "right", tmp_path / "wrong"
+    write(right)
+    write(wrong, shift=1)
+    chosen = (worker(tmp_path, right), worker(tmp_path, wrong))
+
+    def codes(job_id: str) -> list[list[str]]:
+        assert ended(store, job_id).state == "succeeded"
+        return [[one["code"] for one in row["warnings"]] for row in store.results.of(job_id).values()]
+
+    with running(store, *chosen) as supervisors:
+        wait_for(lambda: store.workers.online("cpu") == 2)
+        hashes = {}
+        for mine, other in (supervisors, supervisors[::-1]):
+            store.cordons.set(other.known_as, drain=False, by_whom="ops")
+            alone = submitted(store)
+            assert "data_disagreement" not in codes(alone)[0]
+            (hashes[mine.known_as],) = store.jobs.get(alone).plan["data_sha256"].values()
+            wait_for(lambda: sum("data" in one.gauges for one in store.cordons.workers()) == len(hashes))
+            store.cordons.lift(other.known_as)
+        assert len({*hashes.values()}) == 2
+        (by_hash,) = store.workers.disagreements().values()
+        assert by_hash == {sha256: [name] for name, sha256 in hashes.items()}
+        job_id = submitted(store, 2)
+        assert ["data_disagreement" in row for row in codes(job_id)] == [True, True]
+    ((label, used),) = store.jobs.get(job_id).provenance["data_sha256"].items()
+    (told,) = [one for one in store.results.of(job_id)[1]["warnings"] if one["code"] == "data_disagreement"]
+    assert told["severity"] == "caution"
+    assert told["evidence"] == {"data": label, "sha256": used, "workers": by_hash}
+    for name, sha256 in hashes.items():
+        assert (f"{sha256[:12]} on {name}" in told["message"]) == (sha256 != used)
+    assert f"this job used the content {used[:12]}" in told["message"]
+
+
 def test_a_job_goes_to_the_worker_that_has_its_folder(store: Store, tmp_path: Path, asked: list[Any]) -> None:
     root, bare = tmp_path / "data", tmp_path / "bare"
     write(root)

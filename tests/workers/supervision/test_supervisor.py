@@ -17,6 +17,7 @@ from assay.service.contract.release import own_release
 from assay.service.store.rows import Claim, Finished
 from assay.service.store.store import Store
 from assay.workers.identity import CHANGED, identity
+from assay.workers.jobs import merge
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision import supervisor as supervising_module
 from assay.workers.supervision.completion import merge_and_finish
@@ -126,6 +127,27 @@ def test_a_worker_with_other_data_leaves_the_job_to_others(store: Store, tmp_pat
     with supervising(store, settings(tmp_path)):
         assert ended(store, job_id).state == "succeeded"
     assert losses_and_failures(store, job_id) == (0, 0)
+
+
+def test_data_on_which_workers_disagree_are_a_caution_on_every_row(store: Store, tmp_path: Path) -> None:
+    """Also on a row that was merged before a worker had told its hash; and only once."""
+
+    def cautions(job_id: str) -> list[list[str]]:
+        rows = store.results.of(job_id).values()
+        return [[w["message"] for w in row["warnings"] if w["code"] == "data_disagreement"] for row in rows]
+
+    with supervising(store, settings(tmp_path)):
+        store.workers.beat("a", "box", ["cuda"], 1, {"data": {"digits": "d"}}, 1, "box:a")
+        job_id = submit(store, "shards=1", evaluations=2)
+        assert ended(store, job_id).state == "succeeded"
+        assert cautions(job_id) == [[]] * len(store.results.of(job_id))
+        store.workers.beat("b", "box", ["cuda"], 1, {"data": {"digits": "another"}}, 1, "box:b")
+        for _ in range(2):
+            merge.save_job(store, tmp_path, job_id)
+        assert [[text.count("another on box:b") for text in row] for row in cautions(job_id)] == [[1]] * 2
+        later = submit(store, "shards=1")
+        assert ended(store, later).state == "succeeded"
+        assert [len(row) for row in cautions(later)] == [1] * len(cautions(later))
 
 
 def test_training_reports_steps_and_releases_what_waits(store: Store, tmp_path: Path) -> None:
