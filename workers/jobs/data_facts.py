@@ -104,10 +104,17 @@ def found_in(examples: ExampleSet, stated: float | None) -> DataFound:
     return found
 
 
-def other_content(data: ComponentReference, sha256: str) -> OtherContent | None:
-    """A hash that is not the published one of the set's test part; None where it is, or none is known."""
-    published = (load().find("data", data["name"]).facts or {}).get("content", {}).get("test", sha256)
-    return None if published == sha256 else {"sha256": sha256, "published": published}
+def other_content(data: ComponentReference, sha256: str, classes: int | None) -> OtherContent | None:
+    """A hash that is not the published one of the evaluated part; None where it is, or none is known.
+
+    Of a component that reads several sets, the number of classes, or of words, tells which set it is.
+    """
+    facts = load().find("data", data["name"]).facts or {}
+    part = data["params"].get("evaluated", "test")
+    published = facts.get("content", {}).get(part, sha256)
+    if published == sha256 or facts.get("content_classes", classes) != classes:
+        return None
+    return {"sha256": sha256, "published": published}
 
 
 def empty_classes(examples: ExampleSet) -> EmptyClasses | None:

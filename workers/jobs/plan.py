@@ -158,7 +158,7 @@ def _facts_of_input(
         facts["guessed_order"] = guessed
     source = item["data"] or spec["data"]
     label = content_label(data_label(source), item["params"])
-    if other := other_content(source, session.content_sha256(label, examples)):
+    if other := other_content(source, session.content_sha256(label, examples), examples.classes):
         facts["other_content"] = other
     resampled = resampled_images(examples, order, loaded.image_size)
     fraction = getattr(examples, "crop_fraction", None)

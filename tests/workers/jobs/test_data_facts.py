@@ -20,6 +20,7 @@ from assay.workers.jobs import plan
 from assay.workers.jobs.data_facts import empty_classes, found_in, other_content, resampled_images
 from assay.workers.jobs.session import Session
 from assay.workers.jobs.warnings import of_evaluation
+from assay.workers.published.language import WIKITEXT_WORDS
 from assay.workers.weights.fit import read_by
 from assay.workers.weights.training_record import TrainedOn, trained_with
 from tests.workers.data.test_cifar10 import ROWS, write_binary
@@ -174,8 +175,23 @@ def test_a_published_set_of_other_content_is_told(root: Path, monkeypatch: pytes
     assert (warning.code, warning.severity) == ("other_content", "caution")
     assert warning.evidence == evaluation["other_content"]
     assert published[:12] in warning.message
-    assert other_content({"name": "cifar10", "params": {}}, published) is None
-    assert other_content({"name": "digits", "params": {}}, sha256) is None
+    assert other_content({"name": "cifar10", "params": {}}, published, 10) is None
+    assert other_content({"name": "digits", "params": {}}, sha256, 10) is None
+
+
+def test_the_parts_of_wikitext_2_are_known_and_wikitext_103_is_not() -> None:
+    """The number of words tells which of the two a folder has."""
+    facts = load().find("data", "wikitext").facts
+    assert facts is not None
+    published, words = facts["content"], facts["content_classes"]
+    assert {*published} == {"test", "valid"}
+    assert words == 33_278 + 1, "padding, and the words that the authors count"
+    for part, other in (("test", "valid"), ("valid", "test")):
+        data: Any = {"name": "wikitext", "params": {"folder": "wikitext-2", "evaluated": part}}
+        assert other_content(data, published[part], words) is None
+        found = other_content(data, published[other], words)
+        assert found == {"sha256": published[other], "published": published[part]}
+        assert other_content(data, "0" * 64, WIKITEXT_WORDS) is None
 
 
 def test_the_warnings_say_what_to_do() -> None:
