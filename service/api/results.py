@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import time
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -90,7 +89,7 @@ def finished_results(store: TenantStore, job: JobRow, catalog: Catalog) -> Resul
     Raises:
         NoResults: no evaluation has finished, and the job has not succeeded without any (training).
     """
-    if not _is_settled(job):
+    if not _is_settled(store, job):
         return _read(store, job, catalog)
 
     def make() -> tuple[int, Results]:
@@ -102,11 +101,11 @@ def finished_results(store: TenantStore, job: JobRow, catalog: Catalog) -> Resul
     return store.results.cached(job.id, (job.attempt, job.state, job.finished_at, catalog.digest), make)
 
 
-def _is_settled(job: JobRow) -> bool:
+def _is_settled(store: TenantStore, job: JobRow) -> bool:
     if job.state is JobState.SUCCEEDED:
         return True
     ended = job.state in TERMINAL and job.finished_at is not None
-    return ended and time.time() - (job.finished_at or 0.0) > SETTLED_SECONDS
+    return ended and store.workers.clock() - (job.finished_at or 0.0) > SETTLED_SECONDS
 
 
 def _read(store: TenantStore, job: JobRow, catalog: Catalog) -> Results:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cached_property
@@ -98,7 +97,7 @@ class JobViews:
                 done=row.progress_done,
                 total=row.progress_total,
                 unit=row.progress_unit,
-                eta_seconds=None if unheard else eta_seconds(row, time.time()),
+                eta_seconds=None if unheard else self._eta(row),
                 share=cost_share(row),
             ),
             queue_position=self._positions.get(row.id),
@@ -109,6 +108,9 @@ class JobViews:
             study=row.study_id,
             links=links(row.id),
         )
+
+    def _eta(self, row: JobRow) -> float | None:
+        return eta_seconds(row, self._store.workers.clock()) if row.state in AT_WORK else None
 
     def _delayed(self, row: JobRow) -> str:
         """Why a queued job is not claimed though workers are free; empty without a reason."""

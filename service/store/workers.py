@@ -52,6 +52,17 @@ class Workers:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._lately: dict[tuple[str, int, str], tuple[float, int]] = {}
+        self._clock = (float("-inf"), 0.0)
+
+    def clock(self) -> float:
+        """The present by the database's clock, in unix seconds: this process's own may be set to any time."""
+        read_at, ahead = self._clock
+        if time.monotonic() - read_at >= LATELY_SECONDS:
+            with self._database.reading() as connection:
+                at = float(connection.execute(select(now())).scalar_one())
+            ahead = at - time.monotonic()
+            self._clock = (time.monotonic(), ahead)
+        return time.monotonic() + ahead
 
     def beat(
         self,

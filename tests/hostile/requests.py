@@ -24,6 +24,8 @@ JOBS = "/api/v1/jobs"
 # Of the service, by default.
 PER_ADDRESS, STREAMS_EACH, HEADER_SECONDS = 500, 32, 10
 BUNDLE = "/docs/swagger-ui-bundle.js"
+LONG_TRAINING = """{"kind": "train", "name": "long", "data": {"name": "digits"}, "model": {"name": "symvit"},
+    "recipe": {"name": "small_vit", "params": {"epochs": 300}}}"""
 
 
 def header(method: str, path: str, *lines: str, key: str = "") -> bytes:
@@ -156,10 +158,7 @@ def idle_connections(target: Target) -> str:
 
 def streams(target: Target) -> str:
     """Six hundred event streams of a job that runs for long."""
-    spec = {
-        "kind": "train", "name": "long", "data": {"name": "digits"}, "model": {"name": "symvit"},
-        "recipe": {"name": "small_vit", "params": {"epochs": 300}},
-    }  # fmt: skip
+    spec = json.loads(LONG_TRAINING)
     authorization = {"Authorization": f"Bearer {target.alice}"}
     with httpx.Client(base_url=target.url, headers=authorization, timeout=30) as client:
         answer = client.post(JOBS, json=spec)
@@ -205,6 +204,49 @@ def slow_readers(target: Target) -> str:
         waited, grown = milliseconds_of_others(target), resident(target) - before
     assert grown < 100 * MIB, f"{grown / MIB:.0f} MiB"
     return f"300 wait with +{grown / MIB:.0f} MiB; another tenant waited {waited:.0f} ms"
+
+
+def slow_header(target: Target) -> str:
+    """A header that comes a byte at a time, and would take a minute."""
+    text, begun = header("GET", "/healthz", "X-Slow: " + "x" * 60), time.monotonic()
+    with connect(target) as connection:
+        for place in range(len(text)):
+            with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+                connection.sendall(text[place : place + 1])
+            connection.settimeout(1.0)
+            try:
+                status = status_of(connection)
+            except TimeoutError:
+                continue
+            assert status == 408, status
+            return f"408 after {time.monotonic() - begun:.0f} s"
+    raise AssertionError("the whole header was taken")
+
+
+def byte_by_byte(target: Target) -> str:
+    """A hundred downloads and thirty event streams, of which each second a byte is read."""
+    spec = json.loads(LONG_TRAINING)
+    authorization = {"Authorization": f"Bearer {target.alice}"}
+    before = resident(target)
+    with httpx.Client(base_url=target.url, headers=authorization, timeout=30) as client:
+        job = f"{JOBS}/{client.post(JOBS, json=spec).raise_for_status().json()['id']}"
+        try:
+            with connections(target, 130, receive_buffer=4096) as opened:
+                for number, connection in enumerate(opened):
+                    path = BUNDLE if number < 100 else f"{job}/events"
+                    connection.sendall(header("GET", path, key=target.alice))
+                waited = []
+                for _ in range(15):
+                    for connection in opened:
+                        assert connection.recv(1), "cut off"
+                    waited.append(milliseconds_of_others(target))
+                    time.sleep(1)
+                kept, grown = sockets_of(target), resident(target) - before
+        finally:
+            client.post(f"{job}/cancel")
+    assert kept <= PER_ADDRESS + 20, kept
+    assert grown < 100 * MIB, f"{grown / MIB:.0f} MiB"
+    return f"130 wait with +{grown / MIB:.0f} MiB; another tenant waited at most {max(waited):.0f} ms"
 
 
 def ambiguous(target: Target, *lines: str) -> str:
@@ -256,6 +298,8 @@ ATTEMPTS: tuple[Attempt, ...] = (
     Attempt("3,000 idle connections", idle_connections),
     Attempt("600 event streams with one key", streams),
     Attempt("300 clients that do not read", slow_readers),
+    Attempt("a header at a byte a second", slow_header),
+    Attempt("130 clients that read a byte a second", byte_by_byte),
     Attempt("a header of 100 MB", endless_header),
     Attempt("50,000 requests at once", sent_ahead),
     Attempt("two Host headers", lambda target: ambiguous(target, "Host: localhost", "Content-Length: 5")),

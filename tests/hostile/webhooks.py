@@ -14,6 +14,9 @@ from assay.service.store.store import open_store
 from tests.hostile.attempt import Attempt, Target
 
 WAIT_SECONDS = 30.0
+# This machine, by an address that the operator allows.
+RECEIVER, METADATA = "127.0.0.9", "http://169.254.169.254/latest/meta-data/"
+ENVIRONMENT = {"ASSAY_WEBHOOK_ALLOW": f'["{RECEIVER}"]'}
 ADDRESSES = (
     *("127.0.0.1", "localhost", "0.0.0.0", "127.1", "2130706433", "0x7f.1", "[::1]", "[::]"),
     *("[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", "[::127.0.0.1]"),
@@ -78,6 +81,39 @@ def moved_name(target: Target) -> str:
     return "checked again before the connection"
 
 
+def redirected(target: Target) -> str:
+    """A receiver that may be reached, and answers with the way to an address that may not."""
+    asked: list[bytes] = []
+    with listening() as (port, touched), socket.create_server((RECEIVER, 0)) as receiver:
+        places = [f"http://127.0.0.1:{port}/", f"//localhost:{port}/", f"https://[::1]:{port}/", METADATA]
+        answers = [(status, place) for status in (301, 302, 303, 307, 308) for place in places]
+        receiver.settimeout(WAIT_SECONDS)
+        url = f"http://{RECEIVER}:{receiver.getsockname()[1]}/"
+        with AssayClient(target.url, target.alice) as client:
+            for status, place in answers:
+                hook = client.add_webhook(url)
+                client.test_webhook(hook.id)
+                with receiver.accept()[0] as connection:
+                    asked.append(connection.recv(65536))
+                    connection.sendall(
+                        f"HTTP/1.1 {status} Moved\r\nLocation: {place}\r\nContent-Length: 0\r\n\r\n".encode()
+                    )
+                deadline = time.monotonic() + WAIT_SECONDS
+                while (one := next(iter(client.webhook_deliveries(hook.id)))).status is None:
+                    assert time.monotonic() < deadline, one
+                    time.sleep(0.1)
+                assert (one.status, one.state) == (status, "pending"), one
+                client.remove_webhook(hook.id)
+            receiver.settimeout(1)
+            try:
+                raise AssertionError(f"the receiver was asked again: {receiver.accept()}")
+            except TimeoutError:
+                pass
+        assert not touched(), "the service connected"
+    assert all(one.startswith(b"POST / HTTP/1.1") for one in asked)
+    return f"{len(asked)} redirects were recorded as answers, none was followed"
+
+
 def foreign(target: Target) -> str:
     """Another tenant's webhook: its secret, its log, its removal."""
     with open_store(target.database, migrate=False) as store:
@@ -136,6 +172,7 @@ def without_scope(target: Target) -> str:
 ATTEMPTS = (
     Attempt("private addresses, however they are written", private_addresses),
     Attempt("a name that resolves to this machine after its registration", moved_name),
+    Attempt("20 redirects of a receiver into the private network", redirected),
     Attempt("another tenant's webhook", foreign),
     Attempt("more webhooks than a tenant may have", too_many),
     Attempt("a webhook by a key that may only read", without_scope),

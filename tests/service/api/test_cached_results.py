@@ -59,15 +59,24 @@ def test_an_ended_job_is_read_once_and_a_retried_one_again(
         assert finished_results(store, other, CATALOG) is not first
 
 
+@pytest.mark.parametrize("step", [-3600.0, 0.0, 3600.0])
 @pytest.mark.parametrize("state", [JobState.RUNNING, JobState.CANCELED, JobState.FAILED])
 def test_results_that_may_still_come_are_not_kept(
-    store: TenantStore, job: JobRow, reads: list[str], state: JobState
+    store: TenantStore,
+    job: JobRow,
+    reads: list[str],
+    state: JobState,
+    step: float,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Ages are by the database's clock, where this process's own has been set an hour ahead or back."""
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() + step)
     for _ in range(2):
         finished_results(store, replace(job, state=state), CATALOG)
     assert len(reads) == 2
     if state is not JobState.RUNNING:
-        old = replace(job, state=state, finished_at=time.time() - 1000)
+        old = replace(job, state=state, finished_at=right() - 1000)
         for _ in range(2):
             finished_results(store, old, CATALOG)
         assert len(reads) == 3

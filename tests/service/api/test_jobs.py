@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -312,9 +313,19 @@ def test_a_failed_job_says_why(api: httpx.Client, post: Any, train_body: Make, w
     assert job["finished_at"] >= job["started_at"] >= job["created_at"]
 
 
+@pytest.mark.parametrize("step", [-3600.0, 0.0, 3600.0])
 def test_progress_and_eta_are_shown(
-    api: httpx.Client, post: Any, train_body: Make, worker: Any, app_store: Any
+    api: httpx.Client,
+    post: Any,
+    train_body: Make,
+    worker: Any,
+    app_store: Any,
+    step: float,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Times are the database's, where the clock of the service's machine has been set ahead or back."""
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() + step)
     job_id = post(train_body())
     app_store.workers.beat("w", "host", ["cpu"], 1)
     claim = worker.claim(job_id)
@@ -328,7 +339,7 @@ def test_progress_and_eta_are_shown(
         "eta_seconds": 0,
         "share": 0.25,
     }
-    assert job["progress"]["eta_seconds"] >= 0
+    assert 0 <= job["progress"]["eta_seconds"] < 3600
     assert job["queue_position"] is None
 
 
