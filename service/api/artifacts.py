@@ -13,8 +13,9 @@ from fastapi import APIRouter, Request, Response
 from starlette.responses import FileResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from assay.service.api.deps import JobDep, SettingsDep, StoreDep, only, unchanged
+from assay.service.api.deps import JobDep, SettingsDep, StoreDep, unchanged
 from assay.service.api.errors import documented
+from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import JOBS_PATH, artifact_view, iso
 from assay.service.contract.errors import NotFound
 from assay.service.contract.results import Artifact, Page
@@ -23,7 +24,7 @@ from assay.service.store.rows import ArtifactRow
 
 logger = logging.getLogger(__name__)
 ONE_RANGE = re.compile(r"bytes=(\d{1,18})-(\d{0,18})", re.ASCII)
-router = APIRouter(prefix=JOBS_PATH, tags=["artifacts"])
+router = APIRouter(route_class=StrictRoute, prefix=JOBS_PATH, tags=["artifacts"])
 
 
 @router.get(
@@ -31,7 +32,6 @@ router = APIRouter(prefix=JOBS_PATH, tags=["artifacts"])
     operation_id="list_artifacts",
     summary="List the files of a job",
     responses=documented(NotFound),
-    dependencies=[only()],
 )
 def list_artifacts(job: JobDep, store: StoreDep) -> Page[Artifact]:
     """Name, size, sha256 and media type of every file."""
@@ -52,7 +52,6 @@ def list_artifacts(job: JobDep, store: StoreDep) -> Page[Artifact]:
         304: {"description": "The file has the sha256 given in `If-None-Match`"},
         **documented(NotFound),
     },
-    dependencies=[only()],
 )
 def download_artifact(
     job: JobDep, name: str, request: Request, store: StoreDep, settings: SettingsDep

@@ -12,8 +12,9 @@ from starlette.responses import JSONResponse, StreamingResponse
 
 from assay.service.api.authentication import AUDIT_PATH
 from assay.service.api.caller import Caller, CallerDep
-from assay.service.api.deps import Cursor, Limit, SystemStoreDep, only
+from assay.service.api.deps import Cursor, Limit, SystemStoreDep
 from assay.service.api.errors import documented
+from assay.service.api.strict_route import StrictRoute
 from assay.service.contract.audit import Action, AuditEntry
 from assay.service.contract.keys import TENANT_PATTERN
 from assay.service.contract.problems import Problems
@@ -30,7 +31,7 @@ def _administrator(caller: CallerDep) -> None:
     caller.needs("admin")
 
 
-router = APIRouter(prefix=AUDIT_PATH, tags=["audit"])
+router = APIRouter(route_class=StrictRoute, prefix=AUDIT_PATH, tags=["audit"])
 
 When = Annotated[AwareDatetime | None, Query(description="ISO 8601 with a time zone; entries from then on")]
 Until = Annotated[AwareDatetime | None, Query(description="ISO 8601 with a time zone; entries before then")]
@@ -51,10 +52,7 @@ KeyId = Annotated[str | None, Query(pattern=r"^[0-9a-z]{8}$", description="id of
         },
         **documented(),
     },
-    dependencies=[
-        only("after", "before", "tenant", "action", "key", "limit", "cursor"),
-        Depends(_administrator),
-    ],
+    dependencies=[Depends(_administrator)],
 )
 def list_audit(
     request: Request,

@@ -16,10 +16,11 @@ from starlette.responses import JSONResponse, RedirectResponse
 from assay.service.api import login_page
 from assay.service.api.authentication import COOKIE, REFUSED, SESSION_PATH
 from assay.service.api.caller import ActorDep, Caller, CallerDep, actor_in
-from assay.service.api.deps import SettingsDep, SystemStoreDep, only
+from assay.service.api.deps import SettingsDep, SystemStoreDep
 from assay.service.api.errors import documented
 from assay.service.api.keys import keys_used, validated
 from assay.service.api.refusals import Refusals
+from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import iso
 from assay.service.contract.errors import (
     InvalidState,
@@ -35,7 +36,9 @@ from assay.service.store.audit import Actor
 from assay.service.store.browser_sessions import SESSION_SECONDS
 from assay.service.store.rows import BrowserSessionRow
 
-router = APIRouter(prefix=SESSION_PATH, tags=["keys"])
+router = APIRouter(
+    route_class=StrictRoute, prefix=SESSION_PATH, tags=["keys"], dependencies=[Depends(keys_used)]
+)
 
 FORM = "application/x-www-form-urlencoded"
 JSON = "application/json"
@@ -89,7 +92,6 @@ _BODY = {
         303: {"description": "The form was right: to the page that was asked for"},
         **documented(MalformedJson, UnsupportedMediaType, InvalidState),
     },
-    dependencies=[only(), Depends(keys_used)],
     openapi_extra={"requestBody": _BODY},
 )
 def log_in(
@@ -119,7 +121,6 @@ def log_in(
     operation_id="get_session",
     summary="Look at the own session",
     responses=documented(NotFound, InvalidState),
-    dependencies=[only(), Depends(keys_used)],
 )
 def get_session(caller: CallerDep, response: Response) -> Session:
     """The session and its CSRF token, for reloaded pages."""
@@ -133,7 +134,6 @@ def get_session(caller: CallerDep, response: Response) -> Session:
     summary="End the own session",
     status_code=204,
     responses=documented(NotFound, InvalidState),
-    dependencies=[only(), Depends(keys_used)],
 )
 def log_out(caller: CallerDep, by: ActorDep, response: Response, store: SystemStoreDep) -> None:
     """The cookie opens nothing afterwards."""

@@ -8,14 +8,15 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Request, Response
 
-from assay.service.api.deps import CatalogDep, only, unchanged
+from assay.service.api.deps import CatalogDep, unchanged
 from assay.service.api.errors import documented
+from assay.service.api.strict_route import StrictRoute
 from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import Component
 from assay.service.contract.errors import NotFound
 from assay.service.contract.results import Page
 
-router = APIRouter(prefix="/api/v1/catalog", tags=["catalog"])
+router = APIRouter(route_class=StrictRoute, prefix="/api/v1/catalog", tags=["catalog"])
 
 NOT_MODIFIED: dict[str, Any] = {"description": "The catalog is that of the ETag in `If-None-Match`"}
 Kind = Literal["model", "attention", "attack", "corruption", "words", "data", "recipe", "evaluation", "suite"]
@@ -27,7 +28,6 @@ Kind = Literal["model", "attention", "attack", "corruption", "words", "data", "r
     summary="List all components",
     response_model=Page[Component],
     responses={304: NOT_MODIFIED, **documented()},
-    dependencies=[only("kind")],
 )
 def list_catalog(
     catalog: CatalogDep, request: Request, response: Response, kind: Kind | None = None
@@ -43,7 +43,6 @@ def list_catalog(
     summary="Look at a component",
     response_model=Component,
     responses={304: NOT_MODIFIED, **documented(NotFound)},
-    dependencies=[only()],
 )
 def get_component(
     kind: Annotated[str, Path(examples=["attack"])],

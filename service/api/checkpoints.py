@@ -13,8 +13,9 @@ from starlette.responses import JSONResponse
 
 from assay.service.api.artifacts import remove_artifacts
 from assay.service.api.authentication import CHECKPOINTS_PATH
-from assay.service.api.deps import CatalogDep, Cursor, DispatcherDep, Limit, SettingsDep, StoreDep, only
+from assay.service.api.deps import CatalogDep, Cursor, DispatcherDep, Limit, SettingsDep, StoreDep
 from assay.service.api.errors import documented
+from assay.service.api.strict_route import StrictRoute
 from assay.service.api.upload_file import Hold, Upload
 from assay.service.api.views import checkpoint_view
 from assay.service.catalog.catalog import Catalog
@@ -31,7 +32,7 @@ from assay.service.store.tenants import TenantStore
 from assay.service.submission.uploads import GIVEN, model_of_file, names_in, reference_in
 
 logger = logging.getLogger(__name__)
-router = APIRouter(prefix=CHECKPOINTS_PATH, tags=["checkpoints"])
+router = APIRouter(route_class=StrictRoute, prefix=CHECKPOINTS_PATH, tags=["checkpoints"])
 
 PathName = Annotated[str, Path(description="the checkpoint's name", max_length=200)]
 Name = Annotated[str, Query(pattern=NAME_PATTERN, description="jobs use it as `weights.checkpoint`")]
@@ -82,7 +83,6 @@ ClassNames = Annotated[
         },
         **documented(InvalidState),
     },
-    dependencies=[only("name", "model", "normalization", "positions", "class_names")],
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -145,7 +145,6 @@ async def upload_checkpoint(
     operation_id="list_checkpoints",
     summary="List the checkpoints",
     responses=documented(),
-    dependencies=[only("limit", "cursor")],
 )
 def list_checkpoints(store: StoreDep, limit: Limit = 50, cursor: Cursor | None = None) -> Page[Checkpoint]:
     """A page of the checkpoints of the caller's tenant, by name; `next_cursor` leads to the next page."""
@@ -158,7 +157,6 @@ def list_checkpoints(store: StoreDep, limit: Limit = 50, cursor: Cursor | None =
     operation_id="get_checkpoint",
     summary="Look at a checkpoint",
     responses=documented(NotFound),
-    dependencies=[only()],
 )
 def get_checkpoint(name: PathName, store: StoreDep) -> Checkpoint:
     """State, model and hash; of a rejected one the reason, with every key at fault."""
@@ -171,7 +169,6 @@ def get_checkpoint(name: PathName, store: StoreDep) -> Checkpoint:
     summary="Delete a checkpoint",
     status_code=204,
     responses=documented(NotFound, InvalidState),
-    dependencies=[only()],
 )
 def delete_checkpoint(name: PathName, store: StoreDep, settings: SettingsDep) -> None:
     """Deletes the checkpoint and its file, unless a job that has not ended needs it."""

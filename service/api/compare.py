@@ -8,10 +8,11 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 
-from assay.service.api.deps import CatalogDep, StoreDep, find_job, only
+from assay.service.api.deps import CatalogDep, StoreDep, find_job
 from assay.service.api.errors import documented
 from assay.service.api.outcome_tables import read_result, table_of
 from assay.service.api.results import finished_results
+from assay.service.api.strict_route import StrictRoute
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound
 from assay.service.contract.studies import Adjustment, compared_weights
@@ -21,7 +22,7 @@ from assay.service.reports.formats.csv_text import compact, inert
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
 
-router = APIRouter(prefix="/api/v1/compare", tags=["compare"])
+router = APIRouter(route_class=StrictRoute, prefix="/api/v1/compare", tags=["compare"])
 
 MAX_JOBS = 10
 # Of all evaluations of all jobs: ten jobs with twenty evaluations of 50,000 examples.
@@ -65,7 +66,6 @@ JobIds = Annotated[
         200: {"content": {"text/csv": {"schema": {"type": "string"}, "example": ",".join(CSV_COLUMNS)}}},
         **documented(NotFound, NoResults),
     },
-    dependencies=[only("jobs", "adjust", "format")],
 )
 def compare_jobs(
     jobs: JobIds,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import Depends, Path, Query, Request, Response
@@ -14,7 +14,6 @@ from starlette.concurrency import run_in_threadpool
 from assay.service.api.caller import actor_in, caller_in
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import NotFound, UnsupportedMediaType
-from assay.service.contract.problems import Problems, nearest
 from assay.service.contract.strict_json import parse_json
 from assay.service.dispatch import Dispatcher
 from assay.service.settings import Settings
@@ -212,31 +211,3 @@ def unchanged(request: Request, etag: str) -> Response | None:
     if given.strip() == "*" or etag in TAG.findall(given):
         return Response(status_code=304, headers={"ETag": etag})
     return None
-
-
-def only(*names: str, repeated: Sequence[str] = ()) -> Any:
-    """A dependency that refuses query parameters with other names, or given twice.
-
-    A misspelt filter would filter nothing, and one of two values would silently win.
-    """
-    known = (*names, *repeated)
-
-    async def check(request: Request) -> None:
-        problems = Problems()
-        every: dict[str, list[str]] = {}
-        for name, value in request.query_params.multi_items():
-            every.setdefault(name, []).append(value)
-        for name, given in every.items():
-            if problems.full:
-                problems.unlisted += 1
-            elif name not in known:
-                near = nearest(name, known)
-                problems.add(
-                    ("query", name), "unknown parameter", given=given[-1], allowed=known, nearest=near
-                )
-            elif len(given) > 1 and name not in repeated:
-                problems.add(("query", name), "is given more than once", given=given, allowed="one value")
-        problems.raise_if_any()
-
-    checker: Callable[[Request], Awaitable[None]] = check
-    return Depends(checker)

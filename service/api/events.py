@@ -20,9 +20,10 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from assay.service.api.caller import CallerDep, caller_in
-from assay.service.api.deps import JobDep, StoreDep, StoreOpener, only
+from assay.service.api.deps import JobDep, StoreDep, StoreOpener
 from assay.service.api.errors import documented
 from assay.service.api.event_feed import Feed, StreamLimit
+from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import JOBS_PATH, iso
 from assay.service.contract.errors import NotFound, TooManyRequests
 from assay.service.contract.events import EventType
@@ -30,7 +31,7 @@ from assay.service.store.rows import EventRow
 from assay.service.store.tenants import TenantStore
 
 logger = logging.getLogger(__name__)
-router = APIRouter(prefix=JOBS_PATH, tags=["jobs"])
+router = APIRouter(route_class=StrictRoute, prefix=JOBS_PATH, tags=["jobs"])
 
 COMMENT_SECONDS = 15.0
 CHECK_SECONDS = 15.0
@@ -98,7 +99,6 @@ class EventStream(StreamingResponse):
         204: {"description": "The job has ended and all its events were received: do not connect again"},
         **documented(NotFound, TooManyRequests),
     },
-    dependencies=[only("after", "follow")],
 )
 def stream_events(
     job: JobDep,

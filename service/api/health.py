@@ -11,8 +11,9 @@ from typing import Literal
 from fastapi import APIRouter
 from pydantic import Field
 
-from assay.service.api.deps import CatalogDep, SettingsDep, SystemStoreDep, only
+from assay.service.api.deps import CatalogDep, SettingsDep, SystemStoreDep
 from assay.service.api.errors import documented
+from assay.service.api.strict_route import StrictRoute
 from assay.service.contract.data_disagreements import counted
 from assay.service.contract.extras import DISTRIBUTION, version_of
 from assay.service.contract.results import Answer
@@ -23,7 +24,7 @@ from assay.service.store.live import redis_answers
 API_VERSION = "v1"
 PARAMETERS = re.compile(r"\(.*(?= has the content )", re.DOTALL)
 
-router = APIRouter(tags=["health"])
+router = APIRouter(route_class=StrictRoute, tags=["health"])
 
 
 class Health(Answer):
@@ -65,17 +66,13 @@ class Readiness(Answer):
     workers_unknown: dict[str, int] = Field({}, description="code that waits for an administrator -> workers")
 
 
-@router.get(
-    "/healthz", operation_id="healthz", summary="Liveness", responses=documented(), dependencies=[only()]
-)
+@router.get("/healthz", operation_id="healthz", summary="Liveness", responses=documented())
 def healthz() -> Health:
     """Liveness, without any dependency: for the process manager that restarts a hung service."""
     return Health()
 
 
-@router.get(
-    "/readyz", operation_id="readyz", summary="Readiness", responses=documented(), dependencies=[only()]
-)
+@router.get("/readyz", operation_id="readyz", summary="Readiness", responses=documented())
 def readyz(store: SystemStoreDep, settings: SettingsDep, catalog: CatalogDep) -> Readiness:
     """Readiness: 503 when the database is away. Nothing else makes it fail: jobs queue, and files wait."""
     store.ping()
@@ -107,9 +104,7 @@ def readyz(store: SystemStoreDep, settings: SettingsDep, catalog: CatalogDep) ->
     )
 
 
-@router.get(
-    "/version", operation_id="version", summary="Version", responses=documented(), dependencies=[only()]
-)
+@router.get("/version", operation_id="version", summary="Version", responses=documented())
 def version(store: SystemStoreDep, catalog: CatalogDep) -> ServiceVersion:
     """The versions of the service and of its API, and the code of its workers."""
     return ServiceVersion(

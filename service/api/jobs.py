@@ -26,9 +26,9 @@ from assay.service.api.deps import (
     StoreDep,
     checkpoint_finder,
     job_finder,
-    only,
 )
 from assay.service.api.errors import documented
+from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import JOBS_PATH, JobViews, device_of, job_view, up_to_date
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import (
@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 # In a shard of fewer passes, those backward counted twice, the start of an evaluation takes most of the time.
 FEW_PASSES = 1000
 
-router = APIRouter(prefix=JOBS_PATH, tags=["jobs"])
+router = APIRouter(route_class=StrictRoute, prefix=JOBS_PATH, tags=["jobs"])
 
 Tag = Annotated[str, Query(min_length=1, max_length=64, pattern=r"^[^\x00]+$")]
 ModelName = Annotated[str, Query(min_length=1, max_length=200, pattern=r"^[^\x00]+$")]
@@ -103,7 +103,6 @@ class DryRun(BaseModel):
         201: {"headers": {"Location": {"description": "path of the job", "schema": {"type": "string"}}}},
         **documented(MalformedJson, UnsupportedMediaType, IdempotencyMismatch),
     },
-    dependencies=[only("dry_run", "decode")],
 )
 def submit(
     body: BodyDep,
@@ -161,7 +160,6 @@ def submit(
     operation_id="list_jobs",
     summary="List jobs, newest first",
     responses=documented(),
-    dependencies=[only("state", "kind", "model", "tag", "search", "limit", "cursor")],
 )
 def list_jobs(
     store: StoreDep,
@@ -188,7 +186,6 @@ def list_jobs(
     operation_id="get_job",
     summary="Look at a job",
     responses=documented(NotFound),
-    dependencies=[only()],
 )
 def get_job(job: JobDep, store: StoreDep, live: LiveDep) -> Job:
     """State, progress, place in the queue, and the spec with every default filled in."""
@@ -201,7 +198,6 @@ def get_job(job: JobDep, store: StoreDep, live: LiveDep) -> Job:
     summary="Cancel a job",
     status_code=202,
     responses=documented(NotFound, InvalidState),
-    dependencies=[only()],
 )
 def cancel_job(job: JobDep, store: StoreDep, live: LiveDep, dispatcher: DispatcherDep) -> Job:
     """A job that has not started is canceled at once, a running one stops within 20 seconds."""
@@ -217,7 +213,6 @@ def cancel_job(job: JobDep, store: StoreDep, live: LiveDep, dispatcher: Dispatch
     summary="Retry a job",
     status_code=202,
     responses=documented(NotFound, InvalidState),
-    dependencies=[only()],
 )
 def retry_job(job: JobDep, store: StoreDep, dispatcher: DispatcherDep) -> Job:
     """Queues a failed, canceled or timed-out job again under the same id; finished shards are kept."""
@@ -232,7 +227,6 @@ def retry_job(job: JobDep, store: StoreDep, dispatcher: DispatcherDep) -> Job:
     summary="Plan a job again",
     status_code=202,
     responses=documented(NotFound, InvalidState),
-    dependencies=[only()],
 )
 def replan_job(job: JobDep, store: StoreDep, dispatcher: DispatcherDep) -> Job:
     """Plans an evaluation again with the code of the workers that there are now, and measures it anew.
@@ -252,7 +246,6 @@ def replan_job(job: JobDep, store: StoreDep, dispatcher: DispatcherDep) -> Job:
     summary="Delete a finished job",
     status_code=204,
     responses=documented(NotFound, InvalidState),
-    dependencies=[only()],
 )
 def delete_job(job: JobDep, store: StoreDep, settings: SettingsDep) -> None:
     """Deletes the job with its results and artifacts; only when none of it runs and no job waits for it."""

@@ -10,8 +10,9 @@ from pydantic import BaseModel, ValidationError
 
 from assay.service.api.authentication import KEYS_PATH
 from assay.service.api.caller import ActorDep, CallerDep
-from assay.service.api.deps import BodyDep, SettingsDep, SystemStoreDep, only
+from assay.service.api.deps import BodyDep, SettingsDep, SystemStoreDep
 from assay.service.api.errors import documented
+from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import iso, iso_or_none
 from assay.service.contract.errors import (
     InvalidState,
@@ -43,8 +44,8 @@ def _administrator(caller: CallerDep) -> None:
     caller.needs("admin")
 
 
-router = APIRouter(prefix=KEYS_PATH, tags=["keys"])
 GUARDED = [Depends(keys_used), Depends(_administrator)]
+router = APIRouter(route_class=StrictRoute, prefix=KEYS_PATH, tags=["keys"], dependencies=GUARDED)
 
 
 @router.get(
@@ -52,7 +53,6 @@ GUARDED = [Depends(keys_used), Depends(_administrator)]
     operation_id="list_keys",
     summary="List the API keys",
     responses=documented(InvalidState),
-    dependencies=[only(), *GUARDED],
 )
 def list_keys(store: SystemStoreDep) -> Page[Key]:
     """All keys, the revoked and expired ones too, without their secrets."""
@@ -65,7 +65,6 @@ def list_keys(store: SystemStoreDep) -> Page[Key]:
     summary="Make an API key",
     status_code=201,
     responses=documented(MalformedJson, UnsupportedMediaType, InvalidState),
-    dependencies=[only(), *GUARDED],
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -94,7 +93,6 @@ def create_key(body: BodyDep, store: SystemStoreDep, by: ActorDep, response: Res
     summary="Revoke an API key",
     status_code=204,
     responses=documented(NotFound, InvalidState),
-    dependencies=[only(), *GUARDED],
 )
 def revoke_key(
     key_id: Annotated[str, Path(description="the key's id")], store: SystemStoreDep, by: ActorDep

@@ -30,8 +30,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
 from assay.service.api.caller import CallerDep
-from assay.service.api.deps import only
 from assay.service.api.errors import documented
+from assay.service.api.strict_route import StrictRoute
 from assay.service.connection_guard import ConnectionGuard
 from assay.service.contract.states import JobState, ShardState
 from assay.service.settings import Settings
@@ -59,7 +59,7 @@ COUNTED = {
     "assay_evaluator_deaths": "Evaluator processes that died by themselves.",
     "assay_webhook_deliveries": "Attempts to post a message to a webhook, by outcome.",
 }
-router = APIRouter(tags=["health"])
+router = APIRouter(route_class=StrictRoute, tags=["health"])
 
 
 @router.get(
@@ -74,7 +74,6 @@ router = APIRouter(tags=["health"])
         },
         **documented(),
     },
-    dependencies=[only()],
 )
 async def metrics(request: Request, caller: CallerDep) -> Response:
     """Current state and counters so far; answers also while the database is away.

@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal, get_args
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from assay.service.api.artifacts import read_artifact
-from assay.service.api.deps import CatalogDep, JobDep, SettingsDep, StoreDep, find_job, only, unchanged
+from assay.service.api.deps import CatalogDep, JobDep, SettingsDep, StoreDep, find_job, unchanged
 from assay.service.api.errors import documented
 from assay.service.api.results import finished_results
+from assay.service.api.strict_route import StrictRoute, Version
 from assay.service.api.views import JOBS_PATH
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound, Unavailable
@@ -26,7 +27,7 @@ from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
 
 logger = logging.getLogger(__name__)
-router = APIRouter(tags=["results"])
+router = APIRouter(route_class=StrictRoute, tags=["results"])
 PREFIX = "/api/v1/plots"
 MAX_JOBS = 10
 MAX_STORED_BYTES = 16 * 1024**2
@@ -58,7 +59,6 @@ ANSWERS: dict[int | str, dict[str, Any]] = {
     operation_id="list_plots",
     summary="List the plots of a job",
     responses=documented(NotFound, NoResults),
-    dependencies=[only()],
 )
 def list_plots(job: JobDep, store: StoreDep, catalog: CatalogDep, settings: SettingsDep) -> Page[PlotSummary]:
     """The plots that the results so far allow, each with its main numbers in words."""
@@ -72,8 +72,6 @@ def list_plots(job: JobDep, store: StoreDep, catalog: CatalogDep, settings: Sett
     summary="A plot of a job",
     response_class=Response,
     responses={**ANSWERS, **documented(NotFound, NoResults)},
-    # `v`: of the dashboard, where a browser that has a picture would not load the one of newer results.
-    dependencies=[only("format", "scheme", "v")],
 )
 def get_plot(
     job: JobDep,
@@ -84,8 +82,10 @@ def get_plot(
     settings: SettingsDep,
     format: Format = "svg",  # noqa: A002 (the contract's name)
     scheme: Scheme = "light",
+    v: Version = "",
 ) -> Response:
     """The plot as an image or as its specification; the same as long as the results are the same."""
+    del v  # the dashboard's: a browser that has a picture would not load the picture of newer results
     check_kind(kind)
     spec = job_plots(store, catalog, settings, job).get(kind)
     if spec is None:
@@ -99,7 +99,6 @@ def get_plot(
     summary="Several jobs in one plot",
     response_class=Response,
     responses={**ANSWERS, **documented(NotFound, NoResults)},
-    dependencies=[only("jobs", "format", "scheme")],
 )
 def plot_jobs(
     kind: Kind,

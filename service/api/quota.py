@@ -7,13 +7,14 @@ from typing import Literal, cast
 from fastapi import APIRouter
 
 from assay.service.api.checkpoints import quota_of
-from assay.service.api.deps import SettingsDep, StoreDep, only
+from assay.service.api.deps import SettingsDep, StoreDep
 from assay.service.api.errors import documented
+from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import iso_or_none
 from assay.service.contract.limits import LimitStatus, QueueStatus, QuotaStatus
 from assay.service.store.allotments import Allotment, QueuePlace, Use
 
-router = APIRouter(prefix="/api/v1/quota", tags=["quota"])
+router = APIRouter(route_class=StrictRoute, prefix="/api/v1/quota", tags=["quota"])
 
 
 @router.get(
@@ -21,7 +22,6 @@ router = APIRouter(prefix="/api/v1/quota", tags=["quota"])
     operation_id="get_quota",
     summary="Look at the tenant's limits",
     responses=documented(),
-    dependencies=[only()],
 )
 def get_quota(store: StoreDep, settings: SettingsDep) -> QuotaStatus:
     """Each limit of the caller's tenant with what is used of it, its weight, and its place in the queues."""

@@ -10,10 +10,11 @@ from fastapi import APIRouter, Depends, Query, Response
 
 from assay.service.api.compare import MAX_JOBS, check_size, measured_side, row_count
 from assay.service.api.compare import MAX_ROWS as MAX_COMPARED_ROWS
-from assay.service.api.deps import CatalogDep, SettingsDep, StoreDep, find_job, only
+from assay.service.api.deps import CatalogDep, SettingsDep, StoreDep, find_job
 from assay.service.api.errors import documented
 from assay.service.api.plots import job_plots
 from assay.service.api.results import finished_results
+from assay.service.api.strict_route import StrictRoute
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound
 from assay.service.contract.studies import Adjustment, compared_weights
@@ -29,7 +30,7 @@ from assay.service.settings import Settings
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
 
-router = APIRouter(prefix="/api/v1", tags=["reports"])
+router = APIRouter(route_class=StrictRoute, prefix="/api/v1", tags=["reports"])
 
 MAX_TABLE_JOBS = 200
 Adjust = Annotated[Adjustment, Query(description="how p-values are adjusted for the number of all tests")]
@@ -71,7 +72,6 @@ ChoiceDep = Annotated[Choice, Depends()]
         },
         **documented(NotFound, NoResults),
     },
-    dependencies=[only("jobs", "tag", "format", "adjust")],
 )
 def get_report(
     choice: ChoiceDep,
@@ -113,7 +113,6 @@ def get_report(
         },
         **documented(NotFound, NoResults),
     },
-    dependencies=[only("jobs", "tag", "format", "rows", "columns", "metric", "adjust")],
 )
 def get_table(
     choice: ChoiceDep,

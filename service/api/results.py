@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import JSONResponse
 
-from assay.service.api.deps import CatalogDep, JobDep, StoreDep, only
+from assay.service.api.deps import CatalogDep, JobDep, StoreDep
 from assay.service.api.errors import documented
+from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import JOBS_PATH, job_view, results_view
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import NoResults, NotFound
@@ -25,7 +26,7 @@ from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
 from assay.service.submission.warnings import spec_warnings
 
-router = APIRouter(prefix=JOBS_PATH, tags=["results"])
+router = APIRouter(route_class=StrictRoute, prefix=JOBS_PATH, tags=["results"])
 
 # A worker may still merge an evaluation of a job that was canceled or has failed.
 SETTLED_SECONDS = 300.0
@@ -58,7 +59,6 @@ _CSV_EXAMPLE = (
         200: {"content": {"text/csv": {"schema": {"type": "string"}, "example": _CSV_EXAMPLE}}},
         **documented(NotFound, NoResults),
     },
-    dependencies=[only("format")],
 )
 def get_results(
     job: JobDep,

@@ -19,9 +19,10 @@ from fastapi import APIRouter, Response
 
 from assay.service.api.artifacts import remove_artifacts
 from assay.service.api.authentication import SIGNING_KEYS_PATH
-from assay.service.api.deps import CatalogDep, JobDep, SettingsDep, StoreDep, only
+from assay.service.api.deps import CatalogDep, JobDep, SettingsDep, StoreDep
 from assay.service.api.errors import documented
 from assay.service.api.results import finished_results
+from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import JOBS_PATH, iso
 from assay.service.contract.errors import InvalidState, NotFound, Unavailable
 from assay.service.contract.results import Results
@@ -34,7 +35,7 @@ from assay.service.store.rows import ArtifactRow
 from assay.service.store.tenants import TenantStore
 
 logger = logging.getLogger(__name__)
-router = APIRouter(tags=["signatures"])
+router = APIRouter(route_class=StrictRoute, tags=["signatures"])
 CANNOT_SIGN = "the service cannot use its signing key; its log says why"
 # Of results with thousands of evaluations; a file in the job's folder may be longer, but is none of ours.
 MAX_SIGNATURE_BYTES = 256 * 1024**2
@@ -45,7 +46,6 @@ MAX_SIGNATURE_BYTES = 256 * 1024**2
     operation_id="list_signing_keys",
     summary="Public keys of signatures",
     responses=documented(Unavailable),
-    dependencies=[only()],
 )
 def list_signing_keys(settings: SettingsDep) -> KeySet:
     """The keys that sign results, as a JSON Web Key Set; needs no API key."""
@@ -62,7 +62,6 @@ def list_signing_keys(settings: SettingsDep) -> KeySet:
     summary="Signature of a job's results",
     response_model=Envelope,
     responses=documented(NotFound, InvalidState, Unavailable),
-    dependencies=[only()],
 )
 def get_signature(job: JobDep, store: StoreDep, catalog: CatalogDep, settings: SettingsDep) -> Response:
     """The complete results, their provenance and the hashes of the job's files, signed.

@@ -23,7 +23,6 @@ from assay.service.api.deps import (
     StudyDep,
     checkpoint_finder,
     job_finder,
-    only,
 )
 from assay.service.api.errors import documented
 from assay.service.api.jobs import (
@@ -33,6 +32,7 @@ from assay.service.api.jobs import (
     estimated_work,
     ring,
 )
+from assay.service.api.strict_route import StrictRoute
 from assay.service.api.study_results import results_of
 from assay.service.api.views import iso
 from assay.service.contract.errors import (
@@ -65,7 +65,7 @@ from assay.service.submission.studies import ValidStudy, check_seeds, check_stud
 from assay.service.submission.study_runs import training_key
 
 STUDIES_PATH = "/api/v1/studies"
-router = APIRouter(prefix=STUDIES_PATH, tags=["studies"])
+router = APIRouter(route_class=StrictRoute, prefix=STUDIES_PATH, tags=["studies"])
 Format = Annotated[Literal["json", "csv", "markdown"], Query()]
 
 
@@ -83,7 +83,6 @@ Format = Annotated[Literal["json", "csv", "markdown"], Query()]
         201: {"headers": {"Location": {"description": "path of the study", "schema": {"type": "string"}}}},
         **documented(MalformedJson, UnsupportedMediaType, IdempotencyMismatch),
     },
-    dependencies=[only("dry_run")],
 )
 def submit_study(
     body: BodyDep,
@@ -131,7 +130,6 @@ def submit_study(
     operation_id="list_studies",
     summary="List studies, newest first",
     responses=documented(),
-    dependencies=[only("limit", "cursor")],
 )
 def list_studies(store: StoreDep, limit: Limit = 50, cursor: Cursor | None = None) -> Page[StudySummary]:
     """A page of the studies; `next_cursor` leads to the next page."""
@@ -144,7 +142,6 @@ def list_studies(store: StoreDep, limit: Limit = 50, cursor: Cursor | None = Non
     operation_id="get_study",
     summary="Look at a study",
     responses=documented(NotFound),
-    dependencies=[only()],
 )
 def get_study(study: StudyDep) -> StudyStatus:
     """State, progress, the jobs of each arm and seed, and the spec with every default filled in."""
@@ -165,7 +162,6 @@ def get_study(study: StudyDep) -> StudyStatus:
         },
         **documented(NotFound, NoResults),
     },
-    dependencies=[only("format")],
 )
 def get_study_results(
     study: StudyDep,
@@ -194,7 +190,6 @@ def get_study_results(
     summary="Add seeds to a study",
     status_code=202,
     responses=documented(MalformedJson, NotFound),
-    dependencies=[only()],
 )
 def extend_study(study: StudyDep, body: BodyDep, store: StoreDep, dispatcher: DispatcherDep) -> StudyStatus:
     """Queues the jobs of more seeds, `{"seeds": [3, 4]}`; seeds that the study has are passed over."""
@@ -209,7 +204,6 @@ def extend_study(study: StudyDep, body: BodyDep, store: StoreDep, dispatcher: Di
     summary="Cancel a study",
     status_code=202,
     responses=documented(NotFound, InvalidState),
-    dependencies=[only()],
 )
 def cancel_study(study: StudyDep, store: StoreDep, live: LiveDep, dispatcher: DispatcherDep) -> StudyStatus:
     """Cancels all its jobs that have not ended, as `POST /jobs/{id}/cancel` does."""
@@ -227,7 +221,6 @@ def cancel_study(study: StudyDep, store: StoreDep, live: LiveDep, dispatcher: Di
     summary="Resume a study",
     status_code=202,
     responses=documented(NotFound, InvalidState),
-    dependencies=[only()],
 )
 def retry_study(study: StudyDep, store: StoreDep, dispatcher: DispatcherDep) -> StudyStatus:
     """Queues its failed, canceled and timed-out jobs again; what they have finished is kept."""
@@ -242,7 +235,6 @@ def retry_study(study: StudyDep, store: StoreDep, dispatcher: DispatcherDep) -> 
     summary="Delete a study that has ended",
     status_code=204,
     responses=documented(NotFound, InvalidState),
-    dependencies=[only()],
 )
 def delete_study(study: StudyDep, store: StoreDep, settings: SettingsDep) -> None:
     """Deletes the study with its jobs, their results and artifacts."""

@@ -8,9 +8,10 @@ from fastapi import APIRouter, Path
 
 from assay.service.api.authentication import TENANTS_PATH
 from assay.service.api.caller import ActorDep
-from assay.service.api.deps import BodyDep, SettingsDep, SystemStoreDep, only
+from assay.service.api.deps import BodyDep, SettingsDep, SystemStoreDep
 from assay.service.api.errors import documented
 from assay.service.api.keys import GUARDED, validated
+from assay.service.api.strict_route import StrictRoute
 from assay.service.contract.errors import (
     InvalidState,
     MalformedJson,
@@ -21,7 +22,7 @@ from assay.service.contract.keys import TENANT_PATTERN
 from assay.service.contract.limits import Limits, Tenant, TenantSettings, limit_values
 from assay.service.contract.results import Page
 
-router = APIRouter(prefix=TENANTS_PATH, tags=["tenants"])
+router = APIRouter(route_class=StrictRoute, prefix=TENANTS_PATH, tags=["tenants"], dependencies=GUARDED)
 Name = Annotated[str, Path(pattern=TENANT_PATTERN, description="the tenant's name")]
 
 
@@ -30,7 +31,6 @@ Name = Annotated[str, Path(pattern=TENANT_PATTERN, description="the tenant's nam
     operation_id="list_tenants",
     summary="List the tenants",
     responses=documented(InvalidState),
-    dependencies=[only(), *GUARDED],
 )
 def list_tenants(store: SystemStoreDep, settings: SettingsDep) -> Page[Tenant]:
     """All tenants that have a key, a weight or limits of their own, by name."""
@@ -43,7 +43,6 @@ def list_tenants(store: SystemStoreDep, settings: SettingsDep) -> Page[Tenant]:
     operation_id="get_tenant",
     summary="Look at a tenant",
     responses=documented(NotFound, InvalidState),
-    dependencies=[only(), *GUARDED],
 )
 def get_tenant(tenant: Name, store: SystemStoreDep, settings: SettingsDep) -> Tenant:
     """Weight and limits of a tenant; an unknown one has the defaults."""
@@ -55,7 +54,6 @@ def get_tenant(tenant: Name, store: SystemStoreDep, settings: SettingsDep) -> Te
     operation_id="set_tenant",
     summary="Set a tenant's weight and limits",
     responses=documented(MalformedJson, UnsupportedMediaType, InvalidState),
-    dependencies=[only(), *GUARDED],
     openapi_extra={
         "requestBody": {
             "required": True,

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Response
 from sqlalchemy import Row
 
-from assay.service.api.deps import BodyDep, Cursor, Limit, SettingsDep, StoreDep, only
+from assay.service.api.deps import BodyDep, Cursor, Limit, SettingsDep, StoreDep
 from assay.service.api.errors import documented
 from assay.service.api.keys import validated
+from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import iso, iso_or_none
 from assay.service.contract.errors import (
     ErrorDetail,
@@ -27,7 +28,7 @@ from assay.service.webhook_address import BadAddress, Reach
 WebhookId = Annotated[str, Path(description="webhook id", examples=["01jd3q0x5v8f7m2n9k4t6w1z0w"])]
 DeliveryId = Annotated[str, Path(description="delivery id, the header webhook-id")]
 
-router = APIRouter(prefix="/api/v1/webhooks", tags=["webhooks"])
+router = APIRouter(route_class=StrictRoute, prefix="/api/v1/webhooks", tags=["webhooks"])
 
 
 @router.get(
@@ -35,7 +36,6 @@ router = APIRouter(prefix="/api/v1/webhooks", tags=["webhooks"])
     operation_id="list_webhooks",
     summary="List webhooks",
     responses=documented(),
-    dependencies=[only()],
 )
 def list_webhooks(store: StoreDep) -> Page[Webhook]:
     """The webhooks of the caller's tenant, oldest first, without their secrets."""
@@ -48,7 +48,6 @@ def list_webhooks(store: StoreDep) -> Page[Webhook]:
     summary="Register a webhook",
     status_code=201,
     responses=documented(MalformedJson, UnsupportedMediaType, InvalidState),
-    dependencies=[only()],
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -69,7 +68,6 @@ def create_webhook(body: BodyDep, store: StoreDep, settings: SettingsDep, respon
     operation_id="get_webhook",
     summary="A webhook",
     responses=documented(NotFound),
-    dependencies=[only()],
 )
 def get_webhook(webhook_id: WebhookId, store: StoreDep) -> Webhook:
     """One webhook without its secret."""
@@ -82,7 +80,6 @@ def get_webhook(webhook_id: WebhookId, store: StoreDep) -> Webhook:
     summary="Remove a webhook",
     status_code=204,
     responses=documented(NotFound),
-    dependencies=[only()],
 )
 def delete_webhook(webhook_id: WebhookId, store: StoreDep) -> None:
     """Nothing is posted to it from now on; its log is deleted too."""
@@ -94,7 +91,6 @@ def delete_webhook(webhook_id: WebhookId, store: StoreDep) -> None:
     operation_id="rotate_webhook",
     summary="Give a webhook a new secret",
     responses=documented(NotFound),
-    dependencies=[only()],
 )
 def rotate_webhook(webhook_id: WebhookId, store: StoreDep, response: Response) -> NewWebhook:
     """For a day, messages have a signature by the old secret beside that by the new one."""
@@ -107,7 +103,6 @@ def rotate_webhook(webhook_id: WebhookId, store: StoreDep, response: Response) -
     operation_id="enable_webhook",
     summary="Enable a disabled webhook",
     responses=documented(NotFound),
-    dependencies=[only()],
 )
 def enable_webhook(webhook_id: WebhookId, store: StoreDep) -> Webhook:
     """It gets new events again; what it missed can be redelivered."""
@@ -120,7 +115,6 @@ def enable_webhook(webhook_id: WebhookId, store: StoreDep) -> Webhook:
     summary="Post a test message",
     status_code=202,
     responses=documented(NotFound, InvalidState),
-    dependencies=[only()],
 )
 def test_webhook(webhook_id: WebhookId, store: StoreDep) -> WebhookDelivery:
     """Queues a message of type `webhook.test`."""
@@ -132,7 +126,6 @@ def test_webhook(webhook_id: WebhookId, store: StoreDep) -> WebhookDelivery:
     operation_id="list_webhook_deliveries",
     summary="The deliveries of a webhook",
     responses=documented(NotFound),
-    dependencies=[only("limit", "cursor")],
 )
 def list_deliveries(
     webhook_id: WebhookId, store: StoreDep, limit: Limit = 50, cursor: Cursor | None = None
@@ -148,7 +141,6 @@ def list_deliveries(
     summary="Post a message again",
     status_code=202,
     responses=documented(NotFound, InvalidState),
-    dependencies=[only()],
 )
 def redeliver(webhook_id: WebhookId, delivery_id: DeliveryId, store: StoreDep) -> WebhookDelivery:
     """Queues a delivered or failed message again, under the same id."""

@@ -9,8 +9,9 @@ from pydantic import ValidationError
 
 from assay.service.api.authentication import WORKERS_PATH
 from assay.service.api.caller import ActorDep, Caller, CallerDep
-from assay.service.api.deps import SystemStoreDep, only
+from assay.service.api.deps import SystemStoreDep
 from assay.service.api.errors import documented
+from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import iso, iso_or_none
 from assay.service.contract.errors import NotFound
 from assay.service.contract.release import release_text
@@ -33,7 +34,9 @@ def _administrator(caller: CallerDep) -> None:
     caller.needs("admin")
 
 
-router = APIRouter(prefix=WORKERS_PATH, tags=["workers"], dependencies=[Depends(_administrator), only()])
+router = APIRouter(
+    route_class=StrictRoute, prefix=WORKERS_PATH, tags=["workers"], dependencies=[Depends(_administrator)]
+)
 Name = Annotated[
     str, Path(min_length=1, max_length=300, description="the worker's name or id", examples=["box:gpu0"])
 ]

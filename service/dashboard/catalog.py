@@ -10,7 +10,8 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from assay.service.api.deps import CatalogDep, SettingsDep, only
+from assay.service.api.deps import CatalogDep, SettingsDep
+from assay.service.api.strict_route import StrictRoute
 from assay.service.catalog.catalog import KINDS, Catalog
 from assay.service.catalog.component import EVALUATIONS, Component
 from assay.service.contract.errors import NotFound
@@ -20,7 +21,7 @@ from assay.service.dashboard.form_fields import FormField, kind_of, plain_fields
 from assay.service.dashboard.frame import render
 from assay.service.dashboard.snippets import snippets
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
 TITLES: Mapping[str, str] = {
     "model": "Models",
@@ -47,7 +48,7 @@ class ParameterRow:
     default: str
 
 
-@router.get("/catalog", dependencies=[only("kind", "search", "task")])
+@router.get("/catalog")
 def list_components(
     request: Request, catalog: CatalogDep, kind: Filter = "", search: Filter = "", task: Filter = ""
 ) -> Response:
@@ -76,7 +77,7 @@ def list_components(
     return render(request, "catalog.html", values)
 
 
-@router.get("/catalog/{kind}/{name}", dependencies=[only()])
+@router.get("/catalog/{kind}/{name}")
 def show_component(
     request: Request, kind: str, name: str, catalog: CatalogDep, settings: SettingsDep
 ) -> Response:

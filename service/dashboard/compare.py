@@ -13,9 +13,10 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from assay.service.api import compare as api
-from assay.service.api.deps import CatalogDep, StoreDep, find_job, only
+from assay.service.api.deps import CatalogDep, StoreDep, find_job
 from assay.service.api.outcome_tables import read_result
 from assay.service.api.results import finished_results
+from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import JobViews
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.results import EvaluationResult
@@ -41,7 +42,7 @@ from assay.service.reports.numbers import row_params, split_params
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
 MIN_JOBS = 2
 PICKED_JOBS = 30
@@ -49,7 +50,6 @@ ROWS_PER_PAGE = 100
 MAX_KEPT_ROWS = 20_000
 # Those that say more of several jobs together.
 PLOTS = ("curve", "stages", "tradeoff", "cost")
-NAMES = ("jobs", "adjust", "baseline", "evaluation", "metrics", "page", "choose", "search", "do")
 JobList = Annotated[str, Query(max_length=2000)]
 
 
@@ -111,13 +111,12 @@ def _results(store: TenantStore, job_id: str) -> dict[int, EvaluationResult]:
     return {position: read_result(result) for position, result in store.results.of(job_id).items()}
 
 
-@router.get("/compare", dependencies=[only(*NAMES, repeated=("job",))])
+@router.get("/compare")
 def compare(
     request: Request,
     store: StoreDep,
     catalog: CatalogDep,
     jobs: JobList = "",
-    job: Annotated[list[str] | None, Query(max_length=200)] = None,
     adjust: Adjustment = "holm",
     baseline: Filter = "",
     evaluation: Annotated[int | None, Query(ge=0, le=100_000)] = None,
@@ -126,6 +125,7 @@ def compare(
     choose: Literal["yes"] | None = None,
     search: Filter = "",
     do: Literal["search", "compare"] | None = None,
+    job: Annotated[list[str] | None, Query(max_length=200)] = None,
 ) -> Response:
     """Two to ten jobs side by side; without so many, the form that chooses them."""
     if job or do:

@@ -8,8 +8,9 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from assay.service.api.deps import JobDep, StoreDep, only
+from assay.service.api.deps import JobDep, StoreDep
 from assay.service.api.outcome_tables import read_result
+from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import job_view
 from assay.service.catalog.catalog import load
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NotFound
@@ -34,7 +35,7 @@ from assay.service.reports.numbers import row_params
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
 PER_PAGE = 100
 MAX_EXAMPLES = 1_000_000
@@ -56,9 +57,7 @@ TITLES = {
 ORDERS = ("ascending", "descending")
 
 
-@router.get(
-    "/jobs/{job_id}/examples/{evaluation}", dependencies=[only("sort", "order", "only", "label", "page")]
-)
+@router.get("/jobs/{job_id}/examples/{evaluation}")
 def show_examples(
     job: JobDep,
     evaluation: int,

@@ -11,7 +11,8 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from assay.service.api.deps import JobDep, SettingsDep, StoreDep, only, unchanged
+from assay.service.api.deps import JobDep, SettingsDep, StoreDep, unchanged
+from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import job_view
 from assay.service.contract.errors import NotFound
 from assay.service.contract.gallery import Gallery, GalleryImage, GalleryItem, GalleryMaps, GallerySeries
@@ -33,7 +34,7 @@ from assay.service.settings import Settings
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
 # Of the page of a job: galleries that are tried until one can be read, and examples that are shown of it.
 TRIED, PREVIEWED = 3, 4
@@ -75,7 +76,7 @@ class Preview:
     items: Sequence[ShownItem]
 
 
-@router.get("/jobs/{job_id}/gallery/{evaluation}", dependencies=[only()])
+@router.get("/jobs/{job_id}/gallery/{evaluation}")
 def show_gallery(
     job: JobDep, evaluation: int, request: Request, store: StoreDep, settings: SettingsDep
 ) -> Response:
@@ -99,7 +100,7 @@ def show_gallery(
     return render(request, "gallery.html", values)
 
 
-@router.get("/jobs/{job_id}/gallery/{evaluation}/{number}/{name}.png", dependencies=[only()])
+@router.get("/jobs/{job_id}/gallery/{evaluation}/{number}/{name}.png")
 def show_picture(
     job: JobDep,
     evaluation: int,

@@ -8,8 +8,9 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from assay.service.api.caller import CallerDep
-from assay.service.api.deps import CatalogDep, JobDep, LiveDep, SettingsDep, StoreDep, only
+from assay.service.api.deps import CatalogDep, JobDep, LiveDep, SettingsDep, StoreDep
 from assay.service.api.results import finished_results
+from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import artifact_view, identity_of, job_view, up_to_date, waits_in_vain
 from assay.service.contract.errors import NoResults
 from assay.service.contract.plots import PlotFormat
@@ -32,13 +33,13 @@ from assay.service.dashboard.result_rows import shown_results
 from assay.service.dashboard.snippets import json_body, snippets
 from assay.service.metrics.bracket import bracket_line
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
 MAX_FILES = 100
 MAX_PICTURES = 24
 
 
-@router.get("/jobs/{job_id}", dependencies=[only("page")])
+@router.get("/jobs/{job_id}")
 def show_job(
     job: JobDep,
     request: Request,

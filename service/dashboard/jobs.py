@@ -16,22 +16,21 @@ from assay.service.api.deps import (
     LiveDep,
     SettingsDep,
     StoreDep,
-    only,
 )
+from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import JobViews
 from assay.service.contract.states import JobState
 from assay.service.dashboard.choices import Filter, check_choice
 from assay.service.dashboard.forms import FormDep, see
 from assay.service.dashboard.frame import render
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
 PER_PAGE = 50
 KINDS = ("train", "evaluate")
-FILTERS = ("state", "kind", "model", "tag", "search")
 
 
-@router.get("/jobs", dependencies=[only(*FILTERS, "cursor")])
+@router.get("/jobs")
 def list_jobs(
     request: Request,
     store: StoreDep,
@@ -64,7 +63,7 @@ def list_jobs(
     return render(request, "jobs.html", values)
 
 
-@router.post("/jobs/{job_id}/cancel", dependencies=[only()])
+@router.post("/jobs/{job_id}/cancel")
 def cancel(job: JobDep, form: FormDep, store: StoreDep, live: LiveDep, dispatcher: DispatcherDep) -> Response:
     """Cancels the job, and shows it."""
     del form
@@ -72,7 +71,7 @@ def cancel(job: JobDep, form: FormDep, store: StoreDep, live: LiveDep, dispatche
     return see(f"/jobs/{job.id}")
 
 
-@router.post("/jobs/{job_id}/retry", dependencies=[only()])
+@router.post("/jobs/{job_id}/retry")
 def retry(job: JobDep, form: FormDep, store: StoreDep, dispatcher: DispatcherDep) -> Response:
     """Queues the job again, and shows it."""
     del form
@@ -80,7 +79,7 @@ def retry(job: JobDep, form: FormDep, store: StoreDep, dispatcher: DispatcherDep
     return see(f"/jobs/{job.id}")
 
 
-@router.post("/jobs/{job_id}/replan", dependencies=[only()])
+@router.post("/jobs/{job_id}/replan")
 def replan(job: JobDep, form: FormDep, store: StoreDep, dispatcher: DispatcherDep) -> Response:
     """Plans the job again, and shows it."""
     del form
@@ -88,7 +87,7 @@ def replan(job: JobDep, form: FormDep, store: StoreDep, dispatcher: DispatcherDe
     return see(f"/jobs/{job.id}")
 
 
-@router.post("/jobs/{job_id}/delete", dependencies=[only()])
+@router.post("/jobs/{job_id}/delete")
 def delete(job: JobDep, form: FormDep, store: StoreDep, settings: SettingsDep) -> Response:
     """Deletes the job, and shows the others."""
     del form

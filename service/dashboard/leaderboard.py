@@ -16,9 +16,10 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from assay.service.api.deps import CatalogDep, StoreDep, only
+from assay.service.api.deps import CatalogDep, StoreDep
 from assay.service.api.outcome_tables import read_result
 from assay.service.api.results import contradicted, finished_results
+from assay.service.api.strict_route import StrictRoute
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import NoResults, NotFound
 from assay.service.contract.records import PlannedEvaluation
@@ -39,7 +40,7 @@ from assay.service.store.leaderboard import MAX_JOBS, FinishedJobRow
 from assay.service.store.tenants import TenantStore
 
 logger = logging.getLogger(__name__)
-router = APIRouter(include_in_schema=False)
+router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
 READ_NOW = 40
 # Between the pieces of the thread that reads the others: pages are served meanwhile.
@@ -55,7 +56,6 @@ PLOTS = ("tradeoff", "cost")
 MAX_PLOTTED = 8
 MIN_PLOTTED = 2
 MAX_KNOWN_PLOTS = 1000
-FILTERS = ("data", "protocol", "threat", "model", "seed", "parameters", "examples", "signed", "whole")
 # By the jobs, which have ended and do not change.
 _plots: LruCache[tuple[str, ...], list[tuple[str, str]]] = LruCache(MAX_KNOWN_PLOTS)
 Yes = Literal["", "yes"]
@@ -175,7 +175,7 @@ class Board:
     methods: int = 0  # the number of all methods
 
 
-@router.get("/leaderboard", dependencies=[only(*FILTERS)])
+@router.get("/leaderboard")
 def leaderboard(
     request: Request,
     store: StoreDep,

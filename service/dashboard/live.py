@@ -20,8 +20,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.concurrency import run_in_threadpool
 
 from assay.service.api.caller import CallerDep
-from assay.service.api.deps import StoreDep, find_job, only
+from assay.service.api.deps import StoreDep, find_job
 from assay.service.api.events import EventStream
+from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import AT_WORK, JobViews
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NotFound
 from assay.service.contract.results import Job
@@ -30,7 +31,7 @@ from assay.service.dashboard import formats
 from assay.service.dashboard.job_facts import newest_result
 from assay.service.store.tenants import TenantStore
 
-router = APIRouter()
+router = APIRouter(route_class=StrictRoute)
 
 MAX_JOBS = 50
 FRESH_SECONDS = 1.0
@@ -112,7 +113,7 @@ def _state(store: TenantStore, job: Job) -> State:
     }
 
 
-@router.get("/live", include_in_schema=False, dependencies=[only("jobs")])
+@router.get("/live", include_in_schema=False)
 def live(
     jobs: Annotated[str, Query(min_length=1, max_length=40 * MAX_JOBS)],
     request: Request,

@@ -9,10 +9,11 @@ from starlette.responses import Response
 
 from assay.service.api.authentication import COOKIE
 from assay.service.api.caller import ActorDep, CallerDep
-from assay.service.api.deps import CatalogDep, SettingsDep, StoreDep, SystemStoreDep, only
+from assay.service.api.deps import CatalogDep, SettingsDep, StoreDep, SystemStoreDep
 from assay.service.api.health import Readiness, readyz
 from assay.service.api.login_page import login_response
 from assay.service.api.outcome_tables import read_result
+from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import JobViews
 from assay.service.api.workers import worker_view
 from assay.service.contract.states import JobState
@@ -22,14 +23,14 @@ from assay.service.reports.numbers import RADIUS, conditions
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
 SHOWN_JOBS, SHOWN_EVALUATIONS = 10, 3
 # States whose jobs workers hold.
 BUSY = (JobState.RUNNING, JobState.STARTING, JobState.CANCELING)
 
 
-@router.get("/", dependencies=[only()])
+@router.get("/")
 def overview(
     request: Request,
     store: StoreDep,
@@ -112,7 +113,7 @@ def fleet_problems(ready: Readiness, *, waiting: int) -> list[str]:
     return found
 
 
-@router.get("/workers", dependencies=[only()])
+@router.get("/workers")
 def workers(
     request: Request, system: SystemStoreDep, settings: SettingsDep, catalog: CatalogDep, caller: CallerDep
 ) -> Response:
@@ -133,7 +134,7 @@ def workers(
     return render(request, "workers.html", values)
 
 
-@router.get("/login", dependencies=[only()])
+@router.get("/login")
 def login(request: Request, caller: CallerDep) -> Response:
     """The login form; who needs none, or has logged in, gets the overview."""
     if caller.key is None or caller.session is not None:
@@ -141,7 +142,7 @@ def login(request: Request, caller: CallerDep) -> Response:
     return login_response("Log in with an API key.", "/")
 
 
-@router.post("/logout", dependencies=[only()])
+@router.post("/logout")
 def logout(form: FormDep, caller: CallerDep, by: ActorDep, store: SystemStoreDep) -> Response:
     """Ends the session."""
     del form

@@ -8,12 +8,13 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from assay.service.api.artifacts import read_artifact
-from assay.service.api.deps import JobDep, SettingsDep, StoreDep, only, unchanged
+from assay.service.api.deps import JobDep, SettingsDep, StoreDep, unchanged
+from assay.service.api.strict_route import StrictRoute
 from assay.service.contract.errors import NotFound
 from assay.service.plots.kinds import KINDS
 from assay.service.store.rows import ArtifactRow
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
 # Drawn by the training itself, as jobs of earlier versions have no other plot of it.
 TRAINING_CURVES = "training_curves.svg"
@@ -29,7 +30,7 @@ PICTURE_HEADERS = {
 }
 
 
-@router.get("/jobs/{job_id}/pictures/{name}", dependencies=[only()])
+@router.get("/jobs/{job_id}/pictures/{name}")
 def picture(job: JobDep, name: str, request: Request, store: StoreDep, settings: SettingsDep) -> Response:
     """An SVG file of the job, for the pages of this service alone."""
     if not name.isprintable():

@@ -12,21 +12,23 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from assay.service.api import plots as api
-from assay.service.api.deps import CatalogDep, SettingsDep, StoreDep, find_job, only
+from assay.service.api.deps import CatalogDep, SettingsDep, StoreDep, find_job
+from assay.service.api.strict_route import StrictRoute, Version
 from assay.service.contract.errors import NoResults, Unavailable
 from assay.service.dashboard.frame import HEADERS, compressed, render
 from assay.service.plots.kinds import KINDS
 from assay.service.plots.render import RenderError, bundle
 
 logger = logging.getLogger(__name__)
-router = APIRouter(include_in_schema=False)
+router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
 FORMATS = ("svg", "png", "pdf", "vl.json")
 
 
-@router.get("/plots/vega.js", dependencies=[only("v")])
-def vega(request: Request, settings: SettingsDep) -> Response:
+@router.get("/plots/vega.js")
+def vega(request: Request, settings: SettingsDep, v: Version = "") -> Response:
     """The scripts, made once for each version of the package; 0.9 MB, a third of it as sent."""
+    del v
     try:
         path, _ = bundle(settings.state / "plots")
         content = path.read_bytes()
@@ -38,7 +40,7 @@ def vega(request: Request, settings: SettingsDep) -> Response:
     return Response(body, media_type="text/javascript", headers={**HEADERS, **kept, **encoding})
 
 
-@router.get("/plots/{kind}", dependencies=[only("jobs")])
+@router.get("/plots/{kind}")
 def interactive(
     request: Request,
     kind: api.Kind,

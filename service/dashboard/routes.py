@@ -11,7 +11,7 @@ from fastapi import APIRouter, FastAPI, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from assay.service.api.deps import only
+from assay.service.api.strict_route import StrictRoute, Version
 from assay.service.contract.errors import NotFound
 from assay.service.dashboard import (
     catalog,
@@ -49,7 +49,7 @@ async def _start(app: FastAPI) -> AsyncIterator[None]:
     yield
 
 
-files = APIRouter(include_in_schema=False, lifespan=_start)
+files = APIRouter(route_class=StrictRoute, include_in_schema=False, lifespan=_start)
 PAGES = (
     overview,
     jobs,
@@ -68,9 +68,10 @@ PAGES = (
 ROUTERS: list[APIRouter] = [files, *(module.router for module in PAGES)]
 
 
-@files.get(STATIC + "/{name}", dependencies=[only("v")])
-def static(request: Request, name: str) -> Response:
+@files.get(STATIC + "/{name}")
+def static(request: Request, name: str, v: Version = "") -> Response:
     """A style sheet, script or picture; its address has its hash, so that browsers keep it."""
+    del v
     kind = mimetypes.guess_type(name)[0]
     try:
         if kind is None or PurePosixPath(name).name != name or not name.isprintable():

@@ -19,8 +19,8 @@ from assay.service.api.deps import (
     SettingsDep,
     StoreDep,
     StudyDep,
-    only,
 )
+from assay.service.api.strict_route import StrictRoute
 from assay.service.api.study_results import results_of
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults
 from assay.service.contract.results import Unit
@@ -38,7 +38,7 @@ from assay.service.reports.numbers import number
 from assay.service.store.rows import StudyRow
 from assay.service.store.tenants import TenantStore
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
 PER_PAGE = 25
 MAX_CELLS = 150
@@ -75,7 +75,7 @@ class StudyTables:
         return found
 
 
-@router.get("/studies", dependencies=[only("cursor")])
+@router.get("/studies")
 def list_studies(request: Request, store: StoreDep, cursor: Cursor | None = None) -> Response:
     """Studies, newest first, with their progress."""
     rows, following = store.studies.page(limit=PER_PAGE, cursor=cursor)
@@ -89,7 +89,7 @@ def list_studies(request: Request, store: StoreDep, cursor: Cursor | None = None
     return render(request, "studies.html", values)
 
 
-@router.get("/studies/{study_id}", dependencies=[only()])
+@router.get("/studies/{study_id}")
 def show(request: Request, study: StudyDep, store: StoreDep) -> Response:
     """A study: its table, its runs, and what can be done with it."""
     tables: StudyTables = request.app.state.study_tables
@@ -191,7 +191,7 @@ def _difference(found: StudyComparison, cell: StudyCell) -> dict[str, Any]:
     }
 
 
-@router.post("/studies/{study_id}/cancel", dependencies=[only()])
+@router.post("/studies/{study_id}/cancel")
 def cancel(
     form: FormDep, study: StudyDep, store: StoreDep, live: LiveDep, dispatcher: DispatcherDep
 ) -> Response:
@@ -201,7 +201,7 @@ def cancel(
     return see(f"/studies/{study.id}")
 
 
-@router.post("/studies/{study_id}/retry", dependencies=[only()])
+@router.post("/studies/{study_id}/retry")
 def retry(form: FormDep, study: StudyDep, store: StoreDep, dispatcher: DispatcherDep) -> Response:
     """Queues its failed and canceled jobs again, and shows it."""
     del form
@@ -209,14 +209,14 @@ def retry(form: FormDep, study: StudyDep, store: StoreDep, dispatcher: Dispatche
     return see(f"/studies/{study.id}")
 
 
-@router.post("/studies/{study_id}/seeds", dependencies=[only()])
+@router.post("/studies/{study_id}/seeds")
 def extend(form: FormDep, study: StudyDep, store: StoreDep, dispatcher: DispatcherDep) -> Response:
     """Queues the jobs of more seeds, and shows the study."""
     api.extend_study(study, {"seeds": _seeds(form.get("seeds", ""))}, store, dispatcher)
     return see(f"/studies/{study.id}")
 
 
-@router.post("/studies/{study_id}/delete", dependencies=[only()])
+@router.post("/studies/{study_id}/delete")
 def delete(form: FormDep, study: StudyDep, store: StoreDep, settings: SettingsDep) -> Response:
     """Deletes the study with its jobs, and shows the others."""
     del form

@@ -27,8 +27,8 @@ from assay.service.api.deps import (
     StoreDep,
     find_job,
     job_finder,
-    only,
 )
+from assay.service.api.strict_route import StrictRoute
 from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import EVALUATIONS, Component
 from assay.service.contract.errors import AssayError, ErrorDetail, IdempotencyMismatch, InvalidSpec
@@ -47,7 +47,7 @@ from assay.service.settings import Settings
 from assay.service.store.tenants import TenantStore
 from assay.service.submission.packages import HasPackage, ListPulled
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 SpecBody = dict[str, Any]
 
 STARTS = ("from", "weights", "example", "preset")
@@ -114,7 +114,7 @@ class PageState:
     status: int = 200
 
 
-@router.get("/submit", dependencies=[only(*STARTS, "model", "data")])
+@router.get("/submit")
 def new_job(
     request: Request,
     service: SubmissionDep,
@@ -145,7 +145,7 @@ def new_job(
     return _page(request, service, state)
 
 
-@router.post("/submit", dependencies=[only()])
+@router.post("/submit")
 def send_form(request: Request, form: FormDep, service: SubmissionDep) -> Response:
     """Submits the job, or shows the form again with what its other buttons ask for."""
     action = form.get("action", "submit")
