@@ -247,6 +247,19 @@ class GradientEvidence(TypedDict):
     saturated: NotRequired[int]
 
 
+class JudgementEvidence(TypedDict):
+    """Of the `iterates` with gradients in bfloat16, how many were judged `in_float32` too, by which `bound`.
+
+    The bound is of the error of a difference of logits; None where it was not finite. Errors `above_bound`
+    make the attack begin again, with every iterate judged in float32.
+    """
+
+    iterates: int
+    in_float32: int
+    bound: float | None
+    above_bound: int
+
+
 class Evidence(Counts, ProbeEvidence, total=False):
     """Evidence for warnings and stages; counts of examples, which add up over shards.
 
@@ -261,6 +274,7 @@ class Evidence(Counts, ProbeEvidence, total=False):
     swapped: int
     swapped_unknown: int
     reduced_batch: ReducedBatch
+    judgement: JudgementEvidence
     stages: list[StageEvidence]
     inactive_pursuit: InactivePursuit
     first_gradients: GradientEvidence

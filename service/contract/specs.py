@@ -129,7 +129,8 @@ class ExecutionSpec(Spec):
 
     `screening` "bfloat16" runs each attack in bfloat16 first, then in `dtype` on the examples left. Every
     adversarial example is confirmed without autocast, so accuracy under attack can only be lower than without
-    screening. "bfloat16_gradients" runs each attack once, with gradients in bfloat16 and all else in `dtype`.
+    screening. "bfloat16_gradients" runs each attack once, with gradients in bfloat16; iterates nearer to the
+    boundary than a measured bound of its error are judged in `dtype`.
     `float16` is for training alone; the trained model is then measured in float32. `devices` is for training
     too: it runs on so many GPUs of one machine (or in so many processes on the CPU), which share every batch.
     """

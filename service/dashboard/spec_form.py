@@ -47,7 +47,7 @@ HELP = {
     "dtype": "of the arithmetic.",
     "batch_size": "examples in a batch.",
     "screening": "bfloat16: each attack runs in it first, then in dtype on the examples left;"
-    " bfloat16_gradients: only gradients are in bfloat16.",
+    " bfloat16_gradients: gradients are in bfloat16, and iterates near the boundary are judged in dtype.",
     "devices": "GPUs of one machine that a training shares.",
 }
 

@@ -246,6 +246,17 @@ def _without_gradients(stage: StageBreakdown) -> bool:
     return threat is not None and threat.without_gradients
 
 
+def _judgement(evidence: Sequence[Evidence]) -> dict[str, float | None]:
+    """How iterates with gradients in bfloat16 were judged: sums over shards, and the largest bound."""
+    parts = [shard["judgement"] for shard in evidence if "judgement" in shard]
+    if not parts:
+        return {}
+    bounds = [part["bound"] for part in parts]
+    largest = None if None in bounds else max(bound for bound in bounds if bound is not None)
+    sums = {key: sum(part[key] for part in parts) for key in ("iterates", "in_float32", "above_bound")}
+    return {**sums, "bound": largest}
+
+
 def _of_run(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Warning]:
     n, available = row.planned["n"], row.planned["available"]
     if n < available and "repeats" not in row.planned:
@@ -258,7 +269,8 @@ def _of_run(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Warn
         )
         if row.screening == "bfloat16_gradients":
             message = "the attack's gradients were in bfloat16: in float32 it may find a few more, or fewer"
-        yield Warning(code="screened", message=message, evidence={"screening": row.screening})
+        told = {"screening": row.screening, **_judgement(evidence)}
+        yield Warning(code="screened", message=message, evidence=told)
     reduced = [shard["reduced_batch"] for shard in evidence if shard.get("reduced_batch")]
     if reduced:
         asked, used = max(r["asked"] for r in reduced), min(r["used"] for r in reduced)

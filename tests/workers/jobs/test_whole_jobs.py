@@ -428,6 +428,8 @@ def test_screening_is_labelled_and_never_raises_accuracy(bench: Bench) -> None:
     mixed = bench.run(Plain(), pgd, execution={"screening": "bfloat16_gradients"}).evaluations[0]
     (said,) = [warning for warning in mixed.warnings if warning.code == "screened"]
     assert "gradients were in bfloat16" in said.message
+    assert 0 < said.evidence["in_float32"] <= said.evidence["iterates"]
+    assert said.evidence["above_bound"] == 0 < said.evidence["bound"]
     assert mixed.metrics["top1"].value == pytest.approx(plain.metrics["top1"].value, abs=0.02)
 
 

@@ -40,6 +40,10 @@ class Candidates:
 
     def __init__(self, ranks: Mapping[int, int]) -> None:
         self._ranks = ranks
+        self.forget()
+
+    def forget(self) -> None:
+        """Begins again."""
         self._before: dict[int, GalleryAnswer] = {}
         self._broken: dict[int, Candidate] = {}
         self._held: dict[int, Candidate] = {}

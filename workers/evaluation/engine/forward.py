@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from assay.attacks.passes import StraightThrough
 from assay.workers import accelerator
+from assay.workers.evaluation.engine.error_bound import ErrorBound
 
 Result = TypeVar("Result")
 SINGLE = 4  # bytes of a float32
@@ -50,8 +51,10 @@ class Passes:
         *,
         autocast: bool = False,
         rough_gradients: bool = False,
+        bound: ErrorBound | None = None,
     ) -> None:
         self.limit = limit or Limit()
+        self.bound = bound
         self._rough = Passes(model, device, self.limit, autocast=True) if rough_gradients else None
         self._model = model
         self._device = device
@@ -61,9 +64,12 @@ class Passes:
         """The same model in autocast."""
         return Passes(self._model, self._device, self.limit, autocast=True)
 
-    def with_bfloat16_gradients(self) -> Passes:
-        """The same model with the Jacobian of its pass in autocast: a second pass under autograd."""
-        return Passes(self._model, self._device, self.limit, rough_gradients=True)
+    def with_bfloat16_gradients(self, bound: ErrorBound | None = None) -> Passes:
+        """The same model with the Jacobian of its pass in autocast: a second pass under autograd.
+
+        The logits are those of autocast too in rows that the `bound` finds far from any other class.
+        """
+        return Passes(self._model, self._device, self.limit, rough_gradients=True, bound=bound)
 
     def __call__(self, images: Tensor) -> Tensor:
         """Logits (B, classes) of images; under autograd never split: `in_parts` then handles memory."""
@@ -85,10 +91,23 @@ class Passes:
     def whole(self, images: Tensor) -> Tensor:
         """Logits of images (B, C, H, W) in one pass, regardless of memory."""
         if self._rough is not None and torch.is_grad_enabled() and images.requires_grad:
+            rough = self._rough.whole(images)
             with torch.no_grad():
-                exact = self._whole(images.detach())
-            return cast(Tensor, StraightThrough.apply(self._rough.whole(images), exact))
+                judged = self._judged(images.detach(), rough.detach())
+            return cast(Tensor, StraightThrough.apply(rough, judged))
         return self._whole(images)
+
+    def _judged(self, images: Tensor, rough: Tensor) -> Tensor:
+        """Logits without autocast, or the rough ones of rows where the bound says that they will do."""
+        if self.bound is None:
+            return self._whole(images)
+        rows = self.bound.doubtful(rough)
+        if len(rows) == 0:
+            return rough
+        whole = len(rows) == len(images)
+        exact = self._whole(images if whole else images[rows])
+        self.bound.learn(rough if whole else rough[rows], exact)
+        return exact if whole else rough.index_copy(0, rows, exact)
 
     def _whole(self, images: Tensor) -> Tensor:
         with self._precision:

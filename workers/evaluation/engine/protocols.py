@@ -25,6 +25,7 @@ from assay.attacks.randomness import Randomness
 from assay.attacks.threat import PIXELS, Box
 from assay.models.layers.layers import Classifier
 from assay.workers.evaluation.engine.candidates import Candidates
+from assay.workers.evaluation.engine.error_bound import ErrorBound
 from assay.workers.evaluation.engine.expected_accuracy import ExpectedRun
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes, Ledger
 from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress, Screening
@@ -101,7 +102,8 @@ def attack_pixel(
 
     With `screening` bfloat16 each stage runs in it first, and without autocast on the examples left, as with
     dtype bfloat16: the worst case of both, which can only be lower than the second's alone. With
-    bfloat16_gradients each stage runs once, and only its gradients are in bfloat16.
+    bfloat16_gradients each stage runs once, with gradients in bfloat16; float32 judges the iterates for which
+    bfloat16 is too rough (`ErrorBound`). Where its bound is refuted, the attack begins again without it.
 
     `prepare` makes, of each batch on the device, what the attack perturbs and the model reads, None for the
     images themselves; `box` is its range, None if unbounded, as for time series. `candidates` keeps images
@@ -111,34 +113,37 @@ def attack_pixel(
     stages = stages_of(attack)
     asked = stages[0].expectation if isinstance(stages[0], WithExpectation) else SINGLE
     targeted = is_targeted(attack) and not asked.expected
-    ledger = Ledger(labels, ids, keep_adversarial, attacked=True, targeted=targeted, candidates=candidates)
+    bound = ErrorBound(device) if screening == "bfloat16_gradients" and not asked.expected else None
+
+    def begun() -> Ledger:
+        if candidates is not None:
+            candidates.forget()
+        return Ledger(labels, ids, keep_adversarial, attacked=True, targeted=targeted, candidates=candidates)
+
     with torch.no_grad(), frozen(model):
         if asked.expected:
             expected = ExpectedRun(
-                loader, ledger, progress or _ignore, ids, randomness, torch.device(device), asked, box
+                loader, begun(), progress or _ignore, ids, randomness, torch.device(device), asked, box
             )
             return expected.run(stages)
         runs = [
-            (number, stage, passes_of(loader, stage, screening=screening))
+            (number, stage, passes_of(loader, stage, screening=screening, bound=bound))
             for number, stage in enumerate(stages)
         ]
-        run = PixelRun(
-            loader,
-            ledger,
-            progress or _ignore,
-            batch_size,
-            sum(len(forwards) for _, _, forwards in runs),
-            eight_bit=keep_adversarial and box is not None,
-            ensemble=len(runs) > 1,
-            box=box,
-        )
-        for number, stage, forwards in runs:
-            for forward in forwards:
-                final = forward is forwards[-1]
-                over = run.stage(stage, ids, randomness, forward, number=number, final=final)
-                if staged is not None:
-                    staged(over)
-        return run.close()
+        while True:
+            run = PixelRun(
+                loader,
+                begun(),
+                progress or _ignore,
+                batch_size,
+                sum(len(forwards) for _, _, forwards in runs),
+                eight_bit=keep_adversarial and box is not None,
+                ensemble=len(runs) > 1,
+                box=box,
+                bound=bound,
+            )
+            if (outcomes := run.over(runs, ids, randomness, staged)) is not None:
+                return outcomes
 
 
 def attack_paper(

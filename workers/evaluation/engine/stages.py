@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,15 +13,17 @@ from torch import Tensor
 from assay.attacks.kernel import (
     Attack,
     Examples,
-    Forward,
     Setting,
     State,
     WithFirstGradient,
     concatenate,
+    judged,
     select,
 )
 from assay.attacks.randomness import LibraryStream, Randomness
 from assay.attacks.threat import PIXELS, Box
+from assay.workers.evaluation.engine.error_bound import ErrorBound
+from assay.workers.evaluation.engine.forward import Passes
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes, Ledger
 from assay.workers.evaluation.engine.loader import Feed, Loader, Progress, Screening
 from assay.workers.evaluation.engine.outcomes import Stage
@@ -54,6 +56,7 @@ class PixelRun:
         eight_bit: bool,
         ensemble: bool,
         box: Box | None = PIXELS,
+        bound: ErrorBound | None = None,
     ) -> None:
         self._loader = loader
         self._ledger = ledger
@@ -62,13 +65,14 @@ class PixelRun:
         self._eight_bit = eight_bit
         self._ensemble = ensemble
         self._box = box
+        self._bound = bound
         self._stages = stages
         self._over = 0
         self._numbers: dict[str, list[int]] = {}
         self._correct8: Tensor | None = torch.ones(loader.n, dtype=torch.bool) if eight_bit else None
         self._rejected = dict.fromkeys(REASONS, 0)
         # Fields of the present stage.
-        self._forward: Forward = loader.forward
+        self._forward = loader.forward
         self._verification: Verification | None = None
         self._given = self._zero = 0
         self._broken: list[Tensor] = []
@@ -77,12 +81,34 @@ class PixelRun:
         self._refused = torch.zeros(loader.n, dtype=torch.int64)
         self._rescued = 0
 
+    def over(
+        self,
+        runs: Iterable[tuple[int, Attack, Sequence[Passes]]],
+        ids: Sequence[str],
+        randomness: Randomness,
+        staged: Callable[[Stage], None] | None,
+    ) -> ExampleOutcomes | None:
+        """Outcomes after all stages, each with its number and passes; None if the bound was refuted.
+
+        The bound has then given up, and all begins again.
+        """
+        for number, attack, forwards in runs:
+            for forward in forwards:
+                final = forward is forwards[-1]
+                told = self.stage(attack, ids, randomness, forward, number=number, final=final)
+                if self._bound is not None and self._bound.refuted():
+                    self._bound.give_up()
+                    return None
+                if staged is not None:
+                    staged(told)
+        return self.close()
+
     def stage(
         self,
         attack: Attack,
         ids: Sequence[str],
         randomness: Randomness,
-        forward: Forward,
+        forward: Passes,
         *,
         number: int,
         final: bool,
@@ -131,6 +157,8 @@ class PixelRun:
         self._ledger.settle_open()
         noted: dict[str, Any] = {reason: count for reason, count in self._rejected.items() if count}
         noted |= self._loader.noted()
+        if self._bound is not None and self._bound.iterates:
+            noted["judgement"] = self._bound.evidence()
         if count := int((self._refused > 0).sum()):
             noted |= {"refused": count, "refused_then_broken": self._rescued}
         if self._correct8 is not None:
@@ -160,6 +188,7 @@ class PixelRun:
             slots=self._size,
             leave=self._leave,
             tell=self._tell,
+            read=self._read,
             returned=self._returned,
         )
 
@@ -174,7 +203,15 @@ class PixelRun:
         for examples in self._batches():
             # The library seeds anew for each batch.
             setting = Setting(ids, LibraryStream(seed), box=self._box, second_judgement=True)
-            run_batch(attack, setting, self._forward, examples=examples, leave=self._leave, tell=self._tell)
+            run_batch(
+                attack,
+                setting,
+                self._forward,
+                examples=examples,
+                leave=self._leave,
+                tell=self._tell,
+                read=self._read,
+            )
 
     def _batches(self) -> Iterator[Examples]:
         """The remaining examples in the library's batches, which it forms over all examples."""
@@ -187,6 +224,16 @@ class PixelRun:
             feed = Feed(self._loader, self._ledger, self._tell, left)
             while (examples := feed.take(self._size)) is not None:
                 yield examples
+
+    def _read(self, leaving: State) -> State:
+        """As `judged`, with logits of float32 where an example holds out and bfloat16 may have judged it."""
+        if (bound := self._forward.bound) is not None and "unjudged" not in leaving:
+            held = (~leaving["broken"]).nonzero().flatten()
+            if len(held):
+                exact = self._loader.exact(leaving["best"][held])
+                bound.learn(leaving["logits"][held], exact)
+                leaving["logits"] = leaving["logits"].index_copy(0, held, exact)
+        return judged(leaving)
 
     def _leave(self, leaving: State) -> None:
         self._ledger.note_attack(leaving, final=self._final)
@@ -256,19 +303,20 @@ class PixelRun:
 
 
 def passes_of(
-    loader: Loader, attack: Attack, *, screening: Screening | None
-) -> list[Callable[[Tensor], Tensor]]:
+    loader: Loader, attack: Attack, *, screening: Screening | None, bound: ErrorBound | None = None
+) -> list[Passes]:
     """The forward passes that a stage runs with, one after the other.
 
     Adversarial examples from bfloat16 must hold without autocast. Where one does not, the example was not
     attacked to the end: so a run without autocast follows, on all remaining examples. An attack that looks
     for the smallest perturbation, or that counts its queries, would report those of the first run: it has
-    only the second. With gradients alone in bfloat16 every iterate is judged without autocast, in one run.
+    only the second. With gradients alone in bfloat16 there is one run: iterates are judged without autocast,
+    but where the `bound` says that bfloat16 judges alike.
     """
     if not attack.gradient or attack.ball is None:
         return [loader.exact]
     if screening == "bfloat16_gradients":
-        return [loader.exact.with_bfloat16_gradients()]
+        return [loader.exact.with_bfloat16_gradients(bound)]
     if screening == "bfloat16" or loader.forward is not loader.exact:
         return [loader.exact.in_bfloat16(), loader.exact]
     return [loader.exact]
