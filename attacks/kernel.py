@@ -57,6 +57,7 @@ from torch import Tensor, nn
 from assay.attacks.expectation import Expectation, lower
 from assay.attacks.judgement import judge, right, wrong_by
 from assay.attacks.randomness import Randomness
+from assay.attacks.sending import sent
 from assay.attacks.threat import PIXELS, Ball, Box, as_column
 
 Forward = Callable[[Tensor], Tensor]
@@ -148,7 +149,7 @@ class WithExpectation(Attack, Protocol):
 def select(state: State, keep: Tensor) -> State:
     """Slots at these indices (or under this mask), in that order. `keep` is on the CPU."""
     index = keep.nonzero().flatten() if keep.dtype == torch.bool else keep
-    moved = index.to(state["images"].device)
+    moved = sent(index, state["images"])
     return {key: values[index if values.device.type == "cpu" else moved] for key, values in state.items()}
 
 
@@ -219,7 +220,7 @@ def record(
     """
     passed, worse = state["broken"], values <= state["objective"]
     if counts is not None:
-        passed = passed | ~counts.to(values.device)
+        passed = passed | ~sent(counts, values)
     if "accuracy" in state:
         better = ~passed & lower(state["accuracy"], values, state["lowest"], state["objective"])
         state["lowest"] = torch.where(better, state["accuracy"], state["lowest"])

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from assay.attacks.expectation import SINGLE, Expectation, share_right
 from assay.attacks.kernel import Forward, Objective, State
+from assay.attacks.sending import sent
 from assay.attacks.threat import as_column
 
 
@@ -53,10 +54,10 @@ def evaluate(
         state["forward"] += live * expectation.passes
         drawn, gradient = _differentiate(model, points, objective, expectation)
         logits, values = _of_passes(state, drawn, objective, expectation)
-        gradient = gradient * as_column(wants.to(points.device), points) if wanted < len(wants) else gradient
+        gradient = gradient * as_column(sent(wants, points), points) if wanted < len(wants) else gradient
     else:
         state["forward"] += live
-        order = torch.cat([wants.nonzero().flatten(), (~wants).nonzero().flatten()]).to(points.device)
+        order = sent(torch.cat([wants.nonzero().flatten(), (~wants).nonzero().flatten()]), points)
         resting, back = model(points[order[wanted:]]), order.argsort()
 
         def whole(logits: Tensor) -> Tensor:
@@ -66,8 +67,8 @@ def evaluate(
         logits = torch.cat([drawn[-1], resting])[back]
         values = objective(logits).double()
         gradient = torch.zeros_like(points).index_copy(0, order[:wanted], moved)
-        state["forward"] += live * wants.to(points.device) * (expectation.passes - 1)
-    state["backward"] += live * wants.to(points.device) * expectation.passes
+        state["forward"] += live * sent(wants, points) * (expectation.passes - 1)
+    state["backward"] += live * sent(wants, points) * expectation.passes
     return logits, values, note_gradient(state, gradient, wants)
 
 
@@ -175,7 +176,7 @@ def note_gradient(state: State, gradient: Tensor, wanted: Tensor) -> Tensor:
     """
     first = wanted & ~state["seen_gradient"]
     if first.any():
-        fresh = first.to(gradient.device)
+        fresh = sent(first, gradient)
         state["zero_gradient"] |= fresh & (gradient == 0).flatten(1).all(1)
         state["nonfinite_gradient"] |= fresh & ~gradient.isfinite().flatten(1).all(1)
         state["seen_gradient"] = state["seen_gradient"] | wanted

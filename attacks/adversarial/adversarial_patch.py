@@ -30,6 +30,7 @@ from assay.attacks.adversarial.kernels.losses import LossName
 from assay.attacks.adversarial.kernels.targeting import Goal, TargetRule
 from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, begin, record
 from assay.attacks.passes import evaluate
+from assay.attacks.sending import sent
 from assay.attacks.threat import PIXELS
 
 __all__ = ["adversarial_patch"]
@@ -180,14 +181,14 @@ class _Patch:
             order = order[:, : state["places"].shape[1]]
             columns = pooled.shape[2]
             places = torch.stack([order // columns, order % columns], 2) * self._stride
-        chosen = looking.to(gradient.device)[:, None, None]
+        chosen = sent(looking, gradient)[:, None, None]
         state["places"] = torch.where(chosen, places, state["places"])
         state["looked"] = torch.ones_like(state["looked"])
 
     def _mask(self, state: State) -> Tensor:
         """Whether each pixel is in the present square, bool (B, 1, H, W)."""
         images, places = state["images"], state["places"]
-        run = state["restart"].clamp(max=places.shape[1] - 1).to(places.device)
+        run = sent(state["restart"].clamp(max=places.shape[1] - 1), places)
         corner = places[torch.arange(len(run), device=places.device), run]  # (B, 2)
         inside = []
         for axis, length in enumerate(images.shape[-2:]):
@@ -198,13 +199,13 @@ class _Patch:
 
     def _put(self, state: State, patched: Tensor, which: Tensor) -> None:
         """Puts the pixels of the present square into the iterates of these slots; the others stay."""
-        mask = self._mask(state) & which.to(patched.device)[:, None, None, None]
+        mask = self._mask(state) & sent(which, patched)[:, None, None, None]
         state["adversarial"] = torch.where(mask, patched, state["adversarial"])
 
     def _begin(self, setting: Setting, state: State, begun: Tensor) -> None:
         """Puts these slots at the start of their next place."""
         images = state["images"]
-        fresh = begun.to(images.device)[:, None, None, None]
+        fresh = sent(begun, images)[:, None, None, None]
         state["adversarial"] = torch.where(fresh, images, state["adversarial"])
         if self.random_start or (self.location == "centre" and self.restarts > 1):
             draws = setting.randomness.uniform(

@@ -32,6 +32,7 @@ from torch import Tensor
 
 from assay.attacks.adversarial.kernels.minimum_norm import misled
 from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, begin, keep, select
+from assay.attacks.sending import sent
 from assay.attacks.threat import PIXELS, Fraction, Norm, as_column, sizes
 
 __all__ = ["hop_skip_jump"]
@@ -116,7 +117,7 @@ class _HopSkipJump:
             some["iteration"] = some["iteration"] + 1
             some["done"] = some["done"] | (some["forward"].cpu() >= self.queries)
             for key, values in state.items():
-                index = here.to(values.device)
+                index = sent(here, values)
                 state[key] = values.index_copy(0, index, some[key])
 
     def _begin(self, setting: Setting, model: Forward, state: State) -> None:

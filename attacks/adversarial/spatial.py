@@ -29,6 +29,7 @@ from assay.attacks.adversarial.kernels.noise import draw
 from assay.attacks.adversarial.kernels.targeting import Goal
 from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, begin, record
 from assay.attacks.passes import ask
+from assay.attacks.sending import sent
 from assay.attacks.threat import clip_to
 
 __all__ = ["spatial"]
@@ -142,7 +143,7 @@ class _Spatial:
             limits = torch.tensor([self.max_rotation, self.max_shift, self.max_shift]).to(images)
             triples = (2 * draw(setting, state, "uniform", (3,)) - 1) * limits
         else:
-            triples = self.grid[state["restart"]].to(images)
+            triples = sent(self.grid[state["restart"]].to(images.dtype), images)
         moved = transformed(images, triples, self.padding)
         # Bilinear weights round to a hair above 1.
         state["adversarial"] = clip_to(moved, setting.box).view_as(images)

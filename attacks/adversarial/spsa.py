@@ -42,6 +42,7 @@ from assay.attacks.adversarial.libraries.cleverhans_spsa import cleverhans_spsa
 from assay.attacks.expectation import JUDGING, PIXEL_ONLY, SINGLE, Average, Expectation, Judgement
 from assay.attacks.kernel import Attack, Examples, Forward, Objective, Setting, State, begin, record
 from assay.attacks.passes import ask
+from assay.attacks.sending import sent
 from assay.attacks.threat import Ball, Fraction, Norm, as_column, clip_to
 
 __all__ = ["spsa"]
@@ -187,7 +188,7 @@ class Spsa:
 
     def _move(self, setting: Setting, model: Forward, state: State, moving: Tensor) -> None:
         """Takes one Adam step in the slots at these indices."""
-        index = moving.to(state["images"].device)
+        index = sent(moving, state["images"])
         images, points, first, second, goal, broken = (
             state[key][index] for key in ("images", "adversarial", "first", "second", "goal", "broken")
         )

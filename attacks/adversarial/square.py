@@ -37,6 +37,7 @@ from assay.attacks.adversarial.libraries.pyautoattack_square_fab import library_
 from assay.attacks.expectation import JUDGING, PIXEL_ONLY, SINGLE, Average, Expectation, Judgement
 from assay.attacks.kernel import Attack, Examples, Forward, Objective, Setting, State, begin, record
 from assay.attacks.passes import ask
+from assay.attacks.sending import sent
 from assay.attacks.threat import Ball, BallNorm, Fraction, LpNorm, as_column, lp_ball
 
 __all__ = ["square"]
@@ -188,7 +189,7 @@ class _Square:
 
     def _begin(self, setting: Setting, state: State, slots: Tensor) -> None:
         """Puts these slots, indices on the CPU, at the start of their restart."""
-        index = slots.to(state["images"].device)
+        index = sent(slots, state["images"])
         images = state["images"][index]
         tiles, width = self._proposals.start_shape(*images.shape[1:])
         draws = self._draws.start(setting, state["row"][slots], state["restart"][slots], tiles, width)

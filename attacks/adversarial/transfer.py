@@ -31,6 +31,7 @@ from assay.attacks.adversarial.mi_fgsm import mi_fgsm
 from assay.attacks.adversarial.pgd import pgd
 from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, begin, record
 from assay.attacks.passes import ask, in_parts_of
+from assay.attacks.sending import sent
 from assay.attacks.threat import PIXELS, Ball, Fraction, Norm
 
 __all__ = ["transfer"]
@@ -166,7 +167,7 @@ class Transfer:
             before = {key: inner[key].clone() for key in ("forward", "backward", "done")}
             self.inner.step(there, self.source, inner)
             # Those that have ended wait for the others of the batch: their passes are not their own.
-            ended = before["done"].to(images.device)
+            ended = sent(before["done"], images)
             for key in ("forward", "backward"):
                 inner[key] = torch.where(ended, before[key], inner[key])
         return inner
@@ -188,7 +189,9 @@ def fused(sources: Sequence[Forward], fusion: Fusion) -> Forward:
         if fusion == "logits":
             return logits.mean(0)
         if fusion == "probabilities":
-            return logits.log_softmax(2).logsumexp(0) - torch.tensor(len(sources)).log().to(logits)
+            return logits.log_softmax(2).logsumexp(0) - sent(
+                torch.tensor(len(sources)).log().to(logits.dtype), logits
+            )
         mean = logits.log_softmax(2).mean(0)
         rest = (1 - mean.exp().sum(1, keepdim=True)).clamp(min=torch.finfo(mean.dtype).tiny).log()
         return torch.cat([mean, rest], 1)

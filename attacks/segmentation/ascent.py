@@ -27,6 +27,7 @@ from assay.attacks.segmentation.kernel import (
     record,
 )
 from assay.attacks.segmentation.losses import LossName, PixelLoss
+from assay.attacks.sending import sent
 from assay.attacks.threat import Ball, as_column, clip_to
 
 
@@ -92,4 +93,4 @@ class PixelAscent:
         images, points = state["images"], state["adversarial"]
         ascended = clip_to(points + self.step_size * gradient.sign(), setting.box)
         moved = clip_to(images + self.ball.project(ascended - images), setting.box)
-        return torch.where(as_column(moving.to(images.device), images), moved, points)
+        return torch.where(as_column(sent(moving, images), images), moved, points)

@@ -38,6 +38,7 @@ from assay.attacks.segmentation.kernel import (
     record,
 )
 from assay.attacks.segmentation.losses import PixelLoss
+from assay.attacks.sending import sent
 from assay.attacks.threat import Ball, as_column, clip_to
 
 RADII = (2.0, 1.5, 1.0)
@@ -107,7 +108,7 @@ class ShrinkingAutoPGD:
         seen = look(model, state, self.loss, ~final, taken / self.steps)
         record(state, seen.right, last)
         note_last_part(state, last & (taken == self.steps - self.steps // LAST_PART))
-        on_device = radius.to(state["images"].device, state["images"].dtype)
+        on_device = sent(radius.to(state["images"].dtype), state["images"])
         self._remember(state, seen, on_device)
         gradient = self._check(state, seen.gradient, length)
         self._move(setting, state, gradient, on_device, ~final)
@@ -121,7 +122,7 @@ class ShrinkingAutoPGD:
     def _remember(self, state: State, seen: Seen, radius: Tensor) -> None:
         """Records whether the loss rose and the best point of the run; resets the count for a new run."""
         values, gradient = seen.followed, seen.gradient
-        begun = (state["iteration"] == 0).to(gradient.device)
+        begun = sent(state["iteration"] == 0, gradient)
         better = (values > state["run_loss"]) | begun
         state["rises"] = (state["rises"] + (values > state["last_loss"])).masked_fill(begun, 0)
         # The first step of a run counts as a rise if its loss is above zero, as in Auto-PGD's code.
@@ -140,7 +141,7 @@ class ShrinkingAutoPGD:
         ending = torch.tensor([int(windows(steps)[taken]) for steps, taken in pairs])
         if not ending.any():
             return gradient
-        window = ending.to(gradient.device)
+        window = sent(ending, gradient)
         due = window > 0
         few = state["rises"].double() <= window.double() * self.rho
         stuck = ~state["halved"] & (state["checked_loss"] >= state["run_loss"])
@@ -158,11 +159,11 @@ class ShrinkingAutoPGD:
         images, points = state["images"], state["adversarial"]
         wide = as_column(radius, images)
         low, high = clip_to(images - wide, setting.box), clip_to(images + wide, setting.box)
-        begun = (state["iteration"] == 0).to(images.device)
+        begun = sent(state["iteration"] == 0, images)
         ahead = as_column(torch.where(begun, 1.0, MOMENTUM).to(images.dtype), images)
         ascended = (points + as_column(state["step_size"], images) * gradient.sign()).clamp(low, high)
         moved = points + (ascended - points) * ahead + (points - state["previous"]) * (1 - ahead)
-        chosen = as_column(moving.to(images.device), images)
+        chosen = as_column(sent(moving, images), images)
         state["adversarial"] = torch.where(chosen, moved.clamp(low, high), points)
         state["previous"] = torch.where(chosen, points, state["previous"])
         state["iteration"] += moving
@@ -177,8 +178,8 @@ class ShrinkingAutoPGD:
         state["iteration"] = state["iteration"].masked_fill(again, 0)
         radius, _ = self._of_runs(state)
         images = state["images"]
-        wide = as_column(radius.to(images.device, images.dtype), images)
+        wide = as_column(sent(radius.to(images.dtype), images), images)
         near = images + (state["run_best"] - images).clamp(-wide, wide)
-        chosen = as_column(again.to(images.device), images)
+        chosen = as_column(sent(again, images), images)
         for key in ("adversarial", "previous"):
             state[key] = torch.where(chosen, clip_to(near, setting.box), state[key])

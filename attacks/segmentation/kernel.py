@@ -36,6 +36,7 @@ from torch import Tensor
 from assay.attacks.kernel import Setting, State
 from assay.attacks.passes import note_gradient
 from assay.attacks.segmentation.losses import IGNORE, LossName, PixelLoss
+from assay.attacks.sending import sent
 from assay.attacks.threat import Ball, as_column
 
 Forward = Callable[[Tensor], Tensor]
@@ -136,11 +137,11 @@ def look(model: Forward, state: State, loss: PixelLoss, wants: Tensor, progress:
     is differentiated with respect to the iterates alone. On the CPU, (B,): which slots want a gradient, and
     their progress, the fraction of the steps taken, in [0, 1).
     """
-    points, device = state["adversarial"], state["adversarial"].device
+    points = state["adversarial"]
     live = ~state["broken"]
     state["forward"] = state["forward"] + live
-    state["backward"] = state["backward"] + (live & wants.to(device))
-    progress = progress.to(device)
+    state["backward"] = state["backward"] + (live & sent(wants, state["images"]))
+    progress = sent(progress, state["images"])
 
     def part(rows: Tensor, differentiate: bool) -> Seen:
         maps = state["maps"][rows]
@@ -158,7 +159,7 @@ def look(model: Forward, state: State, loss: PixelLoss, wants: Tensor, progress:
     order: list[Tensor] = []
     pieces: list[Seen] = []
     for chosen, differentiate in ((wants, True), (~wants, False)):
-        rows = chosen.nonzero().flatten().to(device)
+        rows = sent(chosen.nonzero().flatten(), state["images"])
         if len(rows) == 0:
             continue
 
@@ -192,7 +193,7 @@ def record(state: State, right: Tensor, counts: Tensor | None = None) -> None:
     """
     better = right < state["right"]
     if counts is not None:
-        better = better & counts.to(better.device)
+        better = better & sent(counts, better)
     state["best"] = torch.where(as_column(better, state["best"]), state["adversarial"], state["best"])
     state["right"] = torch.where(better, right, state["right"])
     state["broken"] = state["broken"] | (state["right"] == 0)
@@ -201,9 +202,7 @@ def record(state: State, right: Tensor, counts: Tensor | None = None) -> None:
 def note_last_part(state: State, there: Tensor) -> None:
     """Records how many pixels are correct before the last tenth of the steps; `there` is on the CPU, (B,)."""
     if there.any():
-        state["before_last"] = torch.where(
-            there.to(state["right"].device), state["right"], state["before_last"]
-        )
+        state["before_last"] = torch.where(sent(there, state["right"]), state["right"], state["before_last"])
 
 
 def unconverged(state: State) -> Tensor:

@@ -33,6 +33,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from assay.attacks.sending import sent
+
 LossName = Literal["ce", "segpgd", "mce", "mce_bal", "js"]
 
 # Label of unlabelled pixels: no class, excluded from every count.
@@ -83,7 +85,7 @@ class PixelLoss:
 
     def _weights(self, maps: Tensor, like: Tensor) -> Tensor:
         assert self.class_weights is not None, "who builds the attack gives mce_bal its class weights"
-        table = torch.tensor([*self.class_weights, 0.0], dtype=like.dtype, device=like.device)
+        table = sent(torch.tensor([*self.class_weights, 0.0], dtype=like.dtype), like)
         return table[maps.long().clamp(max=len(self.class_weights))]
 
 

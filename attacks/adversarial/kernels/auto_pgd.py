@@ -42,6 +42,7 @@ from assay.attacks.adversarial.kernels.malt import linear_distances, nearest_fir
 from assay.attacks.expectation import SINGLE, Expectation
 from assay.attacks.kernel import Examples, Forward, Setting, State, begin, record
 from assay.attacks.passes import evaluate
+from assay.attacks.sending import sent
 from assay.attacks.threat import Ball, as_column, clip_to
 
 Backend = Literal["native", "compatible", "pyautoattack"]
@@ -136,7 +137,7 @@ class AutoPGD:
         over = bool(final.any())
         if not over or self.goes_on or not final.all():
             first = state["iteration"] == 0
-            begun = first.to(gradient.device) if first.any() else None
+            begun = sent(first, gradient) if first.any() else None
             self._remember(state, values, gradient, begun)
             gradient = self._check(state, gradient)
             self._move(setting, state, gradient, begun, ~final if over else None)
@@ -150,7 +151,7 @@ class AutoPGD:
     def _order(self, model: Forward, state: State) -> None:
         """Puts the nearest classes of the linear model first: one forward pass, a backward pass for each."""
         slots = state["unordered"].nonzero().flatten()
-        index = slots.to(state["images"].device)
+        index = sent(slots, state["images"])
         images, labels, candidates = (state[key][index] for key in ("images", "goal", "targets"))
         distances = linear_distances(model, images, labels, candidates, self.ball.norm)
         ordered = nearest_first(candidates, distances, candidates.shape[1])
@@ -197,7 +198,7 @@ class AutoPGD:
         ending = self._windows(state)
         if not ending.any():
             return gradient
-        window = ending.to(gradient.device)
+        window = sent(ending, gradient)
         due = window > 0
         # In float32, as the library compares.
         few = state["rises"].float() <= (window.double() * self.rho).float()
@@ -231,7 +232,7 @@ class AutoPGD:
         if moving is None:
             state["iteration"] += 1
         else:
-            moved = torch.where(as_column(moving.to(images.device), images), moved, points)
+            moved = torch.where(as_column(sent(moving, images), images), moved, points)
             state["iteration"] += moving
         state["previous"] = points
         state["adversarial"] = moved
@@ -267,12 +268,12 @@ class AutoPGD:
     def _begin_runs(self, setting: Setting, state: State) -> None:
         """Draws new starts: one step after the last run ended, when slots that it broke have left."""
         again = state["fresh"].nonzero().flatten()
-        index = again.to(state["images"].device)
+        index = sent(again, state["images"])
         rows, restart, target = (state[key][again] for key in ("row", "restart", "target"))
         first = self._first_iterate(setting, rows, restart, target, state["images"][index])
         for key in ("adversarial", "previous"):
             state[key] = state[key].index_copy(0, index, first)
-        place = state["target"].to(state["targets"].device)
+        place = sent(state["target"], state["targets"])
         state["aim"] = state["targets"].gather(1, place[:, None]).squeeze(1)
         state["iteration"][again] = 0
         state["fresh"] = torch.zeros_like(state["fresh"])

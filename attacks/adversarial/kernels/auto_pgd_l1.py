@@ -30,6 +30,7 @@ from assay.attacks.adversarial.kernels.auto_pgd import AutoPGD
 from assay.attacks.adversarial.kernels.l1_projection import l1_projected
 from assay.attacks.kernel import Examples, Forward, Setting, State, record
 from assay.attacks.passes import evaluate
+from assay.attacks.sending import sent
 from assay.attacks.threat import as_column
 
 RADII = (3.0, 2.0, 1.0)
@@ -105,7 +106,7 @@ class AutoPGDL1(AutoPGD):
         """Keeps the best point of the part; begins the counts of a new part, in the slots `begun` (CPU)."""
         better, first = values > state["run_loss"], bool(begun.any())
         if first:
-            begun = begun.to(values.device)
+            begun = sent(begun, values)
             better = better | begun
         column = as_column(better, gradient)
         state["run_best"] = torch.where(column, state["adversarial"], state["run_best"])
@@ -113,7 +114,7 @@ class AutoPGDL1(AutoPGD):
         state["run_loss"] = torch.where(better, values, state["run_loss"])
         if first:
             changed = self._changed(state)
-            radius = self._radii[state["part"]].to(state["step_size"])
+            radius = sent(self._radii[state["part"]].to(state["step_size"].dtype), state["step_size"])
             state["changed"] = torch.where(begun, changed, state["changed"])
             state["share"] = torch.where(begun, self._share(changed, state), state["share"])
             state["step_size"] = torch.where(begun, radius, state["step_size"])
@@ -133,11 +134,11 @@ class AutoPGDL1(AutoPGD):
         due = (state["iteration"] > 0) & (state["iteration"] % window == 0)
         if not due.any():
             return gradient
-        here = due.to(gradient.device)
+        here = sent(due, gradient)
         changed = self._changed(state)
         # In float32, as the library compares.
         sparser = here & ((changed.float() / state["changed"].float()) < FEWER)
-        radius = self._radii[state["part"]].to(state["step_size"])
+        radius = sent(self._radii[state["part"]].to(state["step_size"].dtype), state["step_size"])
         shorter = torch.maximum(state["step_size"] / SPARSER, radius * MIN_STEP)
         state["step_size"] = torch.where(here, torch.where(sparser, radius, shorter), state["step_size"])
         state["share"] = torch.where(here, self._share(changed, state), state["share"])
@@ -158,9 +159,9 @@ class AutoPGDL1(AutoPGD):
         sparse = (gradient * (size >= least).view_as(gradient)).sign()
         length = as_column(sparse.flatten(1).abs().sum(1) + 1e-10, images)
         moved = points + as_column(state["step_size"], images) * sparse / length
-        radius = self._radii[state["part"]].to(images)
+        radius = sent(self._radii[state["part"]].to(images.dtype), images)
         inside = l1_projected(images, moved, radius, setting.box)
-        state["adversarial"] = torch.where(as_column(moving.to(images.device), images), inside, points)
+        state["adversarial"] = torch.where(as_column(sent(moving, images), images), inside, points)
         state["iteration"] += moving
 
     def _next_parts(self, setting: Setting, state: State, ended: Tensor) -> None:
@@ -170,9 +171,9 @@ class AutoPGDL1(AutoPGD):
         again = ended.nonzero().flatten()
         state["part"][again] += 1
         state["iteration"][again] = 0
-        index = again.to(state["images"].device)
+        index = sent(again, state["images"])
         images, best = state["images"][index], state["run_best"][index]
-        radius = self._radii[state["part"][again]].to(images)
+        radius = sent(self._radii[state["part"][again]].to(images.dtype), images)
         first = l1_projected(images, best, radius, setting.box)
         state["adversarial"] = state["adversarial"].index_copy(0, index, first)
 

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from assay.attacks.kernel import State
+from assay.attacks.sending import sent
 from assay.attacks.threat import as_column
 
 DIGITS = 3
@@ -55,10 +56,10 @@ def compare(state: State, moved: Tensor) -> None:
     points, landmark, number = state["adversarial"], state["landmark"], state["iteration"]
     since = (number - landmark_at(number - 1)) * moved
     fresh = same_bits(points, landmark) & (state["period"] == 0)
-    state["period"] = torch.where(fresh, since.to(points.device), state["period"])
+    state["period"] = torch.where(fresh, sent(since, points), state["period"])
     due = moved & (landmark_at(number) == number)
     if due.any():
-        state["landmark"] = torch.where(as_column(due.to(points.device), points), points, landmark)
+        state["landmark"] = torch.where(as_column(sent(due, points), points), points, landmark)
 
 
 def whole_turns(state: State, left: Tensor) -> Tensor:

@@ -32,6 +32,7 @@ import torch
 from torch import Tensor
 
 from assay.attacks.kernel import State
+from assay.attacks.sending import sent
 
 FALLEN = 0.9999
 LOOKS = 10
@@ -65,9 +66,9 @@ def look(state: State, loss: Tensor, iterations: int, last_search: Tensor) -> No
     due = state["iteration"] % distance(iterations) == 0
     if not due.any():
         return
-    now = due.to(loss.device)
+    now = sent(due, loss)
     state["stalled"] = state["stalled"] | (now & (loss > FALLEN * state["checked_loss"]))
-    state["settled"] = state["settled"] | (state["stalled"] & last_search.to(loss.device))
+    state["settled"] = state["settled"] | (state["stalled"] & sent(last_search, loss))
     state["checked_loss"] = torch.where(now, loss, state["checked_loss"])
 
 
@@ -97,6 +98,6 @@ def _read(flags: Tensor) -> Tensor:
 
 def begin_again(state: State, ended: Tensor) -> None:
     """Forgets the searches that have `ended`, on the device, (B,); slots that are `done` stay as they are."""
-    state["settled"] = state["settled"] | (ended & state["done"].to(ended.device))
+    state["settled"] = state["settled"] | (ended & sent(state["done"], ended))
     state["stalled"] = (state["stalled"] & ~ended) | state["settled"]
     state["checked_loss"] = state["checked_loss"].masked_fill(ended, torch.inf)

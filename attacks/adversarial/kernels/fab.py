@@ -39,6 +39,7 @@ from assay.attacks.adversarial.kernels.hyperplane import way_to_hyperplane
 from assay.attacks.adversarial.kernels.losses import margin
 from assay.attacks.kernel import Examples, Forward, Objective, Setting, State, begin, record
 from assay.attacks.passes import ask, evaluate, note_gradient
+from assay.attacks.sending import sent
 from assay.attacks.threat import DUAL, Ball, BallNorm, as_column, clip_to, sizes
 
 Backend = Literal["native", "compatible", "pyautoattack"]
@@ -108,13 +109,13 @@ class Boundary:
 
     def _begin(self, setting: Setting, state: State, slots: Tensor) -> None:
         """Puts these slots, indices on the CPU, at the start of a restart: the image, or a random point."""
-        index = slots.to(state["images"].device)
+        index = sent(slots, state["images"])
         first = state["images"][index]
         state["adversarial"] = state["adversarial"].index_copy(0, index, first)
         slots = slots[state["restart"][slots] > 0]
         if len(slots) == 0:
             return
-        index = slots.to(state["images"].device)
+        index = sent(slots, state["images"])
         first = self._random_point(setting, state, slots, state["images"][index])
         state["adversarial"] = state["adversarial"].index_copy(0, index, first)
 
@@ -137,7 +138,7 @@ class Boundary:
     def _targeted(self, model: Forward, state: State) -> tuple[Tensor, Tensor]:
         """Returns target minus label: its value (B,) and gradient at the present points."""
         every = torch.ones_like(state["done"])
-        place = state["target"].to(state["goal"].device)[:, None]
+        place = sent(state["target"], state["goal"])[:, None]
         target = state["targets"].gather(1, place).squeeze(1)
         _, offset, weights = evaluate(model, state, _difference(state["goal"], target), every)
         return offset.to(weights.dtype), weights

@@ -36,8 +36,8 @@ def l1_projection(images: Tensor, perturbation: Tensor, epsilon: float | Tensor,
     if box is not None:
         points = images.flatten(1)
         room = torch.minimum(size, torch.where(flat > 0, box[1] - points, points - box[0]))
-    radius = torch.as_tensor(epsilon, dtype=flat.dtype, device=flat.device).expand(len(flat))
-    shift = _shift(size, room, radius)[:, None]
+    radius = epsilon.to(flat.dtype) if isinstance(epsilon, Tensor) else flat.new_full((), epsilon)
+    shift = _shift(size, room, radius.expand(len(flat)))[:, None]
     projected = torch.minimum((size - shift).clamp(min=0), room)
     return (flat.sign() * projected).view_as(perturbation)
 

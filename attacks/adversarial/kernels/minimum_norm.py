@@ -24,6 +24,7 @@ from assay.attacks.adversarial.kernels.targeting import Goal
 from assay.attacks.judgement import right, wrong_by
 from assay.attacks.kernel import Examples, Forward, Objective, Setting, State, begin, keep
 from assay.attacks.passes import evaluate
+from assay.attacks.sending import sent
 from assay.attacks.threat import PIXELS, BallNorm, Box, as_column, sizes
 
 ROUNDINGS = 64
@@ -88,7 +89,7 @@ class MinimumNorm(ABC):
             iterate = Iterate(values.to(size), gradient, size, success)
             moved = self._moved(setting, state, iterate)
             state["adversarial"] = torch.where(
-                as_column(~last.to(moved.device), moved), moved, state["adversarial"]
+                as_column(~sent(last, moved), moved), moved, state["adversarial"]
             )
         state["iteration"] += 1
         state["done"] = last
@@ -106,7 +107,7 @@ class MinimumNorm(ABC):
     def annealed(self, state: State, first: float, last: float) -> Tensor:
         """A factor that falls from `first` towards `last` along a cosine, (B,)."""
         turn = (math.pi * state["iteration"].double() / self.steps).cos()
-        return (last + (first - last) * (1 + turn) / 2).to(state["images"])
+        return sent((last + (first - last) * (1 + turn) / 2).to(state["images"].dtype), state["images"])
 
     def _succeeds(self, logits: Tensor, goal: Tensor) -> Tensor:
         """Whether the goal is left, or reached, by a lead above rounding, bool (B,)."""

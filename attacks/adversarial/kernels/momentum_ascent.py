@@ -30,6 +30,7 @@ from torch.nn.functional import affine_grid, conv2d, grid_sample
 from assay.attacks.adversarial.kernels.targeting import Goal
 from assay.attacks.kernel import Examples, Forward, Setting, State, begin, record
 from assay.attacks.passes import ask, differentiate, evaluate, note_gradient
+from assay.attacks.sending import sent
 from assay.attacks.threat import Ball, as_column, clip_to, steepest
 
 MIN_NORM = 1e-12
@@ -110,7 +111,7 @@ class MomentumAscent:
                 given = given if places is None else shrunk(given, places)
             slope = differentiate(model, given.detach(), objective)[2]
             total = total + torch.autograd.grad(given, leaf, slope)[0]
-        live = ~state["broken"] & moving.to(points.device)
+        live = ~state["broken"] & sent(moving, points)
         for key in ("forward", "backward"):
             state[key] = state[key] + live * self.scales
         return note_gradient(state, total / self.scales, moving)
@@ -141,7 +142,7 @@ class MomentumAscent:
         momentum = self.momentum * state["momentum"] + gradient / size
         ascended = points + self.step_size * steepest(momentum, self.ball.norm)
         moved = clip_to(images + self.ball.project(clip_to(ascended, setting.box) - images), setting.box)
-        chosen = as_column(moving.to(images.device), images)
+        chosen = as_column(sent(moving, images), images)
         state["momentum"] = torch.where(chosen, momentum, state["momentum"])
         state["adversarial"] = torch.where(chosen, moved, points)
         state["iteration"] = state["iteration"] + moving

@@ -38,6 +38,7 @@ from assay.attacks.adversarial.kernels.auto_pgd import AutoPGD, windows
 from assay.attacks.adversarial.kernels.losses import Targeted, targeted_margin
 from assay.attacks.adversarial.kernels.malt import linear_distances, nearest_first
 from assay.attacks.kernel import Examples, Forward, Setting, State, begin
+from assay.attacks.sending import sent
 from assay.attacks.threat import Ball
 
 CLOSE, FORECAST = 0.25, 2.0
@@ -69,7 +70,9 @@ class _Rounds(AutoPGD):
         return torch.where(early, short[iteration.clamp(max=self.steps)], long[iteration])
 
     def _first_size(self, state: State) -> Tensor:
-        shares = torch.where(state["round"] < LATER, 2.0, 1.0).to(state["step_size"])
+        shares = sent(
+            torch.where(state["round"] < LATER, 2.0, 1.0).to(state["step_size"].dtype), state["step_size"]
+        )
         return shares * self.ball.epsilon
 
 
@@ -141,7 +144,7 @@ class PairedAscent:
         length = steps_of_round(self.steps, state["round"])
         middle = state["iteration"] == length // 2
         if middle.any():
-            now = (middle[:, None] & state["active"]).to(state["images"].device)
+            now = sent(middle[:, None] & state["active"], state["images"])
             state["halfway"] = torch.where(now, state[PREFIX + "run_loss"], state["halfway"])
         over = state["iteration"] > length
         if over.any():
@@ -154,7 +157,7 @@ class PairedAscent:
         state[PREFIX + "refused"] = refused.expand_as(like).contiguous()
         for key in ("demand", "broken"):
             whole, lanes = state[key][:, None], state[PREFIX + key]
-            again = (refused > 0).to(lanes.device)
+            again = sent(refused > 0, lanes)
             state[PREFIX + key] = torch.where(again, whole.expand_as(lanes), lanes)
 
     def _aimed(self, state: State, targets: Tensor) -> State:
@@ -169,7 +172,7 @@ class PairedAscent:
 
     def _order(self, model: Forward, state: State, waiting: Tensor) -> None:
         """Gives the lanes of these slots, but for the first one, the nearest classes of the linear model."""
-        index = waiting.nonzero().flatten().to(state["images"].device)
+        index = sent(waiting.nonzero().flatten(), state["images"])
         others = state["active"].shape[1] - 1
         images, labels, candidates = (state[key][index] for key in ("images", "goal", "candidates"))
         distances = linear_distances(model, images, labels, candidates, self.ball.norm)
@@ -183,19 +186,19 @@ class PairedAscent:
 
     def _pairs(self, state: State, pairs: Tensor, lanes: int) -> State:
         """The Auto-PGD state of these pairs, numbers b K + k on the CPU."""
-        moved, device = pairs.to(state["images"].device), state["images"].device
+        moved = sent(pairs, state["images"])
 
         def at(values: Tensor, place: Tensor, moved_place: Tensor) -> Tensor:
             return values[place if values.device.type == "cpu" else moved_place]
 
-        slots, moved_slots = pairs // lanes, (pairs // lanes).to(device)
+        slots, moved_slots = pairs // lanes, sent(pairs // lanes, state["images"])
         inner = {key: at(state[key], slots, moved_slots) for key in SHARED}
         for key in self._own(state):
             inner[key] = at(state[PREFIX + key].flatten(0, 1), pairs, moved)
         return inner
 
     def _put_back(self, state: State, inner: State, pairs: Tensor) -> None:
-        moved = pairs.to(state["images"].device)
+        moved = sent(pairs, state["images"])
         for key in self._own(state):
             whole = state[PREFIX + key]
             place = pairs if whole.device.type == "cpu" else moved
@@ -229,7 +232,7 @@ class PairedAscent:
         slots, lanes = over.nonzero().flatten(), state["active"].shape[1]
         # A single lane has no round 1.
         number = state["round"][slots].clamp(min=int(lanes == 1))
-        index = slots.to(state["images"].device)
+        index = sent(slots, state["images"])
         now, half, clean = (state[key][index] for key in (PREFIX + "run_loss", "halfway", "at_image"))
         hopeful = ((now >= CLOSE * clean) | (-now <= FORECAST * (now - half))).cpu()
         active, others = state["active"][slots], torch.arange(lanes) > 0

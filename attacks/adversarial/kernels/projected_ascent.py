@@ -23,6 +23,7 @@ from assay.attacks.adversarial.kernels.targeting import Goal
 from assay.attacks.expectation import SINGLE, Expectation
 from assay.attacks.kernel import Examples, Forward, Setting, State, begin, no_plateau, record
 from assay.attacks.passes import evaluate
+from assay.attacks.sending import sent
 from assay.attacks.threat import Ball, as_column, clip_to, steepest
 
 # Where final iterates count, no other code waits for the device at every step.
@@ -85,14 +86,14 @@ class Ascent:
         """Records the objective before the last tenth of the steps."""
         there = state["iteration"] == self.steps - self.steps // LAST_PART
         if self.steps >= LAST_PART and there.any():
-            now = there.to(state["objective"].device)
+            now = sent(there, state["objective"])
             state["plateau"] = torch.where(now, state["objective"], state["plateau"])
 
     def _move(self, setting: Setting, state: State, gradient: Tensor, moving: Tensor) -> None:
         images, points = state["images"], state["adversarial"]
         ascended = clip_to(points + self.step_size * self._direction(setting, state, gradient), setting.box)
         moved = clip_to(images + self.ball.project(ascended - images), setting.box)
-        chosen = as_column(moving.to(images.device), images)
+        chosen = as_column(sent(moving, images), images)
         state["adversarial"] = torch.where(chosen, moved, points)
         state["iteration"] += moving
 
@@ -107,7 +108,7 @@ class Ascent:
         if len(again) == 0:
             return
         state["iteration"][again] = 0
-        index = again.to(state["images"].device)
+        index = sent(again, state["images"])
         first = self._first_iterate(
             setting, state["row"][again], state["restart"][again], state["images"][index]
         )
@@ -119,7 +120,7 @@ class Ascent:
         compare(state, moved)
         if every:
             last = state["restart"] + 1 >= self.restarts
-            state["settled"] = (state["period"] > 0) & last.to(state["period"].device)
+            state["settled"] = (state["period"] > 0) & sent(last, state["period"])
 
     def _cut_short(self, setting: Setting, state: State, every: bool) -> None:
         """Ends the restarts that are in a cycle, or skips its whole turns."""

@@ -21,6 +21,7 @@ from torch import Tensor
 from assay.attacks.adversarial.kernels.losses import margin
 from assay.attacks.adversarial.kernels.minimum_norm import MIN_LENGTH, Iterate, MinimumNorm
 from assay.attacks.kernel import Objective, Setting, State
+from assay.attacks.sending import sent
 from assay.attacks.threat import as_column, clip_to
 
 DECAY, SQUARE_DECAY, MIN_ROOT = 0.9, 0.999, 1e-8
@@ -54,7 +55,7 @@ class SigmaZero(MinimumNorm):
         state["second"] = state["second"] * SQUARE_DECAY + (1 - SQUARE_DECAY) * slope.square()
         count = state["iteration"].double() + 1
         rate, root = (
-            as_column(factor.to(images), images)
+            as_column(sent(factor.to(images.dtype), images), images)
             for factor in (1 / (1 - DECAY**count), (1 - SQUARE_DECAY**count).sqrt())
         )
         length = self._length(state, 1)

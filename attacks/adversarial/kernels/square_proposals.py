@@ -24,6 +24,7 @@ from assay.attacks.adversarial.kernels.square_windows import (
     square_sizes,
     tiles,
 )
+from assay.attacks.sending import sent
 from assay.attacks.threat import Box, as_column, clip_to, sizes
 
 TINY = 1e-12
@@ -92,7 +93,7 @@ class LinfProposals:
     def plan(self, draws: Tensor, query: Tensor, shape: torch.Size) -> Tensor:
         """Returns the sign of the square in each row, 0 outside, and 1 in its columns, 0 outside."""
         _, height, width = shape
-        sizes = square_sizes(query, height, width, self.share, smallest=1, odd=False).to(draws.device)
+        sizes = sent(square_sizes(query, height, width, self.share, smallest=1, odd=False), draws)
         top, left = positions(draws[..., 0], height, sizes), positions(draws[..., 1], width, sizes)
         rows = _signs(draws[..., 2:, None]) * covered(top, sizes, height)[..., None, :]  # (B, K, C, H)
         return torch.cat([rows.flatten(2), covered(left, sizes, width).to(draws)], dim=2)
@@ -159,7 +160,7 @@ class L2Proposals:
             return self._moved(images, current, plan, present[0], box)
         proposed = torch.empty_like(images)
         for size in present:
-            slots = (sizes == size).nonzero().flatten().to(images.device)
+            slots = sent((sizes == size).nonzero().flatten(), images)
             moved = self._moved(images[slots], current[slots], plan[slots], size, box)
             proposed.index_copy_(0, slots, moved)
         return proposed
@@ -230,7 +231,7 @@ def _l2(delta: Tensor) -> Tensor:
 
 def _on_side(upright: Tensor, uniform: Tensor, images: Tensor) -> Tensor:
     """Returns the pattern (s, s), on its side where the draw is above a half: (B, 1, s, s)."""
-    upright = upright.to(images)
+    upright = sent(upright.to(images.dtype), images)
     return torch.where(uniform[:, None, None, None] > 0.5, upright.T, upright)
 
 

@@ -51,6 +51,7 @@ from assay.attacks.expectation import SINGLE, Expectation
 from assay.attacks.judgement import finite
 from assay.attacks.kernel import Examples, Forward, Objective, Setting, State, begin, keep
 from assay.attacks.passes import evaluate
+from assay.attacks.sending import sent
 from assay.attacks.threat import PIXELS, Box, as_column
 
 Search = Literal["released", "original"]
@@ -240,7 +241,7 @@ class TanhDescent:
 
     def _next_search(self, setting: Setting, state: State, last: Tensor) -> None:
         """Chooses the next c where a search is over, (B,), and counts the searches."""
-        ended = last.to(state["images"].device)
+        ended = sent(last, state["images"])
         won, lost = ended & state["success"], ended & ~state["success"]
         constant = state["constant"]
         lower = torch.where(lost, torch.maximum(state["lower"], constant), state["lower"])

@@ -124,6 +124,7 @@ class EmulatedDevice(TorchDispatchMode):
         waits: How often the host waited for the device to learn something from it, by operator and line.
         uploads: How often it sent something and waited until that had arrived, by operator and line.
         event_waits: How often it waited for an event.
+        launches: Operators that it was given, without views and without copies from or to the host.
     """
 
     @classmethod
@@ -143,7 +144,7 @@ class EmulatedDevice(TorchDispatchMode):
         self.memory = Memory(memory)
         self.waits: Counter[Place] = Counter()
         self.uploads: Counter[Place] = Counter()
-        self.event_waits = 0
+        self.event_waits = self.launches = 0
         self.copies: list[tuple[Tensor, Tensor]] = []  # destination on the host, and what will be there
         self._pinned: dict[int, Tensor] = {}  # by address
 
@@ -161,7 +162,7 @@ class EmulatedDevice(TorchDispatchMode):
         """Starts to count anew."""
         self.waits.clear()
         self.uploads.clear()
-        self.event_waits = 0
+        self.event_waits = self.launches = 0
         self.memory.peak = self.memory.held
 
     def squeeze(self, share: float) -> None:
@@ -205,6 +206,7 @@ class EmulatedDevice(TorchDispatchMode):
         if kind == "_fused_sdp_choice":
             return 0  # attention as matrix products: CUDA's fused kernels are not here
         self._check(func, args, kwargs, theirs)
+        self.launches += rules.launches(func)
         out = rules.quotient(func, host_args, theirs)
         if out is None:
             out = func(*host_args, **host_kwargs)
@@ -261,6 +263,7 @@ class EmulatedDevice(TorchDispatchMode):
         if to_device:
             if waits and not from_device:
                 self._sent(func)
+            self.launches += from_device
             out = func(*host_args, **host_kwargs)
             return EmulatedTensor(out, self.memory.lease(out)) if is_new else target
         if target is not None and not self._is_pinned(target):

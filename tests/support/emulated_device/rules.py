@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -82,6 +83,7 @@ WAITING: dict[str, Condition] = {
 }
 _div = torch.ops.aten.div, torch.ops.aten.div_
 DIVISIONS = [getattr(each, overload) for each in _div for overload in ("Tensor", "Scalar")]
+WITHOUT_WORK = ("empty", "empty_like", "empty_strided", "new_empty", "_unsafe_view", "_reshape_alias")
 INDEXING = ("index", "index_put", "_index_put_impl", "_unsafe_index", "_unsafe_index_put")
 
 
@@ -112,6 +114,14 @@ def index_masks(func: Any, args: Sequence[Any]) -> list[Tensor]:
     if base_name(func) not in INDEXING:
         return []
     return [one for one in args[1] if isinstance(one, Tensor) and one.dtype in (torch.bool, torch.uint8)]
+
+
+@cache
+def launches(func: Any) -> bool:
+    """Whether the operator has work on the device: no view, and no memory that is not written."""
+    aliases = [one.alias_info for one in func._schema.returns]
+    view = any(alias is not None and not alias.is_write for alias in aliases)
+    return not view and base_name(func) not in WITHOUT_WORK
 
 
 def waits(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

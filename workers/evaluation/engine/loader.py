@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from assay.attacks.judgement import judge
 from assay.attacks.kernel import Examples, Objective
 from assay.attacks.passes import differentiate
+from assay.attacks.sending import sent
 from assay.workers.evaluation.engine.forward import Passes
 from assay.workers.evaluation.engine.ledger import Ledger
 
@@ -94,9 +95,9 @@ class Loader:
         """Loads a batch to the device, (B, C, H, W), or tokens (B, N)."""
         pixels = self._images_of(rows.tolist())
         if not pixels.is_floating_point():
-            return pixels.to(self._device)
+            return sent(pixels, self._device)
         _check_values(pixels)
-        images = pixels.to(self._dtype).to(self._device)
+        images = sent(pixels.to(self._dtype), self._device)
         return images if self._prepare is None else self._prepare(images)
 
     def noted(self) -> dict[str, Any]:
@@ -106,7 +107,7 @@ class Loader:
     def labels_of(self, rows: Tensor) -> Tensor:
         """The true classes of these examples, on the device, (B,)."""
         assert self.labels is not None, "of segmentation there are label maps"
-        return self.labels[rows].to(self._device)
+        return sent(self.labels[rows], self._device)
 
 
 def _check_values(pixels: Tensor) -> None:
