@@ -10,11 +10,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.threads import for_each
-
 
 def each_picture(levels: Tensor, change: Callable[[Image.Image], Image.Image]) -> Tensor:
-    """Applies `change` to each image of levels (n, C, H, W) as a picture, L or RGB, of the same size."""
+    """Applies `change` to each image of levels (n, C, H, W), of the CPU, as a picture, L or RGB."""
 
     def changed(planes: NDArray[np.uint8]) -> NDArray[np.uint8]:
         # Pillow joins and splits planes faster than an array is transposed.
@@ -22,6 +20,5 @@ def each_picture(levels: Tensor, change: Callable[[Image.Image], Image.Image]) -
         picture = change(bands[0] if len(bands) == 1 else Image.merge("RGB", bands))
         return np.stack([np.asarray(band) for band in picture.split()])
 
-    pixels = levels.to(torch.uint8).cpu().numpy()  # (n, C, H, W)
-    corrupted = np.stack(for_each(list(pixels), changed, levels.device))
-    return torch.from_numpy(corrupted).to(levels.device, levels.dtype)
+    corrupted = np.stack([changed(planes) for planes in levels.to(torch.uint8).numpy()])
+    return torch.from_numpy(corrupted).to(levels.dtype)

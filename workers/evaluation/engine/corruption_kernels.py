@@ -13,8 +13,7 @@ from torch import Tensor
 
 from assay.attacks.corruptions.imaging.constants import FILE_QUALITY, Constants
 from assay.attacks.corruptions.imaging.corruption import Corruption
-from assay.attacks.corruptions.imaging.pillow import each_picture
-from assay.attacks.corruptions.jpeg_compression import compressed
+from assay.attacks.corruptions.imaging.jpeg import recompressed
 from assay.service.catalog.catalog import load
 from assay.service.contract.corruption_cells import Cell
 from assay.workers import catalog
@@ -43,4 +42,4 @@ def _kernel(name: str, severity: int, constants: Constants) -> Corruption:
 
 
 def _as_file(levels: Tensor, *draws: Tensor, apply: Callable[..., Tensor], quality: int) -> Tensor:
-    return each_picture(apply(levels, *draws), functools.partial(compressed, quality=quality))
+    return recompressed(apply(levels, *draws), quality)
