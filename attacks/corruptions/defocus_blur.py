@@ -49,13 +49,14 @@ def defocus_blur(*, severity: Severity = 1, constants: Constants = "imagenet_c")
 
 
 def _apply(levels: Tensor, *, radius: float, sigma: float) -> Tensor:
-    kernel = disk(radius, sigma).to(levels.device)
+    kernel = disk(radius, sigma)
     half = len(kernel) // 2
+    # The kernel is rounded to float32; if its sum falls below 1, a flat area drops by a level.
+    slack = SLACK if float(kernel.double().sum()) >= 1 else -SLACK
+    kernel = kernel.to(levels.device, non_blocking=True)
     extended = extend(levels, (half, half), (half, half), "mirror")
     if radius < SMALL:
         return cut(correlate(extended.double(), kernel.double()).contiguous()).to(levels.dtype)
-    # The kernel is rounded to float32; if its sum falls below 1, a flat area drops by a level.
-    slack = SLACK if float(kernel.double().sum()) >= 1 else -SLACK
     return cut(correlate(extended, kernel).contiguous(), slack)  # (n, C, H, W)
 
 

@@ -90,8 +90,8 @@ def _draw_field(generator: torch.Generator, channels: int, height: int, width: i
 
 def _apply(levels: Tensor, moves: Tensor, field: Tensor, *, strength: tuple[float, float, float]) -> Tensor:
     size, sigma, reach = strength
-    corners = triangle(*levels.shape[-2:])
-    skewed = warp(levels, corners, corners + (moves.double().cpu() * reach).float())
+    corners = triangle(*levels.shape[-2:]).to(levels.device, non_blocking=True)
+    skewed = warp(levels, corners, corners + (moves.double() * reach).float())
     if size == 0:
         return cut(skewed, SLACK)
     return cut(_moved(skewed, smooth_widely(field.double(), sigma, TRUNCATE) * size), SLACK)  # (n, C, H, W)

@@ -29,6 +29,7 @@ from assay.attacks.corruptions.imaging.corruption import (
 from assay.attacks.corruptions.imaging.textures import (
     FOLDER,
     PACKAGE,
+    frost_crops,
     frost_texture,
     photographs_sha256,
     textures_of,
@@ -78,12 +79,7 @@ def _draw(
 
 def _apply(levels: Tensor, places: Tensor, *, scene: float, ice: float, constants: Constants) -> Tensor:
     channels, height, width = levels.shape[1:]
-    parts = []
-    for number, top, left in places.tolist():
-        whole = frost_texture(number, height, width, constants)
-        part = whole[:, top : top + height, left : left + width]
-        parts.append(part.to(levels.device).double())  # (3, H, W)
-    crystals = torch.stack(parts)
+    crystals = frost_crops(places, height, width, constants).double()  # (n, 3, H, W)
     if channels == 1:
         crystals = luminance(crystals)
     return cut(levels.double().mul_(scene).add_(crystals.mul_(ice))).to(levels.dtype)  # (n, C, H, W)

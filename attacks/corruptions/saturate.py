@@ -53,6 +53,6 @@ def _apply(levels: Tensor, *, factor: float, shift: float) -> Tensor:
     saturation = spread / value.clamp(min=1 / TOP)
     wanted = (saturation * factor + shift).clamp(0, 1)
     below = (value - colours) * (wanted / saturation.clamp(min=1 / TOP))
-    red = torch.tensor([0.0, 1.0, 1.0], dtype=torch.float64, device=levels.device)[:, None, None]
+    red = torch.arange(3, dtype=torch.float64, device=levels.device).clamp_(max=1)[:, None, None]  # 0, 1, 1
     below = torch.where(spread == 0, value * wanted * red, below)
     return cut((value - below).mul_(TOP)).to(levels.dtype)  # (n, C, H, W)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -48,7 +49,7 @@ def _draw(generator: torch.Generator, channels: int, height: int, width: int) ->
 
 
 def _apply(levels: Tensor, chance: Tensor, *, photons: int) -> Tensor:
-    return photon_table(photons).sample(levels.to(torch.int32), chance)  # (n, C, H, W)
+    return photon_table(photons, levels.device).sample(levels.to(torch.int32), chance)  # (n, C, H, W)
 
 
 def probabilities(photons: int) -> Tensor:
@@ -61,7 +62,8 @@ def probabilities(photons: int) -> Tensor:
 
 
 @functools.lru_cache(maxsize=16)
-def photon_table(photons: int) -> AliasTable:
-    """Alias tables from each level to its noisy level."""
+def photon_table(photons: int, device: torch.device = torch.device("cpu")) -> AliasTable:  # noqa: B008
+    """Alias tables from each level to its noisy level, on a device."""
     counts = torch.arange(photons + 1, dtype=torch.float64)
-    return alias_table(probabilities(photons), (counts / photons * TOP).floor())
+    table = alias_table(probabilities(photons), (counts / photons * TOP).floor())
+    return replace(table, thresholds=table.thresholds.to(device), outcomes=table.outcomes.to(device))

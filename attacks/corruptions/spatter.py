@@ -122,5 +122,5 @@ def _mud(levels: Tensor, smooth: Tensor, liquid: _Liquid) -> Tensor:
 
 
 def _colour(colour: tuple[float, float, float], levels: Tensor) -> Tensor:
-    tint = torch.tensor(colour, dtype=levels.dtype, device=levels.device).view(1, 3, 1, 1)
+    tint = torch.tensor(colour, dtype=levels.dtype).view(1, 3, 1, 1).to(levels.device, non_blocking=True)
     return luminance(tint) if levels.shape[1] == 1 else tint

@@ -11,6 +11,9 @@ from tests.support.emulated_device.device import EmulatedTensor, emulated_device
 
 __all__ = ["photographs"]
 
+# Whether the edges of drops have grown to their ends.
+LOOKS = {"spatter": 3}
+
 
 @pytest.mark.parametrize("severities", [(3,), pytest.param((1, 2, 4, 5), marks=pytest.mark.slow)], ids=str)
 @pytest.mark.parametrize("name", MODULES)
@@ -28,6 +31,49 @@ def test_a_corruption(name: str, severities: tuple[int, ...], photographs: Tenso
         assert torch.isfinite(found).all()
         same = difference <= 1e-3
         assert torch.equal(found[same], here[same])  # levels are divided alike
+
+
+# The most operators for a chunk of images of 60 x 76 pixels, most of them at severity 2 or 3. Interpolation,
+# of which zoom_blur consists, is a single one on CUDA.
+LAUNCHES = {
+    "gaussian_noise": 11,
+    "impulse_noise": 11,
+    "speckle_noise": 11,
+    "shot_noise": 18,
+    "brightness": 22,
+    "contrast": 22,
+    "saturate": 33,
+    "frost": 21,
+    "pixelate": 16,
+    "defocus_blur": 28,
+    "gaussian_blur": 24,
+    "motion_blur": 60,
+    "jpeg_compression": 79,
+    "snow": 116,
+    "elastic_transform": 116,
+    "fog": 176,
+    "glass_blur": 202,
+    "spatter": 292,
+    "zoom_blur": 508,
+}
+
+
+@pytest.mark.parametrize(
+    "severity", [3, *(pytest.param(other, marks=pytest.mark.slow) for other in (1, 2, 4, 5))]
+)
+@pytest.mark.parametrize("name", MODULES)
+def test_a_device_is_sent_draws_alone_and_asked_nothing(
+    name: str, severity: int, photographs: Tensor
+) -> None:
+    made = make(name, severity)
+    with emulated_device() as device:
+        images = photographs.to(device.device)
+        made(images, IDS, 0)  # what does not depend on the images stays on the device
+        device.forget_counts()
+        made(images, IDS, 0)
+        assert device.waits.total() <= LOOKS.get(name, 0), device.waits
+        assert device.uploads.total() <= len(made.draws(IDS[:1], (3, 8, 8), 0)), device.uploads
+        assert device.launches <= LAUNCHES.get(name, 100)
 
 
 @pytest.mark.parametrize("name", ["brightness", "saturate"])

@@ -17,7 +17,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class AliasTable:
-    """Tables for R distributions on the outcomes 0..K-1."""
+    """Tables for R distributions on the outcomes 0..K-1, on the device of what is drawn."""
 
     bits: int  # log2 K
     thresholds: Tensor  # (R K,) int32: below it the column's own outcome is drawn
@@ -29,9 +29,9 @@ class AliasTable:
         # The shift is an arithmetic one: the mask removes copies of the sign.
         column = (words >> low).bitwise_and_((1 << self.bits) - 1)
         entry = (rows << self.bits).add_(column).flatten()
-        own = (words & ((1 << low) - 1)).flatten() < self.thresholds.to(words.device).index_select(0, entry)
+        own = (words & ((1 << low) - 1)).flatten() < self.thresholds.index_select(0, entry)
         chosen = entry.mul_(2).add_(own)
-        return self.outcomes.to(words.device).index_select(0, chosen).view(words.shape)
+        return self.outcomes.index_select(0, chosen).view(words.shape)
 
 
 def alias_table(probabilities: Tensor, values: Tensor) -> AliasTable:

@@ -84,7 +84,7 @@ def blur(fields: Tensor, sigmas: tuple[float, float], border: Border, truncate: 
     """
     down, across = (int(truncate * sigma + 0.5) for sigma in sigmas)
     kernel = gaussian_weights(sigmas[0], down)[:, None] * gaussian_weights(sigmas[1], across)
-    kernel = kernel.to(fields.device, fields.dtype)
+    kernel = kernel.to(fields.device, fields.dtype, non_blocking=True)
     return correlate(extend(fields, (down, down), (across, across), border), kernel)
 
 
@@ -93,7 +93,7 @@ def smooth_widely(fields: Tensor, sigma: float, truncate: float) -> Tensor:
 
     One product with a matrix along either axis. On a CPU images are smoothed one by one, as by `correlate`.
     """
-    down, across = (_smoothing(side, sigma, truncate).to(fields.device) for side in fields.shape[-2:])
+    down, across = (_smoothing(side, sigma, truncate, fields.device) for side in fields.shape[-2:])
     if fields.device.type == "cpu":
         return torch.stack([down @ field.clone() @ across.T for field in fields.flatten(0, 1)]).view_as(
             fields
@@ -102,13 +102,14 @@ def smooth_widely(fields: Tensor, sigma: float, truncate: float) -> Tensor:
 
 
 @functools.lru_cache(maxsize=32)
-def _smoothing(length: int, sigma: float, truncate: float) -> Tensor:
+def _smoothing(length: int, sigma: float, truncate: float, device: torch.device) -> Tensor:
     """The smoothing of a line as a matrix, (L, L)."""
     radius = int(truncate * sigma + 0.5)
     taps = _positions(-radius, length + radius, length, "symmetric", torch.device("cpu"))
     sources = taps.unfold(0, 2 * radius + 1, 1)  # (L, 2 radius + 1)
     weights = gaussian_weights(sigma, radius).expand_as(sources)
-    return torch.zeros(length, length, dtype=torch.float64).scatter_add_(1, sources, weights.contiguous())
+    matrix = torch.zeros(length, length, dtype=torch.float64).scatter_add_(1, sources, weights.contiguous())
+    return matrix.to(device)
 
 
 def blur_exactly(fields: Tensor, sigma: float) -> Tensor:

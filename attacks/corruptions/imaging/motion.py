@@ -37,15 +37,15 @@ def smear(
     taps nearer than the image's size count, as in the fork.
     """
     height, width = fields.shape[-2:] if inside else (2 * radius + 1, 2 * radius + 1)
-    down, across, weights = taps(radius, sigma, angles.cpu(), height, width)
+    down, across, weights = taps(radius, sigma, angles, height, width)
     (top, bottom), (left, right) = _window(2 * radius, between, height, width)
-    kernels = torch.zeros(len(angles), 1, top + bottom + 1, left + right + 1, dtype=torch.float64)
-    images = torch.arange(len(angles))[:, None].expand_as(down)
+    kernels = weights.new_zeros(len(angles), 1, top + bottom + 1, left + right + 1)
+    images = torch.arange(len(angles), device=angles.device)[:, None].expand_as(down)
     kernels.index_put_(
         (images, torch.zeros_like(images), down + top, across + left), weights, accumulate=True
     )
     extended = extend(fields, (top, bottom), (left, right), "clamp")
-    return correlate(extended, kernels.to(fields.device, torch.float32))
+    return correlate(extended, kernels.to(torch.float32))
 
 
 def taps(radius: int, sigma: float, angles: Tensor, height: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -53,7 +53,7 @@ def taps(radius: int, sigma: float, angles: Tensor, height: int, width: int) -> 
 
     They are 0 from the first tap at a distance of `height` or `width`.
     """
-    steps = torch.arange(2 * radius + 1, dtype=torch.float64)
+    steps = torch.arange(2 * radius + 1, dtype=torch.float64, device=angles.device)
     weights = torch.exp(-0.5 * (steps / sigma) ** 2)
     weights = weights / weights.sum()
     radians = torch.deg2rad(angles.to(torch.float64))[:, None]

@@ -29,22 +29,23 @@ def plasma(chance: Tensor, side: int, decay: float) -> Tensor:
     the random numbers' size by `decay`.
     """
     count = len(chance)
-    land = chance.new_zeros(count, side, side)
-    step, height, used = side, HEIGHT, 0
-    while step >= 2:
-        half, size = step // 2, (side // step) ** 2
-        squares = (count, side // step, side // step)
-        centres, upper, left = (
-            chance[:, used + part * size : used + (part + 1) * size].reshape(squares) * height**2
-            for part in range(3)
-        )
-        corners = land[:, ::step, ::step]  # (n, s, s)
-        rows = corners + corners.roll(-1, 1)
-        middle = (rows + rows.roll(-1, 2)) / 4 + centres
-        land[:, half::step, half::step] = middle
+    land = chance.new_zeros(count, 1, 1)
+    size, height = 1, HEIGHT  # land has the corners of s x s squares
+    while size < side:
+        used, more = size**2 - 1, chance.new_empty(count, size, 2, size, 2)
+        news = chance[:, used : used + 3 * size**2].view(count, 3, size, size) * height**2
+        centres, upper, left = news.unbind(1)
+        beside, below = land.roll(-1, 2), land.roll(-1, 1)
+        middle = centres.add_((land + below).add_(beside + below.roll(-1, 2)), alpha=0.25)
         # Midpoints of the horizontal sides are between two centres and two corners, like those of the others.
-        land[:, ::step, half::step] = (middle + middle.roll(1, 1) + corners + corners.roll(-1, 2)) / 4 + upper
-        land[:, half::step, ::step] = (middle + middle.roll(1, 2) + corners + corners.roll(-1, 1)) / 4 + left
-        step, height, used = half, height / decay, used + 3 * size
+        upper.add_((middle + middle.roll(1, 1)).add_(land).add_(beside), alpha=0.25)
+        left.add_((middle + middle.roll(1, 2)).add_(land).add_(below), alpha=0.25)
+        more[:, :, 0, :, 0], more[:, :, 1, :, 1], more[:, :, 0, :, 1], more[:, :, 1, :, 0] = (
+            land,
+            middle,
+            upper,
+            left,
+        )
+        land, size, height = more.view(count, 2 * size, 2 * size), 2 * size, height / decay
     land -= land.amin((1, 2), keepdim=True)
     return land / land.amax((1, 2), keepdim=True).clamp(min=torch.finfo(land.dtype).tiny)

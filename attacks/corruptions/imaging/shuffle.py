@@ -4,7 +4,7 @@ From the last pixel to the first, each takes the value that a random neighbour h
 released code means an exchange, but its two views of one array make it a copy). So a pixel's value is that of
 its neighbour before the round, if the neighbour comes later in that order, else the neighbour's new value:
 pixels form chains, and all chains are followed at once by pointer doubling, in as many steps as the longest
-chain has binary digits.
+chain has binary digits; beside a CPU, where to look is to wait, as the longest that could be has.
 
 n = images, C = channels, H x W = size, R = rounds; r x c = pixels that take part, those `reach` and more
 from the border.
@@ -45,6 +45,9 @@ def shuffle(levels: Tensor, offsets: Tensor, reach: int) -> Tensor:
         source = taken if source is None else _each_at(source, taken)
     if source is None or not len(levels):
         return levels
+    if levels.device.type != "cpu":
+        index = source.long()[:, None].expand(-1, levels.shape[1], -1)
+        return levels.flatten(2).gather(2, index).view_as(levels)
     planes = zip(levels.flatten(2), source, strict=True)
     return torch.stack([image.index_select(1, index) for image, index in planes]).view_as(levels)
 
@@ -65,7 +68,21 @@ def _sources(offsets: Tensor, height: int, width: int, reach: int) -> Tensor:
     there = own + down * width + across  # (n, r, c)
     marks = new.flatten().index_select(0, there.flatten()).view_as(there)
     pointers[:, top:bottom, left:right] = there + marks * (there > own)
-    return _ends(pointers.flatten(1), pixels)
+    if pointers.device.type == "cpu":
+        return _ends(pointers.flatten(1), pixels)
+    return ends(pointers.flatten(1), own.numel())
+
+
+def ends(pointers: Tensor, longest: int) -> Tensor:
+    """As `_ends`, of chains that have at most so many pixels, without a look at them."""
+    count, pixels = pointers.shape
+    # Old values of an image's pixels, which point to themselves, then new values.
+    old = torch.arange(pixels, dtype=torch.int32, device=pointers.device).expand_as(pointers)
+    first = torch.arange(count, dtype=torch.int32, device=pointers.device)[:, None] * (2 * pixels)
+    nodes = (torch.cat([old, pointers], dim=1) + first).flatten()
+    for _ in range((longest - 1).bit_length()):
+        nodes = nodes.index_select(0, nodes)
+    return nodes.view(count, 2 * pixels)[:, pixels:] - first
 
 
 def _ends(pointers: Tensor, pixels: int) -> Tensor:

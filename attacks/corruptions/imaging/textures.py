@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.nn.functional import interpolate
+from torch.nn.functional import interpolate, pad
 
 from assay.attacks.corruptions.imaging.constants import FORK, Constants
 
@@ -46,6 +46,40 @@ def frost_texture(number: int, height: int, width: int, constants: Constants = "
     """
     path = folder() / TEXTURES[number]
     return _sized(path, path.stat().st_mtime_ns, height, width, constants)
+
+
+def frost_crops(places: Tensor, height: int, width: int, constants: Constants) -> Tensor:
+    """Crops of the photographs, uint8 (n, 3, H, W), from their numbers, rows and columns, int64 (n, 3).
+
+    Beside a CPU the photographs are kept on the device of the places.
+    """
+    if places.device.type == "cpu":
+        parts = [
+            frost_texture(number, height, width, constants)[:, top : top + height, left : left + width]
+            for number, top, left in places.tolist()
+        ]
+        return torch.stack(parts)
+    numbers, tops, lefts = places.unbind(1)
+    names = [folder() / name for name in textures_of(constants)]
+    stamps = tuple((path, path.stat().st_mtime_ns) for path in names)
+    stacked = _stacked(stamps, height, width, constants, places.device)
+    rows = tops[:, None] + torch.arange(height, device=places.device)
+    columns = lefts[:, None] + torch.arange(width, device=places.device)
+    return stacked[numbers[:, None, None], rows[:, :, None], columns[:, None]].permute(0, 3, 1, 2)
+
+
+@functools.lru_cache(maxsize=4)
+def _stacked(
+    stamps: tuple[tuple[Path, int], ...], height: int, width: int, constants: Constants, device: torch.device
+) -> Tensor:
+    """All photographs, with zeros to the size of the largest: uint8 (photographs, rows, columns, 3)."""
+    found = [_sized(path, changed, height, width, constants) for path, changed in stamps]
+    rows, columns = (max(whole.shape[axis] for whole in found) for axis in (-2, -1))
+    padded = [
+        pad(whole, (0, columns - whole.shape[-1], 0, rows - whole.shape[-2])).permute(1, 2, 0)
+        for whole in found
+    ]
+    return torch.stack(padded).to(device)
 
 
 @functools.lru_cache(maxsize=2 * len(TEXTURES))
