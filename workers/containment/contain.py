@@ -130,7 +130,8 @@ def _ancestors() -> list[int]:
 def _restrict_files(chosen: Policy, *, private: bool) -> None:
     rules = landlock.Ruleset(ports=not private)
     for path, rights in _rights(chosen):
-        rules.allow(path, rights)
+        # A job may put a link in the place of its weights, after the supervisor has looked.
+        rules.allow(path, rights, follow=path not in chosen.files)
     if chosen.loopback and not private:
         # 0 stands for a port that the kernel chooses; the processes then meet at that.
         rules.allow_ports([0, *_ephemeral_ports()])

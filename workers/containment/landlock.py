@@ -107,10 +107,13 @@ class Ruleset:
         except OSError as error:
             raise Unavailable(f"landlock_create_ruleset: {error.strerror}") from None
 
-    def allow(self, path: Path, rights: Right) -> None:
-        """Allow rights on a file, or on a folder and all in it; a path that is not there is passed over."""
+    def allow(self, path: Path, rights: Right, *, follow: bool = True) -> None:
+        """Allow rights on a file, or on a folder and all in it; a path that is not there is passed over.
+
+        Without `follow` a link gives no right on what it leads to.
+        """
         try:
-            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
         except OSError:
             return
         try:

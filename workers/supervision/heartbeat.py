@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 LIVE_SECONDS = 0.5
 DATABASE_SECONDS = 5.0
 STALL_FACTOR = 10.0
+# A measured shard longer than `motionless_seconds` has one long step: this often what its plan expects of it.
+LONG_FACTOR = 3.0
 LOADING_FACTOR = 6.0
 LOOK_SECONDS = 10.0
 # A process that computes takes more of a core, also one that waits for its GPU.
@@ -85,7 +87,8 @@ class ProgressDeadline:
         claim: of the shard.
         stall_seconds: the shortest deadline; an evaluate shard has ten times its expected seconds, and shards
             that plan and train, which load and hash data first, have at least half an hour.
-        motionless_seconds: the longest time in which the evaluator neither reports progress nor computes.
+        motionless_seconds: the longest time in which the evaluator neither reports progress nor computes; and
+            the longest deadline, unless the shard's expected seconds three times, or half an hour, are more.
         work: of the evaluator so far.
         clock: seconds of a monotonic clock.
     """
@@ -99,7 +102,8 @@ class ProgressDeadline:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         loading = LOADING_FACTOR * stall_seconds if claim.kind in ("plan", "train") else 0.0
-        self.seconds = max(stall_seconds, STALL_FACTOR * claim.expected_seconds, loading)
+        longest = max(motionless_seconds, LONG_FACTOR * claim.expected_seconds)
+        self.seconds = max(stall_seconds, min(STALL_FACTOR * claim.expected_seconds, longest), loading)
         self._motionless_seconds = motionless_seconds
         self._work, self._clock = work, clock
         self._at = self._moved_at = self._looked_at = self._told_at = clock()
@@ -126,7 +130,8 @@ class ProgressDeadline:
         if now - self._at > self.seconds:
             raise Stalled(
                 f"the shard made no progress for {self.seconds:,.0f} s{last}, and its evaluator was ended"
-                " (ASSAY_STALL_SECONDS, or ten times what the plan expects of the shard)"
+                " (ASSAY_STALL_SECONDS, or ten times what the plan expects of the shard, at most"
+                " ASSAY_MOTIONLESS_SECONDS or three times)"
             )
         if now - self._moved_at > self._motionless_seconds:
             raise Stalled(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import stat
+import sys
 from pathlib import Path
 
 from assay.models.exported import exported
@@ -16,14 +19,33 @@ from assay.workers.jobs.failures import BadWeights
 
 def read_program(path: Path) -> Program:
     """Read the program of an uploaded file; BadWeights says why it cannot be."""
-    if not path.is_file():
-        raise BadWeights(f"the file {path.name} of job {path.parent.name} is gone")
+    return _read(path)[0]
+
+
+def _plain(name: str, flags: int) -> int:
+    return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+def _read(path: Path) -> tuple[Program, str]:
+    """The program and the sha256 of one open file, whatever takes its name meanwhile."""
     try:
-        file = open_program(path)
-        with file.reading() as read:
-            return load_program(read, file.graph, file.model, notes=NOTES in file.sizes)
-    except (BadProgram, UnsafeProgram) as error:
-        raise BadWeights(f"the exported program is not taken: {error}") from error
+        file = open(path, "rb", opener=_plain)  # noqa: SIM115 (closed below)
+    except OSError as error:
+        raise BadWeights(
+            f"the file {path.name} of job {path.parent.name} is gone: {error.strerror}"
+        ) from None
+    with file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise BadWeights(f"{path.name} of job {path.parent.name} is no file")
+        same = Path("/proc/self/fd" if sys.platform == "linux" else "/dev/fd", str(file.fileno()))
+        try:
+            found = open_program(same)
+            with found.reading() as read:
+                program = load_program(read, found.graph, found.model, notes=NOTES in found.sizes)
+        except (BadProgram, UnsafeProgram) as error:
+            raise BadWeights(f"the exported program is not taken: {error}") from error
+        file.seek(0)
+        return program, hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def as_classifier(program: Program) -> Classifier:
@@ -42,7 +64,7 @@ def load_classifier(
     The file's hash, not the tensors': two programs may have the same weights and different graphs. BadWeights
     as for `read_program`, or of another task, other classes, channels or words.
     """
-    program = read_program(path)
+    program, digest = _read(path)
     if (found := program.signature.task) != task:
         raise BadWeights(f"the exported program is for {found}, the data for {task}")
     try:
@@ -54,6 +76,4 @@ def load_classifier(
             "the exported program is for another vocabulary than that of the data: it would read other words."
             f" Its file states the sha256 {program.vocabulary}, that of the data is {vocabulary}"
         )
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
     return as_classifier(program), digest

@@ -93,3 +93,26 @@ def test_an_abi_handles_the_rights_that_it_and_those_before_it_know() -> None:
         assert new == later.get(version, landlock.Right(0)), version
     assert not landlock.handled_files(1) & (later[2] | later[3] | later[5])
     assert landlock.handled_files(1) & landlock.Right.MAKE_SYM
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_a_link_in_the_place_of_weights_leads_nowhere(tmp_path: Path, link: bool) -> None:
+    """Another job that still runs may put one there, after the supervisor has looked at the name."""
+    secret, weights, own = tmp_path / "secret", tmp_path / "other" / "weights", tmp_path / "job"
+    secret.write_text("secret")
+    weights.parent.mkdir()
+    own.mkdir()
+    if link:
+        weights.symlink_to(secret)
+    else:
+        weights.write_text("weights")
+    chosen = Policy(folder=own, files=frozenset([weights]), libraries=(), temporary=own)
+
+    def read() -> str:
+        assert contain(chosen) == {}
+        try:
+            return weights.read_text()
+        except PermissionError:
+            return "refused"
+
+    assert in_a_child(read) == ("refused" if link else "weights")

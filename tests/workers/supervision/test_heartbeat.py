@@ -265,7 +265,14 @@ def test_a_shard_without_redis_runs_to_its_end(
 
 @pytest.mark.parametrize(
     ("kind", "expected", "seconds"),
-    [("evaluate", 0.0, 300), ("evaluate", 60.0, 600), ("plan", 0.0, 1800), ("train", 0.0, 1800)],
+    [
+        ("evaluate", 0.0, 300),
+        ("evaluate", 60.0, 600),
+        ("evaluate", 240.0, 900),  # the nominal length of a shard, which had 2,400 s
+        ("evaluate", 1000.0, 3000),
+        ("plan", 0.0, 1800),
+        ("train", 0.0, 1800),
+    ],
 )
 def test_how_long_a_shard_may_go_without_progress(
     clock: Clock, kind: str, expected: float, seconds: float
@@ -309,8 +316,24 @@ def test_an_evaluator_that_does_nothing_is_ended_before_ten_times_what_its_plan_
         deadline.check()
 
 
+def test_an_evaluator_that_computes_is_ended_after_a_quarter_of_an_hour_too(clock: Clock) -> None:
+    """And its job says what it waits for; its shard was kept ten times as long as its plan expects."""
+    claim: Any = SimpleNamespace(kind="evaluate", expected_seconds=240.0)
+    deadline = ProgressDeadline(claim, 300.0, 900.0, lambda: Work(clock.now, False), lambda: clock.now)
+    told = []
+    for _ in range(90):
+        clock.now += 10
+        told.append(deadline.check())
+    assert told[-1] == (
+        "waits for its evaluator, which computes: no progress for 900 s; ended in 0 s without any"
+    )
+    clock.now += 10
+    with pytest.raises(Stalled, match="made no progress for 900 s"):
+        deadline.check()
+
+
 def test_an_evaluator_that_computes_has_the_time_that_its_plan_expects(clock: Clock) -> None:
-    claim: Any = SimpleNamespace(kind="evaluate", expected_seconds=360.0)
+    claim: Any = SimpleNamespace(kind="evaluate", expected_seconds=1200.0)
     deadline = ProgressDeadline(
         claim, 300.0, 900.0, lambda: Work((clock.now - ROUND) / 10, False), lambda: clock.now
     )

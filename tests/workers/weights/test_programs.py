@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import resource
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from assay.workers import accelerator
 from assay.workers.jobs import check, plan
 from assay.workers.jobs.failures import BadWeights, describe
 from assay.workers.jobs.session import Session
-from assay.workers.weights import program_check
+from assay.workers.weights import program_check, programs
 from assay.workers.weights.program_check import Unfit, examine
 from assay.workers.weights.programs import as_classifier, read_program
 from tests.support.archives import archive
@@ -263,6 +265,37 @@ def test_a_job_runs_the_program_as_it_is(plain: Path, job: dict[str, Any], dtype
     wanted = OfDigits().eval().to(images.dtype)(images)
     assert torch.equal(loaded.classifier.normalize(images), images)
     torch.testing.assert_close(loaded.classifier(images), wanted, rtol=0, atol=1e-6)
+
+
+def test_the_hash_is_of_the_bytes_that_were_loaded(
+    plain: Path, job: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that takes the program's name while it is read is neither run nor hashed."""
+    path = tmp_path / "net.pt2"
+    shutil.copyfile(plain, path)
+    load = programs.load_program
+
+    def swapped(*found: Any, **options: Any) -> Any:
+        (tmp_path / "other").write_bytes(b"another file")
+        (tmp_path / "other").replace(path)
+        return load(*found, **options)
+
+    monkeypatch.setattr(programs, "load_program", swapped)
+    loaded = Session().classifier(job, device="cpu", weights=str(path))
+    assert loaded.weights_sha256 == hashlib.sha256(plain.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("kind", ["link", "folder", "pipe"])
+def test_what_is_no_file_is_no_program(plain: Path, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "net.pt2"
+    makers: dict[str, Callable[[], None]] = {
+        "link": lambda: path.symlink_to(plain),
+        "folder": path.mkdir,
+        "pipe": lambda: os.mkfifo(path),
+    }
+    makers[kind]()
+    with pytest.raises(BadWeights, match=r"is gone|is no file"):
+        read_program(path)
 
 
 def test_other_data_is_refused_with_the_reason(
