@@ -6,9 +6,9 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy import Connection, delete, func, select, true, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from assay.service.contract.data_disagreements import Disagreements, disagreements
@@ -160,10 +160,7 @@ class Workers:
 
         Workers of earlier versions, which report none, are left out.
         """
-        alive = workers.c.seen_at >= now() - within_seconds
-        with self._database.reading() as connection:
-            found = connection.execute(select(workers.c.gauges).where(alive)).scalars()
-            return [str(gauges["catalog"]) for gauges in found if gauges and "catalog" in gauges]
+        return [str(one["catalog"]) for one in self._gauges(within_seconds) if "catalog" in one]
 
     def identities(self, within_seconds: float = 60) -> dict[str, int]:
         """How many workers with a heartbeat in the last seconds have each identity of code, by its digest."""
@@ -178,37 +175,26 @@ class Workers:
 
         Workers of earlier versions, and those that have not tried yet, are left out.
         """
-        alive = workers.c.seen_at >= now() - within_seconds
-        with self._database.reading() as connection:
-            found = connection.execute(select(workers.c.gauges).where(alive)).scalars()
-            return [gauges["containment"] for gauges in found if gauges and "containment" in gauges]
+        return [one["containment"] for one in self._gauges(within_seconds) if "containment" in one]
 
     def pulled(self, within_seconds: float = 60) -> PulledRecords | None:
         """The pulled weights of all workers with a heartbeat in the last seconds, by reference.
 
         None where no worker is online, or one of an earlier version has not said what it has.
         """
-        alive = (workers.c.seen_at >= now() - within_seconds) & (workers.c.devices > 0) & admitted()
-        with self._database.reading() as connection:
-            said = connection.execute(select(workers.c.gauges).where(alive)).scalars().all()
-        stated = [gauges["weights"] for gauges in said if gauges and "weights" in gauges]
-        if not stated or len(stated) < len(said):
+        said = self._gauges(within_seconds, serving=True)
+        if not said or not all(one.get("weights") is not None for one in said):
             return None
-        return {reference: record for one in stated for reference, record in one.items()}
+        return {reference: record for one in said for reference, record in one["weights"].items()}
 
     def libraries(self, within_seconds: float = 60) -> frozenset[str]:
         """The packages of attacks that any worker with a heartbeat in the last seconds has."""
-        alive = (workers.c.seen_at >= now() - within_seconds) & (workers.c.devices > 0) & admitted()
-        with self._database.reading() as connection:
-            said = connection.execute(select(workers.c.gauges).where(alive)).scalars().all()
-        return frozenset(name for gauges in said for name in (gauges or {}).get("libraries", {}))
+        said = self._gauges(within_seconds, serving=True)
+        return frozenset(name for one in said for name in one.get("libraries", {}))
 
     def other_data(self, within_seconds: float = 60) -> list[str]:
         """Data sets that are not those of a plan, of each worker with a heartbeat in the last seconds."""
-        alive = workers.c.seen_at >= now() - within_seconds
-        with self._database.reading() as connection:
-            found = connection.execute(select(workers.c.gauges).where(alive)).scalars()
-            return sorted(said for gauges in found if gauges for said in gauges.get("other_data", []))
+        return sorted(said for one in self._gauges(within_seconds) for said in one.get("other_data", []))
 
     def disagreements(self, within_seconds: float = 60) -> Disagreements:
         """The data sets that workers in service, with a heartbeat in the last seconds, have differently."""
@@ -220,11 +206,16 @@ class Workers:
 
     def unfit(self, within_seconds: float = 60) -> list[str]:
         """Device classes that failed a self-test and why, of workers with a heartbeat in the last seconds."""
+        said = self._gauges(within_seconds)
+        return sorted(f"{device}: {why}" for one in said for device, why in one.get("unfit", {}).items())
+
+    def _gauges(self, within_seconds: float, *, serving: bool = False) -> list[Gauges]:
+        """What workers with a heartbeat in the last seconds say; `serving`: those that may take shards."""
         alive = workers.c.seen_at >= now() - within_seconds
+        alive &= (workers.c.devices > 0) & admitted() if serving else true()
         with self._database.reading() as connection:
             found = connection.execute(select(workers.c.gauges).where(alive)).scalars()
-            faults = [gauges["unfit"].items() for gauges in found if gauges and "unfit" in gauges]
-        return sorted(f"{device}: {why}" for one in faults for device, why in one)
+            return [cast(Gauges, gauges or {}) for gauges in found]
 
     def out_of_service(self, within_seconds: float = 60) -> tuple[int, int]:
         """How many workers administrators have cordoned, and how many have cordoned themselves."""

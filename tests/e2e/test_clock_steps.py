@@ -60,6 +60,7 @@ def service(make_service: Start, clock: Clock, tmp_path: Path) -> Iterator[Runni
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_steps_of_the_processes_clocks_cost_no_shard_and_change_no_bit(
     service: RunningService, clock: Clock, tmp_path: Path
 ) -> None:

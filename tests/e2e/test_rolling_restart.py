@@ -24,8 +24,7 @@ from tests.support.databases import fresh_database
 from tests.support.servers import PrivateRedis, free_port
 
 PACKAGES = ("attacks", "models", "service", "src", "workers")
-LONG = [pgd("2/255", steps=40), pgd("4/255", steps=40), pgd("8/255", steps=40)]
-HEAVY = [pgd("8/255", steps=400)]
+LONG = [pgd("8/255", steps=120)]
 NODES = ("a", "b")
 
 
@@ -76,6 +75,11 @@ class Fleet:
         """The state of a node; empty before its first heartbeat."""
         return next((one.state for one in self.client.workers() if f":{name}-cpu0" in one.name), "")
 
+    def counted(self, *jobs: str) -> set[tuple[int, int]]:
+        """Failures and losses of the shards of some jobs."""
+        with open_store(self.database, migrate=False) as store:
+            return {(row.failures, row.losses) for job_id in jobs for row in store.shards.of(job_id)}
+
     def close(self) -> None:
         """Stops all."""
         for name in [*self._processes]:
@@ -121,53 +125,66 @@ def next_release(folder: Path) -> Path:
     return folder
 
 
+def outcomes(client: AssayClient, job_id: str, folder: Path, attempt: int = 1) -> dict[str, str]:
+    """The outcome tables of a job that has succeeded."""
+    assert finished(client, job_id, 400).attempt == attempt
+    return outcomes_of(client, job_id, folder / job_id)
+
+
 @pytest.mark.slow
-def test_a_rolling_restart_and_a_new_release_lose_nothing_and_change_no_bit(
+@pytest.mark.timeout(1200)
+def test_a_rolling_restart_loses_nothing_and_changes_no_bit(
     fleet: Fleet, calm: RunningBox, tmp_path: Path
 ) -> None:
-    def outcomes(client: AssayClient, job_id: str) -> dict[str, str]:
-        assert finished(client, job_id, 400).attempt == (2 if job_id == old else 1)
-        return outcomes_of(client, job_id, tmp_path / job_id)
-
-    old = ""
-    source = calm.client.submit(training(epochs=20)).id
-    jobs = [calm.client.submit(attacking(source, chosen)).id for chosen in (LONG, HEAVY)]
-    expected, expected_of_heavy = (outcomes(calm.client, one) for one in jobs)
+    source = calm.client.submit(training(epochs=10)).id
+    expected = outcomes(calm.client, calm.client.submit(attacking(source, LONG)).id, tmp_path)
     client = fleet.client
-
-    trained = client.submit(training(epochs=20)).id
-    wait_for(lambda: client.job(trained).progress.done > 40, 180)
+    trained = client.submit(training(epochs=10)).id
+    wait_for(lambda: client.job(trained).progress.done > 30, 180)
     for name in ("a", "service", "b"):
         fleet.restart(name)
     assert finished(client, trained).attempt == 1
     assert weights(client, trained) == weights(calm.client, source)
-
     attacked = client.submit(attacking(trained, LONG)).id
-    for done, name in ((50, "b"), (150, "service"), (250, "a")):
+    for done, name in ((40, "b"), (120, "service"), (200, "a")):
         wait_for(lambda done=done: client.job(attacked).progress.done > done, 180)  # type: ignore[misc]
         fleet.restart(name)
-    assert outcomes(client, attacked) == expected
+    assert outcomes(client, attacked, tmp_path) == expected
+    assert fleet.counted(trained, attacked) == {(0, 0)}
 
-    tree = next_release(tmp_path / "next")
-    old = client.submit(attacking(trained, HEAVY)).id
-    wait_for(lambda: client.job(old).progress.done > 50, 180)
-    going = client.submit(training(epochs=20, seed=1)).id
-    for name in ("service", *NODES):
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_new_release_resumes_trainings_and_measures_what_is_planned_again(
+    fleet: Fleet, calm: RunningBox, tmp_path: Path
+) -> None:
+    """The nodes are drained first, so that jobs of the old release are left for certain."""
+    source = calm.client.submit(training(epochs=10)).id
+    expected = outcomes(calm.client, calm.client.submit(attacking(source, LONG)).id, tmp_path)
+    client, tree = fleet.client, next_release(tmp_path / "next")
+    trained = client.submit(training(epochs=10)).id
+    finished(client, trained)
+    old = client.submit(attacking(trained, LONG)).id
+    wait_for(lambda: client.job(old).progress.done > 40, 180)
+    going = client.submit(training(epochs=10)).id
+    names = [one.name for one in client.workers()]
+    for name in names:
+        client.drain_worker(name)
+    fleet.restart("service", tree)
+    for name in names:
+        client.uncordon_worker(name)
+    wait_for(lambda: {fleet.worker(one) for one in NODES} == {"unknown"}, 60)
+    assert client.job(going).state != "succeeded"
+    for name in NODES:
         fleet.restart(name, tree)
-        if name == "service":  # from now on the old nodes take nothing
-            wait_for(lambda: {fleet.worker(one) for one in NODES} == {"unknown"}, 60)
     assert finished(client, going).attempt == 1
-    waiting = client.job(old)
-    assert waiting.state in ("running", "queued"), waiting.error
-    assert waiting.message.startswith("waits for workers of identity "), waiting.message
-    before = client.results(attacked).provenance
+    assert weights(client, going) == weights(client, trained)
+    assert client.job(old).message.startswith("waits for workers of identity "), client.job(old).message
     client.replan(old)
-    assert outcomes(client, old) == expected_of_heavy
-    after = client.results(old).provenance
-    assert before is not None
+    assert outcomes(client, old, tmp_path, attempt=2) == expected
+    after, before = client.results(old).provenance, client.results(trained).provenance
     assert after is not None
+    assert before is not None
     assert after.code["source_sha256"] != before.code["source_sha256"]
     assert len(after.times["replans"]) == 1
-    with open_store(fleet.database, migrate=False) as store:
-        rows = [row for job in (trained, attacked, old, going) for row in store.shards.of(job)]
-    assert {(row.failures, row.losses) for row in rows} == {(0, 0)}
+    assert fleet.counted(trained, old, going) == {(0, 0)}
