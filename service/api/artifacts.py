@@ -13,9 +13,8 @@ from fastapi import APIRouter, Request, Response
 from starlette.responses import FileResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from assay.service.api.deps import JobDep, SettingsDep, StoreDep, unchanged
+from assay.service.api.deps import JobDep, SettingsDep, StoreDep, StrictRoute, unchanged
 from assay.service.api.errors import documented
-from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import JOBS_PATH, artifact_view, iso
 from assay.service.contract.errors import NotFound
 from assay.service.contract.results import Artifact, Page

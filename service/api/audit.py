@@ -12,9 +12,8 @@ from starlette.responses import JSONResponse, StreamingResponse
 
 from assay.service.api.authentication import AUDIT_PATH
 from assay.service.api.caller import Caller, CallerDep
-from assay.service.api.deps import Cursor, Limit, SystemStoreDep
+from assay.service.api.deps import Cursor, Limit, StrictRoute, SystemStoreDep
 from assay.service.api.errors import documented
-from assay.service.api.strict_route import StrictRoute
 from assay.service.contract.audit import Action, AuditEntry
 from assay.service.contract.keys import TENANT_PATTERN
 from assay.service.contract.problems import Problems

@@ -16,11 +16,10 @@ from starlette.responses import JSONResponse, RedirectResponse
 from assay.service.api import login_page
 from assay.service.api.authentication import COOKIE, REFUSED, SESSION_PATH
 from assay.service.api.caller import ActorDep, Caller, CallerDep, actor_in
-from assay.service.api.deps import SettingsDep, SystemStoreDep
+from assay.service.api.deps import SettingsDep, StrictRoute, SystemStoreDep
 from assay.service.api.errors import documented
 from assay.service.api.keys import keys_used, validated
 from assay.service.api.refusals import Refusals
-from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import iso
 from assay.service.contract.errors import (
     InvalidState,

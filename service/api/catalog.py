@@ -8,9 +8,8 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Request, Response
 
-from assay.service.api.deps import CatalogDep, unchanged
+from assay.service.api.deps import CatalogDep, StrictRoute, unchanged
 from assay.service.api.errors import documented
-from assay.service.api.strict_route import StrictRoute
 from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import Component
 from assay.service.contract.errors import NotFound

@@ -13,9 +13,16 @@ from starlette.responses import JSONResponse
 
 from assay.service.api.artifacts import remove_artifacts
 from assay.service.api.authentication import CHECKPOINTS_PATH
-from assay.service.api.deps import CatalogDep, Cursor, DispatcherDep, Limit, SettingsDep, StoreDep
+from assay.service.api.deps import (
+    CatalogDep,
+    Cursor,
+    DispatcherDep,
+    Limit,
+    SettingsDep,
+    StoreDep,
+    StrictRoute,
+)
 from assay.service.api.errors import documented
-from assay.service.api.strict_route import StrictRoute
 from assay.service.api.upload_file import Hold, Upload
 from assay.service.api.views import checkpoint_view
 from assay.service.catalog.catalog import Catalog

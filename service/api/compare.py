@@ -8,11 +8,10 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 
-from assay.service.api.deps import CatalogDep, StoreDep, find_job
+from assay.service.api.deps import CatalogDep, StoreDep, StrictRoute, find_job
 from assay.service.api.errors import documented
 from assay.service.api.outcome_tables import read_result, table_of
 from assay.service.api.results import finished_results
-from assay.service.api.strict_route import StrictRoute
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound
 from assay.service.contract.studies import Adjustment, compared_weights

@@ -5,15 +5,18 @@ from __future__ import annotations
 import functools
 import re
 import threading
-from collections.abc import Callable
-from typing import Annotated, Any
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Annotated, Any, get_args, get_origin
 
 from fastapi import Depends, Path, Query, Request, Response
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
 from assay.service.api.caller import actor_in, caller_in
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import NotFound, UnsupportedMediaType
+from assay.service.contract.problems import Problems, nearest
 from assay.service.contract.strict_json import parse_json
 from assay.service.dispatch import Dispatcher
 from assay.service.settings import Settings
@@ -211,3 +214,51 @@ def unchanged(request: Request, etag: str) -> Response | None:
     if given.strip() == "*" or etag in TAG.findall(given):
         return Response(status_code=304, headers={"ETag": etag})
     return None
+
+
+# A hash in the address of what browsers keep: another content, another address. Nothing reads it.
+Version = Annotated[str, Query(include_in_schema=False)]
+
+
+class StrictRoute(APIRoute):
+    """A route that refuses query parameters that its signature does not have, or that are given twice.
+
+    A misspelt filter would filter nothing, and one of two values would silently win.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler that FastAPI calls, behind the check of names."""
+        handle = super().get_route_handler()
+        repeatable = dict(_parameters(self.dependant))
+
+        async def checked(request: Request) -> Response:
+            _check(request, repeatable)
+            return await handle(request)
+
+        return checked
+
+
+def _parameters(dependant: Dependant) -> Iterator[tuple[str, bool]]:
+    """Names of the parameters of dependencies, then of the function, and whether they are lists."""
+    for dependency in dependant.dependencies:
+        yield from _parameters(dependency)
+    for field in dependant.query_params:
+        annotation = field.field_info.annotation
+        yield field.alias, list in {get_origin(part) for part in (annotation, *get_args(annotation))}
+
+
+def _check(request: Request, repeatable: dict[str, bool]) -> None:
+    problems = Problems()
+    every: dict[str, list[str]] = {}
+    for name, value in request.query_params.multi_items():
+        every.setdefault(name, []).append(value)
+    known = tuple(repeatable)
+    for name, given in every.items():
+        if problems.full:
+            problems.unlisted += 1
+        elif name not in repeatable:
+            near = nearest(name, known)
+            problems.add(("query", name), "unknown parameter", given=given[-1], allowed=known, nearest=near)
+        elif len(given) > 1 and not repeatable[name]:
+            problems.add(("query", name), "is given more than once", given=given, allowed="one value")
+    problems.raise_if_any()

@@ -20,10 +20,9 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from assay.service.api.caller import CallerDep, caller_in
-from assay.service.api.deps import JobDep, StoreDep, StoreOpener
+from assay.service.api.deps import JobDep, StoreDep, StoreOpener, StrictRoute
 from assay.service.api.errors import documented
 from assay.service.api.event_feed import Feed, StreamLimit
-from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import JOBS_PATH, iso
 from assay.service.contract.errors import NotFound, TooManyRequests
 from assay.service.contract.events import EventType

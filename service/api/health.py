@@ -11,9 +11,8 @@ from typing import Literal
 from fastapi import APIRouter
 from pydantic import Field
 
-from assay.service.api.deps import CatalogDep, SettingsDep, SystemStoreDep
+from assay.service.api.deps import CatalogDep, SettingsDep, StrictRoute, SystemStoreDep
 from assay.service.api.errors import documented
-from assay.service.api.strict_route import StrictRoute
 from assay.service.contract.data_disagreements import counted
 from assay.service.contract.extras import DISTRIBUTION, version_of
 from assay.service.contract.results import Answer

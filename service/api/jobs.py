@@ -24,11 +24,11 @@ from assay.service.api.deps import (
     LiveDep,
     SettingsDep,
     StoreDep,
+    StrictRoute,
     checkpoint_finder,
     job_finder,
 )
 from assay.service.api.errors import documented
-from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import JOBS_PATH, JobViews, device_of, job_view, up_to_date
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import (

@@ -10,9 +10,8 @@ from pydantic import BaseModel, ValidationError
 
 from assay.service.api.authentication import KEYS_PATH
 from assay.service.api.caller import ActorDep, CallerDep
-from assay.service.api.deps import BodyDep, SettingsDep, SystemStoreDep
+from assay.service.api.deps import BodyDep, SettingsDep, StrictRoute, SystemStoreDep
 from assay.service.api.errors import documented
-from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import iso, iso_or_none
 from assay.service.contract.errors import (
     InvalidState,

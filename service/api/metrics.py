@@ -30,8 +30,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
 from assay.service.api.caller import CallerDep
+from assay.service.api.deps import StrictRoute
 from assay.service.api.errors import documented
-from assay.service.api.strict_route import StrictRoute
 from assay.service.connection_guard import ConnectionGuard
 from assay.service.contract.states import JobState, ShardState
 from assay.service.settings import Settings

@@ -9,10 +9,18 @@ from typing import Annotated, Any, Literal, get_args
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from assay.service.api.artifacts import read_artifact
-from assay.service.api.deps import CatalogDep, JobDep, SettingsDep, StoreDep, find_job, unchanged
+from assay.service.api.deps import (
+    CatalogDep,
+    JobDep,
+    SettingsDep,
+    StoreDep,
+    StrictRoute,
+    Version,
+    find_job,
+    unchanged,
+)
 from assay.service.api.errors import documented
 from assay.service.api.results import finished_results
-from assay.service.api.strict_route import StrictRoute, Version
 from assay.service.api.views import JOBS_PATH
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound, Unavailable

@@ -7,9 +7,8 @@ from typing import Literal, cast
 from fastapi import APIRouter
 
 from assay.service.api.checkpoints import quota_of
-from assay.service.api.deps import SettingsDep, StoreDep
+from assay.service.api.deps import SettingsDep, StoreDep, StrictRoute
 from assay.service.api.errors import documented
-from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import iso_or_none
 from assay.service.contract.limits import LimitStatus, QueueStatus, QuotaStatus
 from assay.service.store.allotments import Allotment, QueuePlace, Use

@@ -10,11 +10,10 @@ from fastapi import APIRouter, Depends, Query, Response
 
 from assay.service.api.compare import MAX_JOBS, check_size, measured_side, row_count
 from assay.service.api.compare import MAX_ROWS as MAX_COMPARED_ROWS
-from assay.service.api.deps import CatalogDep, SettingsDep, StoreDep, find_job
+from assay.service.api.deps import CatalogDep, SettingsDep, StoreDep, StrictRoute, find_job
 from assay.service.api.errors import documented
 from assay.service.api.plots import job_plots
 from assay.service.api.results import finished_results
-from assay.service.api.strict_route import StrictRoute
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound
 from assay.service.contract.studies import Adjustment, compared_weights

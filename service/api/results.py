@@ -10,9 +10,8 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import JSONResponse
 
-from assay.service.api.deps import CatalogDep, JobDep, StoreDep
+from assay.service.api.deps import CatalogDep, JobDep, StoreDep, StrictRoute
 from assay.service.api.errors import documented
-from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import JOBS_PATH, job_view, results_view
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import NoResults, NotFound

@@ -19,10 +19,9 @@ from fastapi import APIRouter, Response
 
 from assay.service.api.artifacts import remove_artifacts
 from assay.service.api.authentication import SIGNING_KEYS_PATH
-from assay.service.api.deps import CatalogDep, JobDep, SettingsDep, StoreDep
+from assay.service.api.deps import CatalogDep, JobDep, SettingsDep, StoreDep, StrictRoute
 from assay.service.api.errors import documented
 from assay.service.api.results import finished_results
-from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import JOBS_PATH, iso
 from assay.service.contract.errors import InvalidState, NotFound, Unavailable
 from assay.service.contract.results import Results

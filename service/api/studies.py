@@ -20,6 +20,7 @@ from assay.service.api.deps import (
     LiveDep,
     SettingsDep,
     StoreDep,
+    StrictRoute,
     StudyDep,
     checkpoint_finder,
     job_finder,
@@ -32,7 +33,6 @@ from assay.service.api.jobs import (
     estimated_work,
     ring,
 )
-from assay.service.api.strict_route import StrictRoute
 from assay.service.api.study_results import results_of
 from assay.service.api.views import iso
 from assay.service.contract.errors import (

@@ -8,10 +8,9 @@ from fastapi import APIRouter, Path
 
 from assay.service.api.authentication import TENANTS_PATH
 from assay.service.api.caller import ActorDep
-from assay.service.api.deps import BodyDep, SettingsDep, SystemStoreDep
+from assay.service.api.deps import BodyDep, SettingsDep, StrictRoute, SystemStoreDep
 from assay.service.api.errors import documented
 from assay.service.api.keys import GUARDED, validated
-from assay.service.api.strict_route import StrictRoute
 from assay.service.contract.errors import (
     InvalidState,
     MalformedJson,

@@ -7,10 +7,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Response
 from sqlalchemy import Row
 
-from assay.service.api.deps import BodyDep, Cursor, Limit, SettingsDep, StoreDep
+from assay.service.api.deps import BodyDep, Cursor, Limit, SettingsDep, StoreDep, StrictRoute
 from assay.service.api.errors import documented
 from assay.service.api.keys import validated
-from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import iso, iso_or_none
 from assay.service.contract.errors import (
     ErrorDetail,

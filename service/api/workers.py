@@ -9,9 +9,8 @@ from pydantic import ValidationError
 
 from assay.service.api.authentication import WORKERS_PATH
 from assay.service.api.caller import ActorDep, Caller, CallerDep
-from assay.service.api.deps import SystemStoreDep
+from assay.service.api.deps import StrictRoute, SystemStoreDep
 from assay.service.api.errors import documented
-from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import iso, iso_or_none
 from assay.service.contract.errors import NotFound
 from assay.service.contract.release import release_text

@@ -10,8 +10,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from assay.service.api.deps import CatalogDep, SettingsDep
-from assay.service.api.strict_route import StrictRoute
+from assay.service.api.deps import CatalogDep, SettingsDep, StrictRoute
 from assay.service.catalog.catalog import KINDS, Catalog
 from assay.service.catalog.component import EVALUATIONS, Component
 from assay.service.contract.errors import NotFound

@@ -13,10 +13,9 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from assay.service.api import compare as api
-from assay.service.api.deps import CatalogDep, StoreDep, find_job
+from assay.service.api.deps import CatalogDep, StoreDep, StrictRoute, find_job
 from assay.service.api.outcome_tables import read_result
 from assay.service.api.results import finished_results
-from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import JobViews
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.results import EvaluationResult

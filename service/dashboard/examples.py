@@ -8,9 +8,8 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from assay.service.api.deps import JobDep, StoreDep
+from assay.service.api.deps import JobDep, StoreDep, StrictRoute
 from assay.service.api.outcome_tables import read_result
-from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import job_view
 from assay.service.catalog.catalog import load
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NotFound

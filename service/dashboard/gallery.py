@@ -11,8 +11,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from assay.service.api.deps import JobDep, SettingsDep, StoreDep, unchanged
-from assay.service.api.strict_route import StrictRoute
+from assay.service.api.deps import JobDep, SettingsDep, StoreDep, StrictRoute, unchanged
 from assay.service.api.views import job_view
 from assay.service.contract.errors import NotFound
 from assay.service.contract.gallery import Gallery, GalleryImage, GalleryItem, GalleryMaps, GallerySeries

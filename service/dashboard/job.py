@@ -8,9 +8,8 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from assay.service.api.caller import CallerDep
-from assay.service.api.deps import CatalogDep, JobDep, LiveDep, SettingsDep, StoreDep
+from assay.service.api.deps import CatalogDep, JobDep, LiveDep, SettingsDep, StoreDep, StrictRoute
 from assay.service.api.results import finished_results
-from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import artifact_view, identity_of, job_view, up_to_date, waits_in_vain
 from assay.service.contract.errors import NoResults
 from assay.service.contract.plots import PlotFormat

@@ -16,8 +16,8 @@ from assay.service.api.deps import (
     LiveDep,
     SettingsDep,
     StoreDep,
+    StrictRoute,
 )
-from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import JobViews
 from assay.service.contract.states import JobState
 from assay.service.dashboard.choices import Filter, check_choice

@@ -16,10 +16,9 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from assay.service.api.deps import CatalogDep, StoreDep
+from assay.service.api.deps import CatalogDep, StoreDep, StrictRoute
 from assay.service.api.outcome_tables import read_result
 from assay.service.api.results import contradicted, finished_results
-from assay.service.api.strict_route import StrictRoute
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import NoResults, NotFound
 from assay.service.contract.records import PlannedEvaluation

@@ -20,9 +20,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.concurrency import run_in_threadpool
 
 from assay.service.api.caller import CallerDep
-from assay.service.api.deps import StoreDep, find_job
+from assay.service.api.deps import StoreDep, StrictRoute, find_job
 from assay.service.api.events import EventStream
-from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import AT_WORK, JobViews
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NotFound
 from assay.service.contract.results import Job

@@ -9,11 +9,10 @@ from starlette.responses import Response
 
 from assay.service.api.authentication import COOKIE
 from assay.service.api.caller import ActorDep, CallerDep
-from assay.service.api.deps import CatalogDep, SettingsDep, StoreDep, SystemStoreDep
+from assay.service.api.deps import CatalogDep, SettingsDep, StoreDep, StrictRoute, SystemStoreDep
 from assay.service.api.health import Readiness, readyz
 from assay.service.api.login_page import login_response
 from assay.service.api.outcome_tables import read_result
-from assay.service.api.strict_route import StrictRoute
 from assay.service.api.views import JobViews
 from assay.service.api.workers import worker_view
 from assay.service.contract.states import JobState

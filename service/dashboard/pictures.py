@@ -8,8 +8,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from assay.service.api.artifacts import read_artifact
-from assay.service.api.deps import JobDep, SettingsDep, StoreDep, unchanged
-from assay.service.api.strict_route import StrictRoute
+from assay.service.api.deps import JobDep, SettingsDep, StoreDep, StrictRoute, unchanged
 from assay.service.contract.errors import NotFound
 from assay.service.plots.kinds import KINDS
 from assay.service.store.rows import ArtifactRow

@@ -12,8 +12,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from assay.service.api import plots as api
-from assay.service.api.deps import CatalogDep, SettingsDep, StoreDep, find_job
-from assay.service.api.strict_route import StrictRoute, Version
+from assay.service.api.deps import CatalogDep, SettingsDep, StoreDep, StrictRoute, Version, find_job
 from assay.service.contract.errors import NoResults, Unavailable
 from assay.service.dashboard.frame import HEADERS, compressed, render
 from assay.service.plots.kinds import KINDS

@@ -11,7 +11,7 @@ from fastapi import APIRouter, FastAPI, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from assay.service.api.strict_route import StrictRoute, Version
+from assay.service.api.deps import StrictRoute, Version
 from assay.service.contract.errors import NotFound
 from assay.service.dashboard import (
     catalog,

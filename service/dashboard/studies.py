@@ -18,9 +18,9 @@ from assay.service.api.deps import (
     LiveDep,
     SettingsDep,
     StoreDep,
+    StrictRoute,
     StudyDep,
 )
-from assay.service.api.strict_route import StrictRoute
 from assay.service.api.study_results import results_of
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults
 from assay.service.contract.results import Unit

@@ -25,10 +25,10 @@ from assay.service.api.deps import (
     ListPulledDep,
     SettingsDep,
     StoreDep,
+    StrictRoute,
     find_job,
     job_finder,
 )
-from assay.service.api.strict_route import StrictRoute
 from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import EVALUATIONS, Component
 from assay.service.contract.errors import AssayError, ErrorDetail, IdempotencyMismatch, InvalidSpec

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Depends, FastAPI, Query
 from fastapi.testclient import TestClient
 
 from assay.service.api import errors
+from assay.service.api.deps import StrictRoute, Version
 from assay.service.api.routes import ROUTERS
-from assay.service.api.strict_route import StrictRoute, Version
 from assay.service.dashboard.routes import ROUTERS as PAGES
 
 router = APIRouter(route_class=StrictRoute)
