@@ -69,14 +69,9 @@ def decision_transformer(
     Args:
         classes: number of discrete actions, or numbers of a continuous one.
         channels: numbers of an observation.
-        width: width of the tokens.
-        depth: number of layers.
-        heads: attention heads; must divide `width`.
-        mlp_ratio: hidden width of the MLPs, as a multiple of `width`.
         context: the most steps that the policy looks back on, this one included; three tokens each.
         timesteps: the most steps of an episode; each has an embedding.
         attention: the attention mechanism with its parameters, or its name; one with a causal form.
-        layers: the layers that have it: all, first, last, or a list of layer numbers from 0.
         dropout: dropout rate of the embedding, after the attention and after the MLP.
         attention_dropout: dropout rate of the attention weights of softmax layers, in place of their own
             parameter `dropout`.

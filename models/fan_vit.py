@@ -53,7 +53,7 @@ def fan_vit(
     mlp_ratio: parameters.MlpRatio = 4.0,
     attention: Annotated[AttentionFactory | str, "attention"] = "softmax",
     layers: parameters.Layers = "all",
-    dropout: parameters.DropRate = 0.0,
+    dropout: parameters.Dropout = 0.0,
     drop_path: parameters.DropRate = 0.0,
 ) -> nn.Module:
     """Fully attentional network, at any size, with any attention in all or some layers and softmax elsewhere.
@@ -63,15 +63,11 @@ def fan_vit(
     Args:
         classes: number of classes.
         channels: channels of the images.
-        image_size: height and width of the images in pixels.
         patch_size: height and width of a patch in pixels; must divide `image_size`.
         width: width of the tokens, at least 8.
         depth: number of FAN blocks; two class-attention blocks follow them.
         heads: heads for tokens and for channels; must divide `width`.
-        mlp_ratio: hidden width of the MLPs, as a multiple of `width`.
         attention: the attention mechanism between tokens with its parameters, or its name.
-        layers: the layers that have it: all, first, last, or a list of layer numbers from 0.
-        dropout: dropout rate of embedding, attention output and MLP.
         drop_path: rate of stochastic depth, the same in every FAN block.
 
     Returns:

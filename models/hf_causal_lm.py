@@ -48,7 +48,6 @@ def hf_causal_lm(
     Args:
         classes: words of the data's vocabulary, which this model does not use.
         channels: the same.
-        repository: ORG/NAME.
         revision: branch, tag or commit that was pulled; main if absent.
         max_length: the most tokens of a window; 1024 if absent, or the model's own most where that is less.
         pretrained: folder of the pulled files.

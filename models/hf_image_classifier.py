@@ -54,7 +54,6 @@ def hf_image_classifier(
     Args:
         classes: number of classes.
         channels: channels of the images.
-        repository: ORG/NAME.
         revision: branch, tag or commit that was pulled; main if absent.
         image_size: height and width of the data's images in pixels, which attacks change; if absent that of
             the data set where all its images have one, else the size that the model reads.

@@ -54,7 +54,6 @@ def hf_text_classifier(
     Args:
         classes: number of classes K.
         channels: words of the data's vocabulary, which this model does not use.
-        repository: ORG/NAME.
         revision: branch, tag or commit that was pulled; main if absent.
         max_length: the most tokens of a text, special tokens included; the model's own most if absent.
         labels: "auto" finds the logit of each class by its name where all names are the same, else by its

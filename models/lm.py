@@ -62,18 +62,8 @@ def lm(
     Args:
         classes: words of the vocabulary.
         channels: the same.
-        width: width of the tokens.
-        depth: number of layers.
-        heads: attention heads; must divide `width`.
-        hidden: hidden width of the MLPs.
-        length: the most tokens of a sequence; no weight depends on it.
-        cutoffs: where clusters of the adaptive softmax begin; those beyond the vocabulary are left out, and
-            with none it is a plain softmax.
         attention: the attention mechanism with its parameters, or its name; one with a causal form.
-        layers: the layers that have it: all, first, last, or a list of layer numbers from 0.
         dropout: dropout rate of embedding, attention output, MLP, and of what enters the softmax.
-        initialization: "released", as the authors' code begins; or "scaled", larger weights, with which small
-            models learn within minutes.
         encoder: it only gives vectors of words, so that attention may see later tokens.
 
     Returns:

@@ -60,9 +60,9 @@ def primal_vit(
     ksvd_form: primal.KsvdForm = "code",
     ksvd_reduction: primal.KsvdReduction = "batch",
     ksvd_trace: primal.KsvdTrace = "parameters",
-    dropout: parameters.DropRate = 0.0,
+    dropout: parameters.Dropout = 0.0,
     attention_dropout: Dropout = 0.0,
-    drop_path: parameters.DropRate = 0.1,
+    drop_path: parameters.DropPath = 0.1,
 ) -> nn.Module:
     """Vision transformer with Primal-Attention in the last or other layers, and softmax in the rest.
 
@@ -71,12 +71,6 @@ def primal_vit(
     Args:
         classes: number of classes.
         channels: channels of the images.
-        image_size: height and width of the images in pixels.
-        patch_size: height and width of a patch in pixels; must divide `image_size`.
-        width: width of the tokens.
-        depth: number of layers.
-        heads: attention heads; must divide `width`.
-        mlp_ratio: hidden width of the MLPs, as a multiple of `width`.
         primal_layers: the layers with Primal-Attention: all, first, last, or a list of layer numbers from 0.
         rank: projection directions s of each head; the paper has 32, 64 and 96.
         rank_multi: s rank_multi rows of the layer's input are sampled, at most all.
@@ -87,9 +81,7 @@ def primal_vit(
         ksvd_reduction: the square of the batch's mean ("batch"), as released for images, or the mean of each
             image's square ("example").
         ksvd_trace: whether its trace has W_e and W_r ("parameters") or W_e|X and W_r|X ("projected").
-        dropout: dropout rate of embedding, attention output and MLP.
         attention_dropout: dropout rate of the attention weights; with Primal-Attention, of its output.
-        drop_path: rate of stochastic depth in the last layer; it rises linearly from 0 in the first.
 
     Returns:
         Module from normalised images (B, channels, image_size, image_size) to logits (B, classes).

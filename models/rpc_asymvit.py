@@ -46,16 +46,16 @@ def rpc_asymvit(
     depth: parameters.Depth = 12,
     heads: parameters.Heads = 3,
     mlp_ratio: parameters.MlpRatio = 4.0,
-    rpc_layers: parameters.Layers = "first",
+    rpc_layers: parameters.RpcLayers = "first",
     rpc_form: RpcForm = "rpc_asymmetric",
     iterations: rpc.Iterations = 4,
     regularization: rpc.Regularization = 4.0,
     threshold: rpc.Threshold = "code",
     mu_width: rpc.MuWidth = "full",
     dual_sign: rpc.DualSign = -1,
-    dropout: parameters.DropRate = 0.0,
+    dropout: parameters.Dropout = 0.0,
     attention_dropout: Dropout = 0.0,
-    drop_path: parameters.DropRate = 0.1,
+    drop_path: parameters.DropPath = 0.1,
 ) -> nn.Module:
     """Vision transformer with RPC-Attention in the first or other layers, and softmax attention in the rest.
 
@@ -66,22 +66,8 @@ def rpc_asymvit(
     Args:
         classes: number of classes.
         channels: channels of the images.
-        image_size: height and width of the images in pixels.
-        patch_size: height and width of a patch in pixels; must divide `image_size`.
-        width: width of the tokens.
-        depth: number of layers.
-        heads: attention heads; must divide `width`.
-        mlp_ratio: hidden width of the MLPs, as a multiple of `width`.
-        rpc_layers: the layers with RPC-Attention: all, first, last, or a list of layer numbers from 0.
         rpc_form: the attention of those layers, by its name in the catalog.
-        iterations: iterations of Principal Attention Pursuit.
-        regularization: lambda, the weight of the sparse part.
-        threshold: the shrinkage threshold, lambda * mu ("code") or lambda / mu ("paper").
-        mu_width: the width in mu, that of the model ("full", as released) or of one head ("head").
-        dual_sign: sign of Y / mu in the L step; -1 as published, +1 minimises the stated Lagrangian.
-        dropout: dropout rate of embedding, attention output and MLP.
         attention_dropout: dropout rate of the attention weights; with RPC, of the last iteration's.
-        drop_path: rate of stochastic depth in the last layer; it rises linearly from 0 in the first.
 
     Returns:
         Module from normalised images (B, channels, image_size, image_size) to logits (B, classes).

@@ -52,7 +52,7 @@ def rpc_symmlm(
     hidden: parameters.Hidden = 2048,
     length: parameters.SequenceLength = 256,
     cutoffs: parameters.Cutoffs = parameters.PUBLISHED_CUTOFFS,
-    rpc_layers: parameters.Layers = FIRST_FOUR,
+    rpc_layers: parameters.RpcLayers = FIRST_FOUR,
     iterations: rpc.Iterations = 4,
     regularization: rpc.Regularization = 4.0,
     threshold: rpc.Threshold = "code",
@@ -72,25 +72,10 @@ def rpc_symmlm(
     Args:
         classes: words of the vocabulary.
         channels: the same.
-        width: width of the tokens.
-        depth: number of layers.
-        heads: attention heads; must divide `width`.
-        hidden: hidden width of the MLPs.
-        length: the most tokens of a sequence; no weight depends on it.
-        cutoffs: where clusters of the adaptive softmax begin; those beyond the vocabulary are left out, and
-            with none it is a plain softmax.
-        rpc_layers: the layers with RPC-Attention: all, first, last, or a list of layer numbers from 0.
-        iterations: iterations of Principal Attention Pursuit.
-        regularization: lambda, the weight of the sparse part.
-        threshold: the shrinkage threshold, lambda * mu ("code") or lambda / mu ("paper").
-        mu_width: the width in mu, that of the model ("full", as released) or of one head ("head").
         mu_tokens: what mu is taken over: the tokens up to each one ("prefix"), or all ("sequence"), which
             only a text classifier's encoder may have, as later tokens are seen.
-        dual_sign: sign of Y / mu in the L step; -1 as published, +1 minimises the stated Lagrangian.
         dropout: dropout rate of embedding, attention output, MLP, and of what enters the softmax.
         attention_dropout: dropout rate of the attention weights; with RPC, of the last iteration's.
-        initialization: "released", as the authors' code begins; or "scaled", larger weights, with which small
-            models learn within minutes.
         encoder: it only gives vectors of words, so that attention may see later tokens.
 
     Returns:

@@ -23,7 +23,6 @@ B = batch, N = tokens, C = width, K = classes.
 from __future__ import annotations
 
 import functools
-from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +30,7 @@ from torch import Tensor, nn
 from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.layers import parameters
 from assay.models.layers.attention_lookup import attention_of_layers
-from assay.models.layers.heads import AttentionFactory, Dropout
+from assay.models.layers.heads import Dropout
 from assay.models.layers.language import PAD
 from assay.models.layers.presets import Preset
 from assay.models.layers.sequence_encoder import SequenceEncoder, SequencePooling, pool
@@ -64,11 +63,11 @@ def sequence_transformer(
     hidden: parameters.Hidden = 128,
     length: parameters.SequenceLength = 256,
     embedding: parameters.Width | None = None,
-    attention: Annotated[AttentionFactory | str, "attention"] = "softmax",
+    attention: parameters.Attention = "softmax",
     layers: parameters.Layers = "all",
     pooling: SequencePooling = "mean",
     pairs: bool = False,
-    dropout: parameters.DropRate = 0.1,
+    dropout: parameters.Dropout = 0.1,
     attention_dropout: Dropout = 0.1,
 ) -> nn.Module:
     """Transformer classifier of token sequences, any attention in all or some layers, softmax in the others.
@@ -78,18 +77,12 @@ def sequence_transformer(
     Args:
         classes: number of classes K.
         channels: number of tokens, padding included.
-        width: width of the tokens.
-        depth: number of layers.
-        heads: attention heads; must divide `width`.
         hidden: hidden width of the MLPs, and of the head.
         length: the most tokens of a sequence; longer ones are cut by the data.
         embedding: width of the tokens' vectors before a projection to `width`; null has no projection.
-        attention: the attention mechanism with its parameters, or its name.
-        layers: the layers that have it: all, first, last, or a list of layer numbers from 0.
         pooling: the vector of a sequence: the mean over its tokens; "released", their sum divided by
             `length`; or that of the last token.
         pairs: classify pairs of sequences.
-        dropout: dropout rate of embedding, attention output and MLP.
         attention_dropout: dropout rate of the attention weights in the layers without `attention`, which has
             its own.
 

@@ -12,11 +12,10 @@ B = batch, F = features, T = steps of a row.
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from torch import nn
 
-from assay.models.layers.heads import AttentionFactory, Dropout
+from assay.models.layers import parameters
+from assay.models.layers.heads import Dropout
 from assay.models.layers.parameters import Depth, DropRate, Heads, Hidden, Layers, SequenceLength, Width
 from assay.models.layers.sequence_encoder import Normalization
 from assay.models.series_transformer import FACTS as SERIES_FACTS
@@ -44,7 +43,7 @@ def series_regressor(
     heads: Heads = 4,
     hidden: Hidden = 128,
     length: SequenceLength = 128,
-    attention: Annotated[AttentionFactory | str, "attention"] = "softmax",
+    attention: parameters.Attention = "softmax",
     layers: Layers = "all",
     pooling: SeriesPooling = "mean",
     norm: Normalization = "layer",
@@ -58,12 +57,7 @@ def series_regressor(
         classes: number of outputs, 1.
         channels: number of features F.
         width: width of the tokens, one for each step.
-        depth: number of layers.
-        heads: attention heads; must divide `width`.
-        hidden: hidden width of the MLPs.
         length: steps of a row; no series of the data may have more.
-        attention: the attention mechanism with its parameters, or its name.
-        layers: the layers that have it: all, first, last, or a list of layer numbers from 0.
         pooling: the vector of a series: the mean over its steps; "released", their sum divided by `length`;
             that of the last step; or "flatten", all places one after another.
         norm: LayerNorm ("layer"), or BatchNorm over batch and places ("batch").

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +31,7 @@ from torch.nn.functional import gelu
 from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.layers import parameters
 from assay.models.layers.attention_lookup import attention_of_layers
-from assay.models.layers.heads import AttentionFactory, Dropout
+from assay.models.layers.heads import Dropout
 from assay.models.layers.presets import Preset
 from assay.models.layers.sequence_encoder import Normalization, SequenceEncoder, pool
 from assay.models.layers.series_model import split_steps
@@ -65,7 +65,7 @@ def series_transformer(
     heads: parameters.Heads = 4,
     hidden: parameters.Hidden = 128,
     length: parameters.SequenceLength = 128,
-    attention: Annotated[AttentionFactory | str, "attention"] = "softmax",
+    attention: parameters.Attention = "softmax",
     layers: parameters.Layers = "all",
     pooling: SeriesPooling = "mean",
     norm: Normalization = "layer",
@@ -79,12 +79,7 @@ def series_transformer(
         classes: number of classes K.
         channels: number of features F.
         width: width of the tokens, one for each step.
-        depth: number of layers.
-        heads: attention heads; must divide `width`.
-        hidden: hidden width of the MLPs.
         length: steps of a row; no series of the data may have more.
-        attention: the attention mechanism with its parameters, or its name.
-        layers: the layers that have it: all, first, last, or a list of layer numbers from 0.
         pooling: the vector of a series: the mean over its steps; "released", their sum divided by `length`;
             that of the last step; or "flatten", all places one after another.
         norm: LayerNorm ("layer"), or BatchNorm over batch and places ("batch").

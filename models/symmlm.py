@@ -54,17 +54,8 @@ def symmlm(
     Args:
         classes: words of the vocabulary.
         channels: the same.
-        width: width of the tokens.
-        depth: number of layers.
-        heads: attention heads; must divide `width`.
-        hidden: hidden width of the MLPs.
-        length: the most tokens of a sequence; no weight depends on it.
-        cutoffs: where clusters of the adaptive softmax begin; those beyond the vocabulary are left out, and
-            with none it is a plain softmax.
         dropout: dropout rate of embedding, attention output, MLP, and of what enters the softmax.
         attention_dropout: dropout rate of the attention weights.
-        initialization: "released", as the authors' code begins; or "scaled", larger weights, with which small
-            models learn within minutes.
 
     Returns:
         Module from tokens, int64 (B, N), to log-probabilities (B, N, words); a

@@ -40,9 +40,9 @@ def symvit(
     depth: parameters.Depth = 12,
     heads: parameters.Heads = 3,
     mlp_ratio: parameters.MlpRatio = 4.0,
-    dropout: parameters.DropRate = 0.0,
+    dropout: parameters.Dropout = 0.0,
     attention_dropout: Dropout = 0.0,
-    drop_path: parameters.DropRate = 0.1,
+    drop_path: parameters.DropPath = 0.1,
 ) -> nn.Module:
     """Vision transformer with symmetric attention in every layer, at any size.
 
@@ -51,15 +51,7 @@ def symvit(
     Args:
         classes: number of classes.
         channels: channels of the images.
-        image_size: height and width of the images in pixels.
-        patch_size: height and width of a patch in pixels; must divide `image_size`.
-        width: width of the tokens.
-        depth: number of layers.
-        heads: attention heads; must divide `width`.
-        mlp_ratio: hidden width of the MLPs, as a multiple of `width`.
-        dropout: dropout rate of embedding, attention output and MLP.
         attention_dropout: dropout rate of the attention weights.
-        drop_path: rate of stochastic depth in the last layer; it rises linearly from 0 in the first.
 
     Returns:
         Module from normalised images (B, channels, image_size, image_size) to logits (B, classes).

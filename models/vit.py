@@ -10,14 +10,11 @@ Patches are cut by a convolution; LN is LayerNorm. See `models/layers/transforme
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from torch import nn
 
 from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.layers import parameters
 from assay.models.layers.attention_lookup import attention_of_layers
-from assay.models.layers.heads import AttentionFactory
 from assay.models.layers.presets import VIT_SMALL, VIT_TINY, Preset
 from assay.models.layers.transformer import VisionTransformer
 
@@ -40,10 +37,10 @@ def vit(
     depth: parameters.Depth = 12,
     heads: parameters.Heads = 3,
     mlp_ratio: parameters.MlpRatio = 4.0,
-    attention: Annotated[AttentionFactory | str, "attention"] = "softmax",
+    attention: parameters.Attention = "softmax",
     layers: parameters.Layers = "all",
-    dropout: parameters.DropRate = 0.0,
-    drop_path: parameters.DropRate = 0.1,
+    dropout: parameters.Dropout = 0.0,
+    drop_path: parameters.DropPath = 0.1,
 ) -> nn.Module:
     """Vision transformer with any attention in all or some layers, and softmax attention in the others.
 
@@ -52,16 +49,6 @@ def vit(
     Args:
         classes: number of classes.
         channels: channels of the images.
-        image_size: height and width of the images in pixels.
-        patch_size: height and width of a patch in pixels; must divide `image_size`.
-        width: width of the tokens.
-        depth: number of layers.
-        heads: attention heads; must divide `width`.
-        mlp_ratio: hidden width of the MLPs, as a multiple of `width`.
-        attention: the attention mechanism with its parameters, or its name.
-        layers: the layers that have it: all, first, last, or a list of layer numbers from 0.
-        dropout: dropout rate of embedding, attention output and MLP.
-        drop_path: rate of stochastic depth in the last layer; it rises linearly from 0 in the first.
 
     Returns:
         Module from normalised images (B, channels, image_size, image_size) to logits (B, classes).

@@ -22,12 +22,13 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, get_args
 
 import torch
-from annotated_types import Ge, Interval
+from annotated_types import Interval
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
+from assay.attacks import parameters
 from assay.attacks.adversarial.kernels.losses import LossName
-from assay.attacks.adversarial.kernels.targeting import Goal, TargetRule
+from assay.attacks.adversarial.kernels.targeting import Goal
 from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, begin, record
 from assay.attacks.passes import evaluate
 from assay.attacks.sending import sent
@@ -69,9 +70,9 @@ def adversarial_patch(
     restarts: Annotated[int, Interval(ge=1, le=64)] = 1,
     random_start: bool = False,
     loss: LossName = "ce",
-    targeted: bool = False,
-    target: TargetRule = "least_likely",
-    target_class: Annotated[int, Ge(0)] | None = None,
+    targeted: parameters.Targeted = False,
+    target: parameters.Target = "least_likely",
+    target_class: parameters.TargetClass = None,
 ) -> Attack:
     """A square of any pixels, made for each image.
 
@@ -85,11 +86,6 @@ def adversarial_patch(
         restarts: How many places are tried with location gradient; how many starts with centre.
         random_start: Begin with uniform pixels instead of those of the image.
         loss: What an untargeted attack raises, as in `pgd`.
-        targeted: Lower the loss of a target class instead of raising the label's; an example that is
-            misclassified in any way counts as broken all the same; `target_hit_rate`
-            counts those that end in the target.
-        target: How the target is chosen.
-        target_class: One target for all examples, instead of `target`.
     """
     if min(size, steps, restarts) < 1:
         raise ValueError(f"size ({size}), steps ({steps}) and restarts ({restarts}) must be at least 1")

@@ -16,12 +16,13 @@ from typing import Annotated
 
 from annotated_types import Interval
 
+from assay.attacks import parameters
 from assay.attacks.adversarial.kernels.auto_pgd import Backend
 from assay.attacks.adversarial.kernels.auto_pgd_by_norm import auto_pgd
 from assay.attacks.adversarial.kernels.losses import Untargeted
-from assay.attacks.expectation import JUDGING, NATIVE_ONLY, PIXEL_ONLY, Average, Expectation, Judgement
+from assay.attacks.expectation import JUDGING, NATIVE_ONLY, PIXEL_ONLY, Expectation
 from assay.attacks.kernel import Attack
-from assay.attacks.threat import IMAGE_OR_SERIES, Fraction, LpNorm, lp_ball
+from assay.attacks.threat import IMAGE_OR_SERIES, lp_ball
 
 __all__ = ["apgd_ce"]
 
@@ -48,33 +49,21 @@ RULES = (
 
 def apgd_ce(
     *,
-    epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 8 / 255,
-    norm: LpNorm = "Linf",
-    steps: Annotated[int, Interval(ge=1, le=100_000)] = 100,
-    restarts: Annotated[int, Interval(ge=1, le=10_000)] = 1,
-    rho: Annotated[float, Interval(ge=0, le=1)] = 0.75,
+    epsilon: parameters.Epsilon = 8 / 255,
+    norm: parameters.StepNorm = "Linf",
+    steps: parameters.Steps = 100,
+    restarts: parameters.Restarts = 1,
+    rho: parameters.Rho = 0.75,
     eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
-    eot_average: Average = "losses",
-    judgement: Judgement = "expected",
-    model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
+    eot_average: parameters.EotAverage = "losses",
+    judgement: parameters.Judging = "expected",
+    model_draws: parameters.ModelDraws = 100,
     backend: Backend = "native",
 ) -> Attack:
     """Auto-PGD on the cross-entropy: momentum, and a step size that is halved where it gets nowhere.
 
     Args:
-        epsilon: Radius: in pixel units in `pixel`, in units of the normalised images in `paper`; of time
-            series in standard deviations of each feature over the training set.
-        norm: Norm of the ball and of the steps.
-        steps: Gradient steps in each restart.
-        restarts: How many random starts; an example stops at the first success (`pixel`).
-        rho: The step size is halved where the loss rose in at most this share of the steps since the last
-            checkpoint.
         eot: Passes at each iterate, for models that answer at random (expectation over transformation).
-        eot_average: Average the losses of these passes, or take the loss of their mean logits.
-        judgement: With `eot` above 1 the expected accuracy over fresh draws of the model, or, as published
-            codes do, that of a single draw: an example is broken by one wrong answer.
-        model_draws: Fresh draws of the model from which expected accuracy is estimated.
-        backend: Our kernel with draws of its own, our kernel with the library's draws, or the library.
     """
     return auto_pgd(
         "apgd_ce",

@@ -24,11 +24,12 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval
 
+from assay.attacks import parameters
 from assay.attacks.adversarial.kernels.auto_pgd import Backend
 from assay.attacks.adversarial.kernels.auto_pgd_by_norm import auto_pgd
 from assay.attacks.adversarial.kernels.losses import Targeted, TargetedLossName
 from assay.attacks.kernel import Attack
-from assay.attacks.threat import IMAGE_OR_SERIES, Fraction, LpNorm, lp_ball
+from assay.attacks.threat import IMAGE_OR_SERIES, lp_ball
 
 __all__ = ["apgd_t"]
 
@@ -72,12 +73,12 @@ RULES = (
 
 def apgd_t(
     *,
-    epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 8 / 255,
-    norm: LpNorm = "Linf",
+    epsilon: parameters.Epsilon = 8 / 255,
+    norm: parameters.StepNorm = "Linf",
     steps: Annotated[int, Interval(ge=1, le=100_000)] = 100,
     targets: Annotated[int, Interval(ge=1, le=100_000)] = 9,
     restarts: Annotated[int, Interval(ge=1, le=10_000)] = 1,
-    rho: Annotated[float, Interval(ge=0, le=1)] = 0.75,
+    rho: parameters.Rho = 0.75,
     loss: TargetedLossName = "dlr",
     order: Literal["logits", "malt"] = "logits",
     candidates: Annotated[int, Interval(ge=1, le=100_000)] = 9,
@@ -86,18 +87,12 @@ def apgd_t(
     """Auto-PGD on the targeted DLR loss, for one wrong class after the other.
 
     Args:
-        epsilon: Radius: in pixel units in `pixel`, in units of the normalised images in `paper`; of time
-            series in standard deviations of each feature over the training set.
-        norm: Norm of the ball and of the steps.
         steps: Gradient steps in each run.
         targets: How many wrong classes are tried; all of them where there are fewer.
         restarts: How many random starts for each of them; an example stops at the first success (`pixel`).
-        rho: The step size is halved where the loss rose in at most this share of the steps since the last
-            checkpoint.
         loss: The targeted DLR loss, or the difference of the two logits.
         order: Targets by their logits on the unattacked image, or by their distance in a linear model.
         candidates: Among how many classes `malt` chooses its targets; all wrong ones where there are fewer.
-        backend: Our kernel with draws of its own, our kernel with the library's draws, or the library.
     """
     if targets < 1:
         raise ValueError(f"targets is {targets}, it must be at least 1")

@@ -26,6 +26,7 @@ import torch
 from annotated_types import Interval
 from torch import Tensor
 
+from assay.attacks import parameters
 from assay.attacks.adversarial.kernels.losses import LossName
 from assay.attacks.adversarial.pgd import pgd
 from assay.attacks.kernel import Attack, Examples, Forward, Setting, State
@@ -52,8 +53,8 @@ def bpda(
     job: Annotated[str, "job"],
     epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 8 / 255,
     norm: Norm = "Linf",
-    steps: Annotated[int, Interval(ge=1, le=100_000)] = 40,
-    relative_step_size: Annotated[float, Interval(gt=0, le=1000)] = 0.1,
+    steps: parameters.Steps = 40,
+    relative_step_size: parameters.RelativeStepSize = 0.1,
     restarts: Annotated[int, Interval(ge=1, le=10_000)] = 1,
     loss: LossName = "ce",
 ) -> Bpda:
@@ -64,8 +65,6 @@ def bpda(
             has as many classes and channels and the same image size; an unfinished job is waited for.
         epsilon: Radius of the ball, in pixel units.
         norm: Norm of the ball and of the steps.
-        steps: Gradient steps in each restart.
-        relative_step_size: Length of a step as a share of epsilon.
         restarts: How many random starts; an example stops at the first success.
         loss: What is raised, as in `pgd`.
     """

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Interval
+from annotated_types import Interval
 
+from assay.attacks import parameters
 from assay.attacks.adversarial.kernels.tanh_descent import Search, TanhDescent
-from assay.attacks.adversarial.kernels.targeting import Goal, TargetRule
+from assay.attacks.adversarial.kernels.targeting import Goal
 from assay.attacks.adversarial.libraries.cleverhans import cleverhans_carlini_wagner, native_only
-from assay.attacks.expectation import JUDGING, PIXEL_ONLY, Average, Expectation, Judgement
+from assay.attacks.expectation import JUDGING, PIXEL_ONLY, Expectation
 from assay.attacks.kernel import Attack
 from assay.attacks.threat import Fraction
 
@@ -68,12 +69,12 @@ def carlini_wagner(
     shared_constant: bool = False,
     abort_early: bool | None = None,
     targeted: bool = False,
-    target: TargetRule = "least_likely",
-    target_class: Annotated[int, Ge(0)] | None = None,
-    eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
-    eot_average: Average = "losses",
-    judgement: Judgement = "expected",
-    model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
+    target: parameters.Target = "least_likely",
+    target_class: parameters.TargetClass = None,
+    eot: parameters.Eot = 1,
+    eot_average: parameters.EotAverage = "losses",
+    judgement: parameters.Judging = "expected",
+    model_draws: parameters.ModelDraws = 100,
     backend: Literal["native", "cleverhans"] = "native",
 ) -> Attack:
     """The smallest L2 perturbation that is misclassified, by Adam in tanh space and a search over a constant.
@@ -106,14 +107,6 @@ def carlini_wagner(
             `released` never does. Fewer passes, and somewhat larger distances.
         targeted: Look for the smallest perturbation that is classified as the target; unlike in other
             attacks, one that is misclassified in another way doesn't count.
-        target: How the target is chosen.
-        target_class: One target for all examples, instead of `target`.
-        eot: Passes at each iterate, for models that answer at random (expectation over transformation).
-            Native only.
-        eot_average: Average the losses of these passes, or take the loss of their mean logits.
-        judgement: With `eot` above 1 the expected accuracy over fresh draws of the model, or, as published
-            codes do, that of a single draw: an example is broken by one wrong answer.
-        model_draws: Fresh draws of the model from which expected accuracy is estimated.
         backend: Our kernel, or the library's function on one example at a time, since those of a batch
             influence each other there.
     """

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Interval
+from annotated_types import Interval
 
+from assay.attacks import parameters
 from assay.attacks.adversarial.kernels.decoupled_direction import DecoupledDirection
-from assay.attacks.adversarial.kernels.targeting import Goal, TargetRule
+from assay.attacks.adversarial.kernels.targeting import Goal
 from assay.attacks.kernel import Attack
-from assay.attacks.threat import Fraction
 
 __all__ = ["ddn"]
 
@@ -48,9 +48,9 @@ def ddn(
     first_norm: Annotated[float, Interval(gt=0, le=1000)] = 1.0,
     levels: Annotated[int, Interval(ge=2, le=65_536)] | None = None,
     targeted: bool = False,
-    target: TargetRule = "least_likely",
-    target_class: Annotated[int, Ge(0)] | None = None,
-    area_to: Annotated[Fraction, Interval(gt=0, le=1_000_000)] | None = None,
+    target: parameters.Target = "least_likely",
+    target_class: parameters.TargetClass = None,
+    area_to: parameters.AreaTo = None,
 ) -> Attack:
     """The smallest L2 perturbation: gradient directions, and a norm that shrinks where they succeed.
 
@@ -65,10 +65,6 @@ def ddn(
         levels: Values that a pixel may take, such as 256 in the authors' code; None for any.
         targeted: Look for the smallest perturbation that is classified as the target; one that is
             misclassified in another way doesn't count.
-        target: How the target is chosen.
-        target_class: One target for all examples, instead of `target`.
-        area_to: End of the area under the security curve, in the same unit; None ends it at the largest
-            perturbation found, which differs between models. It changes nothing but that number.
     """
     del area_to  # read by the summary
     if norm != "L2":

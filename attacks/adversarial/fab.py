@@ -14,10 +14,11 @@ from typing import Annotated
 
 from annotated_types import Interval
 
+from assay.attacks import parameters
 from assay.attacks.adversarial.kernels.fab import Backend, Boundary
 from assay.attacks.adversarial.libraries.pyautoattack_square_fab import library_fab
 from assay.attacks.kernel import Attack
-from assay.attacks.threat import Fraction, LpNorm, lp_ball
+from assay.attacks.threat import Fraction, lp_ball
 
 __all__ = ["fab"]
 
@@ -46,7 +47,7 @@ RULES = (
 def fab(
     *,
     epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 8 / 255,
-    norm: LpNorm = "Linf",
+    norm: parameters.StepNorm = "Linf",
     iterations: Annotated[int, Interval(ge=1, le=100_000)] = 100,
     restarts: Annotated[int, Interval(ge=1, le=10_000)] = 5,
     alpha_max: Annotated[float, Interval(ge=0, le=1)] = 0.1,
@@ -58,7 +59,6 @@ def fab(
 
     Args:
         epsilon: Radius: in pixel units in `pixel`, in units of the normalised images in `paper`.
-        norm: Norm of the ball and of the steps.
         iterations: Steps of each restart.
         restarts: How many runs; all but the first begin at a random point.
         alpha_max: The largest weight of the step that begins at the image.

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from annotated_types import Ge, Interval
+from annotated_types import Interval
 
+from assay.attacks import parameters
 from assay.attacks.adversarial.kernels.fast_minimum_norm import FastMinimumNorm
-from assay.attacks.adversarial.kernels.targeting import Goal, TargetRule
+from assay.attacks.adversarial.kernels.targeting import Goal
 from assay.attacks.kernel import Attack
 from assay.attacks.threat import BallNorm, Fraction
 
@@ -45,9 +46,9 @@ def fmn(
     gamma: Annotated[float, Interval(gt=0, lt=1)] = 0.05,
     overshoot: bool = True,
     targeted: bool = False,
-    target: TargetRule = "least_likely",
-    target_class: Annotated[int, Ge(0)] | None = None,
-    area_to: Annotated[Fraction, Interval(gt=0, le=1_000_000)] | None = None,
+    target: parameters.Target = "least_likely",
+    target_class: parameters.TargetClass = None,
+    area_to: parameters.AreaTo = None,
 ) -> Attack:
     """The smallest perturbation: steps projected onto a ball whose radius comes to the boundary.
 
@@ -63,10 +64,6 @@ def fmn(
             as in the authors' code, each step may end short of the boundary of a smooth model.
         targeted: Look for the smallest perturbation that is classified as the target; one that is
             misclassified in another way doesn't count.
-        target: How the target is chosen.
-        target_class: One target for all examples, instead of `target`.
-        area_to: End of the area under the security curve, in the same unit; None ends it at the largest
-            perturbation found, which differs between models. It changes nothing but that number.
     """
     del area_to  # read by the summary
     goal = Goal(targeted, target, target_class)

@@ -30,10 +30,11 @@ import torch
 from annotated_types import Interval
 from torch import Tensor
 
+from assay.attacks import parameters
 from assay.attacks.adversarial.kernels.minimum_norm import misled
 from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, begin, keep, select
 from assay.attacks.sending import sent
-from assay.attacks.threat import PIXELS, Fraction, Norm, as_column, sizes
+from assay.attacks.threat import PIXELS, Norm, as_column, sizes
 
 __all__ = ["hop_skip_jump"]
 
@@ -62,7 +63,7 @@ def hop_skip_jump(
     queries: Annotated[int, Interval(ge=1, le=1_000_000)] = 2000,
     samples: Annotated[int, Interval(ge=1, le=100_000)] = 100,
     samples_per_pass: Annotated[int, Interval(ge=1, le=1_000_000)] = 256,
-    area_to: Annotated[Fraction, Interval(gt=0, le=1_000_000)] | None = None,
+    area_to: parameters.AreaTo = None,
 ) -> Attack:
     """The smallest perturbation by steps along the boundary; it sees predicted classes alone.
 
@@ -73,8 +74,6 @@ def hop_skip_jump(
         queries: Passes after which no new round begins.
         samples: Draws of the first estimate of a direction; their number grows with the root of the round.
         samples_per_pass: How many draws go through the model together; it bounds the memory.
-        area_to: End of the area under the security curve, in the same unit; None ends it at the largest
-            perturbation found, which differs between models. It changes nothing but that number.
     """
     del area_to  # read by the summary
     if norm not in ("Linf", "L2"):

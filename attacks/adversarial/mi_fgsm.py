@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from annotated_types import Ge, Interval
+from annotated_types import Interval
 
+from assay.attacks import parameters
 from assay.attacks.adversarial.kernels.momentum_ascent import MomentumAscent
-from assay.attacks.adversarial.kernels.targeting import Goal, TargetRule
+from assay.attacks.adversarial.kernels.targeting import Goal
 from assay.attacks.kernel import Attack
 from assay.attacks.threat import Ball, Fraction, Norm
 
@@ -51,9 +52,9 @@ def mi_fgsm(
     resize: Annotated[float, Interval(gt=0, le=1)] = 0.9,
     smoothing: Annotated[int, Interval(ge=1, le=99)] = 1,
     scales: Annotated[int, Interval(ge=1, le=20)] = 1,
-    targeted: bool = False,
-    target: TargetRule = "least_likely",
-    target_class: Annotated[int, Ge(0)] | None = None,
+    targeted: parameters.Targeted = False,
+    target: parameters.Target = "least_likely",
+    target_class: parameters.TargetClass = None,
 ) -> Attack:
     """Steps along an average of past gradients, which overfits the attacked model less.
 
@@ -68,11 +69,6 @@ def mi_fgsm(
         resize: Smallest side of a shrunk image, as a share.
         smoothing: Side of the normal kernel that gradients are convolved with, in pixels, odd (TI).
         scales: Copies at 1, 1/2, 1/4 ... of the pixel values over which gradients are averaged (SI).
-        targeted: Lower the loss of a target class instead of raising the label's; an example that is
-            misclassified in any way counts as broken all the same; `target_hit_rate`
-            counts those that end in the target.
-        target: How the target is chosen.
-        target_class: One target for all examples, instead of `target`.
     """
     goal = Goal(targeted, target, target_class)
     size = epsilon / max(steps, 1) if step_size is None else step_size

@@ -21,13 +21,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Interval
+from annotated_types import Interval
 
+from assay.attacks import parameters
 from assay.attacks.adversarial.kernels.losses import LossName
 from assay.attacks.adversarial.kernels.projected_ascent import Ascent
-from assay.attacks.adversarial.kernels.targeting import Goal, TargetRule
+from assay.attacks.adversarial.kernels.targeting import Goal
 from assay.attacks.adversarial.libraries.cleverhans import cleverhans_pgd, native_only
-from assay.attacks.expectation import JUDGING, LAST, PIXEL_ONLY, Average, Expectation, Judgement
+from assay.attacks.expectation import JUDGING, LAST, PIXEL_ONLY, Expectation
 from assay.attacks.kernel import Attack
 from assay.attacks.threat import IMAGE_OR_SERIES, Ball, Fraction, Norm
 
@@ -68,50 +69,35 @@ RULES = (
 
 def pgd(
     *,
-    epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 1 / 255,
+    epsilon: parameters.Epsilon = 1 / 255,
     norm: Norm = "Linf",
-    steps: Annotated[int, Interval(ge=1, le=100_000)] = 20,
+    steps: parameters.Steps = 20,
     step_size: Annotated[Fraction, Interval(gt=0, le=1000)] | None = None,
-    relative_step_size: Annotated[float, Interval(gt=0, le=1000)] = 0.15,
+    relative_step_size: parameters.RelativeStepSize = 0.15,
     random_start: bool = True,
     restarts: Annotated[int, Interval(ge=1, le=10_000)] = 1,
-    targeted: bool = False,
-    target: TargetRule = "least_likely",
-    target_class: Annotated[int, Ge(0)] | None = None,
+    targeted: parameters.Targeted = False,
+    target: parameters.Target = "least_likely",
+    target_class: parameters.TargetClass = None,
     cycle_detection: bool = True,
-    eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
-    eot_average: Average = "losses",
-    judgement: Judgement = "expected",
-    model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
+    eot: parameters.Eot = 1,
+    eot_average: parameters.EotAverage = "losses",
+    judgement: parameters.Judging = "expected",
+    model_draws: parameters.ModelDraws = 100,
     loss: LossName = "ce",
     backend: Literal["native", "cleverhans"] = "native",
 ) -> Attack:
     """Many small gradient steps, projected onto the ball of radius epsilon after each.
 
     Args:
-        epsilon: Radius: in pixel units in `pixel`, in units of the normalised images in `paper`; of time
-            series in standard deviations of each feature over the training set.
         norm: Norm of the ball and of the steps.
-        steps: Gradient steps in each restart.
         step_size: Length of a step; None takes `relative_step_size * epsilon`.
-        relative_step_size: Length of a step as a share of epsilon.
         random_start: Begin at a random point: uniform in the cube of half-width epsilon, then projected.
         restarts: How many random starts; an example stops at the first success (`pixel`), or the restart with
             the highest final loss counts (`paper`).
-        targeted: Lower the loss of a target class instead of raising the label's; an example that is
-            misclassified in any way counts as broken all the same; `target_hit_rate`
-            counts those that end in the target.
-        target: How the target is chosen.
-        target_class: One target for all examples, instead of `target`.
         cycle_detection: Cut a restart short once an iterate repeats an earlier one bit for bit: what follows
             repeats as well (unless the model is random). The same numbers in fewer passes; native only, and
             not with `eot` above 1, which is for random models.
-        eot: Passes at each iterate, for models that answer at random (expectation over transformation).
-            Native only.
-        eot_average: Average the losses of these passes, or take the loss of their mean logits.
-        judgement: With `eot` above 1 the expected accuracy over fresh draws of the model, or, as published
-            codes do, that of a single draw: an example is broken by one wrong answer.
-        model_draws: Fresh draws of the model from which expected accuracy is estimated.
         loss: What an untargeted attack raises: cross-entropy, margin of the logits, difference of logits
             ratio, cross-entropy of rescaled logits, or margin of the probabilities. Native only, but for ce.
         backend: Our kernel, or the library's function (which looks at the last iterate only).

@@ -15,6 +15,7 @@ from typing import Annotated
 
 from annotated_types import Interval
 
+from assay.attacks import parameters
 from assay.attacks.segmentation.ascent import ascending
 from assay.attacks.segmentation.kernel import PixelEnsemble
 from assay.attacks.threat import Fraction
@@ -34,7 +35,7 @@ def segpgd(
     epsilon: Annotated[Fraction, Interval(ge=0, le=1)] = 4 / 255,
     steps: Annotated[int, Interval(ge=1, le=100_000)] = 20,
     step_size: Annotated[Fraction, Interval(gt=0, le=1000)] | None = None,
-    relative_step_size: Annotated[float, Interval(gt=0, le=1000)] = 0.15,
+    relative_step_size: parameters.RelativeStepSize = 0.15,
     random_start: bool = True,
 ) -> PixelEnsemble:
     """SegPGD in Linf, for segmentation models: pixels that are wrong already weigh less at first.
@@ -43,7 +44,6 @@ def segpgd(
         epsilon: Radius, in pixel units.
         steps: Gradient steps T.
         step_size: Change of a value in a step; None takes `relative_step_size * epsilon`.
-        relative_step_size: Length of a step as a share of epsilon.
         random_start: Begin at a random point of the ball.
     """
     return ascending(

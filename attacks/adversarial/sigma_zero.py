@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval
 
+from assay.attacks import parameters
 from assay.attacks.adversarial.kernels.sigma_zero import SigmaZero
 from assay.attacks.adversarial.kernels.targeting import Goal
 from assay.attacks.kernel import Attack
@@ -39,7 +40,7 @@ def sigma_zero(
     step_size: Annotated[Fraction, Interval(gt=0, le=1000)] = 1.0,
     sigma: Annotated[float, Interval(gt=0, le=1000)] = 1e-3,
     threshold: Annotated[float, Interval(ge=0, le=1)] = 0.3,
-    area_to: Annotated[Fraction, Interval(gt=0, le=1_000_000)] | None = None,
+    area_to: parameters.AreaTo = None,
 ) -> Attack:
     """The fewest changed values: a hinge, a smooth count of the changes, and a threshold below which they go.
 
@@ -51,8 +52,6 @@ def sigma_zero(
         step_size: Of Adam's first step, in pixel units; it falls to a tenth of that.
         sigma: Smoothness of the count; smaller is nearer to a count, and harder to descend.
         threshold: Changes that are smaller become 0, at first.
-        area_to: End of the area under the security curve, in the same unit; None ends it at the largest
-            perturbation found, which differs between models. It changes nothing but that number.
     """
     del area_to  # read by the summary
     if norm != "L0":

@@ -20,13 +20,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Interval
+from annotated_types import Interval
 from torch import Tensor
 
+from assay.attacks import parameters
 from assay.attacks.adversarial.kernels.projected_ascent import Ascent
-from assay.attacks.adversarial.kernels.targeting import Goal, TargetRule
+from assay.attacks.adversarial.kernels.targeting import Goal
 from assay.attacks.adversarial.libraries.cleverhans import Cleverhans, native_only
-from assay.attacks.expectation import JUDGING, LAST, PIXEL_ONLY, Average, Expectation, Judgement
+from assay.attacks.expectation import JUDGING, LAST, PIXEL_ONLY, Expectation
 from assay.attacks.kernel import Attack, Forward, Setting, State
 from assay.attacks.threat import Ball, Fraction, L1Ball, clip_to, steepest_sparse
 
@@ -65,19 +66,19 @@ RULES = (
 def sparse_l1_descent(
     *,
     epsilon: Annotated[Fraction, Interval(ge=0, le=1_000_000)] = 10.0,
-    steps: Annotated[int, Interval(ge=1, le=100_000)] = 20,
+    steps: parameters.Steps = 20,
     step_size: Annotated[Fraction, Interval(gt=0, le=1_000_000)] = 1.0,
     sparsity: Annotated[float, Interval(ge=0, lt=1)] = 0.99,
     skip_clipped: bool = True,
     random_start: bool = False,
     restarts: Annotated[int, Interval(ge=1, le=10_000)] = 1,
-    targeted: bool = False,
-    target: TargetRule = "least_likely",
-    target_class: Annotated[int, Ge(0)] | None = None,
-    eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
-    eot_average: Average = "losses",
-    judgement: Judgement = "expected",
-    model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
+    targeted: parameters.Targeted = False,
+    target: parameters.Target = "least_likely",
+    target_class: parameters.TargetClass = None,
+    eot: parameters.Eot = 1,
+    eot_average: parameters.EotAverage = "losses",
+    judgement: parameters.Judging = "expected",
+    model_draws: parameters.ModelDraws = 100,
     backend: Literal["native", "cleverhans"] = "native",
 ) -> Attack:
     """Gradient steps along the few largest entries of the gradient, in an L1 ball of radius epsilon.
@@ -85,7 +86,6 @@ def sparse_l1_descent(
     Args:
         epsilon: L1 radius, summed over all entries of an image: in pixel units in `pixel`, in units of the
             normalised images in `paper`.
-        steps: Gradient steps in each restart.
         step_size: L1 length of a step.
         sparsity: Share of the entries that a step leaves alone.
         skip_clipped: Choose no entries that are at the end of their range and would be moved beyond it
@@ -94,17 +94,6 @@ def sparse_l1_descent(
         random_start: Begin at a random point, uniform in the ball.
         restarts: How many random starts; an example stops at the first success (`pixel`), or the restart with
             the highest final loss counts (`paper`).
-        targeted: Lower the loss of a target class instead of raising the label's; an example that is
-            misclassified in any way counts as broken all the same; `target_hit_rate`
-            counts those that end in the target.
-        target: How the target is chosen.
-        target_class: One target for all examples, instead of `target`.
-        eot: Passes at each iterate, for models that answer at random (expectation over transformation).
-            Native only.
-        eot_average: Average the losses of these passes, or take the loss of their mean logits.
-        judgement: With `eot` above 1 the expected accuracy over fresh draws of the model, or, as published
-            codes do, that of a single draw: an example is broken by one wrong answer.
-        model_draws: Fresh draws of the model from which expected accuracy is estimated.
         backend: Our kernel, or the library's function (which looks at the last iterate only).
     """
     if steps < 1 or restarts < 1:

@@ -11,6 +11,7 @@ Adversarial Misspellings with Robust Word Recognition", section 3.
 
 from __future__ import annotations
 
+from assay.attacks import parameters
 from assay.attacks.words.search.character_positions import at_places
 from assay.attacks.words.search.draws import Draws
 from assay.attacks.words.search.word_change import WordChange
@@ -23,15 +24,12 @@ PAPER = (
 
 
 def deleted_character(
-    *, every: bool = False, keep_first: bool = False, keep_last: bool = False
+    *,
+    every: parameters.Every = False,
+    keep_first: parameters.KeepFirst = False,
+    keep_last: parameters.KeepLast = False,
 ) -> WordChange:
-    """One character is left out.
-
-    Args:
-        every: A candidate for each character, not for one that is drawn.
-        keep_first: The first character stays.
-        keep_last: The last character stays.
-    """
+    """One character is left out."""
     return at_places("deleted_character", _delete, every=every, keep_first=keep_first, keep_last=keep_last)
 
 

@@ -10,6 +10,7 @@ here.
 
 from __future__ import annotations
 
+from assay.attacks import parameters
 from assay.attacks.words.search.draws import Draws
 from assay.attacks.words.search.homoglyph_table import LOOK_ALIKE
 from assay.attacks.words.search.word_change import WordChange
@@ -19,12 +20,8 @@ __all__ = ["homoglyphs"]
 PAPER = "Boucher et al. 2022, Bad Characters: Imperceptible NLP Attacks"
 
 
-def homoglyphs(*, every: bool = True) -> WordChange:
-    """One character becomes one that looks like it.
-
-    Args:
-        every: A candidate for each character, not for one that is drawn.
-    """
+def homoglyphs(*, every: parameters.Every = True) -> WordChange:
+    """One character becomes one that looks like it."""
 
     def candidates(word: str, draws: Draws) -> list[str]:
         places = range(len(word)) if every or not word else (draws.below(len(word)),)

@@ -12,6 +12,7 @@ the last character.
 
 from __future__ import annotations
 
+from assay.attacks import parameters
 from assay.attacks.words.search.character_positions import at_places
 from assay.attacks.words.search.draws import LETTERS, Draws
 from assay.attacks.words.search.word_change import WordChange
@@ -23,11 +24,12 @@ PAPER = (
 )
 
 
-def inserted_letter(*, every: bool = False, keep_first: bool = False, keep_last: bool = False) -> WordChange:
+def inserted_letter(
+    *, every: parameters.Every = False, keep_first: bool = False, keep_last: bool = False
+) -> WordChange:
     """A drawn letter is put before one character.
 
     Args:
-        every: A candidate for each character, not for one that is drawn.
         keep_first: Nothing is put before the first character.
         keep_last: Nothing is put before the last character.
     """

@@ -10,6 +10,7 @@ neighbourhoods are those of TextAttack 0.3.11.
 
 from __future__ import annotations
 
+from assay.attacks import parameters
 from assay.attacks.words.search.character_positions import at_places
 from assay.attacks.words.search.draws import Draws
 from assay.attacks.words.search.word_change import WordChange
@@ -48,13 +49,13 @@ KEYBOARD = {
 }
 
 
-def neighbouring_key(*, every: bool = False, keep_first: bool = False, keep_last: bool = False) -> WordChange:
+def neighbouring_key(
+    *, every: bool = False, keep_first: parameters.KeepFirst = False, keep_last: parameters.KeepLast = False
+) -> WordChange:
     """One letter becomes a neighbouring one on the keyboard, in the same case.
 
     Args:
         every: A candidate for each letter and neighbour, not for one that is drawn.
-        keep_first: The first character stays.
-        keep_last: The last character stays.
     """
 
     def press(word: str, place: int, draws: Draws) -> list[str]:

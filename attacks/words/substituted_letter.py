@@ -10,6 +10,7 @@ Gao et al. 2018, "Black-box Generation of Adversarial Text Sequences to Evade De
 
 from __future__ import annotations
 
+from assay.attacks import parameters
 from assay.attacks.words.search.character_positions import at_places
 from assay.attacks.words.search.draws import LETTERS, Draws
 from assay.attacks.words.search.word_change import WordChange
@@ -21,12 +22,8 @@ PAPER = (
 )
 
 
-def substituted_letter(*, every: bool = False) -> WordChange:
-    """One character becomes a drawn letter.
-
-    Args:
-        every: A candidate for each character, not for one that is drawn.
-    """
+def substituted_letter(*, every: parameters.Every = False) -> WordChange:
+    """One character becomes a drawn letter."""
     return at_places(
         "substituted_letter", _substitute, every=every, keep_first=False, keep_last=False, letters=True
     )

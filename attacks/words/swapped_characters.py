@@ -10,6 +10,7 @@ Adversarial Misspellings with Robust Word Recognition", section 3.
 
 from __future__ import annotations
 
+from assay.attacks import parameters
 from assay.attacks.words.search.character_positions import at_places
 from assay.attacks.words.search.draws import Draws
 from assay.attacks.words.search.word_change import WordChange
@@ -22,14 +23,12 @@ PAPER = (
 
 
 def swapped_characters(
-    *, every: bool = False, keep_first: bool = False, keep_last: bool = False
+    *, every: bool = False, keep_first: parameters.KeepFirst = False, keep_last: parameters.KeepLast = False
 ) -> WordChange:
     """Two neighbouring characters change places.
 
     Args:
         every: A candidate for each pair of neighbours, not for one that is drawn.
-        keep_first: The first character stays.
-        keep_last: The last character stays.
     """
     return at_places(
         "swapped_characters", _swap, every=every, keep_first=keep_first, keep_last=keep_last, pairs=True

@@ -22,6 +22,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from assay.models.layers import parameters
 from assay.models.layers.dot_product import DotProductAttention
 from assay.models.layers.heads import Causal, Dropout, PrefixTokens
 from assay.models.layers.key_normalization import Beta, Form, KeyNormalization
@@ -41,12 +42,8 @@ class AttentionBN(DotProductAttention):
     learned beta is `normalization.beta`.
 
     Args:
-        form: "beta" subtracts beta times the mean of the keys; "full" also divides by their deviation.
         beta: weight of the mean; the authors use 1 on ImageNet and 0.1 to 1.2 elsewhere.
-        learn_beta: learn beta, one for the layer; it starts at `beta`.
         prefix_tokens: tokens before the patches; their keys count in the statistics.
-        causal: each token attends to itself and to those before it.
-        dropout: share of the attention weights that is dropped in training, in [0, 1).
     """
 
     name: ClassVar[str] = "attention_bn"
@@ -59,7 +56,7 @@ class AttentionBN(DotProductAttention):
         *,
         form: Form = "beta",
         beta: Beta = 1.0,
-        learn_beta: bool = False,
+        learn_beta: parameters.LearnBeta = False,
         prefix_tokens: PrefixTokens = 1,
         causal: Causal = False,
         dropout: Dropout = 0.0,

@@ -21,6 +21,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from assay.models.attention import attention_bn
+from assay.models.layers import parameters
 from assay.models.layers.heads import Dropout, PrefixTokens, attend
 from assay.models.layers.key_normalization import Beta, Form, KeyNormalization
 from assay.models.layers.scaled_heads import FACTOR_RULES, Factors, ScaledHeads
@@ -40,13 +41,8 @@ class AttentionBNSH(ScaledHeads):
     learned beta is `normalization.beta`.
 
     Args:
-        form: "beta" subtracts beta times the mean of the keys; "full" also divides by their deviation.
         beta: weight of the mean; the authors use 1 on ImageNet and 0.1 to 1 elsewhere.
-        learn_beta: learn beta, one for the layer; it starts at `beta`.
-        factors: tokens that are averaged, for each head; a shorter list is repeated. Without it 1, 2 for 2
-            heads, 1, 1, 2, 4 for 4, and otherwise 1, 1, 2, 2, 4, 4, 8, 8, ...
         prefix_tokens: tokens before the patches; they are not pooled, and their keys count in the statistics.
-        dropout: share of the attention weights that is dropped in training, in [0, 1).
     """
 
     name: ClassVar[str] = "attention_bn_sh"
@@ -59,7 +55,7 @@ class AttentionBNSH(ScaledHeads):
         *,
         form: Form = "beta",
         beta: Beta = 1.0,
-        learn_beta: bool = False,
+        learn_beta: parameters.LearnBeta = False,
         factors: Factors = None,
         prefix_tokens: PrefixTokens = 1,
         dropout: Dropout = 0.0,

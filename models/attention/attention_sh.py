@@ -34,10 +34,7 @@ class AttentionSH(ScaledHeads):
     The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
 
     Args:
-        factors: tokens that are averaged, for each head; a shorter list is repeated. Without it 1, 2 for 2
-            heads, 1, 1, 2, 4 for 4, and otherwise 1, 1, 2, 2, 4, 4, 8, 8, ...
         prefix_tokens: tokens before the patches; they are not pooled.
-        dropout: share of the attention weights that is dropped in training, in [0, 1).
     """
 
     name: ClassVar[str] = "attention_sh"

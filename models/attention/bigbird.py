@@ -52,7 +52,6 @@ class BigBirdAttention(nn.Module):
         random_at: whether the random blocks are seen "always", or only in "training" and otherwise the
             first block in place of each.
         prefix_tokens: tokens before the patches; not used here: they are in the first block.
-        dropout: share of the attention weights that is dropped in training, in [0, 1).
     """
 
     name: ClassVar[str] = "bigbird"

@@ -45,8 +45,6 @@ class Conv1DAttention(DotProductAttention):
     Args:
         size: tokens s of the kernel; of an even number one more comes after the token than before it.
         prefix_tokens: tokens before the patches; they are not convolved.
-        causal: each token attends to itself and to those before it.
-        dropout: share of the attention weights that is dropped in training, in [0, 1).
     """
 
     name: ClassVar[str] = "conv1d_attention"

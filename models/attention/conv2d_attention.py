@@ -44,7 +44,6 @@ class Conv2DAttention(nn.Module):
         size: patches s along each side of the kernel; of an even number one more comes below, and to the
             right of, the patch than before it.
         prefix_tokens: tokens before the patches; they are not convolved.
-        dropout: share of the attention weights that is dropped in training, in [0, 1).
     """
 
     name: ClassVar[str] = "conv2d_attention"

@@ -77,8 +77,6 @@ class InformerAttention(nn.Module):
         choice: what decides about a query in the causal form: tokens up to it ("past") or all ("sequence"),
             which is not causal.
         tokens: longest sequence of the model, for u in the causal form.
-        causal: each token attends to itself and to those before it.
-        dropout: share of the attention weights that is dropped in training, in [0, 1).
     """
 
     name: ClassVar[str] = "informer"

@@ -40,7 +40,6 @@ class KernelizedAttention(ProjectedAttention):
     The weights have the layout of softmax attention: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
 
     Args:
-        causal: each token attends to itself and to those before it.
         dropout: share of the kernel matrix that is dropped in training, in [0, 1).
     """
 

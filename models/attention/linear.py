@@ -41,9 +41,6 @@ class LinearAttention(ScaledHeads):
     """Attention with the features elu + 1, in time and memory that grow linearly with the tokens.
 
     The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
-
-    Args:
-        causal: each token attends to itself and to those before it.
     """
 
     name: ClassVar[str] = "linear"

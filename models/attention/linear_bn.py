@@ -25,6 +25,7 @@ from torch import Tensor
 
 from assay.models.attention import attention_bn
 from assay.models.attention.linear import linear_attend
+from assay.models.layers import parameters
 from assay.models.layers.heads import Causal, PrefixTokens
 from assay.models.layers.key_normalization import Beta, Form, KeyNormalization
 from assay.models.layers.scaled_heads import ScaledHeads
@@ -44,11 +45,8 @@ class LinearAttentionBN(ScaledHeads):
     learned beta is `normalization.beta`.
 
     Args:
-        form: "beta" subtracts beta times the mean of the keys; "full" also divides by their deviation.
         beta: weight of the mean; the authors use 0.15 to 0.75.
-        learn_beta: learn beta, one for the layer; it starts at `beta`.
         prefix_tokens: tokens before the patches; their keys count in the statistics.
-        causal: each token attends to itself and to those before it.
     """
 
     name: ClassVar[str] = "linear_bn"
@@ -61,7 +59,7 @@ class LinearAttentionBN(ScaledHeads):
         *,
         form: Form = "beta",
         beta: Beta = 0.6,
-        learn_beta: bool = False,
+        learn_beta: parameters.LearnBeta = False,
         prefix_tokens: PrefixTokens = 1,
         causal: Causal = False,
     ) -> None:

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from assay.models.attention import attention_bn
 from assay.models.attention.linear import linear_attend
+from assay.models.layers import parameters
 from assay.models.layers.heads import PrefixTokens
 from assay.models.layers.key_normalization import Beta, Form, KeyNormalization
 from assay.models.layers.scaled_heads import FACTOR_RULES, Factors, ScaledHeads
@@ -42,11 +43,7 @@ class LinearAttentionBNSH(ScaledHeads):
     learned beta is `normalization.beta`.
 
     Args:
-        form: "beta" subtracts beta times the mean of the keys; "full" also divides by their deviation.
         beta: weight of the mean; the authors use 0.15 to 0.95.
-        learn_beta: learn beta, one for the layer; it starts at `beta`.
-        factors: tokens that are averaged, for each head; a shorter list is repeated. Without it 1, 2 for 2
-            heads, 1, 1, 2, 4 for 4, and otherwise 1, 1, 2, 2, 4, 4, 8, 8, ...
         prefix_tokens: tokens before the patches; they are not pooled, and their keys count in the statistics.
     """
 
@@ -60,7 +57,7 @@ class LinearAttentionBNSH(ScaledHeads):
         *,
         form: Form = "beta",
         beta: Beta = 0.6,
-        learn_beta: bool = False,
+        learn_beta: parameters.LearnBeta = False,
         factors: Factors = None,
         prefix_tokens: PrefixTokens = 1,
     ) -> None:

@@ -94,7 +94,6 @@ class PerformerAttention(nn.Module):
         scaling: how often queries and keys are divided by D^1/4; "twice" is a slip of Skyformer's code.
         stabilizer: which keys share the largest exponent, those of an "example" and head or all of a "batch";
             the latter makes outputs depend on the batch.
-        causal: each token attends to itself and to those before it.
         dropout: share of the values that is dropped in training, in [0, 1): no matrix of weights exists.
     """
 

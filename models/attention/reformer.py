@@ -74,7 +74,6 @@ class ReformerAttention(nn.Module):
             of its chunk and the one before ("released"), which depends on later tokens.
         tokens: longest sequence of the model, which decides the number of buckets.
         causal: each token attends to tokens before it, and to itself where it sees no other.
-        dropout: share of the attention weights that is dropped in training, in [0, 1).
     """
 
     name: ClassVar[str] = "reformer"

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
-from annotated_types import Ge, Interval
+from annotated_types import Ge, Interval, doc
 from torch import Tensor, nn
 
 from assay.models.layers.attention_probe import PursuitTrace
@@ -41,11 +41,18 @@ PAPER = (
     "analysis, NeurIPS 2024"
 )
 
-Iterations = Annotated[int, Interval(ge=1, le=1000)]
-Regularization = Annotated[float, Ge(0)]
-Threshold = Literal["code", "paper"]
-MuWidth = Literal["full", "head"]
-DualSign = Literal[-1, 1]
+Iterations = Annotated[int, Interval(ge=1, le=1000), doc("iterations of Principal Attention Pursuit.")]
+Regularization = Annotated[float, Ge(0), doc("lambda, the weight of the sparse part.")]
+Threshold = Annotated[
+    Literal["code", "paper"], doc('the shrinkage threshold, lambda * mu ("code") or lambda / mu ("paper").')
+]
+MuWidth = Annotated[
+    Literal["full", "head"],
+    doc('the width in mu, that of the model ("full", as released) or of one head ("head").'),
+]
+DualSign = Annotated[
+    Literal[-1, 1], doc("sign of Y / mu in the L step; -1 as published, +1 minimises the stated Lagrangian.")
+]
 
 LowRankStep = Callable[[Tensor, float], Tensor]
 """The L step: from Z (B, H, N, D) and the dropout rate of the weights to L (B, H, N, D)."""
@@ -96,9 +103,6 @@ class RPCAttention(nn.Module):
     Args:
         iterations: number n of PAP iterations.
         regularization: lambda, the weight of the sparse part; the authors use 4, and 3 for all layers.
-        threshold: the shrinkage threshold, lambda * mu ("code") or lambda / mu ("paper").
-        mu_width: the width in mu, that of the model ("full", as released) or of one head ("head").
-        dual_sign: sign of Y / mu in the L step; -1 as published, +1 minimises the stated Lagrangian.
         dropout: share of the last iteration's attention weights that is dropped in training, in [0, 1).
     """
 

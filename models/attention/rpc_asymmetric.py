@@ -49,10 +49,6 @@ class AsymmetricRPCAttention(RPCAttention):
 
     Args:
         iterations: number n of PAP iterations.
-        regularization: lambda, the weight of the sparse part.
-        threshold: the shrinkage threshold, lambda * mu ("code") or lambda / mu ("paper").
-        mu_width: the width in mu, that of the model ("full", as released) or of one head ("head").
-        dual_sign: sign of Y / mu in the L step; -1 as published, +1 minimises the stated Lagrangian.
         causal: each token attends to itself and to those before it, and mu is taken over these.
         dropout: share of the last iteration's attention weights that is dropped in training, in [0, 1).
     """

@@ -78,11 +78,8 @@ class CausalRPCAttention(RPCAttention):
     Args:
         iterations: number n of PAP iterations; the authors' language model has 4, in its first four layers.
         regularization: lambda, the weight of the sparse part; the authors use 4.
-        threshold: the shrinkage threshold, lambda * mu ("code") or lambda / mu ("paper").
-        mu_width: the width in mu, that of the model ("full", as released) or of one head ("head").
         mu_tokens: what mu is taken over: the tokens up to each one ("prefix"), or all, which is not causal
             ("sequence").
-        dual_sign: sign of Y / mu in the L step; -1 as published, +1 minimises the stated Lagrangian.
         causal: always true here; `rpc` is the form without the mask.
         dropout: share of the last iteration's attention weights that is dropped in training, in [0, 1).
     """

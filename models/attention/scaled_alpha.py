@@ -38,7 +38,6 @@ class AlphaScaledAttention(DotProductAttention):
     `alpha` (1,), which as a vector gets no weight decay.
 
     Args:
-        causal: each token attends to itself and to those before it.
         dropout: share of A's weights that is dropped in training, in [0, 1); A_sym keeps all of its own.
     """
 

@@ -49,8 +49,6 @@ class StandardizedSoftmaxAttention(DotProductAttention):
 
     Args:
         heads: number of heads H; must divide `dim` and be less than it.
-        causal: each token attends to itself and to those before it.
-        dropout: share of the attention weights that is dropped in training, in [0, 1).
     """
 
     name: ClassVar[str] = "softmax_standardized"

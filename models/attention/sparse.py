@@ -43,14 +43,7 @@ class SparseAttention(SparseHeads):
     The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
 
     Args:
-        pattern: "strided": the nearest l - 1 places on both sides and every l-th; "fixed": blocks of l
-            places, and the last c places of each.
         stride: l, in places; the square root of their number in the longest sequence if absent.
-        summary: c, for "fixed"; a 16th of l, at least 1, if absent.
-        prefix_tokens: tokens before the patches; all see them, and they see all.
-        tokens: length of the longest sequence, prefix included.
-        causal: each token attends to itself and to those before it.
-        dropout: share of the attention weights that is dropped in training, in [0, 1).
     """
 
     name: ClassVar[str] = "sparse"

@@ -23,6 +23,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from assay.models.attention import attention_bn
+from assay.models.layers import parameters
 from assay.models.layers.heads import Causal, Dropout, PrefixTokens, Tokens
 from assay.models.layers.key_normalization import Beta, Form, KeyNormalization
 from assay.models.layers.sparse_patterns import (
@@ -50,17 +51,8 @@ class SparseAttentionBN(SparseHeads):
     learned beta is `normalization.beta`.
 
     Args:
-        form: "beta" subtracts beta times the mean of the keys; "full" also divides by their deviation.
         beta: weight of the mean; the authors use 0.1 to 0.9.
-        learn_beta: learn beta, one for the layer; it starts at `beta`.
-        pattern: "strided": the nearest l - 1 places on both sides and every l-th; "fixed": blocks of l
-            places, and the last c places of each.
         stride: l, in places; the square root of their number in the longest sequence if absent.
-        summary: c, for "fixed"; a 16th of l, at least 1, if absent.
-        prefix_tokens: tokens before the patches; all see them, and they see all.
-        tokens: length of the longest sequence, prefix included.
-        causal: each token attends to itself and to those before it.
-        dropout: share of the attention weights that is dropped in training, in [0, 1).
     """
 
     name: ClassVar[str] = "sparse_bn"
@@ -73,7 +65,7 @@ class SparseAttentionBN(SparseHeads):
         *,
         form: Form = "beta",
         beta: Beta = 0.6,
-        learn_beta: bool = False,
+        learn_beta: parameters.LearnBeta = False,
         pattern: PatternName = "strided",
         stride: Stride = None,
         summary: Summary = None,

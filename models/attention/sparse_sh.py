@@ -45,15 +45,7 @@ class SparseAttentionSH(SparseHeads):
     The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
 
     Args:
-        factors: tokens that are averaged, for each head; a shorter list is repeated. Without it 1, 2 for 2
-            heads, 1, 1, 2, 4 for 4, and otherwise 1, 1, 2, 2, 4, 4, 8, 8, ...
-        pattern: "strided": the nearest l - 1 places on both sides and every l-th; "fixed": blocks of l
-            places, and the last c places of each.
         stride: l, in pooled keys; the square root of their number in the longest sequence if absent.
-        summary: c, for "fixed"; a 16th of l, at least 1, if absent.
-        prefix_tokens: tokens before the patches; all see them, and they see all.
-        tokens: length of the longest sequence, prefix included.
-        dropout: share of the attention weights that is dropped in training, in [0, 1).
     """
 
     name: ClassVar[str] = "sparse_sh"

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from annotated_types import doc
 from torch import Tensor, nn
 from torch.nn.functional import dropout as drop
 
@@ -29,7 +30,13 @@ from assay.models.layers.adaptive_softmax import AdaptiveSoftmax
 from assay.models.layers.heads import CausalFactory, check_past_only, make_attention
 
 INITIAL_STD = 0.02
-Initialization = Literal["released", "scaled"]
+Initialization = Annotated[
+    Literal["released", "scaled"],
+    doc(
+        '"released", as the authors\' code begins; or "scaled", larger weights, with which small '
+        "models learn within minutes."
+    ),
+]
 MAX_WAVELENGTH = 10_000.0
 
 

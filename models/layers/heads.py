@@ -10,14 +10,16 @@ from collections.abc import Callable
 from typing import Annotated, Protocol
 
 import torch
-from annotated_types import Interval
+from annotated_types import Interval, doc
 from torch import Tensor, nn
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-PrefixTokens = Annotated[int, "system"]
-Causal = Annotated[bool, "system"]
-Tokens = Annotated[int, "system"]
-Dropout = Annotated[float, Interval(ge=0, lt=1)]
+PrefixTokens = Annotated[int, "system", doc("tokens before the patches; all see them, and they see all.")]
+Causal = Annotated[bool, "system", doc("each token attends to itself and to those before it.")]
+Tokens = Annotated[int, "system", doc("length of the longest sequence, prefix included.")]
+Dropout = Annotated[
+    float, Interval(ge=0, lt=1), doc("share of the attention weights that is dropped in training, in [0, 1).")
+]
 
 
 class AttentionFactory(Protocol):

@@ -13,13 +13,13 @@ from types import ModuleType
 from typing import Annotated, Any
 
 import torch
-from annotated_types import Len
+from annotated_types import Len, doc
 from torch import nn
 
 INSTALL = "Hugging Face models need the extra hf: pip install 'assay-robustness[hf]'"
 FORBIDDEN = {"adapter_config.json": "an adapter (PEFT), not a whole model"}
 
-Repository = Annotated[str, Len(1, 200)]
+Repository = Annotated[str, Len(1, 200), doc("ORG/NAME.")]
 Revision = Annotated[str, Len(1, 200)]
 
 

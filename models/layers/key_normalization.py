@@ -20,12 +20,15 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import torch
-from annotated_types import Interval
+from annotated_types import Interval, doc
 from torch import Tensor, nn
 
 from assay.models.layers.heads import running_sum
 
-Form = Literal["beta", "full"]
+Form = Annotated[
+    Literal["beta", "full"],
+    doc('"beta" subtracts beta times the mean of the keys; "full" also divides by their deviation.'),
+]
 Beta = Annotated[float, Interval(ge=0, le=10)]
 
 EPSILON = 1e-5

@@ -5,19 +5,45 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Interval, MaxLen
+from annotated_types import Ge, Interval, MaxLen, doc
 
-ImageSize = Annotated[int, Interval(ge=1, le=4096)]  # pixels, height = width
-PatchSize = Annotated[int, Interval(ge=1, le=1024)]  # pixels
-Width = Annotated[int, Interval(ge=1, le=16384)]
-Depth = Annotated[int, Interval(ge=1, le=512)]
-Heads = Annotated[int, Interval(ge=1, le=512)]
-MlpRatio = Annotated[float, Interval(gt=0, le=64)]
+from assay.models.layers.heads import AttentionFactory
+
+ImageSize = Annotated[int, Interval(ge=1, le=4096), doc("height and width of the images in pixels.")]
+PatchSize = Annotated[
+    int, Interval(ge=1, le=1024), doc("height and width of a patch in pixels; must divide `image_size`.")
+]
+Width = Annotated[int, Interval(ge=1, le=16384), doc("width of the tokens.")]
+Depth = Annotated[int, Interval(ge=1, le=512), doc("number of layers.")]
+Heads = Annotated[int, Interval(ge=1, le=512), doc("attention heads; must divide `width`.")]
+MlpRatio = Annotated[float, Interval(gt=0, le=64), doc("hidden width of the MLPs, as a multiple of `width`.")]
 DropRate = Annotated[float, Interval(ge=0, lt=1)]
-Layers = Literal["all", "first", "last"] | list[int]
-Hidden = Annotated[int, Interval(ge=1, le=65536)]
-SequenceLength = Annotated[int, Interval(ge=1, le=8192)]  # tokens
-Cutoffs = Annotated[list[Annotated[int, Ge(1)]], MaxLen(16)]  # of the adaptive softmax, in words
+Layers = Annotated[
+    Literal["all", "first", "last"] | list[int],
+    doc("the layers that have it: all, first, last, or a list of layer numbers from 0."),
+]
+Hidden = Annotated[int, Interval(ge=1, le=65536), doc("hidden width of the MLPs.")]
+SequenceLength = Annotated[
+    int, Interval(ge=1, le=8192), doc("the most tokens of a sequence; no weight depends on it.")
+]
+Cutoffs = Annotated[
+    Annotated[list[Annotated[int, Ge(1)]], MaxLen(16)],
+    doc(
+        "where clusters of the adaptive softmax begin; those beyond the vocabulary are left out, and "
+        "with none it is a plain softmax."
+    ),
+]  # of the adaptive softmax, in words
+RpcLayers = Annotated[
+    Layers, doc("the layers with RPC-Attention: all, first, last, or a list of layer numbers from 0.")
+]
+Dropout = Annotated[DropRate, doc("dropout rate of embedding, attention output and MLP.")]
+DropPath = Annotated[
+    DropRate, doc("rate of stochastic depth in the last layer; it rises linearly from 0 in the first.")
+]
+LearnBeta = Annotated[bool, doc("learn beta, one for the layer; it starts at `beta`.")]
+Attention = Annotated[
+    AttentionFactory | str, "attention", doc("the attention mechanism with its parameters, or its name.")
+]
 
 # Fact of models whose modules are an `Encoder` (models.layers.encoders): Segmenter can be built on them.
 ENCODER_FACTS = {"patch_tokens": True}

@@ -24,14 +24,20 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import torch
-from annotated_types import Interval, Len
+from annotated_types import Interval, Len, doc
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
 from assay.models.layers.heads import check_heads, merge_heads, split_heads
 from assay.models.layers.key_normalization import KeyNormalization
 
-Factors = Annotated[list[Annotated[int, Interval(ge=1, le=1024)]], Len(1, 512)] | None
+Factors = Annotated[
+    Annotated[list[Annotated[int, Interval(ge=1, le=1024)]], Len(1, 512)] | None,
+    doc(
+        "tokens that are averaged, for each head; a shorter list is repeated. Without it 1, 2 for 2 "
+        "heads, 1, 1, 2, 4 for 4, and otherwise 1, 1, 2, 2, 4, 4, 8, 8, ..."
+    ),
+]
 
 # Of the paper, by the number of heads; with eight heads it is the general rule.
 PUBLISHED_FACTORS = {2: (1, 2), 4: (1, 1, 2, 4)}

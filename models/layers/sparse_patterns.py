@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
-from annotated_types import Interval
+from annotated_types import Interval, doc
 from torch import Tensor
 from torch.nn.functional import dropout as drop
 from torch.nn.functional import pad
@@ -37,9 +37,18 @@ from assay.models.layers.heads import attend
 from assay.models.layers.key_normalization import KeyNormalization
 from assay.models.layers.scaled_heads import ScaledHeads
 
-PatternName = Literal["strided", "fixed"]
+PatternName = Annotated[
+    Literal["strided", "fixed"],
+    doc(
+        '"strided": the nearest l - 1 places on both sides and every l-th; "fixed": blocks of l '
+        "places, and the last c places of each."
+    ),
+]
 Stride = Annotated[int, Interval(ge=1, le=65536)] | None
-Summary = Annotated[int, Interval(ge=1, le=65536)] | None
+Summary = Annotated[
+    Annotated[int, Interval(ge=1, le=65536)] | None,
+    doc('c, for "fixed"; a 16th of l, at least 1, if absent.'),
+]
 
 # Child et al. use 8 of 128 places.
 SUMMARY_SHARE = 16

@@ -8,8 +8,9 @@ Recognition Letters 2009; classes and splits (367 train, 101 val, 233 test) of B
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.folders import resolve_folder
 from assay.workers.data.formats.segmentation import IGNORE
 from assay.workers.data.formats.segmentation_files import SegmentationFiles, find_pairs
@@ -33,7 +34,7 @@ def camvid(
     root: Path | None,
     split: Literal["train", "test"],
     *,
-    folder: Annotated[str, "folder"] = "camvid",
+    folder: parameters.Folder = "camvid",
     evaluated: Literal["test", "val"] = "test",
 ) -> SegmentationFiles:
     """CamVid: road scenes, 11 classes, from FOLDER/{train,val,test}/X.png and {train,val,test}annot/X.png.
@@ -44,7 +45,6 @@ def camvid(
     Args:
         root: ASSAY_DATA_ROOT.
         split: "train" reads `train`.
-        folder: relative name of the folder.
         evaluated: which part is read for evaluation.
     """
     where = resolve_folder(root, folder)

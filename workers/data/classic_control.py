@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from annotated_types import Interval
 
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.environments import Environment, Episode, by_environment, make
 from assay.workers.data.formats.sampling import example_key
 from assay.workers.data.formats.trajectories import Choose, Trajectories, Trajectory, play
@@ -57,7 +58,7 @@ def classic_control(
     environment: EnvironmentName = "CartPole-v1",
     quality: Quality = "medium-expert",
     trajectories: Annotated[int, Interval(ge=2, le=100_000)] = 200,
-    episodes: Annotated[int, Interval(ge=1, le=100_000)] = 50,
+    episodes: parameters.Episodes = 50,
 ) -> Trajectories:
     """Trajectories of scripted policies in gymnasium's classic control, made on the spot.
 
@@ -70,7 +71,6 @@ def classic_control(
         environment: gymnasium's id.
         quality: of the policies that made the trajectories.
         trajectories: how many of them.
-        episodes: how many episodes a policy is judged in.
     """
     del root
     return Trajectories(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.data.formats.folders import resolve_folder
 from assay.workers.data.formats.imagenet_files import Resize
@@ -23,7 +24,7 @@ def corrupted_folder(
     root: Path | None,
     split: Literal["train", "test"],
     *,
-    folder: Annotated[str, "folder"],
+    folder: parameters.Folder,
     resize: Resize = "bicubic",
     class_names: ClassNames | None = None,
 ) -> StoredCorruptions:
@@ -36,7 +37,6 @@ def corrupted_folder(
     Args:
         root: ASSAY_DATA_ROOT.
         split: "test"; nothing is trained on.
-        folder: relative name of the folder.
         resize: interpolation of the central square to the model's image size.
         class_names: names of all class folders in order; sorted, if absent.
     """

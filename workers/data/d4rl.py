@@ -8,10 +8,9 @@ ones are the same models in an older simulator, so a return may differ a little 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from annotated_types import Interval
-
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.data.formats.environments import Environment, by_environment
 from assay.workers.data.formats.folders import check_inside, resolve_folder
@@ -48,8 +47,8 @@ def d4rl(
     *,
     environment: Task = "hopper",
     quality: Quality = "medium",
-    folder: Annotated[str, "folder"] = "d4rl",
-    episodes: Annotated[int, Interval(ge=1, le=100_000)] = 100,
+    folder: parameters.Folder = "d4rl",
+    episodes: parameters.Episodes = 100,
 ) -> Trajectories:
     """D4RL's HalfCheetah, Hopper and Walker2d (v2), from FOLDER/hopper_medium-v2.hdf5 and so on, or .npz.
 
@@ -60,8 +59,6 @@ def d4rl(
         split: "train" are the trajectories of the file, "test" are episodes that a policy is judged in.
         environment: the simulated body.
         quality: of the policies that made the trajectories.
-        folder: relative name of the folder.
-        episodes: how many episodes a policy is judged in.
     """
     path = _path(root, folder, f"{environment}_{quality.replace('-', '_')}-v2")
     trajectories = recorded(read_transitions, path)

@@ -24,6 +24,7 @@ from torch import Tensor
 from assay.service.contract.data_findings import Ignored
 from assay.service.submission.class_folders import ignored_in
 from assay.service.submission.class_order import WrongClasses, in_stated_order, stated_names
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData, checked_indices, checked_size
 from assay.workers.data.formats.folders import resolve_folder
 from assay.workers.data.formats.image_files import ImageFiles, find_images
@@ -59,7 +60,7 @@ def image_folder(
     root: Path | None,
     split: Literal["train", "test"],
     *,
-    folder: Annotated[str, "folder"],
+    folder: parameters.Folder,
     splits: Literal["auto", "all"] = "auto",
     resize: Literal["bicubic", "bilinear"] = "bicubic",
     crop_fraction: Annotated[float, Gt(0), Le(1)] | None = None,
@@ -81,7 +82,6 @@ def image_folder(
         split: "train" reads `train`; "test" reads `val`, else `test`. In a folder without any of the three,
             the fifth of each class with the smallest sha256("image_folder/" + id) is the test part
             (rounded down, at least one of two or more images).
-        folder: relative name of the folder.
         splits: "auto" keeps training and evaluation apart, by the train, val and test folders or by hash;
             "all" takes every image for either.
         resize: interpolation of the short side.

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Gt, Le
 
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.folders import resolve_folder
 from assay.workers.data.formats.imagenet_files import (
     ImageNetFiles,
@@ -29,7 +30,7 @@ def imagenet(
     root: Path | None,
     split: Literal["train", "test"],
     *,
-    folder: Annotated[str, "folder"] = "imagenet",
+    folder: parameters.Folder = "imagenet",
     resize: Resize = "bicubic",
     crop_fraction: Annotated[float, Gt(0), Le(1)] = 0.875,
 ) -> ImageNetFiles:
@@ -43,8 +44,6 @@ def imagenet(
     Args:
         root: ASSAY_DATA_ROOT.
         split: "train" reads the training images, "test" the validation images.
-        folder: relative name of the folder.
-        resize: interpolation of the short side.
         crop_fraction: side of the centre crop / short side after resizing; 1 keeps the whole short side.
     """
     where = resolve_folder(root, folder)

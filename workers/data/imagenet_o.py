@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import torch
-from annotated_types import Gt, Le
 
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.folders import resolve_folder
 from assay.workers.data.formats.imagenet_classes import ALL, class_list
 from assay.workers.data.formats.imagenet_files import (
@@ -39,7 +39,7 @@ def imagenet_o(
     folder: Annotated[str, "folder"] = "imagenet-o",
     negatives_folder: Annotated[str, "folder"] = "imagenet",
     resize: Resize = "bicubic",
-    crop_fraction: Annotated[float, Gt(0), Le(1)] = 0.875,
+    crop_fraction: parameters.CropFraction = 0.875,
 ) -> ImageNetFiles:
     """ImageNet-O: anomalies, and ImageNet's validation images of the 200 classes that they are taken for.
 
@@ -52,7 +52,6 @@ def imagenet_o(
         folder: relative name of the folder of the anomalies.
         negatives_folder: relative name of ImageNet's folder, in a layout of the data set `imagenet`.
         resize: interpolation of the short side (the set's authors: bilinear).
-        crop_fraction: side of the centre crop / short side after resizing.
     """
     refuse_training("imagenet_o", split)
     where, others = resolve_folder(root, folder), resolve_folder(root, negatives_folder)

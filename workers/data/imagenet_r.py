@@ -6,10 +6,9 @@ Hendrycks et al. 2021, The Many Faces of Robustness.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from annotated_types import Gt, Le
-
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.folders import resolve_folder
 from assay.workers.data.formats.imagenet_files import ImageNetFiles, Resize, find_classes, refuse_training
 
@@ -24,9 +23,9 @@ def imagenet_r(
     root: Path | None,
     split: Literal["train", "test"],
     *,
-    folder: Annotated[str, "folder"] = "imagenet-r",
+    folder: parameters.Folder = "imagenet-r",
     resize: Resize = "bicubic",
-    crop_fraction: Annotated[float, Gt(0), Le(1)] = 0.875,
+    crop_fraction: parameters.CropFraction = 0.875,
 ) -> ImageNetFiles:
     """ImageNet-R: paintings, sculptures, toys and other renditions (30,000 images of 200 classes).
 
@@ -36,9 +35,7 @@ def imagenet_r(
     Args:
         root: ASSAY_DATA_ROOT.
         split: "test"; there is nothing to train on.
-        folder: relative name of the folder.
         resize: interpolation of the short side (the set's authors: bilinear).
-        crop_fraction: side of the centre crop / short side after resizing.
     """
     refuse_training("imagenet_r", split)
     where = resolve_folder(root, folder)

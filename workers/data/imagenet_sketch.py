@@ -6,10 +6,9 @@ Wang et al. 2019, "Learning Robust Global Representations by Penalizing Local Pr
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from annotated_types import Gt, Le
-
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.folders import resolve_folder
 from assay.workers.data.formats.imagenet_files import ImageNetFiles, Resize, find_classes, refuse_training
 
@@ -24,9 +23,9 @@ def imagenet_sketch(
     root: Path | None,
     split: Literal["train", "test"],
     *,
-    folder: Annotated[str, "folder"] = "imagenet-sketch",
+    folder: parameters.Folder = "imagenet-sketch",
     resize: Resize = "bicubic",
-    crop_fraction: Annotated[float, Gt(0), Le(1)] = 0.875,
+    crop_fraction: parameters.CropFraction = 0.875,
 ) -> ImageNetFiles:
     """ImageNet-Sketch: drawings of ImageNet's 1000 classes (50,889 images).
 
@@ -35,9 +34,6 @@ def imagenet_sketch(
     Args:
         root: ASSAY_DATA_ROOT.
         split: "test"; there is nothing to train on.
-        folder: relative name of the folder.
-        resize: interpolation of the short side.
-        crop_fraction: side of the centre crop / short side after resizing.
     """
     refuse_training("imagenet_sketch", split)
     where = resolve_folder(root, folder)

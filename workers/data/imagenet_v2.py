@@ -6,10 +6,9 @@ Recht et al. 2019, "Do ImageNet Classifiers Generalize to ImageNet?".
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from annotated_types import Gt, Le
-
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.folders import resolve_folder
 from assay.workers.data.formats.imagenet_files import ImageNetFiles, Resize, find_classes, refuse_training
 
@@ -27,9 +26,9 @@ def imagenet_v2(
     root: Path | None,
     split: Literal["train", "test"],
     *,
-    folder: Annotated[str, "folder"] = "imagenet-v2",
+    folder: parameters.Folder = "imagenet-v2",
     resize: Resize = "bicubic",
-    crop_fraction: Annotated[float, Gt(0), Le(1)] = 0.875,
+    crop_fraction: parameters.CropFraction = 0.875,
 ) -> ImageNetFiles:
     """ImageNet-V2: ImageNet's 1000 classes, collected anew (10,000 images).
 
@@ -40,9 +39,6 @@ def imagenet_v2(
     Args:
         root: ASSAY_DATA_ROOT.
         split: "test"; there is nothing to train on.
-        folder: relative name of the folder.
-        resize: interpolation of the short side.
-        crop_fraction: side of the centre crop / short side after resizing.
     """
     refuse_training("imagenet_v2", split)
     where = resolve_folder(root, folder)

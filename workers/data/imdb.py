@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from assay.service.submission.data_folders import is_ignored
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import check_inside, resolve_folder
 from assay.workers.data.formats.sentences import LeastCount, VocabularySource, vocabulary_for
@@ -34,7 +35,7 @@ def imdb(
     root: Path | None,
     split: Literal["train", "test"],
     *,
-    folder: Annotated[str, "folder"] = "aclImdb",
+    folder: parameters.Folder = "aclImdb",
     vocabulary: VocabularySource = None,
     least_count: LeastCount = 5,
 ) -> Sentences:
@@ -45,10 +46,6 @@ def imdb(
     Args:
         root: ASSAY_DATA_ROOT.
         split: which part.
-        folder: relative name of the folder.
-        vocabulary: the language data set whose vocabulary the words have, for models that begin with the
-            weights of a language model; null for that of the training part.
-        least_count: of the set's own vocabulary: words that are rarer in the training part are unknown.
     """
     where = resolve_folder(root, folder)
     assert root is not None

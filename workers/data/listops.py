@@ -84,7 +84,6 @@ def listops(
         max_length: trees have fewer tokens; at least `min_length` + 6.
         max_depth: nodes of this depth are digits; the root's is 1.
         max_args: most arguments of an operator.
-        evaluated: which part is read for evaluation.
         seed: another seed, other trees.
     """
     del root

@@ -8,8 +8,9 @@ reader, round brackets are no tokens. The papers read 2000 tokens; trees are sho
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData
 from assay.workers.data.formats.folders import find_file
 from assay.workers.data.formats.sequences import Evaluated, TokenSequences
@@ -39,7 +40,7 @@ def lra_listops(
     root: Path | None,
     split: Literal["train", "test"],
     *,
-    folder: Annotated[str, "folder"] = "lra_release/listops-1000",
+    folder: parameters.Folder = "lra_release/listops-1000",
     evaluated: Evaluated = "test",
 ) -> TokenSequences:
     """Long Range Arena's ListOps (ten classes) from FOLDER/basic_{train,val,test}.tsv.
@@ -47,8 +48,6 @@ def lra_listops(
     Args:
         root: ASSAY_DATA_ROOT.
         split: which part.
-        folder: relative name of the folder.
-        evaluated: which part is read for evaluation.
     """
     part = "train" if split == "train" else evaluated
     advice = (

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import mmap
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData
 from assay.workers.data.formats.folders import find_file
 from assay.workers.data.formats.sequences import BYTES, Evaluated, TokenSequences
@@ -58,7 +59,7 @@ def lra_retrieval(
     root: Path | None,
     split: Literal["train", "test"],
     *,
-    folder: Annotated[str, "folder"] = "lra_release/tsv_data",
+    folder: parameters.Folder = "lra_release/tsv_data",
     evaluated: Evaluated = "test",
 ) -> TokenSequences:
     """Pairs of papers as bytes (Long Range Arena's Retrieval), from FOLDER/new_aan_pairs.*.tsv.
@@ -66,8 +67,6 @@ def lra_retrieval(
     Args:
         root: ASSAY_DATA_ROOT.
         split: which part.
-        folder: relative name of the folder.
-        evaluated: which part is read for evaluation.
     """
     part = "train" if split == "train" else evaluated
     advice = f"The data set 'lra_retrieval' wants {', '.join(FILES.values())}, as in tsv_data of lra_release."

@@ -11,8 +11,9 @@ none of that kind: a recipe sets a share of the training reviews aside, or selec
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData
 from assay.workers.data.formats.folders import resolve_folder
 from assay.workers.data.formats.sequences import ByteTexts
@@ -35,14 +36,13 @@ FACTS = {
 
 
 def lra_text(
-    root: Path | None, split: Literal["train", "test"], *, folder: Annotated[str, "folder"] = "aclImdb"
+    root: Path | None, split: Literal["train", "test"], *, folder: parameters.Folder = "aclImdb"
 ) -> ByteTexts:
     """IMDB's film reviews as bytes (Long Range Arena's Text), from FOLDER/{train,test}/{neg,pos}/*.txt.
 
     Args:
         root: ASSAY_DATA_ROOT.
         split: which part.
-        folder: relative name of the folder.
     """
     where = resolve_folder(root, folder)
     assert root is not None

@@ -10,9 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from annotated_types import Interval
-
 from assay.workers.data.d4rl import ENVIRONMENTS as D4RL
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.data.formats.folders import check_inside, resolve_folder
 from assay.workers.data.formats.trajectories import Trajectories
@@ -37,7 +36,7 @@ def minari(
     environment: Body = "hopper",
     quality: Skill = "medium",
     folder: Annotated[str, "folder"] = "minari",
-    episodes: Annotated[int, Interval(ge=1, le=100_000)] = 100,
+    episodes: parameters.Episodes = 100,
 ) -> Trajectories:
     """Minari's HalfCheetah, Hopper and Walker2d, from FOLDER/mujoco/hopper/medium-v0/data/main_data.hdf5 etc.
 
@@ -49,7 +48,6 @@ def minari(
         environment: the simulated body.
         quality: of the policies that made the trajectories.
         folder: relative name of the folder; a copy of Minari's own.
-        episodes: how many episodes a policy is judged in.
     """
     where = resolve_folder(root, folder)
     assert root is not None

@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Le
 from PIL import Image
 
 from assay.service.submission.class_folders import visible_folders
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import check_inside, resolve_folder
 from assay.workers.data.formats.image_files import ImageFiles, walk_images
@@ -46,10 +47,10 @@ def objectnet(
     root: Path | None,
     split: Literal["train", "test"],
     *,
-    folder: Annotated[str, "folder"] = "objectnet-1.0",
+    folder: parameters.Folder = "objectnet-1.0",
     border: Annotated[int, Ge(0), Le(16)] = 2,
     resize: Resize = "bicubic",
-    crop_fraction: Annotated[float, Gt(0), Le(1)] = 0.875,
+    crop_fraction: parameters.CropFraction = 0.875,
 ) -> ObjectNet:
     """ObjectNet: objects in unusual places and poses (18,574 images of 113 of ImageNet's classes).
 
@@ -60,10 +61,7 @@ def objectnet(
     Args:
         root: ASSAY_DATA_ROOT.
         split: "test"; there is nothing to train on.
-        folder: relative name of the folder.
         border: pixels that are cut from each side; the archive's images have a red border of one.
-        resize: interpolation of the short side.
-        crop_fraction: side of the centre crop / short side after resizing.
     """
     if split == "train":
         raise MissingData("ObjectNet is a test set: it has no training images. Train on other data.")

@@ -57,7 +57,6 @@ def pathfinder(
         split: which part: 80 % of the images for training, 10 % for evaluation.
         folder: relative name of the folder of a difficulty.
         black: "token": black pixels take part; "padding": they do not, as released.
-        evaluated: which part is read for evaluation.
         seed: another seed, another split.
     """
     where = resolve_folder(root, folder)

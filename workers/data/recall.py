@@ -63,7 +63,6 @@ def recall(
         letters: letters with a digit; a sequence has one token more.
         train: number of sequences for training.
         evaluation: number of sequences for evaluation.
-        evaluated: which part is read for evaluation.
         seed: another seed, other sequences.
     """
     del root

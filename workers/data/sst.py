@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import check_inside, resolve_folder
 from assay.workers.data.formats.sentences import LeastCount, VocabularySource, vocabulary_for
@@ -41,7 +42,7 @@ def sst(
     root: Path | None,
     split: Literal["train", "test"],
     *,
-    folder: Annotated[str, "folder"] = "sst",
+    folder: parameters.Folder = "sst",
     classes: Literal[2, 5] = 2,
     evaluated: Literal["test", "dev"] = "test",
     vocabulary: VocabularySource = None,
@@ -55,12 +56,8 @@ def sst(
     Args:
         root: ASSAY_DATA_ROOT.
         split: "train" reads the training part.
-        folder: relative name of the folder.
         classes: 2 for negative and positive, 5 for the fine-grained labels.
         evaluated: which part is read for evaluation; GLUE's test part has no labels.
-        vocabulary: the language data set whose vocabulary the words have, for models that begin with the
-            weights of a language model; null for that of the training part.
-        least_count: of the set's own vocabulary: words that are rarer in the training part are unknown.
     """
     where = resolve_folder(root, folder)
     assert root is not None

@@ -63,9 +63,6 @@ def text_table(
             delimiters and line breaks; "none" reads quotes as characters of the text. If absent, .csv has
             double quotes and .tsv has none.
         class_names_file: a file in the folder with these names: one a line, or JSON (a list, or id2label).
-        vocabulary: the language data set whose vocabulary the words have, for models that begin with the
-            weights of a language model; null for that of the training part.
-        least_count: of the set's own vocabulary: words that are rarer in the training part are unknown.
     """
     parts = find_parts(root, folder, split, evaluated, splits, "text_table", quoting)
     texts, found = texts_of(parts.chosen, text), labels_of(parts, label, class_names, class_names_file)

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from annotated_types import MaxLen, MinLen
 
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData
 from assay.workers.data.formats.folders import resolve_folder
 from assay.workers.data.formats.series import TargetSeries, filled, statistics_of
@@ -30,7 +31,7 @@ def tser(
     root: Path | None,
     split: Literal["train", "test"],
     *,
-    folder: Annotated[str, "folder"] = "tser",
+    folder: parameters.Folder = "tser",
     dataset: Annotated[str, "file_name", MinLen(1), MaxLen(100)] = "AppliancesEnergy",
 ) -> TargetSeries:
     """Time series with targets of FOLDER/DATASET/DATASET_{TRAIN,TEST}.ts, or of these files in FOLDER itself.
@@ -38,7 +39,6 @@ def tser(
     Args:
         root: ASSAY_DATA_ROOT.
         split: which file: "train" reads DATASET_TRAIN.ts, "test" DATASET_TEST.ts.
-        folder: relative name of the folder.
         dataset: name of the set, such as AppliancesEnergy, IEEEPPG or any other whose files are there.
     """
     if not NAME.fullmatch(dataset):

@@ -17,6 +17,7 @@ from typing import Annotated, Literal
 
 from annotated_types import MaxLen, MinLen
 
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData
 from assay.workers.data.formats.folders import resolve_folder
 from assay.workers.data.formats.series import Series, filled, statistics_of
@@ -49,7 +50,7 @@ def uea(
     root: Path | None,
     split: Literal["train", "test"],
     *,
-    folder: Annotated[str, "folder"] = "uea",
+    folder: parameters.Folder = "uea",
     dataset: Annotated[str, "file_name", MinLen(1), MaxLen(100)] = "JapaneseVowels",
 ) -> Series:
     """Time series of FOLDER/DATASET/DATASET_{TRAIN,TEST}.ts, or of these files in FOLDER itself.
@@ -57,7 +58,6 @@ def uea(
     Args:
         root: ASSAY_DATA_ROOT.
         split: which file: "train" reads DATASET_TRAIN.ts, "test" DATASET_TEST.ts.
-        folder: relative name of the folder.
         dataset: name of the set, such as JapaneseVowels, PEMS-SF or any other whose files are there.
     """
     if not NAME.fullmatch(dataset):

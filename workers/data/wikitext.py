@@ -13,8 +13,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import check_inside, resolve_folder
 from assay.workers.data.formats.text import Documents
@@ -46,7 +47,7 @@ def wikitext(
     root: Path | None,
     split: Literal["train", "test"],
     *,
-    folder: Annotated[str, "folder"] = "wikitext-103",
+    folder: parameters.Folder = "wikitext-103",
     evaluated: Literal["test", "valid"] = "test",
 ) -> Documents:
     """WikiText-2 or WikiText-103 from FOLDER/wiki.{train,valid,test}.tokens; a document is an article.
@@ -57,7 +58,6 @@ def wikitext(
     Args:
         root: ASSAY_DATA_ROOT.
         split: "train" reads `wiki.train.tokens`.
-        folder: relative name of the folder.
         evaluated: which part is read for evaluation.
     """
     where = resolve_folder(root, folder)

@@ -7,7 +7,8 @@ cannot express: `fraction`, `folder`, `file_name` (the name of one file or folde
 a training job), `fact:FACT` (null takes this fact of the job's data), `system` (set by the program, hidden
 from users), and `attention`, `corruption`, `data`, `model` or `words` (the name of another component of that
 kind with its parameters; `model:FACT` asks for one that states the fact; of `list[str]`, names without
-parameters).
+parameters). The description is the parameter's in the `Args:` of the docstring, else the `doc(...)` in the
+metadata, which types that several components share have.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ def schema_of_parameters(
             raise ValueError(f"{where}: parameter {parameter.name!r}: {error}") from error
         if schema is None:
             continue
-        note = {"description": notes[parameter.name]} if parameter.name in notes else {}
-        properties[parameter.name] = schema | note
+        note = notes.get(parameter.name) or _shared_description(_evaluated(parameter, function))
+        properties[parameter.name] = schema | ({"description": note} if note else {})
         required += [parameter.name] if "default" not in schema else []
     if unknown := sorted(set(choices) - set(properties)):
         raise ValueError(f"{where}: CHOICES names {unknown}, which are no parameters of it")
@@ -226,6 +227,13 @@ def checked_default(schema: dict[str, Any], default: object) -> object:
         problem = problems.details[0]
         raise ValueError(f"the default {default!r} is refused: {path_text(problem.loc)} {problem.message}")
     return checked
+
+
+def _shared_description(annotation: object) -> str | None:
+    """The last `doc(...)` of a type: a type made from another one says its own."""
+    metadata = getattr(annotation, "__metadata__", ())
+    texts = [item.documentation for item in metadata if isinstance(item, annotated_types.DocInfo)]
+    return texts[-1] if texts else None
 
 
 def _described_arguments(component: Callable[..., Any], function: Callable[..., Any]) -> dict[str, str]:

@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal, NamedTuple
 
-from annotated_types import Ge, Gt, Interval, Le
+from annotated_types import Ge, Gt, Interval, Le, doc
 
 from assay.workers.training.recipe import AdversarialTraining, Augmentation, Recipe, Selection
 
-Epochs = Annotated[int, Interval(ge=1, le=10_000)]
-Steps = Annotated[int, Interval(ge=1, le=100_000_000)]
-LearningRate = Annotated[float, Gt(0), Le(1)]
-MinimumLearningRate = Annotated[float, Interval(ge=0, le=1)]
-WarmupEpochs = Annotated[float, Ge(0)]
+Epochs = Annotated[int, Interval(ge=1, le=10_000), doc("passes over the training set.")]
+Steps = Annotated[int, Interval(ge=1, le=100_000_000), doc("optimiser steps, the warm-up among them.")]
+LearningRate = Annotated[float, Gt(0), Le(1), doc("AdamW's peak; it does not depend on the batch size.")]
+MinimumLearningRate = Annotated[float, Interval(ge=0, le=1), doc("where the cosine ends.")]
+WarmupEpochs = Annotated[float, Ge(0), doc("linear rise to the peak.")]
 WarmupSteps = Annotated[int, Interval(ge=0, le=100_000_000)]
-WeightDecay = Annotated[float, Interval(ge=0, le=10)]
-ClipNorm = Annotated[float, Gt(0)] | None
-LabelSmoothing = Annotated[float, Interval(ge=0, lt=1)]
-EmaDecay = Annotated[float, Interval(ge=0, lt=1)] | None
+WeightDecay = Annotated[float, Interval(ge=0, le=10), doc("of weight matrices only.")]
+ClipNorm = Annotated[
+    Annotated[float, Gt(0)] | None, doc("largest L2 norm of the gradient; null does not clip.")
+]
+LabelSmoothing = Annotated[float, Interval(ge=0, lt=1), doc("probability spread evenly over the classes.")]
+EmaDecay = Annotated[
+    Annotated[float, Interval(ge=0, lt=1)] | None,
+    doc("decay per step of an average of the weights, written beside them; null keeps none."),
+]
 WARMUP_RULE = ("params.warmup_epochs <= params.epochs", "warmup_epochs must not be larger than epochs")
 WARMUP_STEPS_RULE = ("params.warmup_steps <= params.steps", "warmup_steps must not be larger than steps")
 MINIMUM_RULE = (
@@ -27,15 +32,33 @@ MINIMUM_RULE = (
 )
 COSINE_RULES = (WARMUP_RULE, MINIMUM_RULE)
 
-Adversarial = Literal["pgd_at", "trades"] | None
-AttackEpsilon = Annotated[float, "fraction", Interval(gt=0, le=1)]  # pixel units
-AttackSteps = Annotated[int, Interval(ge=1, le=1000)]
-AttackStepSize = Annotated[float, "fraction", Interval(gt=0, le=1)] | None  # pixel units
-Beta = Annotated[float, Interval(ge=0, le=1000)]
+Adversarial = Annotated[
+    Literal["pgd_at", "trades"] | None,
+    doc('train on adversarial examples: "pgd_at" or "trades"; null on the images as they are.'),
+]
+AttackEpsilon = Annotated[
+    float, "fraction", Interval(gt=0, le=1), doc("radius of the attack in training, Linf, in pixel units.")
+]
+AttackSteps = Annotated[int, Interval(ge=1, le=1000), doc("gradient steps of that attack.")]
+AttackStepSize = Annotated[
+    Annotated[float, "fraction", Interval(gt=0, le=1)] | None,
+    doc("length of one, in pixel units; null is a quarter of the radius."),
+]
+Beta = Annotated[float, Interval(ge=0, le=1000), doc("weight of the second term of TRADES.")]
 
 # Examples per step, and whose weights are saved: see `Recipe`.
-TotalBatch = Annotated[int, Interval(ge=1, le=1_048_576)] | None
-Validation = Annotated[float, Interval(ge=0, le=0.5)]
+TotalBatch = Annotated[
+    Annotated[int, Interval(ge=1, le=1_048_576)] | None,
+    doc(
+        "examples of a step, reached by accumulating the gradients of smaller batches; null takes "
+        "execution.batch_size."
+    ),
+]
+Validation = Annotated[
+    float,
+    Interval(ge=0, le=0.5),
+    doc("share of the training set that is judged after each epoch, not trained on."),
+]
 SELECTION_RULES = (
     (
         "params.selection != 'validation' or params.validation > 0",
@@ -91,6 +114,13 @@ def adversarial_training(
 LongRangeTaskName = Literal["listops", "text", "retrieval", "pathfinder", "image"]
 # Null is the data's own task, which the service fills in.
 LongRangeTask = Annotated[LongRangeTaskName | None, "fact:long_range_task"]
+Selected = Annotated[
+    Selection,
+    doc(
+        'whose weights are saved: of the "last" epoch; of the best one on the "validation" share; or '
+        'of the best one on the test set ("released_test"), which the results then warn of.'
+    ),
+]
 # torch's `OneCycleLR` starts at a 25th of the peak, ends at a 10 000th of that, and moves the first beta.
 CYCLE_START, CYCLE_END, CYCLE_MOMENTUM = 25.0, 1e4, (0.85, 0.95)
 

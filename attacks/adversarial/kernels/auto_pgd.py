@@ -32,9 +32,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from annotated_types import doc
 from torch import Tensor
 
 from assay.attacks.adversarial.kernels.losses import Loss, Targeted
@@ -45,7 +46,10 @@ from assay.attacks.passes import evaluate
 from assay.attacks.sending import sent
 from assay.attacks.threat import Ball, as_column, clip_to
 
-Backend = Literal["native", "compatible", "pyautoattack"]
+Backend = Annotated[
+    Literal["native", "compatible", "pyautoattack"],
+    doc("Our kernel with draws of its own, our kernel with the library's draws, or the library."),
+]
 
 MOMENTUM = 0.75
 TINY = 1e-12

@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
+
+from annotated_types import doc
 
 from assay.service.submission.class_folders import holds_images, is_image, visible_folders
 from assay.workers.data.formats.dataset import CorruptData, MissingData
@@ -43,7 +45,7 @@ REMEDY = {
 # Names listed in a message.
 LISTED = 5
 
-Resize = Literal["bicubic", "bilinear"]
+Resize = Annotated[Literal["bicubic", "bilinear"], doc("interpolation of the short side.")]
 
 
 class Labelled(NamedTuple):

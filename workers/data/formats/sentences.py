@@ -7,13 +7,23 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated
 
-from annotated_types import Interval
+from annotated_types import Interval, doc
 
 from assay.workers.data.formats.text import LanguageSet
 from assay.workers.data.formats.vocabulary import Vocabulary
 
-VocabularySource = Annotated[Callable[..., LanguageSet], "data:documents"] | None
-LeastCount = Annotated[int, Interval(ge=1, le=1000)]
+VocabularySource = Annotated[
+    Annotated[Callable[..., LanguageSet], "data:documents"] | None,
+    doc(
+        "the language data set whose vocabulary the words have, for models that begin with the "
+        "weights of a language model; null for that of the training part."
+    ),
+]
+LeastCount = Annotated[
+    int,
+    Interval(ge=1, le=1000),
+    doc("of the set's own vocabulary: words that are rarer in the training part are unknown."),
+]
 
 
 def vocabulary_for(

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 import torch
-from annotated_types import Interval
+from annotated_types import Interval, doc
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -23,7 +23,7 @@ from assay.workers.data.formats.vocabulary import PAD_WORD, Vocabulary
 Symbols = NDArray[np.int64]
 Examples = Annotated[int, Interval(ge=1, le=1_000_000)]
 Seed = Annotated[int, Interval(ge=0, le=2**31 - 1)]
-Evaluated = Literal["test", "validation"]
+Evaluated = Annotated[Literal["test", "validation"], doc("which part is read for evaluation.")]
 PartName = Literal["train", "validation", "test"]
 
 # Of 256 values of the first byte of an example's hash, those of each part.

@@ -37,11 +37,9 @@ def decision_transformer(
     """Train a Decision Transformer as Primal-Attention's was, in batches of 64 windows.
 
     Args:
-        steps: optimiser steps, the warm-up among them.
         learning_rate: AdamW's, after the warm-up; it does not depend on the batch size.
         warmup_steps: linear rise from 1 / warmup_steps of it.
         weight_decay: of all parameters.
-        clip_norm: largest L2 norm of the gradient; null does not clip.
         total_batch: windows of a step, reached by accumulating the gradients of smaller batches; null takes
             execution.batch_size.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from assay.workers.training import parameters
-from assay.workers.training.recipe import Recipe, Selection
+from assay.workers.training.recipe import Recipe
 
 __all__ = ["deit"]
 
@@ -26,7 +26,7 @@ def deit(
     repeated_augmentation: bool = True,
     total_batch: parameters.TotalBatch = 1024,
     validation: parameters.Validation = 0.0,
-    selection: Selection = "last",
+    selection: parameters.Selected = "last",
     adversarial: parameters.Adversarial = None,
     attack_epsilon: parameters.AttackEpsilon = 4 / 255,
     attack_steps: parameters.AttackSteps = 3,
@@ -40,23 +40,11 @@ def deit(
     weights count; their average (decay 0.99996) is saved, too.
 
     Args:
-        epochs: passes over the training set.
         learning_rate: AdamW's peak for batches of 512; it is scaled in proportion to the batch.
         warmup_epochs: linear rise to the peak, from 1e-6.
-        minimum_learning_rate: where the cosine ends.
-        weight_decay: of weight matrices only.
-        clip_norm: largest L2 norm of the gradient; null does not clip.
         repeated_augmentation: visit a third of the images in each epoch, three times each.
         total_batch: examples of a step, reached by accumulating the gradients of smaller batches; null takes
             execution.batch_size, whose learning rate is another one then.
-        validation: share of the training set that is judged after each epoch, not trained on.
-        selection: whose weights are saved: of the "last" epoch; of the best one on the "validation" share; or
-            of the best one on the test set ("released_test"), which the results then warn of.
-        adversarial: train on adversarial examples: "pgd_at" or "trades"; null on the images as they are.
-        attack_epsilon: radius of the attack in training, Linf, in pixel units.
-        attack_steps: gradient steps of that attack.
-        attack_step_size: length of one, in pixel units; null is a quarter of the radius.
-        trades_beta: weight of the second term of TRADES.
     """
     return Recipe(
         epochs=epochs,

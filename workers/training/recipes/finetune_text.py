@@ -6,7 +6,7 @@ The papers state none for SST and IMDB; these values suit small models.
 from __future__ import annotations
 
 from assay.workers.training import parameters
-from assay.workers.training.recipe import Recipe, Selection
+from assay.workers.training.recipe import Recipe
 
 __all__ = ["finetune_text"]
 
@@ -25,23 +25,9 @@ def finetune_text(
     clip_norm: parameters.ClipNorm = 1.0,
     ema_decay: parameters.EmaDecay = None,
     validation: parameters.Validation = 0.0,
-    selection: Selection = "last",
+    selection: parameters.Selected = "last",
 ) -> Recipe:
-    """Train a text classifier, all of its weights, for a few epochs.
-
-    Args:
-        epochs: passes over the training set.
-        learning_rate: AdamW's peak; it does not depend on the batch size.
-        warmup_epochs: linear rise to the peak.
-        minimum_learning_rate: where the cosine ends.
-        weight_decay: of weight matrices only.
-        label_smoothing: probability spread evenly over the classes.
-        clip_norm: largest L2 norm of the gradient; null does not clip.
-        ema_decay: decay per step of an average of the weights, written beside them; null keeps none.
-        validation: share of the training set that is judged after each epoch, not trained on.
-        selection: whose weights are saved: of the "last" epoch; of the best one on the "validation" share; or
-            of the best one on the test set ("released_test"), which the results then warn of.
-    """
+    """Train a text classifier, all of its weights, for a few epochs."""
     return Recipe(
         epochs=epochs,
         learning_rate=learning_rate,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from assay.workers.training import parameters
-from assay.workers.training.recipe import Recipe, Selection
+from assay.workers.training.recipe import Recipe
 from assay.workers.training.recipes.deit import deit
 
 __all__ = ["imagenet_100"]
@@ -22,7 +22,7 @@ def imagenet_100(
     weight_decay: parameters.WeightDecay = 0.05,
     total_batch: parameters.TotalBatch = 1024,
     validation: parameters.Validation = 0.0,
-    selection: Selection = "last",
+    selection: parameters.Selected = "last",
 ) -> Recipe:
     """Train DeiT-Small or Primal.+DeiT-Small from scratch on ImageNet-100 or -1K, as the Primal paper does.
 
@@ -30,16 +30,8 @@ def imagenet_100(
     skips it with RandAugment. The weight of the auxiliary loss, eta, is the model's.
 
     Args:
-        epochs: passes over the training set.
         learning_rate: AdamW's peak for batches of 512; it is scaled in proportion to the batch.
         warmup_epochs: linear rise to the peak, from 1e-6.
-        minimum_learning_rate: where the cosine ends.
-        weight_decay: of weight matrices only.
-        total_batch: examples of a step, reached by accumulating the gradients of smaller batches; null takes
-            execution.batch_size.
-        validation: share of the training set that is judged after each epoch, not trained on.
-        selection: whose weights are saved: of the "last" epoch; of the best one on the "validation" share; or
-            of the best one on the test set ("released_test"), which the results then warn of.
     """
     return deit(
         epochs=epochs,

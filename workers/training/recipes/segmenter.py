@@ -44,7 +44,6 @@ def segmenter(
     The defaults are those of ADE20K. The momentum is Nesterov's, as timm makes it of "sgd".
 
     Args:
-        epochs: passes over the training set.
         learning_rate: SGD's, at the start; it does not depend on the batch size.
         minimum_learning_rate: where the polynomial ends.
         crop_size: side of the random crops, in pixels.
@@ -53,8 +52,6 @@ def segmenter(
         largest_scale: largest random change of size.
         flip: mirror left to right at random.
         photometric: change brightness, contrast, saturation and hue at random.
-        total_batch: examples of a step, reached by accumulating the gradients of smaller batches; null takes
-            execution.batch_size.
     """
     return Recipe(
         epochs=epochs,

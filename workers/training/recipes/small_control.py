@@ -22,11 +22,7 @@ def small_control(
     """Train a small policy on trajectories of scripted policies.
 
     Args:
-        steps: optimiser steps, the warm-up among them.
-        learning_rate: AdamW's peak; it does not depend on the batch size.
         warmup_steps: linear rise to the peak, before the cosine to zero.
-        weight_decay: of weight matrices only.
-        clip_norm: largest L2 norm of the gradient; null does not clip.
     """
     return Recipe(
         epochs=1,

@@ -25,12 +25,6 @@ def small_lm(
 
     Args:
         epochs: passes over the text.
-        learning_rate: AdamW's peak; it does not depend on the batch size.
-        warmup_epochs: linear rise to the peak.
-        minimum_learning_rate: where the cosine ends.
-        weight_decay: of weight matrices only.
-        clip_norm: largest L2 norm of the gradient; null does not clip.
-        ema_decay: decay per step of an average of the weights, written beside them; null keeps none.
     """
     return Recipe(
         epochs=epochs,

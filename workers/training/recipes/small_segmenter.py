@@ -33,14 +33,7 @@ def small_segmenter(
     """Train a small segmentation model from scratch on small images; not the recipe of Segmenter's paper.
 
     Args:
-        epochs: passes over the training set.
         learning_rate: AdamW's peak, for batches of 32 to 64.
-        warmup_epochs: linear rise to the peak.
-        minimum_learning_rate: where the cosine ends.
-        weight_decay: of weight matrices only.
-        label_smoothing: probability spread evenly over the classes.
-        clip_norm: largest L2 norm of the gradient; null does not clip.
-        ema_decay: decay per step of an average of the weights, written beside them; null keeps none.
         shift: largest translation, as a fraction of the side; what comes in from outside is ignored.
         rotate: largest rotation either way, in degrees.
         scale: largest relative change of size either way.

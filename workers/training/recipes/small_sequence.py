@@ -27,13 +27,7 @@ def small_sequence(
     """Train a small classifier of sequences from scratch; meant for batches of about 32.
 
     Args:
-        epochs: passes over the training set.
-        learning_rate: AdamW's peak; it does not depend on the batch size.
         warmup_epochs: rise to the peak; a cosine falls to zero after it.
-        weight_decay: of weight matrices only.
-        label_smoothing: probability spread evenly over the classes.
-        clip_norm: largest L2 norm of the gradient; null does not clip.
-        ema_decay: decay per step of an average of the weights, written beside them; null keeps none.
     """
     return Recipe(
         epochs=epochs,

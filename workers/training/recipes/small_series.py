@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from assay.workers.training import parameters
-from assay.workers.training.recipe import Recipe, Selection
+from assay.workers.training.recipe import Recipe
 
 __all__ = ["small_series"]
 
@@ -26,23 +26,9 @@ def small_series(
     clip_norm: parameters.ClipNorm = 1.0,
     ema_decay: parameters.EmaDecay = None,
     validation: parameters.Validation = 0.0,
-    selection: Selection = "last",
+    selection: parameters.Selected = "last",
 ) -> Recipe:
-    """Train a small classifier of time series from scratch.
-
-    Args:
-        epochs: passes over the training set.
-        learning_rate: AdamW's peak; it does not depend on the batch size.
-        warmup_epochs: linear rise to the peak.
-        minimum_learning_rate: where the cosine ends.
-        weight_decay: of weight matrices only.
-        label_smoothing: probability spread evenly over the classes.
-        clip_norm: largest L2 norm of the gradient; null does not clip.
-        ema_decay: decay per step of an average of the weights, written beside them; null keeps none.
-        validation: share of the training set that is judged after each epoch, not trained on.
-        selection: whose weights are saved: of the "last" epoch; of the best one on the "validation" share; or
-            of the best one on the test set ("released_test"), which the results then warn of.
-    """
+    """Train a small classifier of time series from scratch."""
     return Recipe(
         epochs=epochs,
         learning_rate=learning_rate,

@@ -24,15 +24,6 @@ def small_series_regression(
     """Train a small regression on time series from scratch, on the mean squared error.
 
     The loss is in units of the variance of the training targets: 1 for the constant training mean.
-
-    Args:
-        epochs: passes over the training set.
-        learning_rate: AdamW's peak; it does not depend on the batch size.
-        warmup_epochs: linear rise to the peak.
-        minimum_learning_rate: where the cosine ends.
-        weight_decay: of weight matrices only.
-        clip_norm: largest L2 norm of the gradient; null does not clip.
-        ema_decay: decay per step of an average of the weights, written beside them; null keeps none.
     """
     return Recipe(
         epochs=epochs,

@@ -7,7 +7,7 @@ from typing import Annotated
 from annotated_types import Interval
 
 from assay.workers.training import parameters
-from assay.workers.training.recipe import Augmentation, Recipe, Schedule, Selection
+from assay.workers.training.recipe import Augmentation, Recipe, Schedule
 
 __all__ = ["small_vit"]
 
@@ -44,7 +44,7 @@ def small_vit(
     flip: bool = False,
     mixup: Annotated[float, Interval(ge=0, le=100)] = 0.0,
     validation: parameters.Validation = 0.0,
-    selection: Selection = "last",
+    selection: parameters.Selected = "last",
     adversarial: parameters.Adversarial = None,
     attack_epsilon: parameters.AttackEpsilon = 8 / 255,
     attack_steps: parameters.AttackSteps = 10,
@@ -54,30 +54,17 @@ def small_vit(
     """Train a small vision transformer from scratch on small images.
 
     Args:
-        epochs: passes over the training set.
         learning_rate: AdamW's peak, for batches of 64.
         schedule: how the learning rate falls after a linear rise: along a cosine, a polynomial of power 0.9,
             with the inverse square root of the step, or not at all; or one cycle, rising and falling along
             cosines or along lines.
         warmup_epochs: rise to the peak; null is a twelfth of the epochs, at most 5.
         minimum_learning_rate: where the fall ends.
-        weight_decay: of weight matrices only.
-        label_smoothing: probability spread evenly over the classes.
-        clip_norm: largest L2 norm of the gradient; null does not clip.
-        ema_decay: decay per step of an average of the weights, written beside them; null keeps none.
         shift: largest translation, as a fraction of the side.
         rotate: largest rotation either way, in degrees.
         scale: largest relative change of size either way.
         flip: mirror left to right at random; not for digits or letters.
         mixup: Beta parameter of mixup; 0 is off.
-        validation: share of the training set that is judged after each epoch, not trained on.
-        selection: whose weights are saved: of the "last" epoch; of the best one on the "validation" share; or
-            of the best one on the test set ("released_test"), which the results then warn of.
-        adversarial: train on adversarial examples: "pgd_at" or "trades"; null on the images as they are.
-        attack_epsilon: radius of the attack in training, Linf, in pixel units.
-        attack_steps: gradient steps of that attack.
-        attack_step_size: length of one, in pixel units; null is a quarter of the radius.
-        trades_beta: weight of the second term of TRADES.
     """
     if warmup_epochs is None:
         warmup_epochs = min(MAX_DEFAULT_WARMUP, epochs * WARMUP_SHARE)

@@ -8,7 +8,7 @@ rho >= 5 in place of > 5: no step has exactly 5.
 from __future__ import annotations
 
 from assay.workers.training import parameters
-from assay.workers.training.recipe import Recipe, Selection
+from assay.workers.training.recipe import Recipe
 
 __all__ = ["uea"]
 
@@ -24,7 +24,7 @@ def uea(
     clip_norm: parameters.ClipNorm = 4.0,
     total_batch: parameters.TotalBatch = 16,
     validation: parameters.Validation = 0.0,
-    selection: Selection = "last",
+    selection: parameters.Selected = "last",
 ) -> Recipe:
     """Train a classifier of time series as on the UEA archive: RAdam, 100 epochs in batches of 16.
 
@@ -32,14 +32,7 @@ def uea(
     "released_test". The model standardises by the whole training set, its validation share included.
 
     Args:
-        epochs: passes over the training set.
         learning_rate: RAdam's, which stays.
-        clip_norm: largest L2 norm of the gradient; null does not clip.
-        total_batch: examples of a step, reached by accumulating the gradients of smaller batches; null takes
-            execution.batch_size.
-        validation: share of the training set that is judged after each epoch, not trained on.
-        selection: whose weights are saved: of the "last" epoch; of the best one on the "validation" share; or
-            of the best one on the test set ("released_test"), which the results then warn of.
     """
     return Recipe(
         epochs=epochs,

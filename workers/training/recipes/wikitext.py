@@ -31,13 +31,9 @@ def wikitext(
     """Train a language model as Symmlm was, on WikiText-103 in batches of 96 windows of 256 words.
 
     Args:
-        steps: optimiser steps, the warm-up among them.
         learning_rate: Adam's peak; it does not depend on the batch size.
         warmup_steps: linear rise to the peak.
-        minimum_learning_rate: where the cosine ends.
         weight_decay: decoupled, of weight matrices only; 0 is Adam.
-        clip_norm: largest L2 norm of the gradient; null does not clip.
-        ema_decay: decay per step of an average of the weights, written beside them; null keeps none.
         total_batch: windows of a step, reached by accumulating the gradients of smaller batches; null takes
             execution.batch_size.
     """

@@ -42,7 +42,6 @@ def wikitext_fairseq(
     """Train a language model as fairseq does on WikiText-103, 32 768 words a step: 64 windows of 512.
 
     Args:
-        steps: optimiser steps, the warm-up among them.
         learning_rate: Adam's peak; it does not depend on the batch size.
         warmup_steps: linear rise to the peak; then it falls with the inverse square root of the step.
         warmup_learning_rate: where the rise begins.

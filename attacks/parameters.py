@@ -1,0 +1,81 @@
+"""Parameters that several attacks share: types with bounds, and what they mean."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from annotated_types import Ge, Interval, doc
+
+from assay.attacks.adversarial.kernels.targeting import TargetRule
+from assay.attacks.expectation import Average, Judgement
+from assay.attacks.threat import Fraction, LpNorm
+
+Target = Annotated[TargetRule, doc("How the target is chosen.")]
+EotAverage = Annotated[
+    Average, doc("Average the losses of these passes, or take the loss of their mean logits.")
+]
+TargetClass = Annotated[
+    Annotated[int, Ge(0)] | None, doc("One target for all examples, instead of `target`.")
+]
+ModelDraws = Annotated[
+    int,
+    Interval(ge=1, le=100_000),
+    doc("Fresh draws of the model from which expected accuracy is estimated."),
+]
+Steps = Annotated[int, Interval(ge=1, le=100_000), doc("Gradient steps in each restart.")]
+Targeted = Annotated[
+    bool,
+    doc(
+        "Lower the loss of a target class instead of raising the label's; an example that is "
+        "misclassified in any way counts as broken all the same; `target_hit_rate` counts those that "
+        "end in the target."
+    ),
+]
+Epsilon = Annotated[
+    Fraction,
+    Interval(ge=0, le=1_000),
+    doc(
+        "Radius: in pixel units in `pixel`, in units of the normalised images in `paper`; of time "
+        "series in standard deviations of each feature over the training set."
+    ),
+]
+Rho = Annotated[
+    float,
+    Interval(ge=0, le=1),
+    doc(
+        "The step size is halved where the loss rose in at most this share of the steps since the "
+        "last checkpoint."
+    ),
+]
+RelativeStepSize = Annotated[float, Interval(gt=0, le=1_000), doc("Length of a step as a share of epsilon.")]
+Eot = Annotated[
+    int,
+    Interval(ge=1, le=10_000),
+    doc(
+        "Passes at each iterate, for models that answer at random (expectation over transformation). "
+        "Native only."
+    ),
+]
+AreaTo = Annotated[
+    Annotated[Fraction, Interval(gt=0, le=1_000_000)] | None,
+    doc(
+        "End of the area under the security curve, in the same unit; None ends it at the largest "
+        "perturbation found, which differs between models. It changes nothing but that number."
+    ),
+]
+Every = Annotated[bool, doc("A candidate for each character, not for one that is drawn.")]
+Restarts = Annotated[
+    int,
+    Interval(ge=1, le=10_000),
+    doc("How many random starts; an example stops at the first success (`pixel`)."),
+]
+KeepFirst = Annotated[bool, doc("The first character stays.")]
+KeepLast = Annotated[bool, doc("The last character stays.")]
+Judging = Annotated[
+    Judgement,
+    doc(
+        "With `eot` above 1 the expected accuracy over fresh draws of the model, or, as published "
+        "codes do, that of a single draw: an example is broken by one wrong answer."
+    ),
+]
+StepNorm = Annotated[LpNorm, doc("Norm of the ball and of the steps.")]
