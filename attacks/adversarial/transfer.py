@@ -189,9 +189,8 @@ def fused(sources: Sequence[Forward], fusion: Fusion) -> Forward:
         if fusion == "logits":
             return logits.mean(0)
         if fusion == "probabilities":
-            return logits.log_softmax(2).logsumexp(0) - sent(
-                torch.tensor(len(sources)).log().to(logits.dtype), logits
-            )
+            count = torch.tensor(len(sources)).log().to(logits.dtype)
+            return logits.log_softmax(2).logsumexp(0) - sent(count, logits)
         mean = logits.log_softmax(2).mean(0)
         rest = (1 - mean.exp().sum(1, keepdim=True)).clamp(min=torch.finfo(mean.dtype).tiny).log()
         return torch.cat([mean, rest], 1)

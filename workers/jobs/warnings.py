@@ -251,8 +251,8 @@ def _judgement(evidence: Sequence[Evidence]) -> dict[str, float | None]:
     parts = [shard["judgement"] for shard in evidence if "judgement" in shard]
     if not parts:
         return {}
-    bounds = [part["bound"] for part in parts]
-    largest = None if None in bounds else max(bound for bound in bounds if bound is not None)
+    bounds = [bound for part in parts if (bound := part["bound"]) is not None]
+    largest = max(bounds) if len(bounds) == len(parts) else None
     sums = {key: sum(part[key] for part in parts) for key in ("iterates", "in_float32", "above_bound")}
     return {**sums, "bound": largest}
 

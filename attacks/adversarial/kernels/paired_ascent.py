@@ -70,9 +70,8 @@ class _Rounds(AutoPGD):
         return torch.where(early, short[iteration.clamp(max=self.steps)], long[iteration])
 
     def _first_size(self, state: State) -> Tensor:
-        shares = sent(
-            torch.where(state["round"] < LATER, 2.0, 1.0).to(state["step_size"].dtype), state["step_size"]
-        )
+        sizes = state["step_size"]
+        shares = sent(torch.where(state["round"] < LATER, 2.0, 1.0).to(sizes.dtype), sizes)
         return shares * self.ball.epsilon
 
 

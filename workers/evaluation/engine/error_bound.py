@@ -32,10 +32,10 @@ class ErrorBound:
     """The bound of one model, learnt during an attack. Never waits but in `doubtful` and `evidence`."""
 
     def __init__(self, device: torch.device | str) -> None:
-        self.iterates = 0  # rows that `doubtful` has seen
-        self._passes = self._exact = 0
-        self._usable = True
-        self._used = False
+        self.iterates = self._passes = self._exact = (
+            0  # rows that `doubtful` has seen, in passes; judged again
+        )
+        self._usable, self._used = True, False
         # The largest error, and its largest share of a row's largest logit.
         self._largest = torch.zeros(2, dtype=torch.float64, device=device)
         self._refuting = torch.zeros((), dtype=torch.int64, device=device)
@@ -75,18 +75,17 @@ class ErrorBound:
 
     def evidence(self) -> JudgementEvidence:
         """What was judged how, in the steps of the attack."""
-        largest, refuting = float(self._largest[0]), int(self._refuting)
+        largest = float(self._largest[0])
         return {
             "iterates": self.iterates,
             "in_float32": self._exact,
             "bound": SAFETY * largest if math.isfinite(largest) else None,
-            "above_bound": refuting,
+            "above_bound": int(self._refuting),
         }
 
     def _of(self, rough: Tensor) -> Tensor:
         absolute, relative = SAFETY * self._largest
-        bound = torch.maximum(absolute, relative * _scale(rough))
-        return bound.where(self._refuting == 0, math.inf)
+        return torch.maximum(absolute, relative * _scale(rough)).where(self._refuting == 0, math.inf)
 
 
 def _scale(rough: Tensor) -> Tensor:

@@ -88,10 +88,7 @@ class PixelRun:
         randomness: Randomness,
         staged: Callable[[Stage], None] | None,
     ) -> ExampleOutcomes | None:
-        """Outcomes after all stages, each with its number and passes; None if the bound was refuted.
-
-        The bound has then given up, and all begins again.
-        """
+        """Outcomes after all stages; None if the bound was refuted, has given up, and all begins again."""
         for number, attack, forwards in runs:
             for forward in forwards:
                 final = forward is forwards[-1]
@@ -200,18 +197,11 @@ class PixelRun:
         return concatenate(states) if states else None
 
     def _in_batches(self, attack: Attack, ids: Sequence[str], seed: int) -> None:
+        run = partial(run_batch, leave=self._leave, tell=self._tell, read=self._read)
         for examples in self._batches():
             # The library seeds anew for each batch.
             setting = Setting(ids, LibraryStream(seed), box=self._box, second_judgement=True)
-            run_batch(
-                attack,
-                setting,
-                self._forward,
-                examples=examples,
-                leave=self._leave,
-                tell=self._tell,
-                read=self._read,
-            )
+            run(attack, setting, self._forward, examples=examples)
 
     def _batches(self) -> Iterator[Examples]:
         """The remaining examples in the library's batches, which it forms over all examples."""
