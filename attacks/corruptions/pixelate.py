@@ -60,13 +60,10 @@ def _apply(levels: Tensor, *, scale: float, enlarge: Image.Resampling) -> Tensor
             torch.equal(_sources(*line, enlarge), _sources(*line, nearest)) for line in lines
         ):
             enlarge = nearest
-
-        def pixelated(picture: Image.Image) -> Image.Image:
-            return picture.resize((columns, rows), Image.Resampling.BOX).resize((width, height), enlarge)
-
-        return each_picture(levels, pixelated)
-    small = shrunk(levels, rows, columns)  # (n, C, rows, columns)
-    along = small.index_select(-1, _sources(*across, enlarge, levels.device))
+        box, small, whole = Image.Resampling.BOX, (columns, rows), (width, height)
+        return each_picture(levels, lambda picture: picture.resize(small, box).resize(whole, enlarge))
+    averages = shrunk(levels, rows, columns)  # (n, C, rows, columns)
+    along = averages.index_select(-1, _sources(*across, enlarge, levels.device))
     return along.index_select(-2, _sources(*down, enlarge, levels.device))  # (n, C, H, W)
 
 

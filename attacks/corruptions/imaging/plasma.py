@@ -32,7 +32,7 @@ def plasma(chance: Tensor, side: int, decay: float) -> Tensor:
     land = chance.new_zeros(count, 1, 1)
     size, height = 1, HEIGHT  # land has the corners of s x s squares
     while size < side:
-        used, more = size**2 - 1, chance.new_empty(count, size, 2, size, 2)
+        used = size**2 - 1
         news = chance[:, used : used + 3 * size**2].view(count, 3, size, size) * height**2
         centres, upper, left = news.unbind(1)
         beside, below = land.roll(-1, 2), land.roll(-1, 1)
@@ -40,12 +40,8 @@ def plasma(chance: Tensor, side: int, decay: float) -> Tensor:
         # Midpoints of the horizontal sides are between two centres and two corners, like those of the others.
         upper.add_((middle + middle.roll(1, 1)).add_(land).add_(beside), alpha=0.25)
         left.add_((middle + middle.roll(1, 2)).add_(land).add_(below), alpha=0.25)
-        more[:, :, 0, :, 0], more[:, :, 1, :, 1], more[:, :, 0, :, 1], more[:, :, 1, :, 0] = (
-            land,
-            middle,
-            upper,
-            left,
-        )
-        land, size, height = more.view(count, 2 * size, 2 * size), 2 * size, height / decay
+        rows = torch.stack([land, upper], dim=-1), torch.stack([left, middle], dim=-1)
+        land = torch.stack(rows, dim=2).view(count, 2 * size, 2 * size)
+        size, height = 2 * size, height / decay
     land -= land.amin((1, 2), keepdim=True)
     return land / land.amax((1, 2), keepdim=True).clamp(min=torch.finfo(land.dtype).tiny)
