@@ -13,10 +13,12 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from pydantic_settings import SettingsConfigDict
 from sqlalchemy import make_url
 
+from assay.service.contract.pulled_weights import VARIABLE as WEIGHTS_ROOT
 from assay.service.contract.pulled_weights import default_weights_root
 from assay.service.store.connections import Connections, absolute
 from assay.workers.containment.limits import Limits, machine_memory
-from assay.workers.containment.settings import Containment
+from assay.workers.containment.settings import VARIABLE, Containment
+from assay.workers.containment.users import Users
 from assay.workers.devices import available_cores
 
 # With cancel hints through Redis, the database is asked less often; this limits the delay of a cancel whose
@@ -31,6 +33,13 @@ def _enough_memory(size: int) -> int:
     if 0 < size < MIN_EVALUATOR_BYTES:
         raise ValueError(f"{size} given; allowed: 0, or at least {MIN_EVALUATOR_BYTES} bytes")
     return size
+
+
+def _range(text: str) -> str:
+    found = re.fullmatch(r"([1-9]\d{0,9})-([1-9]\d{0,9})", text)
+    if found is None or not int(found[1]) <= int(found[2]) < 2**32 - 1:
+        raise ValueError(f"{text!r} given; allowed: FIRST-LAST, numbers of users that no account has")
+    return text
 
 
 def _names(text: str) -> str:
@@ -106,6 +115,14 @@ class WorkerSettings(Connections):
         default="auto",
         description="containment of evaluators: none, what this machine allows, or no work without all of it",
     )
+    sandbox_user: Literal["off", "auto", "required"] = Field(
+        default="auto",
+        description="a user for the evaluators of each job: none, where this process is root, or a demanded"
+        " part of the containment",
+    )
+    evaluator_users: Annotated[str, AfterValidator(_range)] = Field(
+        default="1900000000-1916777215", description="user and group numbers that evaluators may get"
+    )
     max_evaluator_bytes: Annotated[int, AfterValidator(_enough_memory)] = Field(
         default=0, ge=0, description="memory of one evaluator; 0: its part of that of the machine"
     )
@@ -176,7 +193,21 @@ class WorkerSettings(Connections):
         """What its evaluators are told."""
         seconds = self.max_processor_seconds * self.torch_threads
         limits = Limits(self.memory_each(1), seconds, self.max_file_bytes)
-        return Containment(self.sandbox, self.state, limits, self._private())
+        first, last = map(int, self.evaluator_users.split("-"))
+        users = Users(first, last - first + 1, demanded=self.sandbox_user == "required")
+        chosen = None if self.sandbox_user == "off" else users
+        return Containment(self.sandbox, self.state, limits, self._private(), chosen)
+
+    @property
+    def trial(self) -> tuple[tuple[str, str], ...]:
+        """The variables of an evaluator that say what it is contained in and reads."""
+        paths = {
+            "ASSAY_DATA_ROOT": self.data_root,
+            WEIGHTS_ROOT: self.weights_root,
+            "ASSAY_CATALOG": self.catalog,
+        }
+        named = {name: str(path) for name, path in paths.items() if path is not None}
+        return (*named.items(), (VARIABLE, self.containment.to_text()))
 
     def _private(self) -> tuple[Path, ...]:
         """The database file and the signing keys, which may be outside the state folder."""

@@ -56,6 +56,9 @@ class Readiness(Answer):
     workers_online: dict[str, int]
     workers_with_another_catalog: int = 0
     containment_missing: dict[str, int] = Field({}, description="part of the containment -> workers")
+    containment_optional: dict[str, int] = Field(
+        {}, description="missing part that `required` does without -> workers"
+    )
     workers_refusing: int = 0
     other_data: dict[str, int] = Field({}, description="data set and both hashes -> workers")
     data_disagreements: list[str] = Field([], description="data set, and workers by the hash of its content")
@@ -87,6 +90,7 @@ def readyz(store: SystemStoreDep, settings: SettingsDep, catalog: CatalogDep) ->
         artifacts="writable" if _writable(settings.artifacts) else "not_writable",
         workers_online=online,
         containment_missing=dict(sorted(missing.items())),
+        containment_optional=dict(Counter(part for one in contained for part in one.get("optional", ()))),
         workers_refusing=sum(one["mode"] == "required" and bool(one["missing"]) for one in contained),
         # Without the parameters of data sets: jobs write them, and no key is asked for here.
         other_data=dict(Counter(PARAMETERS.sub("", text) for text in store.workers.other_data())),

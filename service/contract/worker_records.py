@@ -60,10 +60,14 @@ class GpuMemory(TypedDict):
 
 
 class ContainmentRecord(TypedDict):
-    """A worker's ASSAY_SANDBOX, and the parts of the containment that its evaluators lack."""
+    """A worker's ASSAY_SANDBOX, and the parts of the containment that its evaluators lack.
+
+    `optional` are missing parts that the mode `required` does without.
+    """
 
     mode: Literal["off", "auto", "required"]
     missing: list[str]
+    optional: NotRequired[list[str]]
 
 
 class DeviceTest(TypedDict):

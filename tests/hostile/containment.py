@@ -28,6 +28,8 @@ LIMITS: dict[str, Any] = {
 MANY = SPARE_PROCESSES + 200
 # The policy of a machine with NVIDIA devices.
 HOSTILE_ON_GPU = f"env HOSTILE_GPU=1 {HOSTILE}"
+# A user of its own, and no other part of the containment.
+HOSTILE_USER = f"env HOSTILE_USER=1 {HOSTILE}"
 EVALUATION: dict[str, Any] = {"kind": "evaluate", "cores": 1}
 TRAINING: dict[str, Any] = {"kind": "train", "cores": 4}
 
@@ -46,7 +48,12 @@ def tried(name: str, target: Target, kind: dict[str, Any], **changes: Any) -> st
                 "service": target.pid,
                 "template": evaluator.pid,
                 "library": os.__file__,
+                "own": state,
             }
+            other = chosen.folder("other")
+            other.mkdir(parents=True)
+            (other / "weights").write_text("secret")
+            (state / "assay.sqlite").write_text("secret")
             spec = {"kind": kind["kind"], "name": name.format(**places), "execution": {"devices": 1}}
             request: Any = kind | {
                 "job": "job",
@@ -162,6 +169,31 @@ def a_packet(target: Target) -> str:
     return said
 
 
+def by_its_user(name: str, kind: dict[str, Any], target: Target) -> str:
+    """Refused by the kernel's ordinary rules alone."""
+    said = refused(name, kind, target, evaluator_command=HOSTILE_USER, sandbox_user="required")
+    assert said.startswith("PermissionError"), said
+    return said
+
+
+# By the evaluators of root: others have no user to give.
+BY_ITS_USER = (
+    ("signals the service", "signals supervisor"),
+    ("chooses the service's processors", "affinity {service}"),
+    ("slows the service's scheduling", "scheduler {service}"),
+    ("reads the service's environment", "read /proc/{service}/environ"),
+    ("reads the service's memory", "read /proc/{service}/mem"),
+    ("takes the state folder's mode away", "mode {own},0"),
+    ("sets the times of the state folder", "times {own}"),
+    ("lists the state folder", "listing {own}"),
+    ("lists the artifacts", "listing {own}/artifacts"),
+    ("watches the artifacts by inotify", "watch {own}/artifacts"),
+    ("reads the database", "read {own}/assay.sqlite"),
+    ("truncates the database", "truncate {own}/assay.sqlite"),
+    ("reads another job's file", "read {own}/artifacts/other/weights"),
+    ("plants a file in another job's folder", "write {own}/artifacts/other/planted"),
+    ("becomes root", "system_call setresuid,0,0,0"),
+)
 # Each by an evaluation and by a training, without a GPU and with its policy.
 ON_FILES_AND_PROCESSES = (
     ("takes the state folder's mode away", "mode {state},0"),
@@ -237,4 +269,12 @@ ATTEMPTS: tuple[Attempt, ...] = (
         for who, kind, gpu in KINDS
     ),
     Attempt("an evaluator on a GPU connects to a socket with a path", a_packet),
+    *(
+        Attempt(
+            f"{who} of its own user, without Landlock and filter, {title}", partial(by_its_user, name, kind)
+        )
+        for who, kind, gpu in KINDS
+        for title, name in BY_ITS_USER
+        if os.getuid() == 0 and not gpu
+    ),
 )

@@ -2,7 +2,8 @@
 
     ASSAY_EVALUATOR_COMMAND="python -P tests/support/hostile_evaluator.py"
 
-With HOSTILE_GPU it has the policy of a machine with NVIDIA devices.
+With HOSTILE_GPU it has the policy of a machine with NVIDIA devices. With HOSTILE_USER it has a user of its
+own and no other part of the containment.
 
 The name is an attempt of `ATTEMPTS` and, behind a blank, its argument. The answer is an error report whose
 message begins with "refused" or "SUCCEEDED". No torch: it starts at once.
@@ -24,9 +25,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from assay.workers.containment import contain
 from assay.workers.containment.settings import from_environment
 from assay.workers.containment.system_calls import NUMBERS
 from assay.workers.containment.template import Template
@@ -227,7 +230,10 @@ def watch(path: str, request: Request) -> str:
 
 
 def affinity(pid: str, request: Request) -> str:
-    os.sched_setaffinity(int(pid), os.sched_getaffinity(int(pid)))
+    before = os.sched_getaffinity(int(pid))
+    os.sched_setaffinity(int(pid), {min(before)})
+    if len(before) > 1 and os.sched_getaffinity(int(pid)) == before:
+        raise PermissionError("it seems done, and nothing is")  # what CUDA is told
     return pid
 
 
@@ -357,7 +363,7 @@ ATTEMPTS: dict[str, Callable[[str, Request], str]] = {
     for name, function in list(globals().items())
     if callable(function)
     and getattr(function, "__module__", "") == __name__
-    and name not in {"supervisor", "call", "main", "serve", "from_environment", "Template"}
+    and name not in {"supervisor", "call", "main", "serve", "from_environment", "Template", "partial"}
 }
 
 
@@ -394,6 +400,14 @@ def main() -> None:
     os.environ["HOSTILE_SUPERVISOR"] = str(os.getppid())
     requests, reports = int(os.environ[REQUESTS]), int(os.environ[REPORTS])
     gpu = "HOSTILE_GPU" in os.environ
+    if "HOSTILE_USER" in os.environ:
+        sys.path.append(str(Path(__file__).resolve().parents[2]))
+        from tests.support.mounts import open_home
+
+        assert open_home()
+        contain.contain = partial(contain.contain, parts=("user",))
+        # All others are missing then: only this one is to be tried.
+        contain.demanded = lambda missing, users: {one: missing[one] for one in missing if one == "user"}
     nothing: Callable[[Any], None] = lambda request: None  # noqa: E731
     Template(chosen, requests, reports, prepare=nothing, serve=serve, threads=1, gpu=gpu).run()
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
+from pathlib import Path
 
-_CLONE_NEWNS, _MS_REC, _MS_PRIVATE = 0x00020000, 0x4000, 1 << 18
+_CLONE_NEWNS, _MS_BIND, _MS_REC, _MS_PRIVATE = 0x00020000, 0x1000, 0x4000, 1 << 18
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -25,3 +27,23 @@ def mount_tmpfs(folder: str) -> None:
     if _LIBC.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", ctypes.c_ulong(0), b"mode=755") != 0:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error), folder)
+
+
+def open_home() -> bool:
+    """Lets other users of this process's mounts read its Python, though that is in a closed home.
+
+    False where this process may have no mounts of its own.
+    """
+    if not private_mounts():
+        return False
+    home, python = Path.home(), Path(sys.base_prefix)
+    if python.is_relative_to(home):
+        held = os.open(python, os.O_PATH)
+        mount_tmpfs(str(home))
+        python.mkdir(parents=True)
+        source, flags = os.fsencode(f"/proc/self/fd/{held}"), ctypes.c_ulong(_MS_BIND | _MS_REC)
+        if _LIBC.mount(source, os.fsencode(python), None, flags, None) != 0:
+            error = ctypes.get_errno()
+            raise OSError(error, os.strerror(error), str(python))
+        os.close(held)
+    return True

@@ -284,7 +284,8 @@ def test_a_database_that_gives_no_connection_has_the_remedy_of_its_reason(said: 
 def test_missing_containment_is_a_warning_or_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Any, status: str
 ) -> None:
-    monkeypatch.setattr(machine, "missing_parts", lambda: {"files": "no Landlock"})
+    for name in ("missing_parts", "demanded_parts"):
+        monkeypatch.setattr(machine, name, lambda _: {"files": "no Landlock"})
     assert machine.sandbox(WorkerSettings(state=tmp_path, sandbox=mode)).status == status
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from assay.workers.containment import landlock, limits, policy, seccomp
+from assay.workers.containment import landlock, limits, policy, seccomp, users
 from assay.workers.containment.kernel import (
     Unavailable,
     drop_capabilities,
@@ -19,6 +19,7 @@ from assay.workers.containment.kernel import (
 )
 from assay.workers.containment.policy import Policy
 from assay.workers.containment.system_calls import NUMBERS
+from assay.workers.containment.users import Users
 
 # What each part holds back; a missing one is reported under its name.
 PARTS = {
@@ -35,6 +36,7 @@ PARTS = {
     "sockets": "sockets of other processes (seccomp; of a training on several GPUs, Landlock ABI 6)",
     "metadata": "modes, owners, times and attributes of files, and watches on them (seccomp)",
     "scheduling": "processors and priorities of other processes (seccomp)",
+    "user": "files and processes of the service, by the kernel's ordinary rules",
 }
 _BY_ABI = {"truncation": 3, "devices": 5}
 _BY_CALLS = ("sockets", "metadata", "scheduling")
@@ -61,6 +63,10 @@ def contain(
         with suppress(Unavailable):
             enter_private_network()
             private = True
+    if chosen.users is not None and "user" in parts:
+        _try(missing, "user", lambda: users.become(chosen))
+    if chosen.users is None or "user" in missing:
+        users.stay_root(chosen)
     steps: dict[str, Callable[[], None]] = {
         "dumps": forbid_dumps,
         "limits": lambda: limits.apply(chosen.limits, programs=chosen.loopback, gpu=chosen.gpu),
@@ -74,6 +80,12 @@ def contain(
             _try(missing, part, apply)
     version = landlock.abi() if "files" in parts and "files" not in missing else 0
     return missing | dict(_missing_beside(chosen, missing, version, private=private))
+
+
+def demanded(missing: Mapping[str, str], chosen: Users | None) -> dict[str, str]:
+    """Those missing parts without which no evaluator starts under ASSAY_SANDBOX=required."""
+    stated = () if chosen is not None and chosen.demanded else ("user",)
+    return {part: why for part, why in missing.items() if part not in stated}
 
 
 def _missing_beside(
@@ -149,7 +161,8 @@ def _rights(chosen: Policy) -> Iterator[tuple[Path, landlock.Right]]:
     for name in policy.WRITABLE_DEVICES:
         yield Path(name), landlock.READ | landlock.Right.WRITE_FILE
     if chosen.gpu:
-        yield from _gpu_rights()
+        alone = chosen.users is not None and os.geteuid() == chosen.users.of(chosen.folder)
+        yield from _gpu_rights(everywhere=chosen.loopback and alone)
     if chosen.loopback:
         yield from ((Path(name), landlock.READ) for name in policy.NAMES)
     if chosen.processes:
@@ -158,14 +171,16 @@ def _rights(chosen: Policy) -> Iterator[tuple[Path, landlock.Right]]:
     yield chosen.temporary, landlock.CHANGE | landlock.Right.MAKE_FIFO
 
 
-def _gpu_rights() -> Iterator[tuple[Path, landlock.Right]]:
+def _gpu_rights(*, everywhere: bool) -> Iterator[tuple[Path, landlock.Right]]:
     use = landlock.READ | landlock.Right.WRITE_FILE | landlock.Right.IOCTL_DEV
     for device in Path("/dev").glob("nvidia*"):
         yield device, use
     for name in policy.GPU:
         yield Path(name), landlock.READ
-    # CUDA names its threads, by files that it opens as if to make them anew.
-    yield Path("/proc/self/task"), landlock.READ | landlock.Right.WRITE_FILE | landlock.Right.TRUNCATE
+    # CUDA names its threads, by files that it opens as if to make them anew. No rule knows the processes that
+    # a training starts later; a user that has no others may write to none but its own in all of /proc.
+    own = Path("/proc" if everywhere else "/proc/self/task")
+    yield own, landlock.READ | landlock.Right.WRITE_FILE | landlock.Right.TRUNCATE
 
 
 def _ephemeral_ports() -> range:

@@ -79,17 +79,22 @@ def forbid_new_privileges() -> None:
         raise Unavailable(f"no_new_privs: {error.strerror}") from None
 
 
+def drop_bounding_set() -> None:
+    """No program that this process executes gains a capability; needs the rights of root."""
+    for capability in range(_MAX_CAPABILITY + 1):
+        try:
+            prctl(PR_CAPBSET_DROP, capability)
+        except OSError:  # unknown to this kernel, or not ours to drop: then it cannot be gained either
+            continue
+
+
 def drop_capabilities() -> None:
     """Gives up every capability, for good.
 
     Raises:
         Unavailable: the kernel refuses.
     """
-    for capability in range(_MAX_CAPABILITY + 1):
-        try:
-            prctl(PR_CAPBSET_DROP, capability)
-        except OSError:  # unknown to this kernel, or not ours to drop: then it cannot be gained either
-            continue
+    drop_bounding_set()
     try:
         prctl(PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     except OSError as error:

@@ -135,7 +135,7 @@ def _in_use(*, data: bool) -> int:
 def _tasks_of_user() -> int:
     """Processes and threads of this process's real user."""
     count, user = 0, os.getuid()
-    if user >= FIRST_USER:
+    if user == FIRST_USER + os.getpid():
         return 1
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():

@@ -7,7 +7,7 @@ import os
 import site
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from assay.service.catalog.catalog import load
@@ -15,6 +15,8 @@ from assay.service.contract.messages import EvaluatorRequest
 from assay.service.submission.data_folders import check_folder
 from assay.service.submission.requirements import folders_read
 from assay.workers.containment.limits import NO_LIMITS, Limits
+from assay.workers.containment.settings import Containment
+from assay.workers.containment.users import Users
 
 # Read by libraries when they are loaded or first used. None holds a secret.
 SYSTEM = (
@@ -53,6 +55,7 @@ class Policy:
     # it may use TCP on the loopback interface and start programs (a training on several devices)
     loopback: bool = False
     gpu: bool = False  # it may use the NVIDIA devices
+    users: Users | None = None  # it becomes one of them
 
     def to_text(self) -> str:
         """One line, for `from_text`."""
@@ -72,6 +75,7 @@ class Policy:
                 "files": frozenset(map(Path, values["files"])),
                 "libraries": tuple(map(Path, values["libraries"])),
                 "limits": Limits(**values["limits"]),
+                "users": values["users"] and Users(**values["users"]),
             }
         )
 
@@ -168,3 +172,13 @@ def libraries(environment: Mapping[str, str], forbidden: Collection[Path]) -> tu
     kept = [_real(path) for path in forbidden]
     private = {Path("/"), _home(), *kept, *(up for path in kept for up in path.parents)}
     return tuple(sorted(path for path in real if path not in private and path.exists()))
+
+
+def users_here(chosen: Containment, environment: Mapping[str, str], *, gpu: bool) -> Users | None:
+    """The users that this machine's evaluators may get, tried; None for none at all."""
+    if chosen.users is None or chosen.mode == "off":
+        return None
+    if gpu and not chosen.users.demanded:
+        text = "CUDA was never tried under a user of its own; ASSAY_SANDBOX_USER=required uses it"
+        return replace(chosen.users, refused=text)
+    return chosen.users.tried(chosen.state, libraries(environment, chosen.forbidden), environment)

@@ -19,10 +19,10 @@ from functools import cache
 from pathlib import Path
 
 from assay.service.contract.worker_records import ContainmentRecord
-from assay.workers.containment.contain import PARTS, contain, in_words
+from assay.workers.containment.contain import PARTS, contain, demanded, in_words
 from assay.workers.containment.limits import Limits
-from assay.workers.containment.policy import Policy
-from assay.workers.containment.settings import Mode
+from assay.workers.containment.policy import Policy, users_here
+from assay.workers.containment.settings import Mode, from_environment
 from assay.workers.devices import device_classes
 
 log = logging.getLogger(__name__)
@@ -30,14 +30,18 @@ SECONDS = 120.0
 
 
 @cache
-def missing_parts() -> Mapping[str, str]:
-    """The missing parts, with reasons; tried once per process."""
+def missing_parts(variables: tuple[tuple[str, str], ...] = ()) -> Mapping[str, str]:
+    """The missing parts, with reasons; tried once per process.
+
+    Args:
+        variables: of an evaluator, by which its user is tried, too.
+    """
     if sys.platform != "linux":
         return dict.fromkeys(PARTS, f"not on {sys.platform}")
     command = [sys.executable, "-P", "-m", "assay.workers.containment.probe"]
     packages = str(Path(__file__).absolute().parents[3])
     path = os.pathsep.join(filter(None, [packages, os.environ.get("PYTHONPATH")]))
-    environment = {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": path}
+    environment = {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": path, **dict(variables)}
     try:
         done = subprocess.run(  # noqa: S603 (our own program)
             command, env=environment, capture_output=True, text=True, timeout=SECONDS, check=True
@@ -48,11 +52,18 @@ def missing_parts() -> Mapping[str, str]:
     return found
 
 
+def demanded_parts(variables: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+    """The missing parts without which no evaluator starts where all are required."""
+    chosen = from_environment(dict(variables))
+    return demanded(missing_parts(variables), None if chosen is None else chosen.users)
+
+
 class Sandbox:
     """What a supervisor knows of the containment of its evaluators."""
 
-    def __init__(self, mode: Mode) -> None:
-        self._mode = mode
+    def __init__(self, mode: Mode, variables: tuple[tuple[str, str], ...] = ()) -> None:
+        self._mode, self._variables = mode, variables
+        self._optional: Mapping[str, str] = {}
         self._missing: Mapping[str, str] | None = (
             dict.fromkeys(PARTS, "ASSAY_SANDBOX=off") if mode == "off" else None
         )
@@ -67,7 +78,11 @@ class Sandbox:
             threading.Thread(target=self._try, name="containment", daemon=True).start()
 
     def _try(self) -> None:
-        self._missing = missing_parts()
+        self._missing = demanded_parts(self._variables)
+        found = missing_parts(self._variables)
+        self._optional = {part: found[part] for part in found.keys() - self._missing.keys()}
+        if self._optional:
+            log.info("containment without optional parts: %s", in_words(self._optional))
         if self._missing and self._mode == "required":
             log.error("this worker takes no work: %s", refusal(self._missing))
         elif self._missing:
@@ -81,7 +96,9 @@ class Sandbox:
     @property
     def record(self) -> ContainmentRecord | None:
         """For the heartbeat; None before the trial has ended."""
-        return None if self._missing is None else {"mode": self._mode, "missing": [*self._missing]}
+        if self._missing is None:
+            return None
+        return {"mode": self._mode, "missing": [*self._missing], "optional": [*self._optional]}
 
 
 def refusal(missing: Mapping[str, str]) -> str:
@@ -94,6 +111,8 @@ def refusal(missing: Mapping[str, str]) -> str:
 
 def main() -> int:
     """Try, and print; always 0."""
+    chosen, gpu = from_environment(os.environ), "cuda" in device_classes()
+    users = None if chosen is None else users_here(chosen, os.environ, gpu=gpu)
     with tempfile.TemporaryDirectory() as folder:
         pid = os.fork()
         if pid == 0:
@@ -106,7 +125,8 @@ def main() -> int:
                 limits=Limits(memory=1 << 32, processor_seconds=60, file_bytes=1 << 30),
                 processes=True,
                 loopback=True,
-                gpu="cuda" in device_classes(),
+                gpu=gpu,
+                users=users,
             )
             os.write(1, json.dumps(contain(trial)).encode())
             os._exit(0)

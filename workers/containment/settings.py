@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
 from assay.workers.containment.limits import NO_LIMITS, Limits
+from assay.workers.containment.users import Users
 
 VARIABLE = "ASSAY_CONTAINMENT"
 # Of the names of the evaluators' temporary folders; the process id of their template follows.
@@ -27,6 +29,7 @@ class Containment:
     limits: Limits = NO_LIMITS  # of every evaluator
     # further files and folders that no evaluator may read: the database, the keys that sign
     private: tuple[Path, ...] = ()
+    users: Users | None = None  # of whom each job gets one, where that is possible
 
     @property
     def forbidden(self) -> tuple[Path, ...]:
@@ -36,15 +39,16 @@ class Containment:
     def to_text(self) -> str:
         """For `VARIABLE`."""
         private = [str(path) for path in self.private]
-        limits = asdict(self.limits)
-        return json.dumps({"mode": self.mode, "state": str(self.state), "limits": limits, "private": private})
+        paths = {"state": str(self.state), "private": private}
+        return json.dumps(asdict(self) | paths)
 
 
-def from_environment() -> Containment | None:
+def from_environment(environment: Mapping[str, str] = os.environ) -> Containment | None:
     """The choices of the supervisor; None for a process that none has started."""
-    text = os.environ.get(VARIABLE)
+    text = environment.get(VARIABLE)
     if text is None:
         return None
     values = json.loads(text)
     private = tuple(map(Path, values["private"]))
-    return Containment(values["mode"], Path(values["state"]), Limits(**values["limits"]), private)
+    users = values["users"] and Users(**values["users"])
+    return Containment(values["mode"], Path(values["state"]), Limits(**values["limits"]), private, users)

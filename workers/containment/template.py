@@ -44,6 +44,7 @@ from assay.workers.containment.policy import (
     libraries,
     needs_loopback,
     needs_processes,
+    users_here,
 )
 from assay.workers.containment.settings import PREFIX, Containment
 from assay.workers.evaluator_link import die_with_parent
@@ -56,12 +57,7 @@ POLL_SECONDS = 0.02
 LAST_SECONDS = 1.0
 # Variables that lead libraries to their caches and temporary files.
 TEMPORARY = (
-    "TMPDIR",
-    "HOME",
-    "XDG_CACHE_HOME",
-    "MPLCONFIGDIR",
-    "TORCHINDUCTOR_CACHE_DIR",
-    "TRITON_CACHE_DIR",
+    *("TMPDIR", "HOME", "XDG_CACHE_HOME", "MPLCONFIGDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"),
     "CUDA_CACHE_PATH",
 )
 
@@ -120,6 +116,7 @@ class Template:
         self._rehearse = rehearse
         self._threads = threads
         self._gpu = gpu
+        self._users = users_here(chosen, os.environ, gpu=gpu)
         self._pending = b""
         self._child: Child | None = None
         self._spare: Child | None = None
@@ -206,6 +203,7 @@ class Template:
             processes=processes,
             loopback=needs_loopback(request),
             gpu=self._gpu,
+            users=self._users,
         )
 
     def _send(self, child: Child, line: bytes) -> None:
@@ -257,6 +255,8 @@ class Template:
             tempfile.tempdir = None
             self._rehearse()
             missing = contain.contain(Policy.from_text(_first_line(requests)))
+            die_with_parent(template)  # a change of user has taken that back
+            missing = contain.demanded(missing, self._chosen.users)
             if missing and self._chosen.mode == "required":
                 sys.stderr.write(f"ASSAY_SANDBOX=required, but missing: {contain.in_words(missing)}\n")
                 status = CAN_START_NONE

@@ -15,7 +15,7 @@ from typing import Any
 
 from assay.workers.containment.contain import in_words
 from assay.workers.containment.limits import machine_memory
-from assay.workers.containment.probe import missing_parts
+from assay.workers.containment.probe import demanded_parts, missing_parts
 from assay.workers.devices import device_files
 from assay.workers.diagnosis.finding import GIB, Finding, fail, ok, warn
 from assay.workers.settings import WorkerSettings
@@ -124,9 +124,10 @@ def sandbox(settings: WorkerSettings) -> Finding:
     if mode == "off":
         remedy = "set ASSAY_SANDBOX to auto or required"
         return warn("sandbox", "evaluators are not contained: ASSAY_SANDBOX=off", remedy, mode=mode)
-    missing = missing_parts()
+    missing, every = demanded_parts(settings.trial), missing_parts(settings.trial)
     if not missing:
-        return ok("sandbox", "evaluators are wholly contained", mode=mode, missing=[])
+        stated = f"; not demanded, and missing: {in_words(every)}" if every else ""
+        return ok("sandbox", f"evaluators are wholly contained{stated}", mode=mode, missing=[])
     text = f"missing: {in_words(missing)}"
     remedy = "docs/containment.md says which kernel and which settings of a container each part needs"
     report = fail if mode == "required" else warn

@@ -33,6 +33,7 @@ def test_readiness_counts_the_workers(api: httpx.Client, app_store: Any) -> None
         "workers_online": {"auto": 2, "cpu": 2, "cuda": 1},
         "workers_with_another_catalog": 0,
         "containment_missing": {},
+        "containment_optional": {},
         "workers_refusing": 0,
         "other_data": {},
         "workers_cordoned": 0,

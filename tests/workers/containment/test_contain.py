@@ -161,7 +161,10 @@ def test_elsewhere_than_on_linux_everything_is_missing(
 def test_required_takes_no_work_where_a_part_is_missing(
     mode: Any, refuses: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("assay.workers.containment.probe.missing_parts", lambda: {"files": "no Landlock"})
+    monkeypatch.setattr(
+        "assay.workers.containment.probe.missing_parts",
+        lambda _: {"files": "no Landlock", "user": "not root"},
+    )
     sandbox = Sandbox(mode)
     sandbox.find_out()
     record = wait_for(lambda: sandbox.record)
@@ -171,6 +174,8 @@ def test_required_takes_no_work_where_a_part_is_missing(
     if mode == "required":
         assert "takes no work" in caplog.text
         assert "files beside those of the job (Landlock)): no Landlock" in caplog.text
+    if mode != "off":
+        assert record["optional"] == ["user"]
 
 
 @contained

@@ -6,10 +6,16 @@ An H100 showed that no job on a GPU ran: two rules, each alone, ended `cuInit` i
 from __future__ import annotations
 
 import errno
+import json
 import mmap
 import os
 import socket
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +25,13 @@ from assay.workers.containment import contain as containing
 from assay.workers.containment import landlock, seccomp
 from assay.workers.containment.contain import contain
 from assay.workers.containment.limits import Limits
-from assay.workers.containment.policy import Policy
+from assay.workers.containment.policy import Policy, libraries
 from assay.workers.containment.probe import missing_parts
 from assay.workers.containment.template import TEMPORARY
+from assay.workers.containment.users import Users
 from tests.support import cuda_calls
 from tests.support.children import in_a_child
+from tests.support.mounts import open_home
 
 pytestmark = pytest.mark.skipif(bool(missing_parts()), reason=f"this machine lacks {list(missing_parts())}")
 KINDS: dict[str, dict[str, bool]] = {
@@ -77,8 +85,8 @@ def test_without_truncation_of_its_threads_names_it_would_not_start(
     """The first of the two rules, as it was."""
     rights = containing._gpu_rights
 
-    def before() -> Any:
-        for path, right in rights():
+    def before(**options: bool) -> Any:
+        for path, right in rights(**options):
             yield path, right & ~landlock.Right.TRUNCATE
 
     monkeypatch.setattr(containing, "_gpu_rights", before)
@@ -98,6 +106,43 @@ def test_its_cache_of_kernels_is_in_the_temporary_folder(
     monkeypatch.setitem(wrong.__globals__, "TEMPORARY", ())
     monkeypatch.setenv("HOME", str(tmp_path.parent))
     assert wrong(tmp_path) == {"write the cache of kernels": "EACCES"}
+
+
+RANK = """
+import json, sys
+from tests.support import cuda_calls
+print(json.dumps(cuda_calls.replay(driver=sys.argv[1] == "True")))
+"""
+
+
+def in_ranks(users: Users | None) -> list[dict[str, str]]:
+    """The steps that go wrong in each of two programs that a training on several GPUs has started."""
+
+    def start(name: str) -> list[dict[str, str]]:
+        assert open_home()
+        driver = cuda_calls.make_tree()
+        root = Path(__file__).resolve().parents[3]
+        environment = os.environ | dict.fromkeys(TEMPORARY, name) | {"PYTHONPATH": str(root)}
+        chosen = of_a_gpu(Path(name), libraries=(*libraries(environment, []), root), users=users)
+        missing = contain(replace(chosen, processes=True, loopback=True))
+        assert missing == {}, missing
+        needed = cuda_calls.expected(driver=driver)
+        command = [sys.executable, "-P", "-c", RANK, str(driver)]
+        ranks = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) for _ in range(2)]
+        answers = [json.loads(rank.communicate()[0]) for rank in ranks]
+        return [{key: said for key, said in one.items() if said not in needed[key]} for one in answers]
+
+    with tempfile.TemporaryDirectory() as folder:
+        found = in_a_child(partial(start, folder))
+    assert isinstance(found, list), found
+    return found
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")
+def test_cuda_starts_in_the_processes_of_a_training_of_its_own_user() -> None:
+    """Their numbers are unknown when Landlock's rules are made; without such a user they name no thread."""
+    assert in_ranks(Users(1_900_000_000, 1 << 24)) == [{}, {}]
+    assert in_ranks(None) == [dict.fromkeys(NAMING, "EACCES")] * 2
 
 
 def said(work: Callable[[], Any]) -> str:

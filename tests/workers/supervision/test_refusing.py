@@ -14,11 +14,11 @@ def test_it_takes_no_work_and_does_not_count_as_online(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     missing = {"files": "no Landlock"}
-    monkeypatch.setattr("assay.workers.containment.probe.missing_parts", lambda: missing)
+    monkeypatch.setattr("assay.workers.containment.probe.missing_parts", lambda _: missing)
     job_id = submit(store, "")
     with supervising(store, settings(tmp_path, sandbox="required")):
         found = wait_for(store.workers.containments)
-        assert found == [{"mode": "required", "missing": ["files"]}]
+        assert found == [{"mode": "required", "missing": ["files"], "optional": []}]
         assert store.workers.online("auto") == 0
         assert store.jobs.get(job_id).state == "queued"
     with supervising(store, settings(tmp_path, sandbox="auto")):
