@@ -248,16 +248,12 @@ class GradientEvidence(TypedDict):
 
 
 class JudgementEvidence(TypedDict):
-    """Of the `iterates` with gradients in bfloat16, how many were judged `in_float32` too, by which `bound`.
-
-    The bound is of the error of a difference of logits; None where it was not finite. Errors `above_bound`
-    make the attack begin again, with every iterate judged in float32.
-    """
+    """Of the `iterates` with gradients in bfloat16, and how many were judged `in_float32` too."""
 
     iterates: int
     in_float32: int
-    bound: float | None
-    above_bound: int
+    bound: float | None  # of the error of a difference of logits; None where it was not finite
+    above_bound: int  # makes the attack begin again, with every iterate in float32
 
 
 class Evidence(Counts, ProbeEvidence, total=False):

@@ -42,7 +42,7 @@ class Site:
         trained: Id of a training job of the tenant `a`.
         measured: Ids of two evaluations of it.
         canceled: Id of a long training of the same tenant that never ran.
-        study: Id of a study of the same tenant, all jobs of it ended: a page with jobs that go on loads itself again.
+        study: Id of a study of the same tenant with ended jobs: a page with open jobs loads itself again.
         hostile: Ids of ended jobs of the tenant `b` with the names HOSTILE.
         clients: Clients by tenant.
     """

@@ -10,26 +10,30 @@ n = images of a chunk, C = channels (1 or 3), H x W = size.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import torch
 from annotated_types import Interval
 from torch import Tensor
 
 from assay.attacks.corruptions.imaging.constants import at as at
-from assay.attacks.corruptions.imaging.threads import for_each
 from assay.attacks.randomness import Randomness
 
 Severity = Annotated[int, Interval(ge=1, le=5)]
 Draws = tuple[Tensor, ...]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 IMAGENET_C = (
     "Hendrycks and Dietterich 2019, Benchmarking Neural Network Robustness to Common Corruptions and"
     " Perturbations"
 )
 TOP = 255
+MAX_THREADS = 16
 # Pixels of one image processed at a time: on a CPU few enough for a core's cache; on a GPU enough to fill it,
 # and few enough for its memory. Results do not depend on it.
 CHUNK_PIXELS = {"cpu": 2**16, "cuda": 2**22}
@@ -119,3 +123,15 @@ def _check(images: Tensor, ids: Sequence[str]) -> None:
         )
     if len(ids) != len(images):
         raise ValueError(f"there are {len(ids)} ids for {len(images)} images; each image needs one")
+
+
+def for_each(items: Sequence[Item], function: Callable[[Item], Result], device: torch.device) -> list[Result]:
+    """The function's results for all items, in their order; on threads while the batch is on a GPU.
+
+    Drawing releases Python's GIL. A job on a CPU uses only the threads it was given.
+    """
+    workers = 1 if device.type == "cpu" else min(MAX_THREADS, len(os.sched_getaffinity(0)), len(items))
+    if workers <= 1:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(function, items))
