@@ -61,9 +61,6 @@ def create_app(
         has_package: whether the workers have a Python package; None where they run elsewhere.
         list_pulled: what weights are pulled beside the service; None where its workers run elsewhere.
         prepare: called with the store that the settings name, once it is open.
-
-    Returns:
-        The ASGI application.
     """
     opener = StoreOpener(settings.database, store, prepare)
     live = Live(settings.redis)

@@ -75,12 +75,8 @@ class Mark:
 class ConnectionGuard:
     """Open connections of one server; for its event loop only.
 
-    Args:
-        settings: the limits.
-
-    Attributes:
-        most: limit of open connections, lower than the setting where descriptors are short.
-        refused: connections ended for a reason of their own, counted by reason.
+    `settings`: the limits. `most`: limit of open connections, lower than the setting where descriptors are
+    short; `refused`: connections ended for a reason of their own, counted by reason.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -292,10 +288,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.guard.wait(self)
 
     def refuse(self, error: AssayError, reason: str) -> None:
-        """Answers with an error of the connection itself and ends it.
-
-        Where another answer is under way, the connection is cut.
-        """
+        """Answers with the connection's own error, and ends it; cuts it where another answer is under way."""
         self.guard.refused[reason] += 1
         cycle = self.cycle
         busy = cycle is not None and not cycle.response_complete

@@ -40,9 +40,7 @@ class CeleryDispatcher:
     """Rings the workers of all machines through Redis, from a thread of its own.
 
     Rings that come while one is being sent are sent as one: it only says "look into the database".
-
-    Args:
-        redis_url: address of Redis, with the password.
+    `redis_url`: address of Redis, with the password.
     """
 
     def __init__(self, redis_url: str) -> None:

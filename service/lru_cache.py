@@ -14,11 +14,8 @@ Value = TypeVar("Value")
 class LruCache(Generic[Key, Value]):
     """Values by key, the least recently used ones dropped; safe with several threads.
 
-    Two threads may both make a value that is not kept yet: making it holds no lock.
-
-    Args:
-        most: Largest sum of the sizes.
-        size: Of a value; by default each counts 1. A value larger than `most` is not kept.
+    Two threads may both make a value that is not kept yet: making it holds no lock. `most`: Largest sum of
+    the sizes. `size`: Of a value; by default each counts 1. A value larger than `most` is not kept.
     """
 
     def __init__(self, most: int, size: Callable[[Value], int] = lambda _: 1) -> None:

@@ -171,12 +171,8 @@ class BodyCap:
     """Refuses bodies over a size limit, announced or not, before they are in memory.
 
     A tenant may have `BODIES_AT_ONCE` bodies of the largest size in memory; those of `others` are not
-    counted, since their routes store them or allow few bytes.
-
-    Args:
-        app: the guarded application.
-        max_bytes: limit of all calls but those in `others`.
-        others: other limits, by method and path.
+    counted, since their routes store them or allow few bytes. `app`: the guarded application; `max_bytes`:
+    limit of all calls but those in `others`; `others`: other limits, by method and path.
     """
 
     def __init__(

@@ -33,11 +33,7 @@ PAUSE_SECONDS = 1.0
 
 
 def main(wait_seconds: float = WAIT_SECONDS) -> int:
-    """Migrate the database of the settings.
-
-    Returns:
-        0 at the newest revision, 1 when the database cannot be reached, 2 for wrong settings.
-    """
+    """Migrate the settings' database. 0 at the newest revision, 1 without database, 2 for wrong settings."""
     try:
         settings = Connections()
     except (ValidationError, SettingsError) as error:

@@ -36,11 +36,8 @@ SWITCH_SECONDS = 0.001
 def main(arguments: Sequence[str] = ()) -> int:
     """Serve until SIGINT or SIGTERM.
 
-    Args:
-        arguments: of the command line; it takes none.
-
-    Returns:
-        0 after a signal, 1 when the service could not start, 2 for wrong settings.
+    `arguments`: of the command line; it takes none. Returns 0 after a signal, 1 when the service could not
+    start, 2 for wrong settings.
     """
     take_no_arguments("assay.service.server", __doc__, arguments)
     try:

@@ -92,9 +92,7 @@ class Forwarded:
     `X-Forwarded-For` is believed only where ASSAY_TRUSTED_PROXIES (or uvicorn's FORWARDED_ALLOW_IPS) names
     the proxy: every user of the machine can send one, and hide behind another address in the audit.
 
-    Args:
-        app: the application.
-        trusted: addresses and networks of proxies.
+    `app`: the application; `trusted`: addresses and networks of proxies.
     """
 
     def __init__(self, app: ASGIApp, trusted: Sequence[str]) -> None:
@@ -126,11 +124,7 @@ def declare(settings: Settings, store: Store) -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket listening on this host and port.
-
-    Raises:
-        CannotStart: the port is taken or may not be used.
-    """
+    """A socket listening on this host and port. Raises CannotStart: the port is taken or may not be used."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # The protocol is named, because asyncio switches Nagle's algorithm off only where it is: without that,
     # each answer on a connection that is used again waits 40 ms for an acknowledgement.
@@ -150,11 +144,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def run(app: FastAPI, listener: socket.socket, log_level: str) -> None:
-    """Serve until SIGINT or SIGTERM.
-
-    Raises:
-        CannotStart: the application did not start, or could not sign results.
-    """
+    """Serve until SIGINT or SIGTERM. Raises CannotStart: it did not start, or could not sign."""
     try:
         app.state.settings.keyring.check()
     except (BadKey, OSError) as error:

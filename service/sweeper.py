@@ -25,9 +25,8 @@ DUTY_SWEEPS = 3
 class Sweeper(threading.Thread):
     """Sweeps the database every few seconds; of any number of sweepers, one leads.
 
-    Args:
-        opener: gives the open store; raises the database's error while it is away.
-        seconds: between two sweeps.
+    `opener`: gives the open store; raises the database's error while it is away. `seconds`: between two
+    sweeps.
     """
 
     def __init__(self, opener: Callable[[], Store], seconds: float = SWEEP_SECONDS) -> None:

@@ -50,11 +50,7 @@ class BadAddress(ValueError):
 
 
 class Reach:
-    """The addresses that webhooks may reach.
-
-    Args:
-        allow: names, addresses and networks that may be reached although they are private, over http too.
-    """
+    """The addresses that webhooks may reach; `allow`: names, addresses, networks allowed although private."""
 
     def __init__(self, allow: Iterable[str] = ()) -> None:
         self._names: set[str] = set()
@@ -66,11 +62,7 @@ class Reach:
                 self._names.add(one.lower())
 
     def check(self, url: str) -> tuple[SplitResult, list[Address]]:
-        """The parts of a URL, and the addresses of its host, which may all be connected to.
-
-        Raises:
-            BadAddress: it may not be reached, or has no address.
-        """
+        """A URL's parts and its host's addresses, all allowed; else, or without an address, BadAddress."""
         parts, port = _parts(url)
         host = parts.hostname or ""
         found = _resolved(host, port)
@@ -92,9 +84,8 @@ class Reach:
 def post(reach: Reach, url: str, body: bytes, headers: Sequence[tuple[str, str]]) -> int:
     """Posts a body, and returns the status of the answer; the answer itself is not read.
 
-    Raises:
-        BadAddress: the URL may not be reached.
-        httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError: no answer came in time.
+    Raises BadAddress: the URL may not be reached; httpcore.NetworkError, httpcore.TimeoutException,
+    httpcore.ProtocolError: no answer came in time.
     """
     parts, addresses = reach.check(url)
     with (

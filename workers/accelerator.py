@@ -79,11 +79,7 @@ def select(number: int) -> torch.device:
 
 
 def start_driver() -> None:
-    """Starts the driver.
-
-    Raises:
-        RuntimeError: Or AssertionError; the driver's own words say why it does not start.
-    """
+    """Starts the driver; RuntimeError or AssertionError says in its words why it does not start."""
     driver.init()
 
 
@@ -107,11 +103,7 @@ def empty_cache() -> None:
 
 
 def memory(device: torch.device | None = None) -> Memory:
-    """The memory of an accelerator; without one given, of the one in use.
-
-    Raises:
-        RuntimeError: The device cannot be asked any more.
-    """
+    """Memory of an accelerator, by default the one in use; RuntimeError: it cannot be asked any more."""
     free, total = driver.mem_get_info(device)
     return Memory(int(free), int(total), int(driver.memory_reserved(device)))
 

@@ -54,16 +54,13 @@ class PassCount(NamedTuple):
 def build(kind: str, name: str, params: Params, *, catalog: Catalog | None = None) -> Callable[..., Any]:
     """The component with its parameters bound, ready for the arguments that the system passes.
 
-    Args:
-        kind: Kind of component; attacks are found as "evaluation" too, as in `evaluations[].name`.
-        name: Catalog name.
-        params: Parameters as a spec has them. Defaults are filled in, fractions become floats, and references
-            to attention mechanisms become factories `factory(dim, heads, *, prefix_tokens=1)`.
-        catalog: Where to look; the installed catalog when absent.
+    `kind`: Kind of component; attacks are found as "evaluation" too, as in `evaluations[].name`. `params`:
+    Parameters as a spec has them. Defaults are filled in, fractions become floats, and references to
+    attention mechanisms become factories `factory(dim, heads, *, prefix_tokens=1)`. `catalog`: Where to look;
+    the installed catalog when absent.
 
-    Raises:
-        ValueError: a parameter is wrong; the message names every one.
-        NotFound: there is no such component.
+    Raises ValueError: a parameter is wrong; the message names every one. NotFound: there is no such
+    component.
     """
     catalog = catalog or load()
     component = catalog.find_evaluation(name) if kind == "evaluation" else catalog.find(kind, name)
@@ -78,13 +75,9 @@ def build(kind: str, name: str, params: Params, *, catalog: Catalog | None = Non
 def check_rules(spec: UserSpec, data: Any = None, *, catalog: Catalog | None = None) -> None:
     """Check every rule of a spec after loading its data set, with all facts known.
 
-    Args:
-        spec: A job spec with every default filled in.
-        data: The loaded data set that `spec["data"]` names, or None to go by the catalog alone.
-        catalog: Where to look; the installed catalog when absent.
-
-    Raises:
-        ValueError: rules are broken; the message names every one.
+    `spec`: A job spec with every default filled in. `data`: The loaded data set that `spec["data"]` names, or
+    None to go by the catalog alone. `catalog`: Where to look; the installed catalog when absent. Raises
+    ValueError: rules are broken; the message names every one.
     """
     catalog, problems = catalog or load(), Problems()
     model = catalog.find("model", spec["model"]["name"])
@@ -107,11 +100,7 @@ def check_rules(spec: UserSpec, data: Any = None, *, catalog: Catalog | None = N
 
 
 def check_rules_of_evaluation(spec: UserSpec, index: int, data: Any) -> None:
-    """Check the rules of one evaluation that has data of its own, after loading them.
-
-    Raises:
-        ValueError: rules are broken; the message names every one.
-    """
+    """Load and check the rules of one evaluation with data of its own; the ValueError names every defect."""
     catalog, problems = load(), Problems()
     item = evaluations_in(spec)[index]
     assert item["data"] is not None, "rules about the job's data are checked with the job's"
@@ -122,29 +111,20 @@ def check_rules_of_evaluation(spec: UserSpec, index: int, data: Any) -> None:
 
 
 def passes(name: str, params: Params, *, catalog: Catalog | None = None) -> PassCount:
-    """Model passes per example of an evaluation or attack; one forward pass where none are declared.
-
-    Raises:
-        NotFound: there is no such evaluation or attack.
-    """
+    """Model passes per example of an evaluation or attack, 1 if none are declared. Raises NotFound."""
     component = (catalog or load()).find_evaluation(name)
     return PassCount(*(declared_passes(component, params) or (1, 0)))
 
 
 def repeats(name: str, params: Params, *, catalog: Catalog | None = None) -> int | None:
-    """Repeats of an evaluation that measures the machine; None for one that measures examples.
-
-    Raises:
-        NotFound: there is no such evaluation or attack.
-    """
+    """Repeats of an evaluation of the machine; None for one of examples. Raises NotFound."""
     return declared_repeats((catalog or load()).find_evaluation(name), params)
 
 
 def resolve(component: Component) -> Any:
     """The function or class of a catalog entry, imported now; for a preset, with its fixed arguments.
 
-    Raises:
-        ComponentMissing: it is of another package, which this worker lacks or has in another version.
+    Raises ComponentMissing: it is of another package, which this worker lacks or has in another version.
     """
     if component.package is not None:
         target = packages.resolve(component)
@@ -157,9 +137,8 @@ def resolve(component: Component) -> Any:
 def outcome_table(component: Component, tasks: Sequence[str]) -> OutcomeTable:
     """The outcome table of an evaluation or attack on data for these tasks.
 
-    Raises:
-        ComponentMissing: the table is of another package, which this worker does not have.
-        ValueError: the component states no table for these tasks.
+    Raises ComponentMissing: the table is of another package, which this worker does not have; ValueError: the
+    component states no table for these tasks.
     """
     table = component.table_for(tasks)
     if table is None:

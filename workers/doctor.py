@@ -32,12 +32,7 @@ NAME_WIDTH = 24
 
 
 def examine(settings: WorkerSettings, *, data: bool = True) -> Iterator[Finding]:
-    """All findings, in the order of the report.
-
-    Args:
-        settings: of this box.
-        data: whether to read the data sets for their hashes.
-    """
+    """All findings, in the report's order, for this box's settings; `data`: whether to hash data sets."""
     yield machine.driver()
     source = None
     for found in devices.devices(settings):

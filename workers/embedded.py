@@ -67,11 +67,7 @@ class ThreadDispatcher:
 
 
 def main() -> int:
-    """Serve until SIGINT or SIGTERM; running shards go back to the queue.
-
-    Returns:
-        0 after a signal, 1 when the service could not start, 2 for wrong settings.
-    """
+    """Serve until SIGINT or SIGTERM (0), shards requeued; 1: could not start, 2: wrong settings."""
     problems: list[str] = []
     settings, worker_settings = _read(Settings, problems), _read(WorkerSettings, problems)
     if settings is None or worker_settings is None:

@@ -16,8 +16,7 @@ REPORTS = "ASSAY_REPORTS_FD"
 def die_with_parent(parent: int | None = None) -> None:
     """Ask the kernel to kill this process with the thread that started it (Linux only).
 
-    Args:
-        parent: the process that started it. Without it, a parent that is already dead goes unnoticed.
+    `parent`: the process that started it. Without it, a parent that is already dead goes unnoticed.
     """
     parent = os.getppid() if parent is None else parent
     if sys.platform == "linux":

@@ -46,10 +46,7 @@ def identity() -> WorkerIdentity:
 
 @cache
 def code() -> CodeProvenance:
-    """Version, commit (null outside a checkout) and a hash of the source that computes numbers.
-
-    The commit ends in "-dirty" when files were changed.
-    """
+    """Version, commit (null outside a checkout, "-dirty" when changed) and hash of the computing source."""
     source = source_sha256(ROOT)
     assert source is not None, f"{ROOT} lacks a folder of the source, and runs all the same"
     return {"version": version_of(DISTRIBUTION), "commit": _commit(), "source_sha256": source}
@@ -63,10 +60,7 @@ def is_unchanged() -> bool:
 
 @cache
 def packages() -> dict[str, str]:
-    """Versions of the packages that a number can depend on.
-
-    Torch's is that of its build ("+cpu", "+cu132"): kernels differ between builds.
-    """
+    """Versions of packages that numbers depend on; torch's build too ("+cpu", "+cu132"): kernels differ."""
     found = {"python": platform.python_version(), "torch": _torch_version()}
     return {name: text for name, text in found.items() if text is not None} | versions(PACKAGES)
 

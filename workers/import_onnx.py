@@ -108,8 +108,6 @@ def convert(
     """Write an ONNX model as an exported program.
 
     Args:
-        file: the model.
-        output: the new file.
         image_size: S, where the model leaves it open.
         logits: name of the result to take; None where there is one.
         task: "classification" or "segmentation".
@@ -120,11 +118,9 @@ def convert(
     Returns:
         The program, and the largest difference of its logits from the reference's, as a share of the largest.
 
-    Raises:
-        CannotImport: the file is no such model, an operator has no counterpart, or the program answers
-            differently.
-        CannotExport: the module of its nodes cannot be exported.
-        OSError: a file cannot be read or written.
+    Raises CannotImport: the file is no such model, an operator has no counterpart, or the program answers
+    differently; CannotExport: the module of its nodes cannot be exported; OSError: a file cannot be read or
+    written.
     """
     from assay.workers.weights.onnx_graph import UnknownOperator, rewritten
     from assay.workers.weights.onnx_module import OnnxModule
@@ -184,12 +180,7 @@ def _export(module: nn.Module, output: Path, model: Any, **how: Any) -> Exported
 
 
 def read_model(file: Path) -> Any:
-    """The model of a file, with its external data.
-
-    Raises:
-        CannotImport: it is no ONNX model, or its data is outside its folder.
-        OSError: it cannot be read.
-    """
+    """A file's model, external data too. Raises CannotImport: no ONNX, data outside its folder; OSError."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from onnx.external_data_helper import load_external_data_for_model
@@ -236,11 +227,7 @@ def _inside(folder: Path, location: str, name: str) -> Path:
 
 
 def prepare(model: Any, image_size: int | None, logits: str | None) -> tuple[Images, int]:
-    """Make a model's only input a batch of pixels, and its only result the logits, in place.
-
-    Raises:
-        CannotImport: the model takes or returns something else.
-    """
+    """Make the only input a batch of pixels, the only result the logits, in place; else CannotImport."""
     from assay.workers.weights.onnx_graph import images_of, take_pixels
 
     graph = model.graph
@@ -310,8 +297,7 @@ def compare(
 ) -> float:
     """Largest difference of the program's logits from the reference evaluator's, as a share of the largest.
 
-    Raises:
-        CannotImport: it is above `TOLERANCE`, or the evaluator cannot run the model.
+    Raises CannotImport: it is above `TOLERANCE`, or the evaluator cannot run the model.
     """
     from onnx.reference import ReferenceEvaluator
 

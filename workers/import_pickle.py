@@ -76,14 +76,9 @@ def main(arguments: list[str] | None = None) -> int:
 def convert(file: Path, output: Path, key: str | None = None) -> str:
     """Write the tensors of a pickle as safetensors; returns a report of converted and dropped entries.
 
-    Args:
-        file: written by `torch.save`.
-        output: the new file.
-        key: of the state dict in the file; None looks for a usual one.
-
-    Raises:
-        ValueError: the pickle could run code, has no state dict, or the output exists.
-        OSError: a file cannot be read or written.
+    `file`: written by `torch.save`. `output`: the new file. `key`: of the state dict in the file; None looks
+    for a usual one. Raises ValueError: the pickle could run code, has no state dict, or the output exists;
+    OSError: a file cannot be read or written.
     """
     if output.exists():
         raise ValueError(f"{output} is there already")
@@ -105,9 +100,7 @@ def convert(file: Path, output: Path, key: str | None = None) -> str:
 def read_pickle(file: Path) -> Mapping[Any, Any]:
     """The content of a pickle, which may hold tensors and plain values.
 
-    Raises:
-        ValueError: it is not a PyTorch pickle, or has other content.
-        OSError: it cannot be read.
+    Raises ValueError: it is not a PyTorch pickle, or has other content; OSError: it cannot be read.
     """
     if (found := pickled_model(file)) is not None:
         raise ValueError(f"{file} {found.what}; allowed: {found.remedy}")
@@ -132,11 +125,7 @@ def read_pickle(file: Path) -> Mapping[Any, Any]:
 
 
 def state_dict(content: Mapping[Any, Any], key: str | None) -> tuple[dict[str, Tensor], str | None]:
-    """The tensors by name, and their key; None when they are at the top level.
-
-    Raises:
-        ValueError: there are no tensors, or other values among them.
-    """
+    """The tensors by name, and their key; None at the top level; ValueError: none, or other values too."""
     wrappers = WRAPPERS if key is None else (key,)
     where = next((name for name in wrappers if isinstance(content.get(name), Mapping)), None)
     if key is not None and where is None:

@@ -24,8 +24,7 @@ log = logging.getLogger(__name__)
 class Node:
     """A supervisor for work and one for checks of uploads, each with its evaluator, and one reaper.
 
-    Raises:
-        OSError: the state folder cannot be used.
+    Raises OSError: the state folder cannot be used.
     """
 
     def __init__(self, settings: WorkerSettings, ring_others: Callable[[str], None]) -> None:

@@ -54,8 +54,7 @@ def disagreements(
 ) -> Disagreements:
     """The examples of an evaluation of the baseline, the first job, on which the jobs disagree.
 
-    Raises:
-        InvalidSpec: the jobs have too many examples to be looked at in a page.
+    Raises InvalidSpec: the jobs have too many examples to be looked at in a page.
     """
     places = _places(jobs, evaluation)
     count = sum(

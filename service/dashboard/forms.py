@@ -27,10 +27,8 @@ MAX_FIELDS = 500
 async def form_fields(request: Request) -> Mapping[str, str]:
     """The fields of a form, each given once, without its token.
 
-    Raises:
-        UnsupportedMediaType: the body is no form.
-        MalformedJson: it cannot be read.
-        Forbidden: the session's token is missing or wrong.
+    Raises UnsupportedMediaType: the body is no form; MalformedJson: it cannot be read; Forbidden: the
+    session's token is missing or wrong.
     """
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != CONTENT_TYPE:

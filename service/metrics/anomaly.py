@@ -60,10 +60,8 @@ def anomaly_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
 
     The columns are `anomaly`, booleans, and `confidence`, in [0, 1] or None where it is not known, each (n,).
     The 95 % interval is for this share of anomalies, which is the value of an uninformative score. None where
-    a confidence is unknown, or without anomalies or without others.
-
-    Raises:
-        ValueError: a column is missing or empty, or lengths differ.
+    a confidence is unknown, or without anomalies or without others. Raises ValueError: a column is missing or
+    empty, or lengths differ.
     """
     anomaly, confidence = (columns.get(name, ()) for name in COLUMNS)
     n = len(confidence)

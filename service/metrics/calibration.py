@@ -141,10 +141,8 @@ def calibration_metrics(
     The columns are `confidence`, in [0, 1] or None where it is not known, and `correct`, each (n,), sorted by
     example id. The ECE has `ece_bins`, the RMS error bins of `rms_bin_size` examples, and the last one the
     rest too: "released" leaves it out, "all" counts it. Intervals are by the bootstrap, of `aurra` by the
-    jackknife. None where a confidence is not known, and the RMS error where no bin is counted.
-
-    Raises:
-        ValueError: a column is missing or empty, or lengths differ.
+    jackknife. None where a confidence is not known, and the RMS error where no bin is counted. Raises
+    ValueError: a column is missing or empty, or lengths differ.
     """
     confidence, correct = (columns.get(name, ()) for name in ("confidence", "correct"))
     n = len(confidence)
@@ -285,10 +283,7 @@ def _gaps(ordered: Ordered, bins: Iterable[Bin]) -> list[float]:
 
 
 def aurra(ordered: Ordered, *, tied: bool = True) -> float:
-    """The mean over k of the accuracy among the k most confident examples.
-
-    `tied` is false where no two examples have one confidence.
-    """
+    """Mean over k of the accuracy of the k most confident; `tied`: false where all confidences differ."""
     hits: Sequence[float] = ordered[1][::-1]
     if tied:
         hits = [hit for share, size in _tied(ordered) for hit in [share] * size]

@@ -164,8 +164,7 @@ def classification_metrics(
         which is when the column `backward` is 0 throughout.
         Shares are fractions with Wilson 95 % intervals; `docs/statistics.md` describes the others.
 
-    Raises:
-        ValueError: no `correct` column, or lengths differ.
+    Raises ValueError: no `correct` column, or lengths differ.
     """
     if "correct" not in columns:
         raise ValueError(f"classification metrics need the column 'correct'; given: {sorted(columns)}")

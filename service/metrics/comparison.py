@@ -282,10 +282,7 @@ def _warning(code: WarningCode, message: str, **evidence: Any) -> Warning:
 
 
 def positions(evaluations: Mapping[int, EvaluationResult]) -> dict[str, int]:
-    """Positions of a job's evaluations by their identity, which is that of other jobs' equal ones.
-
-    The first of equal evaluations of one job counts.
-    """
+    """Positions of a job's evaluations by their identity; of equal evaluations the first."""
     found: dict[str, int] = {}
     for position, evaluation in sorted(evaluations.items()):
         # Rows without pixels were labelled `pixel` by earlier versions.

@@ -41,11 +41,7 @@ def write(cells: Iterable[Classes]) -> str:
 
 
 def read(cell: str) -> list[tuple[int, int, int]]:
-    """The classes of one cell of one image: the text between two ";".
-
-    Raises:
-        ValueError: it is not as `write` writes it.
-    """
+    """The classes of one cell of one image; ValueError where `write` does not write so."""
     numbers = list(map(int, cell.replace("=", " ").replace("/", " ").split()))
     rows = list(zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True))
     if any(c < 0 or not 0 <= found <= given for c, found, given in rows):
@@ -56,12 +52,8 @@ def read(cell: str) -> list[tuple[int, int, int]]:
 class CellCounts:
     """The counts of some images under the same corruptions.
 
-    Args:
-        targets: Pixels of each class in each image, (n, K).
-        texts: Per image its cells, as written by `write`, (n,).
-
-    Raises:
-        ValueError: there are no images, lengths differ, or images have different cells.
+    `targets`: Pixels of each class in each image, (n, K); `texts`: Per image its cells, as written by
+    `write`, (n,). Raises ValueError: there are no images, lengths differ, or images have different cells.
     """
 
     def __init__(self, targets: Sequence[Sequence[int]], texts: Sequence[str]) -> None:

@@ -66,16 +66,11 @@ def corrupted_segmentation_metrics(
     """Metrics over all cells, and those of each cell.
 
     The columns are `target` (n, K) and `corrupted_pixels` (n,), sorted by example id; the cells are the
-    corruptions and severities, in the order of the texts.
-
-    Returns:
-        `corrupted_miou`, `corrupted_mean_accuracy` and `corrupted_pixel_accuracy`: means over corruptions and
-            severities. The breakdown has `miou`, `mean_accuracy` and `pixel_accuracy`: the mean at each
-            severity, that of each corruption, then those of each cell. Fractions, with jackknife 95 %
-            intervals over images; None where no pixel has a class.
-
-    Raises:
-        ValueError: an image has not one text for each cell, or a text cannot be read.
+    corruptions and severities, in the order of the texts. Returns `corrupted_miou`, `corrupted_mean_accuracy`
+    and `corrupted_pixel_accuracy`: means over corruptions and severities. The breakdown has `miou`,
+    `mean_accuracy` and `pixel_accuracy`: the mean at each severity, that of each corruption, then those of
+    each cell. Fractions, with jackknife 95 % intervals over images; None where no pixel has a class. Raises
+    ValueError: an image has not one text for each cell, or a text cannot be read.
     """
     counts = CellCounts(columns["target"], columns[COLUMN])
     if counts.cells != len(cells):

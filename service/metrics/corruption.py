@@ -87,8 +87,7 @@ def corruption_metrics(
             the mean over its severities, and where there is an `mce` its part of it, `ce`: the error divided
             by the baseline's.
 
-    Raises:
-        ValueError: a text has not one flag for each cell.
+    Raises ValueError: a text has not one flag for each cell.
     """
     if wrong := [flags for flags in corrupted if len(flags) != len(cells)]:
         raise ValueError(f"an example has {len(wrong[0])} outcomes, {len(cells)} were to be measured")

@@ -61,10 +61,7 @@ def wilson(successes: float, n: float, confidence: float = 0.95) -> tuple[float,
     """Wilson's score interval of a proportion, (low, high) in [0, 1].
 
     n may be an effective sample size; 0 gives (0, 1). low is exactly 0 for no success, high exactly 1 for n
-    of n.
-
-    Raises:
-        ValueError: a count is negative, successes > n, or the confidence is not in (0, 1).
+    of n. Raises ValueError: a count is negative, successes > n, or the confidence is not in (0, 1).
     """
     if n < 0 or not 0 <= successes <= n:
         raise ValueError(f"successes must be in [0, n]; got successes={successes}, n={n}")
@@ -85,10 +82,8 @@ def median_bounds(values: Sequence[float], confidence: float = 0.95) -> Bounds:
 
     Hettmansperger and Sheather 1986: between the k-th smallest and largest values, which cover more, and the
     next ones, which cover less. No draws; any order of the values gives the same bits. `TOO_FEW` below 6
-    values, of which no pair covers 95 %, and `NO_SPREAD` where both ends are the same.
-
-    Raises:
-        ValueError: a value is not finite, or the confidence is out of range.
+    values, of which no pair covers 95 %, and `NO_SPREAD` where both ends are the same. Raises ValueError: a
+    value is not finite, or the confidence is out of range.
     """
     ordered, outside = _finite(values), (1 - checked_confidence(confidence)) / 2
     n = len(ordered)
@@ -121,10 +116,8 @@ def median_error(values: Sequence[float]) -> float:
     """The standard error of a median of at least two values (Price and Bonett 2001).
 
     The distance of the order statistics c and n + 1 - c, c near (n + 1) / 2 - sqrt(n), divided by that of the
-    normal quantiles of their binomial coverage.
-
-    Raises:
-        ValueError: there are fewer values, or one is not finite.
+    normal quantiles of their binomial coverage. Raises ValueError: there are fewer values, or one is not
+    finite.
     """
     ordered, n = _finite(values), len(values)
     if n < 2:
@@ -150,10 +143,8 @@ def median_difference(
     After Bonett and Price 2020, who have the same examples in both and count those below both medians. Here
     the covariance of the medians is se1 se2 (C - D) / sqrt(n1 n2), of C examples on the same side of both
     medians and D on different sides. `TOO_FEW` where either has fewer than `MIN_EXAMPLES`, `NO_SPREAD` where
-    values around the medians are the same.
-
-    Raises:
-        ValueError: either is empty, a value is not finite, or the confidence is out of range.
+    values around the medians are the same. Raises ValueError: either is empty, a value is not finite, or the
+    confidence is out of range.
     """
     before, after = (median(side.values()) for side in (first, second))
     value = after - before
@@ -180,10 +171,8 @@ def mean_bounds(values: Sequence[float], *, seed: int | str, confidence: float =
     From `MIN_EXAMPLES` to `MAX_STUDENTISED` values the studentised bootstrap (DiCiccio and Efron 1996), R =
     1000; from more, and from 2 to 9, Student's t. Where few of `MIN_EXAMPLES` or more values carry the
     spread, resamples that miss them have next to none, and t is too narrow: the score interval of `tango.py`.
-    The values in any order and the seed give the same bits.
-
-    Raises:
-        ValueError: a value is not finite, or the confidence is out of range.
+    The values in any order and the seed give the same bits. Raises ValueError: a value is not finite, or the
+    confidence is out of range.
     """
     ordered, n = _finite(values), len(values)
     checked_confidence(confidence)
@@ -212,10 +201,8 @@ def ratio_bounds(
     From `MIN_EXAMPLES` to `MAX_STUDENTISED` pairs the studentised bootstrap, R = 1000: every resample has a
     ratio and a standard error of its own, by the squares of a - ratio b. Of other numbers, and where few
     pairs carry the spread, as `mean_bounds` of the linearised ratio. The pairs in any order and the seed, the
-    key of the draws, give the same bits.
-
-    Raises:
-        ValueError: no b is above 0, a number is not finite, or the confidence is out of range.
+    key of the draws, give the same bits. Raises ValueError: no b is above 0, a number is not finite, or the
+    confidence is out of range.
     """
     n, whole = len(pairs), math.fsum(b for _, b in pairs)
     if not whole > 0:

@@ -37,10 +37,7 @@ class _Test(Answer):
 
 
 class PairedTest(_Test):
-    """McNemar's exact test on the n common examples.
-
-    `b` counts the examples that only the first job gets right, `c` those of only the second.
-    """
+    """McNemar's exact test on n common examples; `b`: only the first job is right, `c`: only the second."""
 
     name: Literal["mcnemar"] = "mcnemar"
     b: int
@@ -174,10 +171,7 @@ class PairedMetrics(Protocol):
     """The differences of the metrics of a pair. Shared intermediate results are computed once."""
 
     def difference(self, metric: str, reported: Reported) -> Difference | None:
-        """The difference of a metric, second job minus first.
-
-        None where the rows do not give this metric, or give another value than reported.
-        """
+        """Metric of the second job minus the first; None where the rows do not give the reported value."""
         ...
 
 

@@ -47,10 +47,8 @@ def sign_flip(differences: Sequence[float], *, tie: float = 0.0) -> float:
     With models that are alike, the sign of each difference is a fair coin. p is the share of the patterns of
     signs with |sum| at least that found. The patterns of the `MAX_FLIPPED` largest differences are counted;
     the sum of further ones is normal. For differences of -1, 0 and 1 the count is McNemar's; without any p is
-    1. Sums that differ by less than the share `tie` of the largest difference are the same.
-
-    Raises:
-        ValueError: a difference is not finite.
+    1. Sums that differ by less than the share `tie` of the largest difference are the same. Raises
+    ValueError: a difference is not finite.
     """
     if not all(map(math.isfinite, differences)):
         raise ValueError("a paired test needs finite differences")

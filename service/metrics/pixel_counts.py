@@ -30,11 +30,7 @@ Ratios = dict[str, float | None]
 
 
 def images_of(columns: Mapping[str, Sequence[Any]]) -> list[Counts]:
-    """The counts of each image.
-
-    Raises:
-        ValueError: a column is missing, empty, or of another shape.
-    """
+    """The counts of each image. Raises ValueError: a column is missing, empty, or of another shape."""
     missing = [name for name in COUNTS if not len(columns.get(name, ()))]
     if missing:
         raise ValueError(f"segmentation metrics need {', '.join(COUNTS)}; missing or empty: {missing}")
@@ -113,10 +109,8 @@ def _unpacked(number: int, classes: int) -> Counts:
 def paired_differences(first: Sequence[Counts], second: Sequence[Counts]) -> dict[str, TestedDifference]:
     """Differences of two models by metric, second minus first, as fractions with intervals.
 
-    They are of the metrics that are defined for both. The same images in any order give the same bits.
-
-    Raises:
-        ValueError: lengths differ, or there is no image.
+    They are of the metrics that are defined for both. The same images in any order give the same bits. Raises
+    ValueError: lengths differ, or there is no image.
     """
     if len(first) != len(second) or not first:
         raise ValueError(f"there must be as many images of both models: got {len(first)} and {len(second)}")

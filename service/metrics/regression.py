@@ -34,10 +34,7 @@ class Regression(OutcomeTable):
     undefined: ClassVar[Reasons] = dict.fromkeys(units, UNDEFINED)
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
-        """`rmse` and `mae` in the target's unit; lower is better.
-
-        Under a perturbation also `clean_rmse`, that of the same examples without it.
-        """
+        """`rmse`, `mae` in the target's unit; under a perturbation also `clean_rmse` of the same examples."""
         del context
         metrics = {"rmse": _root(rows["squared_error"], "rmse"), "mae": _absolute(rows["squared_error"])}
         if "clean_squared_error" in rows:

@@ -28,10 +28,8 @@ def effective_wilson(
 
     With m the mean as a share of the range, f = n min(m, 1 - m) and k = s^2 / (m (1 - m)), the design effect
     is (k f + 1) / (f + 1): k, with one observation of a design effect of 1 beside the f "failures". The
-    interval is never of zero width.
-
-    Raises:
-        ValueError: no value, one out of range, or the confidence, in (0, 1), is.
+    interval is never of zero width. Raises ValueError: no value, one out of range, or the confidence, in (0,
+    1), is.
     """
     if not values:
         raise ValueError("an interval needs at least one value")
@@ -59,10 +57,8 @@ def paired_score(
     The differences are taken for s e with e in {-1, 0, 1}: s = (sum d^2 + h^2) / (sum |d| + h), h the largest
     possible difference, and as many e of either sign as give sum |d| and sum d; then Tango's interval of e,
     times s. Without a difference among n examples it is that of 0 of n, times h. `size` is the number of
-    examples where it is the mean of fewer than n: sum d / size is between the ends.
-
-    Raises:
-        ValueError: no difference, one out of range, or the confidence, in (0, 1), is.
+    examples where it is the mean of fewer than n: sum d / size is between the ends. Raises ValueError: no
+    difference, one out of range, or the confidence, in (0, 1), is.
     """
     if not differences:
         raise ValueError("an interval needs at least one difference")

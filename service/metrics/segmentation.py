@@ -63,8 +63,7 @@ def segmentation_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metr
     that is right. `pixel_accuracy`: share of all pixels that is right. Fractions, with jackknife 95 %
     intervals over images; `n` counts images. The value is None when no pixel has a class.
 
-    Raises:
-        ValueError: a column is missing, empty, or of another shape.
+    Raises ValueError: a column is missing, empty, or of another shape.
     """
     images = images_of(columns)
     whole, left_out = left_out_ratios(images)

@@ -17,11 +17,7 @@ TINY = 1e-300
 
 
 def two_sided_p(t: float, df: float) -> float:
-    """P[|T| >= |t|] in [0, 1].
-
-    Raises:
-        ValueError: df is not above 0.
-    """
+    """P[|T| >= |t|] in [0, 1]. Raises ValueError: df is not above 0."""
     if not df > 0:
         raise ValueError(f"the degrees of freedom must be above 0; got {df}")
     if math.isinf(t):
@@ -32,10 +28,7 @@ def two_sided_p(t: float, df: float) -> float:
 
 @lru_cache(maxsize=4096)
 def quantile(p: float, df: float) -> float:
-    """The t >= 0 with P[|T| >= t] = p: 1.96 for p = 0.05 and many degrees of freedom.
-
-    p is two-sided, in [1e-12, 1], and df above 0; else it is a ValueError.
-    """
+    """The t >= 0 with P[|T| >= t] = p, two-sided, in [1e-12, 1]; df above 0. Else a ValueError."""
     if not MIN_P <= p <= 1:
         raise ValueError(f"p must be in [{MIN_P}, 1]; got {p}")
     if p == 1:

@@ -89,11 +89,7 @@ class OutcomeTable(Protocol):
     seeded: ClassVar[bool] = False  # Whether rows of one id are the same example only in jobs of one seed
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
-        """One row of the results.
-
-        Raises:
-            ValueError: the rows do not fit the table.
-        """
+        """One row of the results. Raises ValueError: the rows do not fit the table."""
         ...
 
     def paired(self, pair: Pair) -> PairedMetrics | None:
@@ -110,8 +106,7 @@ class OutcomeTable(Protocol):
 def joined(wanted: Sequence[Column], shards: Sequence[Rows]) -> dict[str, list[Any]]:
     """The columns of all shards in one, sorted by example id; an optional one if every shard has it.
 
-    Raises:
-        ValueError: a shard lacks a column, or an example was measured twice.
+    Raises ValueError: a shard lacks a column, or an example was measured twice.
     """
     names = [name for column in wanted for name in present(column, shards)]
     whole = {name: [value for shard in shards for value in shard[name]] for name in names}
@@ -122,11 +117,7 @@ def joined(wanted: Sequence[Column], shards: Sequence[Rows]) -> dict[str, list[A
 
 
 def present(column: Column, shards: Sequence[Rows]) -> Iterator[str]:
-    """The names of a column that all shards have: none, one, or those of its pattern.
-
-    Raises:
-        ValueError: a shard lacks it, and it is not optional.
-    """
+    """Names of a column in all shards: none, one, or its pattern's; ValueError where it must be there."""
     if column.pattern is not None:
         yield from (name for name in (shards or [{}])[0] if re.fullmatch(column.pattern, name))
     elif all(column.name in shard for shard in shards):
@@ -136,10 +127,7 @@ def present(column: Column, shards: Sequence[Rows]) -> Iterator[str]:
 
 
 def as_csv(rows: Rows) -> str:
-    """The outcome table as text: a row per example, sorted by id.
-
-    Booleans are 0 and 1, floats exact, and the items of a list have spaces between them.
-    """
+    """The outcome table as text, sorted by id: booleans 0 and 1, exact floats, lists with spaces."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(rows)

@@ -31,8 +31,7 @@ def tango(more: float, fewer: float, n: float, confidence: float = 0.95) -> tupl
     only the first one does. Both may be effective numbers, and so may n, at least their sum. The interval is
     around (more - fewer) / n, in [-1, 1], never of zero width.
 
-    Raises:
-        ValueError: a count is negative, n < 1, they exceed n, or the confidence is not in (0, 1).
+    Raises ValueError: a count is negative, n < 1, they exceed n, or the confidence is not in (0, 1).
     """
     if n < 1 or more < 0 or fewer < 0 or more + fewer > n * (1 + 1e-9):
         raise ValueError(f"more + fewer must be in [0, n], n >= 1; got {more}, {fewer} and n={n}")

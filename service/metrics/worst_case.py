@@ -98,10 +98,7 @@ class WorstCase:
 def worst_case(columns: Mapping[str, Sequence[Any]]) -> WorstCase:
     """The metrics of an attack, from `target` and each candidate's `..._intersection` and `..._predicted`.
 
-    Columns are (n, K), sorted by example id.
-
-    Raises:
-        ValueError: a column is empty, or of another shape.
+    Columns are (n, K), sorted by example id. Raises ValueError: a column is empty, or of another shape.
     """
     names, images = _candidates(columns)
     known: dict[tuple[int, ...], dict[str, Metric]] = {}

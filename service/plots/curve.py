@@ -38,10 +38,7 @@ NORMS = {"Linf": "L∞", "L2": "L2", "L1": "L1", "L0": "L0"}
 
 
 def curve(jobs: Sequence[LabelledResults]) -> Spec | None:
-    """A panel for each norm; None without an attack.
-
-    Of one job, lines differ by attack; of several, colours say the job, and marks and dashes the attack.
-    """
+    """A panel per norm; None without an attack. Lines: attacks of one job; colours: jobs, of several."""
     rows = attacked(jobs)
     if not rows:
         return None

@@ -52,11 +52,7 @@ class Renderer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def render(self, spec: Spec, format: Format) -> bytes:  # noqa: A002 (the contract's name)
-        """The rendered plot.
-
-        Raises:
-            RenderError: the process refused the spec, crashed, or took too long.
-        """
+        """The rendered plot. Raises RenderError: the process refused the spec, crashed, or took too long."""
         return self._answered({"spec": spec, "format": format})
 
     def _answered(self, asked: dict[str, object]) -> bytes:
@@ -154,8 +150,7 @@ def render(
 ) -> bytes:
     """A plot as a file's content, kept in the folder `cache`; a PNG has three pixels for each of the spec.
 
-    Raises:
-        RenderError: it could not be rendered; the next plot may be.
+    Raises RenderError: it could not be rendered; the next plot may be.
     """
     path = None if cache is None else cache / f"{digest(spec, format, scheme)}.{format}"
     if path is not None and path.is_file():
@@ -167,11 +162,7 @@ def render(
 
 
 def bundle(cache: Path) -> tuple[Path, str]:
-    """The scripts of Vega, Vega-Lite and Vega-Embed, from the package that renders.
-
-    Raises:
-        RenderError: the process crashed, or took too long.
-    """
+    """Scripts of Vega, Vega-Lite, Vega-Embed from the renderer's package; RenderError: it crashed or hung."""
     version = _version() or "0"
     path = cache / f"vega-{version}.js"
     if not path.is_file():

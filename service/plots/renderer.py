@@ -66,11 +66,7 @@ def _answer(request: bytes) -> tuple[int, bytes]:
 
 
 def _refuse_addresses(part: Any) -> None:
-    """The list of allowed addresses does not cover files.
-
-    Raises:
-        ValueError: the spec names data or an image by an address.
-    """
+    """ValueError: the spec names data or an image by an address; the list of allowed ones omits files."""
     if isinstance(part, dict):
         if "url" in part:
             raise ValueError("a spec may not name an address or a file; its data are inline values")

@@ -21,15 +21,11 @@ MAX_POINTS = 200
 def tally(columns: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     """Counts of an evaluation; {} where the columns allow none.
 
-    Args:
-        columns: of its outcome table, each (n,): `label`, `correct`, and perhaps `prediction`,
-            `confidence`, and of an attack `clean_correct`, `forward` and `backward`.
-
-    Returns:
-        `classes`: {"label", "n", "correct"} for each class, by label.
-        `confusion`: {"label", "prediction", "count"} for each pair that occurs, with at most 50 classes.
-        `bins`: {"low", "high", "n", "confidence" (mean), "correct"} for each occupied bin of the confidence.
-        `spent`: of an attack, passes of an example and accuracy left, as of the function `spent`.
+    `columns`: of its outcome table, each (n,): `label`, `correct`, and perhaps `prediction`, `confidence`,
+    and of an attack `clean_correct`, `forward` and `backward`. Returns `classes`: {"label", "n", "correct"}
+    for each class, by label. `confusion`: {"label", "prediction", "count"} for each pair that occurs, with at
+    most 50 classes. `bins`: {"low", "high", "n", "confidence" (mean), "correct"} for each occupied bin of the
+    confidence. `spent`: of an attack, passes of an example and accuracy left, as of the function `spent`.
     """
     labels, correct = columns.get("label", ()), columns.get("correct", ())
     if not labels or len(labels) != len(correct) or not all(isinstance(one, int) for one in labels):
@@ -57,12 +53,9 @@ def spent(columns: Mapping[str, Sequence[Any]]) -> list[tuple[float, float]]:
     """Accuracy left by an attack where every example gets at most b passes, for rising b.
 
     The columns `correct`, `clean_correct`, `forward` and `backward` are (n,); rows without an attack lack one
-    of them, and under an `expected` accuracy nothing is broken by a pass.
-
-    Returns:
-        Pairs of the mean of min(passes, b) over all n examples and the share that is right before the attack
-            and not broken within b passes; b are the passes of the broken examples, and last the largest of
-            all.
+    of them, and under an `expected` accuracy nothing is broken by a pass. Returns pairs of the mean of
+    min(passes, b) over all n examples and the share that is right before the attack and not broken within b
+    passes; b are the passes of the broken examples, and last the largest of all.
     """
     names = ("correct", "clean_correct", "forward", "backward")
     if "expected" in columns or any(name not in columns for name in names):

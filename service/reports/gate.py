@@ -79,11 +79,7 @@ class GateVerdict(Answer):
 
 
 def read_requirement(text: str) -> Requirement:
-    """The parts of a requirement.
-
-    Raises:
-        WrongRequirement: it does not have the form above.
-    """
+    """The parts of a requirement. Raises WrongRequirement: it does not have the form above."""
     line = " ".join(text.split())
     found = _OPERATORS.findall(line)
     if len(found) != 1 or found[0] not in _COMPARE:
@@ -128,9 +124,8 @@ def _condition(line: str, word: str) -> tuple[str, str]:
 def judged(requirement: Requirement, results: Results) -> GateVerdict:
     """Whether a requirement holds.
 
-    Raises:
-        WrongRequirement: it names no metric of these results, or more than one; or its bound cannot be one of
-            this metric. Of incomplete results, a missing row is a verdict.
+    Raises WrongRequirement: it names no metric of these results, or more than one; or its bound cannot be one
+    of this metric. Of incomplete results, a missing row is a verdict.
     """
     try:
         row, metric = _named(requirement, results.evaluations)

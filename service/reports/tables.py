@@ -59,10 +59,7 @@ def pivot(
     Numbers that would share a cell are told apart by further words in the heads of the columns. An attack is
     named with the parameters by which it differs from others of its name. Without a metric, the first one of
     each evaluation is shown, or all where `by` has "metric"; `best` has job and key of the numbers shown
-    bold.
-
-    Raises:
-        InvalidSpec: no such field or metric; the details have the nearest.
+    bold. Raises InvalidSpec: no such field or metric; the details have the nearest.
     """
     _check(rows, by, metric)
     chosen = [row for row in rows if "part" in by or not row.part]

@@ -83,10 +83,7 @@ class Allotments:
     def set(self, tenant: str, settings: TenantSettings, *, by: Actor | None = None) -> None:
         """Replaces the settings of a tenant, which need not have keys or jobs yet.
 
-        Args:
-            tenant: its name.
-            settings: all of them.
-            by: who sets them, for the audit; None is not audited.
+        `tenant`: its name. `settings`: all of them. `by`: who sets them, for the audit; None is not audited.
         """
         values = {"name": tenant, **settings.model_dump(), "updated_at": now()}
         with self._database.writing() as connection:
@@ -115,10 +112,8 @@ class Allotments:
     def of(self, tenant: str | None, defaults: Limits, checkpoints: Quota) -> Allotment:
         """Where a tenant stands.
 
-        Args:
-            tenant: the tenant; None where the service asks for no keys.
-            defaults: limits of tenants without limits of their own.
-            checkpoints: quota of a tenant's checkpoints.
+        `tenant`: the tenant; None where the service asks for no keys. `defaults`: limits of tenants without
+        limits of their own. `checkpoints`: quota of a tenant's checkpoints.
         """
         owner = tenant or ""
         with self._database.reading() as connection:

@@ -40,11 +40,7 @@ class Artifacts:
         self._database = database
 
     def add(self, job_id: str, name: str, path: str, size: int, sha256: str, media_type: str) -> None:
-        """Records a file of `size` bytes; a file of the same name is replaced.
-
-        Raises:
-            NotFound: when the job has been deleted.
-        """
+        """Records a file of `size` bytes, replaces its namesake. Raises NotFound: the job was deleted."""
         values = {
             "job_id": job_id,
             "name": name,
@@ -72,11 +68,8 @@ class Artifacts:
         """Selects the jobs whose files may be deleted, and first marks their artifacts as expired.
 
         These are jobs that ended long enough ago, unless an unfinished job needs their weights. Adding such a
-        job locks the training job's row, as this does, and checks the mark.
-
-        Args:
-            job_ids: the jobs that have files.
-            keep_seconds: how long files are kept after the end of their job; None: without limit.
+        job locks the training job's row, as this does, and checks the mark. `job_ids`: the jobs that have
+        files. `keep_seconds`: how long files are kept after the end of their job; None: without limit.
         """
         with self._database.reading() as connection:
             known = select(jobs.c.id).where(jobs.c.id.in_(list(job_ids)))
@@ -100,11 +93,7 @@ class Artifacts:
             return True
 
     def get(self, job_id: str, name: str) -> ArtifactRow:
-        """One file.
-
-        Raises:
-            NotFound: when the job has no file of this name.
-        """
+        """One file. Raises NotFound: when the job has no file of this name."""
         statement = select(artifacts).where(artifacts.c.job_id == job_id, artifacts.c.name == name)
         with self._database.reading() as connection:
             row = connection.execute(statement).one_or_none()

@@ -86,9 +86,7 @@ def record(
     Args:
         connection: in the transaction of the action.
         by: who acts; None writes nothing, for calls from inside the service and its tests.
-        action: what is done.
         object: id or name of what it is done to, cut after 200 characters.
-        outcome: whether it was allowed.
         detail: a few facts as JSON; never a secret.
     """
     if by is not None:
@@ -119,8 +117,7 @@ class Audit:
     ) -> tuple[list[AuditEntry], str | None]:
         """Lists entries, newest first: a page, and the cursor of the next, None after the last.
 
-        Raises:
-            InvalidSpec: when the cursor was not made by this service.
+        Raises InvalidSpec: when the cursor was not made by this service.
         """
         statement = select(audit).where(*wanted.conditions()).order_by(audit.c.id.desc())
         if cursor is not None:
@@ -150,9 +147,7 @@ class Audit:
         """Removes the rows older than so many days, once the oldest is a day older than that.
 
         At most 10,000 at once. A row `audit.expire` of its own says which, so that the chain still holds.
-
-        Raises:
-            ValueError: for less than a day, which the triggers refuse.
+        Raises ValueError: for less than a day, which the triggers refuse.
         """
         if keep_days < 1:
             raise ValueError(f"keep_days is {keep_days}, allowed: at least 1")

@@ -30,12 +30,10 @@ class BrowserSessions:
     def open(self, text: str, *, by: Actor | None = None) -> tuple[BrowserSessionRow, str] | None:
         """Begins a session with the text of a key; expired sessions are forgotten.
 
-        Args:
-            text: of the key.
-            by: the address and request, for the audit, which adds the key; None is not audited.
+        `text`: of the key. `by`: the address and request, for the audit, which adds the key; None is not
+        audited.
 
-        Returns:
-            The session and its token, of which only the hash is stored; None for an invalid key.
+        Returns the session and its token, of which only the hash is stored; None for an invalid key.
         """
         key = self._keys.authenticate(text)
         if key is None:

@@ -62,22 +62,14 @@ class Checkpoints:
         The same file under the same name adds nothing; a rejected one is checked once more.
 
         Args:
-            name: of the checkpoint.
             model: {"name", "params"} with every default filled in.
-            sha256: of the file.
-            size: of the file, in bytes.
-            tenant: the checkpoint's owner; None where the service asks for no keys.
             place: moves the file into the folder of the job with this id; called before the commit.
             reading: `normalization` and `positions` as the upload states them, None where it does not.
-            quota: of the tenant; None for no limit.
             upload: the upload whose reservation this uses.
-            by: who uploads it, for the audit; None is not audited.
 
-        Raises:
-            InvalidState: when the name is taken by another file, or one of another model or read in another
-                way, or the tenant may keep no more.
-            TooLarge: when the tenant may not keep so many bytes.
-            TooManyRequests: when other uploads have reserved the room.
+        Raises InvalidState: when the name is taken by another file, or one of another model or read in
+        another way, or the tenant may keep no more; TooLarge: when the tenant may not keep so many bytes;
+        TooManyRequests: when other uploads have reserved the room.
         """
         while True:
             try:
@@ -108,11 +100,7 @@ class Checkpoints:
                 continue  # another upload with the same name was faster, and can be read now
 
     def get(self, name: str, *, tenant: str | None) -> CheckpointRow:
-        """The tenant's checkpoint of this name.
-
-        Raises:
-            NotFound: when there is no such checkpoint.
-        """
+        """The tenant's checkpoint of this name. Raises NotFound: when there is no such checkpoint."""
         with self._database.reading() as connection:
             return _read(connection, name, tenant)
 
@@ -121,8 +109,7 @@ class Checkpoints:
     ) -> tuple[list[CheckpointRow], str | None]:
         """The tenant's checkpoints by name: a page, and the cursor of the next, None after the last.
 
-        Raises:
-            InvalidSpec: when the cursor was not made by this store.
+        Raises InvalidSpec: when the cursor was not made by this store.
         """
         statement = _selected().where(checkpoints.c.tenant == (tenant or "")).order_by(checkpoints.c.name)
         if cursor is not None:
@@ -134,9 +121,8 @@ class Checkpoints:
     def delete(self, name: str, *, tenant: str | None, by: Actor | None = None) -> str:
         """Deletes a checkpoint; a running check is abandoned.
 
-        Raises:
-            NotFound: when there is no such checkpoint.
-            InvalidState: when a job that has not ended needs it.
+        Raises NotFound: when there is no such checkpoint; InvalidState: when a job that has not ended needs
+        it.
         """
         with self._database.writing() as connection:
             found = _read(connection, name, tenant)
@@ -162,10 +148,8 @@ class Checkpoints:
     def checked(self, claim: Claim, verdict: VerdictRecord, error: str | None) -> bool:
         """Ends a check: the checkpoint is ready or rejected, and its dependents go on or fail.
 
-        Args:
-            claim: of a check shard.
-            verdict: findings about the file.
-            error: why it is rejected, as one sentence; None when it is ready.
+        `claim`: of a check shard. `verdict`: findings about the file. `error`: why it is rejected, as one
+        sentence; None when it is ready.
         """
         with self._database.writing() as connection:
             return end_check(connection, claim, verdict, error)

@@ -66,11 +66,7 @@ class Json(TypeDecorator[Any]):
 
 
 def pack(columns: Columns, extra: OutcomeExtra) -> bytes:
-    """Compresses the columns and the extra values of an outcome.
-
-    Raises:
-        TypeError: for a value that JSON does not know.
-    """
+    """Compresses the columns and extra values of an outcome; TypeError for what JSON does not know."""
     value = {"columns": columns, "extra": extra}
     try:
         text = json.dumps(value, allow_nan=False, separators=(",", ":"))

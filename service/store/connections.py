@@ -209,11 +209,7 @@ def take_no_arguments(module: str, description: str | None, arguments: Sequence[
 
 
 def absolute(path: Path) -> Path:
-    """The path from the root.
-
-    Raises:
-        ValueError: it is in the home folder of an unknown user.
-    """
+    """The path from the root. Raises ValueError: it is in the home folder of an unknown user."""
     try:
         return path.expanduser().resolve()
     except RuntimeError:

@@ -57,11 +57,7 @@ class ListedWorker:
 
 
 class Cordons:
-    """Cordons by the names of workers. Every method is one short transaction.
-
-    Attributes:
-        identities: what administrators have ruled on the code of workers.
-    """
+    """Cordons by the names of workers, in short transactions; `identities`: rulings on workers' code."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -76,14 +72,9 @@ class Cordons:
     def set(self, name: str, *, drain: bool, by_whom: str, by: Actor | None = None) -> ListedWorker:
         """Takes a worker out of service, until it is lifted.
 
-        Args:
-            name: of the worker, or its id.
-            drain: whether it also gives its running shard back.
-            by_whom: who did it, for people.
-            by: who acts, for the audit; None is not audited.
+        `drain`: whether it also gives its running shard back; `by_whom`: who did it, for people.
 
-        Raises:
-            NotFound: no worker has this name; the error has the nearest one.
+        Raises NotFound: no worker has this name; the error has the nearest one.
         """
         with self._database.writing() as connection:
             known = _known(connection, name)
@@ -95,11 +86,7 @@ class Cordons:
         return found
 
     def lift(self, name: str, *, by: Actor | None = None) -> ListedWorker:
-        """Puts a worker back into service; one that is in service stays so.
-
-        Raises:
-            NotFound: no worker has this name, and no cordon.
-        """
+        """Puts a worker back into service, if it is not. Raises NotFound: no worker or cordon so named."""
         with self._database.writing() as connection:
             known = _known(connection, name)
             listed = _listed(connection, known)

@@ -29,9 +29,8 @@ LEFT_AT = "left_at"
 class Database:
     """An engine with the two kinds of transaction that the store uses.
 
-    Raises:
-        ValueError: for a URL that is neither a SQLite file nor PostgreSQL through psycopg.
-        OperationalError: when the folder of a SQLite file cannot be made.
+    Raises ValueError: for a URL that is neither a SQLite file nor PostgreSQL through psycopg;
+    OperationalError: when the folder of a SQLite file cannot be made.
     """
 
     def __init__(self, url: str) -> None:

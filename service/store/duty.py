@@ -34,11 +34,7 @@ class Silence:
         return self._seen if time.monotonic() - self._since > self._seconds else None
 
     def look(self, store: Store) -> bool:
-        """Whether no one has the duty, or its holder is silent.
-
-        Raises:
-            OperationalError: the database is away.
-        """
+        """Whether no one has the duty, or its holder is silent. OperationalError: no database."""
         found = store.workers.duty(self._name)
         self.note(found)
         return found.worker is None or self.of is not None
@@ -55,15 +51,10 @@ class Silence:
 class Duty:
     """One process's claim to a duty.
 
-    Args:
-        name: of the duty.
-        seconds: silence after which another process takes it; it is taken at once from a process of this
-            machine that is gone.
-        lease_seconds: length of leases that begin anew after a jump of the clock.
-
-    Attributes:
-        at: the database's time when this process was last found to have the duty, and the clock to be right:
-            what is over is so by it, because the clock may jump at any moment since.
+    `name`: of the duty. `seconds`: silence after which another process takes it; it is taken at once from a
+    process of this machine that is gone. `lease_seconds`: length of leases that begin anew after a jump of
+    the clock. `at`: the database's time when this process was last found to have the duty, and the clock to
+    be right: what is over is so by it, because the clock may jump at any moment since.
     """
 
     def __init__(self, name: str, seconds: float, lease_seconds: float = LEASE_SECONDS) -> None:
@@ -78,10 +69,8 @@ class Duty:
     def held(self, store: Store) -> bool:
         """Takes or keeps the duty, and says whether it is this process's; looks at the clock if so.
 
-        A jump since the previous holder was heard of is found too: it has put nothing right.
-
-        Raises:
-            OperationalError: the database is away.
+        A jump since the previous holder was heard of is found too: it has put nothing right. Raises
+        OperationalError: the database is away.
         """
         found = store.workers.lead(self._name, self._me, self._seconds, lease_owner.is_dead, self._silence.of)
         before, mine = self._clock, time.monotonic()
@@ -99,19 +88,11 @@ class Duty:
         return leads
 
     def stand_by(self, store: Store) -> None:
-        """Leaves the duty to others, and looks at the clock all the same.
-
-        Raises:
-            OperationalError: the database is away.
-        """
+        """Leaves the duty to others, but looks at the clock. Raises OperationalError: no database."""
         self.release(store)
         self._clock = (store.workers.duty(self._name).at, time.monotonic())
 
     def release(self, store: Store) -> None:
-        """Leaves the duty to others, at once.
-
-        Raises:
-            OperationalError: the database is away; others wait until this process has been silent.
-        """
+        """Leaves the duty to others at once; without a database (OperationalError), once this is silent."""
         self._clock = None
         store.workers.resign(self._name, self._me)

@@ -24,11 +24,7 @@ class Events:
         self._database = database
 
     def newest(self, job_id: str) -> EventRow:
-        """The last event of a job; every job has one.
-
-        Raises:
-            NotFound: when there is no such job.
-        """
+        """The last event of a job; every job has one. Raises NotFound: when there is no such job."""
         statement = select(events).where(events.c.job_id == job_id).order_by(events.c.seq.desc()).limit(1)
         with self._database.reading() as connection:
             row = connection.execute(statement).one_or_none()
@@ -58,11 +54,9 @@ class Events:
     def since(self, positions: Mapping[str, int]) -> dict[str, list[EventRow] | None]:
         """New events of many jobs at once, from few queries.
 
-        Args:
-            positions: the last known number of each job.
+        `positions`: the last known number of each job.
 
-        Returns:
-            The newer events by job, in order; None for a deleted job.
+        Returns the newer events by job, in order; None for a deleted job.
         """
         found: dict[str, list[EventRow] | None] = {}
         left = iter(positions.items())

@@ -59,9 +59,8 @@ class Identities:
     def declare(self, release: CodeProvenance, digests: Sequence[str] = ()) -> None:
         """Replaces what is declared; what administrators have ruled stays.
 
-        Args:
-            release: of the service. Where its source is unknown, its commit stands for it, else its version.
-            digests: of identities that may take work, too.
+        `release`: of the service. Where its source is unknown, its commit stands for it, else its version.
+        `digests`: of identities that may take work, too.
         """
         own = next(iter(release_names(release)), "")
         by = {own: f"{OWN}, {release_text(release)}"} if own else {}
@@ -76,11 +75,7 @@ class Identities:
     def rule(self, digest: str, verdict: Admission, by_whom: str, by: Actor | None = None) -> Ruling:
         """Allows or withdraws the identity of a digest, whether a worker of it is online or not.
 
-        Args:
-            digest: of the identity.
-            verdict: "allowed" or "withdrawn".
-            by_whom: who did it, for people.
-            by: who acts, for the audit; None is not audited.
+        `by_whom`: who did it, for people.
         """
         action: Action = "worker.allow" if verdict == ALLOWED else "worker.withdraw"
         with self._database.writing() as connection:

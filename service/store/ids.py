@@ -40,8 +40,7 @@ _sequence = _Sequence()
 def new_id(seconds: float) -> str:
     """Makes an id for this moment (unix seconds), later than every id made before in this process.
 
-    Raises:
-        ValueError: for a moment outside the 48 bits of milliseconds (before 1970 or after 10889).
+    Raises ValueError: for a moment outside the 48 bits of milliseconds (before 1970 or after 10889).
     """
     milliseconds = int(seconds * 1000)
     if not 0 <= milliseconds < 2**48:
@@ -70,11 +69,7 @@ def encode_cursor(last_id: str) -> str:
 
 
 def decode_cursor(cursor: str, pattern: str | None = None) -> str:
-    """The id in a cursor, or with a pattern the name that matches it.
-
-    Raises:
-        InvalidSpec: when the cursor was not made by this service.
-    """
+    """The id in a cursor, or the name that matches a pattern. Raises InvalidSpec: it is not ours."""
     try:
         padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
         last_id = base64.b64decode(padded, altchars=b"-_", validate=True).decode("ascii")

@@ -59,16 +59,13 @@ class Jobs:
 
         Args:
             spec: a valid spec with every default filled in.
-            body_sha256: hash of the request's body.
             idempotency_key: two calls with the same key and body add one job of a tenant.
             tenant: whose job it is; None where the service asks for no keys.
             limits: of tenants without limits of their own.
-            by: who adds it, for the audit; None is not audited.
 
-        Raises:
-            TooManyRequests: when a limit of the tenant is reached.
-            IdempotencyMismatch: when the key was used with another body.
-            InvalidSpec: when a job whose weights are needed is unknown or has ended without them.
+        Raises TooManyRequests: when a limit of the tenant is reached; IdempotencyMismatch: when the key was
+        used with another body; InvalidSpec: when a job whose weights are needed is unknown or has ended
+        without them.
         """
         while True:
             try:
@@ -86,30 +83,18 @@ class Jobs:
                     raise
 
     def known(self, idempotency_key: str, body_sha256: str, *, tenant: str | None = None) -> JobRow | None:
-        """The tenant's earlier job with this key, or None.
-
-        Raises:
-            IdempotencyMismatch: when the key was used with another body.
-        """
+        """The tenant's earlier job with this key. Raises IdempotencyMismatch: it had another body."""
         with self._database.reading() as connection:
             job_id = known_job(connection, tenant, idempotency_key, body_sha256)
             return None if job_id is None else read_job(connection, job_id)
 
     def get(self, job_id: str, *, tenant: str | None = None) -> JobRow:
-        """Reads a job; with a tenant, one of that tenant.
-
-        Raises:
-            NotFound: when there is no such job.
-        """
+        """Reads a job; with a tenant, one of that tenant. Raises NotFound: when there is no such job."""
         with self._database.reading() as connection:
             return read_job(connection, job_id, tenant)
 
     def source(self, job_id: str, *, tenant: str | None = None) -> SourceRow:
-        """Reads a job as a source of weights; with a tenant, one of that tenant.
-
-        Raises:
-            NotFound: when there is no such job.
-        """
+        """Reads a job, of a tenant if given, as a source of weights. Raises NotFound: no such job."""
         with self._database.reading() as connection:
             job = read_job(connection, job_id, tenant)
             return SourceRow(job.kind, job.state, job.spec, weights_expired(connection, job_id))
@@ -134,14 +119,10 @@ class Jobs:
     ) -> tuple[list[JobRow], str | None]:
         """Lists jobs, newest first, without checks; jobs added later never shift a page.
 
-        With a tenant, only jobs of that tenant.
+        With a tenant, only jobs of that tenant. Returns at most `limit` jobs, fewer where their specs are
+        very long, and the cursor of the next page or None on the last one.
 
-        Returns:
-            At most `limit` jobs, fewer where their specs are very long, and the cursor of the next page or
-            None on the last one.
-
-        Raises:
-            InvalidSpec: when the cursor was not made by this service.
+        Raises InvalidSpec: when the cursor was not made by this service.
         """
         # The same id either way; but from the table whose index has the page in order.
         by = jobs.c.id if tag is None else tags.c.job_id
@@ -172,9 +153,7 @@ class Jobs:
     def cancel(self, job_id: str, *, by: Actor | None = None) -> JobRow:
         """Cancels a job: at once when no worker has a shard of it, else it is `canceling` until then.
 
-        Raises:
-            NotFound: when there is no such job.
-            InvalidState: when it has ended.
+        Raises NotFound: when there is no such job; InvalidState: when it has ended.
         """
         with self._database.writing() as connection:
             job = lock_job(connection, job_id)
@@ -191,13 +170,9 @@ class Jobs:
     ) -> JobRow:
         """Queues a failed, canceled or timed out job again; its finished shards are kept.
 
-        Jobs that failed with `dependency_failed` because of it stay failed.
-
-        Raises:
-            TooManyRequests: when a limit of its tenant is reached.
-            NotFound: when there is no such job.
-            InvalidState: when it is in another state or has no plan, or a job whose weights it needs was
-                deleted.
+        Jobs that failed with `dependency_failed` because of it stay failed. Raises TooManyRequests: when a
+        limit of its tenant is reached; NotFound: when there is no such job; InvalidState: when it is in
+        another state or has no plan, or a job whose weights it needs was deleted.
         """
         with self._database.writing() as connection:
             retry_job(connection, job_id, limits, replan=replan)
@@ -209,9 +184,8 @@ class Jobs:
     def delete(self, job_id: str, *, by: Actor | None = None) -> None:
         """Deletes a job that has ended, with its shards, outcomes, results and artifact rows.
 
-        Raises:
-            NotFound: when there is no such job.
-            InvalidState: when it has not ended, or a job that has not ended needs its weights.
+        Raises NotFound: when there is no such job; InvalidState: when it has not ended, or a job that has not
+        ended needs its weights.
         """
         with self._database.writing() as connection:
             job = lock_job(connection, job_id)
@@ -228,10 +202,7 @@ class Jobs:
             record(connection, by, "job.delete", job_id, detail=_owner(job.tenant, by))
 
     def queue_positions(self, rows: Sequence[JobRow]) -> dict[str, int]:
-        """Queue positions of the queued ones among these jobs, 1 is its tenant's next.
-
-        One query per tenant and priority.
-        """
+        """Queue positions of these jobs where queued, 1 the tenant's next; a query per tenant, priority."""
         queued = [row for row in rows if row.state is JobState.QUEUED]
         if not queued:
             return {}
@@ -279,8 +250,7 @@ class Jobs:
     def time_out(self, at: float | None = None) -> int:
         """Ends every job past its deadline; returns their number.
 
-        Args:
-            at: the present, by who watches that the database's clock does not jump; None is that clock.
+        `at`: the present, by who watches that the database's clock does not jump; None is that clock.
         """
         with self._database.reading() as connection:
             statement = select(jobs.c.id).where(overdue(at)).order_by(jobs.c.id)

@@ -70,12 +70,8 @@ class Keys:
     ) -> tuple[KeyRow, str]:
         """Makes a key.
 
-        Args:
-            name: for people.
-            scopes: of the key.
-            tenant: owner of the jobs it sees; None makes a new tenant.
-            expires_seconds: lifetime; None: unlimited.
-            by: who makes it, for the audit; None is not audited.
+        `tenant`: owner of the jobs it sees; None makes a new tenant. `expires_seconds`: lifetime; None:
+        unlimited.
         """
         key_id = letters(ID_LETTERS)
         text = f"assay_{key_id}_{letters(SECRET_LETTERS)}"
@@ -103,11 +99,7 @@ class Keys:
             return [key_row(row) for row in connection.execute(statement)]
 
     def revoke(self, key_id: str, *, by: Actor | None = None) -> KeyRow:
-        """Ends a key and its sessions for good; idempotent.
-
-        Raises:
-            NotFound: when there is no such key.
-        """
+        """Ends a key and its sessions for good; idempotent. Raises NotFound: when there is no such key."""
         if KEY_ID.fullmatch(key_id) is None:
             raise _unknown(key_id)
         valid = (api_keys.c.id == key_id) & api_keys.c.revoked_at.is_(None)

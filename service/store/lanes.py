@@ -101,12 +101,8 @@ def first_lane(connection: Connection, device: str, spec: Spec) -> str:
 def blocked(connection: Connection, job_id: str, device: str, devices: int, identity: str) -> Blocked:
     """Why shards of a planned job wait for workers that are not there.
 
-    Args:
-        connection: for reading.
-        job_id: the job.
-        device: device class of its plan.
-        devices: how many a worker needs.
-        identity: of its plan; empty for any.
+    `device`: device class of its plan. `devices`: how many a worker needs. `identity`: of its plan; empty for
+    any.
     """
     queued = (shards.c.job_id == job_id) & (shards.c.state == "queued") & LEFT
     asked = connection.execute(select(shards.c.requirements).where(queued).distinct()).scalars().all()
@@ -134,7 +130,6 @@ def lacking(
     """Each worker that takes work of a device class: its name, and what it lacks by digest, and why.
 
     Args:
-        connection: for reading.
         device: device class; "auto" and "checks" are any.
         devices: how many it has at least.
         identity: of its code; empty for any.

@@ -37,10 +37,7 @@ class Leaderboards:
         self._database = database
 
     def newest(self, tenant: str | None) -> tuple[list[str], bool]:
-        """Ids of the newest `MAX_JOBS` succeeded evaluations, and whether there are more.
-
-        With a tenant, those of that tenant.
-        """
+        """Ids of the newest `MAX_JOBS` succeeded evaluations, of a tenant if given; whether more exist."""
         wanted = (jobs.c.state == str(JobState.SUCCEEDED)) & (jobs.c.kind == "evaluate")
         statement = select(jobs.c.id).where(wanted).order_by(jobs.c.id.desc()).limit(MAX_JOBS + 1)
         if tenant is not None:
@@ -50,10 +47,7 @@ class Leaderboards:
         return found[:MAX_JOBS], len(found) > MAX_JOBS
 
     def read(self, job_ids: Sequence[str], tenant: str | None) -> list[FinishedJobRow]:
-        """These jobs with their results, without those whose results are longer than `MAX_CHARACTERS`.
-
-        With a tenant, those of that tenant.
-        """
+        """These jobs, of a tenant if given, with results of at most `MAX_CHARACTERS`."""
         of_these = results.c.job_id.in_(job_ids)
         total = func.sum(func.length(results.c.result))
         sized = select(results.c.job_id).where(of_these).group_by(results.c.job_id)
@@ -99,9 +93,7 @@ class Leaderboards:
 class TenantLeaderboards:
     """The finished evaluations that a caller sees; the methods are those of `Leaderboards`.
 
-    Args:
-        rows: of all tenants.
-        tenant: to which reading is limited; None for no limit.
+    `rows`: of all tenants. `tenant`: to which reading is limited; None for no limit.
     """
 
     def __init__(self, rows: Leaderboards, tenant: str | None) -> None:

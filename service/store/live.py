@@ -41,9 +41,8 @@ PING_TIMEOUT_SECONDS = 0.5
 class Live:
     """Safe to use from several threads; connects at the first call that needs it.
 
-    Args:
-        url: of the Redis server; empty: none, and every method returns at once.
-        away_seconds: pause before a server that did not answer is asked again.
+    `url`: of the Redis server; empty: none, and every method returns at once. `away_seconds`: pause before a
+    server that did not answer is asked again.
     """
 
     def __init__(self, url: str, *, away_seconds: float = AWAY_SECONDS) -> None:
@@ -79,8 +78,7 @@ class Live:
     def count_failure(self, number: int, seconds: int) -> tuple[int, float] | None:
         """Counts a failed login on a counter that all processes of the service share.
 
-        Returns:
-            The new count, and the seconds until it begins anew; None without an answer.
+        Returns the new count, and the seconds until it begins anew; None without an answer.
         """
         key = f"assay:failures:{number}"
 

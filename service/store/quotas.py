@@ -34,15 +34,11 @@ class Quota:
 def check_room(connection: Connection, tenant: str | None, quota: Quota, size: int) -> int:
     """Checks that one more checkpoint fits; returns the bytes left before it.
 
-    Args:
-        connection: in the transaction that will add it, or for a first look.
-        tenant: whose checkpoints are counted; None where the service asks for no keys.
-        quota: of the tenant.
-        size: of the new file in bytes, as far as it is known.
+    `connection`: in the transaction that will add it, or for a first look; `size`: of the new file in bytes,
+    as far as it is known.
 
-    Raises:
-        InvalidState: the number of checkpoints is at its limit.
-        TooLarge: the bytes would be over the limit.
+    Raises InvalidState: the number of checkpoints is at its limit; TooLarge: the bytes would be over the
+    limit.
     """
     count, total = held_checkpoints(connection, tenant)
     if count >= quota.count:
@@ -83,13 +79,9 @@ def serialize(connection: Connection, what: str) -> None:
 def check_queue(connection: Connection, tenant: str | None, limits: Limits) -> None:
     """Checks that one more job may queue.
 
-    Args:
-        connection: in the transaction that will add it.
-        tenant: whose jobs are counted; None where the service asks for no keys.
-        limits: those in force.
-
-    Raises:
-        TooManyRequests: as many jobs as may queue are queued, or waiting for others.
+    `connection`: in the transaction that will add it. `tenant`: whose jobs are counted; None where the
+    service asks for no keys. `limits`: those in force. Raises TooManyRequests: as many jobs as may queue are
+    queued, or waiting for others.
     """
     most = limits.queued_jobs
     if not most:

@@ -44,10 +44,7 @@ class ResultRows:
         return cast("Kind", self._cache.get_or_make((job_id, key), make)[1])
 
     def outcomes(self, job_id: str, evaluation: int | None) -> list[OutcomeRow]:
-        """The outcomes of one evaluation, or of all (None), by evaluation and shard number.
-
-        The outcome of a training job has evaluation 0 and number 0.
-        """
+        """Outcomes of one evaluation or all (None), by evaluation and shard number; training has 0, 0."""
         wanted = (shards.c.evaluation, shards.c.number)
         statement = (
             select(outcomes, *wanted)
@@ -64,11 +61,8 @@ class ResultRows:
     def save(self, job_id: str, evaluation: int, result: ResultJson) -> None:
         """Writes the merged result of an evaluation; writing it again replaces it.
 
-        A new or changed result is recorded in the job's events.
-
-        Raises:
-            NotFound: when the job has been deleted.
-            ValueError: when the result holds NaN or an infinity.
+        A new or changed result is recorded in the job's events. Raises NotFound: when the job has been
+        deleted; ValueError: when the result holds NaN or an infinity.
         """
         values = {"job_id": job_id, "evaluation": evaluation, "result": result, "created_at": now()}
         with self._database.writing() as connection:
@@ -86,15 +80,10 @@ class ResultRows:
         """Seconds of a forward pass of one example in the fastest shard of the model's last finished jobs.
 
         And the passes of that shard: in few of them the start of an evaluation takes most of the time.
-
-        Args:
-            model: Jobs with this name and these parameters count; of a model without parameters, such as an
-                uploaded program, those with the same file.
-            device: Device class of the jobs.
-            tenant: Whose jobs; None for those of all.
-
-        Returns:
-            None where the last `PACED_JOBS` finished jobs of the name have none that counts.
+        `model`: Jobs with this name and these parameters count; of a model without parameters, such as an
+        uploaded program, those with the same file. `device`: Device class of the jobs. `tenant`: Whose jobs;
+        None for those of all. Returns None where the last `PACED_JOBS` finished jobs of the name have none
+        that counts.
         """
         finished = (jobs.c.model == model["name"]) & jobs.c.provenance.is_not(None)
         if tenant is not None:

@@ -96,14 +96,10 @@ class Store:
 def open_store(url: str, *, migrate: bool = True) -> Store:
     """Opens the database at a URL.
 
-    Args:
-        url: `sqlite:////path/to/file` (made if absent, with its folder) or
-            `postgresql+psycopg://user@host/database`.
-        migrate: create or upgrade the tables first; any number of processes may do so at once.
-
-    Raises:
-        ValueError: for another kind of URL.
-        OperationalError: when the database is away, or its file cannot be opened.
+    `url`: `sqlite:////path/to/file` (made if absent, with its folder) or
+    `postgresql+psycopg://user@host/database`. `migrate`: create or upgrade the tables first; any number of
+    processes may do so at once. Raises ValueError: for another kind of URL; OperationalError: when the
+    database is away, or its file cannot be opened.
     """
     database = Database(url)
     if migrate:

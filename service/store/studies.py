@@ -54,19 +54,12 @@ class Studies:
     ) -> tuple[StudyRow, bool]:
         """Adds a study with all its jobs, or nothing.
 
-        Args:
-            spec: a valid spec with every default filled in.
-            templates: the jobs of each arm.
-            body_sha256: hash of the request's body.
-            idempotency_key: two calls with the same key and body add one study of a tenant.
-            tenant: whose study it is; None where the service asks for no keys.
-            limits: of tenants without limits of their own; all jobs count.
-            by: who adds it, for the audit; None is not audited.
+        `templates`: the jobs of each arm. `idempotency_key`: two calls with the same key and body add one
+        study of a tenant. `limits`: of tenants without limits of their own; all jobs count.
 
-        Raises:
-            TooManyRequests: when a limit of the tenant is reached, or would be by these jobs.
-            IdempotencyMismatch: when the key was used with another body.
-            InvalidSpec: when a job or checkpoint whose weights are needed cannot give them.
+        Raises TooManyRequests: when a limit of the tenant is reached, or would be by these jobs;
+        IdempotencyMismatch: when the key was used with another body; InvalidSpec: when a job or checkpoint
+        whose weights are needed cannot give them.
         """
         while True:
             try:
@@ -90,21 +83,13 @@ class Studies:
                     raise
 
     def known(self, idempotency_key: str, body_sha256: str, *, tenant: str | None = None) -> StudyRow | None:
-        """The tenant's earlier study with this key, or None.
-
-        Raises:
-            IdempotencyMismatch: when the key was used with another body.
-        """
+        """The tenant's earlier study with this key. Raises IdempotencyMismatch: it had another body."""
         with self._database.reading() as connection:
             study_id = _known(connection, tenant, idempotency_key, body_sha256)
             return None if study_id is None else _study(connection, study_id)
 
     def get(self, study_id: str, *, tenant: str | None = None) -> StudyRow:
-        """Reads a study; with a tenant, one of that tenant.
-
-        Raises:
-            NotFound: when there is no such study.
-        """
+        """Reads a study; with a tenant, one of that tenant. Raises NotFound: when there is no such study."""
         with self._database.reading() as connection:
             return _study(connection, study_id, tenant)
 
@@ -113,8 +98,7 @@ class Studies:
     ) -> tuple[list[StudyRow], str | None]:
         """Lists studies, newest first: a page, and the cursor of the next, None after the last.
 
-        Raises:
-            InvalidSpec: when the cursor was not made by this service.
+        Raises InvalidSpec: when the cursor was not made by this service.
         """
         statement = select(studies).order_by(studies.c.id.desc()).limit(limit + 1)
         if cursor is not None:
@@ -137,10 +121,8 @@ class Studies:
     ) -> tuple[StudyRow, list[str]]:
         """Adds the jobs of more seeds; those that the study has are passed over.
 
-        Raises:
-            NotFound: when there is no such study.
-            InvalidSpec: when it would have too many jobs, or weights that it needs are gone.
-            TooManyRequests: when a limit of its tenant is reached, or would be.
+        Raises NotFound: when there is no such study; InvalidSpec: when it would have too many jobs, or
+        weights that it needs are gone; TooManyRequests: when a limit of its tenant is reached, or would be.
         """
         with self._database.writing() as connection:
             row = _locked(connection, study_id)
@@ -157,12 +139,7 @@ class Studies:
             return _study(connection, study_id), made
 
     def cancel(self, study_id: str, *, by: Actor | None = None) -> StudyRow:
-        """Cancels all its jobs that have not ended.
-
-        Raises:
-            NotFound: when there is no such study.
-            InvalidState: when all have ended.
-        """
+        """Cancels all its jobs that have not ended. NotFound: no such study; InvalidState: all ended."""
         with self._database.writing() as connection:
             row = _locked(connection, study_id)
             open_jobs = [job for job in _locked_jobs(connection, study_id) if JobState(job.state) in OPEN]
@@ -182,10 +159,8 @@ class Studies:
     ) -> tuple[StudyRow, list[str]]:
         """Queues its failed, canceled and timed-out jobs again; what they have finished is kept.
 
-        Raises:
-            NotFound: when there is no such study.
-            InvalidState: when it has no such job, or one whose training was deleted.
-            TooManyRequests: when a limit of its tenant is reached.
+        Raises NotFound: when there is no such study; InvalidState: when it has no such job, or one whose
+        training was deleted; TooManyRequests: when a limit of its tenant is reached.
         """
         with self._database.writing() as connection:
             row = _locked(connection, study_id)
@@ -203,9 +178,8 @@ class Studies:
     def delete(self, study_id: str, *, by: Actor | None = None) -> list[str]:
         """Deletes a study that has ended, with its jobs and all below them; returns the ids of these.
 
-        Raises:
-            NotFound: when there is no such study.
-            InvalidState: when a job of it has not ended, or another job needs weights of the study.
+        Raises NotFound: when there is no such study; InvalidState: when a job of it has not ended, or another
+        job needs weights of the study.
         """
         with self._database.writing() as connection:
             row = _locked(connection, study_id)

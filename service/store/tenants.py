@@ -53,11 +53,7 @@ class View:
 
     @property
     def filter(self) -> str | None:
-        """The tenant to which reading is limited; None for no limit.
-
-        Raises:
-            ValueError: for an empty view, which would otherwise read as unlimited.
-        """
+        """The tenant to read; None for all. Raises ValueError: for an empty view, which would read all."""
         if self.everything:
             return None
         if not self.tenant:
@@ -68,11 +64,7 @@ class View:
 class TenantStore:
     """The part of the store that routes may use, limited to what the caller sees.
 
-    Args:
-        store: the whole store.
-        view: what the caller sees.
-        limits: of tenants without limits of their own.
-        by: who the caller is, for the audit; None is not audited.
+    `limits`: of tenants without limits of their own.
     """
 
     def __init__(self, store: Store, view: View, limits: Limits = UNLIMITED, by: Actor | None = None) -> None:

@@ -30,10 +30,8 @@ ADVISORY_LOCK = 0x6173736179
 def upgrade(database: Database) -> None:
     """Creates or migrates the tables, in one transaction under a lock of the whole database.
 
-    A database of a newer version stays as it is.
-
-    Raises:
-        OperationalError: when the database is away, or its file cannot be opened.
+    A database of a newer version stays as it is. Raises OperationalError: when the database is away, or its
+    file cannot be opened.
     """
     with _alone(database.file), database.writing() as connection:
         if database.file is None:

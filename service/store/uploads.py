@@ -50,21 +50,15 @@ class Uploads:
         """Reserves room for a file, or more room for one whose upload goes on.
 
         Args:
-            upload: the upload's id.
-            name: of the checkpoint.
             size: bytes that are kept free for it.
-            tenant: whose upload it is; None where the service asks for no keys.
-            quota: of the tenant's checkpoints.
             limits: of tenants without limits of their own.
             idle_seconds: an upload without a byte for so long loses its reservation.
             begun: whether this is more room, or only a sign of life, for an upload that has a reservation.
 
-        Returns:
-            Maximum bytes of the file, were there no other upload.
+        Returns maximum bytes of the file, were there no other upload.
 
-        Raises:
-            InvalidState, TooLarge: what is stored leaves no room for it, or it has lost its reservation.
-            TooManyRequests: other uploads in flight leave none, or a limit of the tenant is reached.
+        Raises InvalidState, TooLarge: what is stored leaves no room for it, or it has lost its reservation;
+        TooManyRequests: other uploads in flight leave none, or a limit of the tenant is reached.
         """
         owner = tenant or ""
         with self._database.writing() as connection:

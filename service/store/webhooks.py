@@ -64,11 +64,7 @@ class Webhooks:
     def add(
         self, request: WebhookRequest, *, tenant: str | None, most: int, by: Actor | None = None
     ) -> tuple[Row[Any], str]:
-        """Registers a webhook; returns it and its secret.
-
-        Raises:
-            InvalidState: the tenant has as many as it may have.
-        """
+        """Registers a webhook; returns it and its secret. Raises InvalidState: the tenant has too many."""
         secret = _new_secret()
         values = {
             **request.model_dump(),

@@ -78,10 +78,7 @@ class Workers:
         """Records a worker's heartbeat; workers that have been silent for a day are forgotten.
 
         Args:
-            worker: the worker's id; opaque here.
-            host: the machine it runs on.
             device_classes: all that it serves: a machine with a GPU also takes jobs for "cpu".
-            pid: its process there.
             gauges: its own measurements, for monitoring; JSON.
             devices: how many devices it has for one shard; 0: it takes none, and does not count as online.
             identity: of its code; empty: it takes no planned shards.
@@ -122,7 +119,6 @@ class Workers:
         """Number of workers serving a device ("auto": any) with a heartbeat in the last seconds.
 
         Args:
-            device: a device class, or "auto".
             within_seconds: maximum age of the last heartbeat.
             host: count the workers of this machine only.
             devices: count those with at least so many devices.
@@ -156,10 +152,7 @@ class Workers:
             return refused(connection)
 
     def catalogs(self, within_seconds: float = 60) -> list[str]:
-        """The hashes of the catalogs of all workers with a heartbeat in the last seconds.
-
-        Workers of earlier versions, which report none, are left out.
-        """
+        """Hashes of the catalogs of workers with a recent heartbeat; early versions report none."""
         return [str(one["catalog"]) for one in self._gauges(within_seconds) if "catalog" in one]
 
     def identities(self, within_seconds: float = 60) -> dict[str, int]:
@@ -247,13 +240,9 @@ class Workers:
     ) -> DutyRow:
         """Takes or keeps a duty that one worker does for all, unless another has it.
 
-        Args:
-            duty: its name.
-            worker: who asks.
-            seconds: for how long it says that it has the duty.
-            dead: tells of a worker whether it is certainly gone.
-            silent: the duty as it was when it was seen to change last, too long ago: taken from that holder,
-                if it is still the same.
+        `seconds`: for how long it says that it has the duty; `dead`: tells of a worker whether it is
+        certainly gone; `silent`: the duty as it was when it was seen to change last, too long ago: taken from
+        that holder, if it is still the same.
         """
         with self._database.writing() as connection:
             make = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
@@ -293,10 +282,7 @@ class Counters:
         self._database = database
 
     def add(self, amounts: Mapping[Key, float]) -> None:
-        """Adds to some counters; new ones start from zero.
-
-        A lost answer makes the caller add twice, which is acceptable for monitoring.
-        """
+        """Adds to counters from zero; a lost answer makes the caller add twice: fine for monitoring."""
         if not amounts:
             return
         # The same order in all transactions: two must never wait for each other's rows.

@@ -42,10 +42,8 @@ def are_places(names: Sequence[str]) -> bool:
 def in_stated_order(stated: Sequence[str], found: Sequence[str], where: str, noun: str) -> list[str]:
     """The names that the data have, in the order that is stated.
 
-    Names that differ only in upper case, spaces, `_` and `-` are the same where only one name is so.
-
-    Raises:
-        WrongClasses: a name is stated twice, or the names are not the same; names all, with the nearest.
+    Names that differ only in upper case, spaces, `_` and `-` are the same where only one name is so. Raises
+    WrongClasses: a name is stated twice, or the names are not the same; names all, with the nearest.
     """
     if twice := [name for name, count in Counter(stated).items() if count > 1]:
         raise WrongClasses(f"the class names have {_quoted(twice)} twice")

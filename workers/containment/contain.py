@@ -48,10 +48,8 @@ def contain(
 ) -> dict[str, str]:
     """Restrict this process, which must have one thread, and all that it starts, for good.
 
-    Args:
-        chosen: what it may reach.
-        parts: to be applied. `files` and `calls` need `privileges`.
-        calls: that the filter looks at; None for all.
+    `chosen`: what it may reach. `parts`: to be applied. `files` and `calls` need `privileges`. `calls`: that
+    the filter looks at; None for all.
     """
     if sys.platform != "linux":
         return dict.fromkeys(PARTS, f"not on {sys.platform}")

@@ -33,11 +33,7 @@ def machine() -> str:
 
 
 def syscall(number: int, *arguments: object) -> int:
-    """A system call by number.
-
-    Raises:
-        OSError: it failed.
-    """
+    """A system call by number. Raises OSError: it failed."""
     call = _libc().syscall
     call.restype = ctypes.c_long
     result = int(call(ctypes.c_long(number), *arguments))
@@ -48,11 +44,7 @@ def syscall(number: int, *arguments: object) -> int:
 
 
 def prctl(option: int, *values: int) -> int:
-    """Change or ask for an attribute of this process.
-
-    Raises:
-        OSError: it failed.
-    """
+    """Change or ask for an attribute of this process. Raises OSError: it failed."""
     padded = [*values, 0, 0, 0, 0][:4]
     result = int(_libc().prctl(option, *(ctypes.c_ulong(value) for value in padded)))
     if result < 0:
@@ -68,11 +60,7 @@ def forbid_dumps() -> None:
 
 
 def forbid_new_privileges() -> None:
-    """No program that this process or its children execute gains privileges.
-
-    Raises:
-        Unavailable: the kernel refuses.
-    """
+    """No program that this process or its children execute gains privileges; else Unavailable."""
     try:
         prctl(PR_SET_NO_NEW_PRIVS, 1)
     except OSError as error:
@@ -89,11 +77,7 @@ def drop_bounding_set() -> None:
 
 
 def drop_capabilities() -> None:
-    """Gives up every capability, for good.
-
-    Raises:
-        Unavailable: the kernel refuses.
-    """
+    """Gives up every capability, for good. Raises Unavailable: the kernel refuses."""
     drop_bounding_set()
     try:
         prctl(PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
@@ -118,8 +102,7 @@ def close_descriptors(kept: set[int]) -> None:
 def enter_private_network() -> None:
     """Moves this process into a network of its own that has a loopback interface and nothing else.
 
-    Raises:
-        Unavailable: the kernel, or the sandbox around the process, refuses new namespaces.
+    Raises Unavailable: the kernel, or the sandbox around the process, refuses new namespaces.
     """
     user, group = os.geteuid(), os.getegid()
     try:

@@ -85,11 +85,7 @@ def handled_files(version: int) -> Right:
 
 
 class Ruleset:
-    """Rules to be applied to this thread.
-
-    Raises:
-        Unavailable: the kernel has no Landlock, or it is switched off.
-    """
+    """Rules to be applied to this thread. Raises Unavailable: no Landlock, or it is switched off."""
 
     def __init__(self, *, ports: bool = True) -> None:
         self.abi = abi()
@@ -130,11 +126,7 @@ class Ruleset:
                 self._add(_RULE_NET_PORT, struct.pack("=QQ", _BIND_TCP | _CONNECT_TCP, port))
 
     def apply(self) -> None:
-        """Restrict this thread, for good; needs no_new_privs.
-
-        Raises:
-            Unavailable: the kernel refuses.
-        """
+        """Restrict this thread, for good; needs no_new_privs. Raises Unavailable: the kernel refuses."""
         try:
             syscall(RESTRICT_SELF, ctypes.c_int(self._descriptor), ctypes.c_uint32(0))
         except OSError as error:

@@ -39,15 +39,11 @@ _limited: list[int] = []
 def apply(limits: Limits, *, programs: bool, gpu: bool) -> None:
     """Limit this process and all that it starts, for good.
 
-    Args:
-        limits: the operator's.
-        programs: it starts programs. Those of a root that is counted under another user would run as that
-            user, who owns none of its files: it is not counted, and its supervisor ends it when it has too
-            many processes (`supervision/job_limits.py`). The same with a GPU, on which this was never tried.
-        gpu: it may use the NVIDIA devices.
+    `programs`: it starts programs. Those of a root that is counted under another user would run as that user,
+    who owns none of its files: it is not counted, and its supervisor ends it when it has too many processes
+    (`supervision/job_limits.py`). The same with a GPU, on which this was never tried.
 
-    Raises:
-        Unavailable: the system refuses a limit.
+    Raises Unavailable: the system refuses a limit.
     """
     # CUDA reserves address space far beyond any memory, so there the limit is of private data alone.
     kind = resource.RLIMIT_DATA if gpu else resource.RLIMIT_AS
@@ -84,11 +80,9 @@ def _be_counted() -> None:
 def narrow(memory: int, processor_seconds: float | None) -> None:
     """Hold a limited process to what its work needs; the next call may allow more, up to `apply`'s limits.
 
-    Without effect in a process without limits, such as one that runs no foreign work.
-
-    Args:
-        memory: bytes beyond those in use now.
-        processor_seconds: of all threads together, from now; None for no other limit than `apply`'s.
+    Without effect in a process without limits, such as one that runs no foreign work. `memory`: bytes beyond
+    those in use now. `processor_seconds`: of all threads together, from now; None for no other limit than
+    `apply`'s.
     """
     if not _limited:
         return

@@ -95,13 +95,10 @@ def data_of(
 
     They matter where the root itself may not be read as a whole, since it is the user's home or holds the
     folder of all jobs' files: `assay evaluate --data ./photos` keeps its state beside `photos`. Other
-    parameters name nothing: the names of a table's classes or columns are free texts of a tenant.
-
-    Args:
-        request: its `spec` names data.
-        environment: of the evaluator.
-        forbidden: the folder of all jobs' files, and what else is no job's; neither these nor what is in
-            them or holds them is allowed, nor what is or holds the home.
+    parameters name nothing: the names of a table's classes or columns are free texts of a tenant. `request`:
+    its `spec` names data. `environment`: of the evaluator. `forbidden`: the folder of all jobs' files, and
+    what else is no job's; neither these nor what is in them or holds them is allowed, nor what is or holds
+    the home.
     """
     given, kept = environment.get("ASSAY_DATA_ROOT"), [_real(path) for path in forbidden]
     if not given or request["kind"] == "self_test":
@@ -154,10 +151,8 @@ def needs_processes(request: EvaluatorRequest, threads: int) -> bool:
 def libraries(environment: Mapping[str, str], forbidden: Collection[Path]) -> tuple[Path, ...]:
     """The files and folders that any evaluator on this machine reads.
 
-    Args:
-        environment: of the evaluator.
-        forbidden: the folder of all jobs' files, and what else is no job's: nothing that contains one is
-            allowed.
+    `environment`: of the evaluator; `forbidden`: the folder of all jobs' files, and what else is no job's:
+    nothing that contains one is allowed.
     """
     own = Path(__file__).absolute().parents[2]  # the package: of links, in a checkout
     found = [own, *(path.resolve() for path in own.iterdir() if path.is_dir())]

@@ -31,11 +31,7 @@ SECONDS = 120.0
 
 @cache
 def missing_parts(variables: tuple[tuple[str, str], ...] = ()) -> Mapping[str, str]:
-    """The missing parts, with reasons; tried once per process.
-
-    Args:
-        variables: of an evaluator, by which its user is tried, too.
-    """
+    """The missing parts, with reasons; tried once. `variables`: of an evaluator, to try its user too."""
     if sys.platform != "linux":
         return dict.fromkeys(PARTS, f"not on {sys.platform}")
     command = [sys.executable, "-P", "-m", "assay.workers.containment.probe"]

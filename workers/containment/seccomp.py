@@ -224,7 +224,6 @@ def program(
     """The filter of an evaluator, for its own process.
 
     Args:
-        processes: it may start processes, which share the filter.
         loopback: it may have TCP sockets, and start programs: the processes of a training on several devices.
         gpu: it may have the sockets of CUDA, and files in memory, of which no limit knows the sum.
         strangers: processes that it may not signal, where it may signal at all.
@@ -285,11 +284,7 @@ def _restrict_sockets(built: Program, *, loopback: bool, gpu: bool) -> None:
 
 
 def check() -> None:
-    """Whether filters can be installed here.
-
-    Raises:
-        Unavailable: they cannot; says why.
-    """
+    """Whether filters can be installed here. Raises Unavailable: they cannot; says why."""
     if machine() not in NUMBERS:
         raise Unavailable(
             f"no list of system calls for {machine()}; there is one for {' and '.join(NUMBERS)}"
@@ -307,11 +302,7 @@ def check() -> None:
 
 
 def install(code: bytes) -> None:
-    """Apply a filter to this thread and its children, for good; needs no_new_privs.
-
-    Raises:
-        Unavailable: the kernel refuses.
-    """
+    """Apply a filter for good to this thread and its children; needs no_new_privs. Else Unavailable."""
     check()
 
     class Filter(ctypes.Structure):

@@ -8,11 +8,10 @@ everything, stays unrestricted and touches no job; for each job it forks a child
 that job's files before it reads any of them. The memory of one tenant's job is never that of another's.
 
 A child is forked before its job comes, so that it is ready when it does. The template has one thread, no CUDA
-context, and reads the request pipe alone. It passes requests on to the
-child, and the child's reports back, each marked with the request's ticket: what a child writes after its
-answer, or leaves unfinished, is never taken for the answer to another job. When the job changes, it ends the
-child with all that it has started. When the child dies, it dies in the same way: a supervisor sees one
-evaluator.
+context, and reads the request pipe alone. It passes requests on to the child, and the child's reports back,
+each marked with the request's ticket: what a child writes after its answer, or leaves unfinished, is never
+taken for the answer to another job. When the job changes, it ends the child with all that it has started.
+When the child dies, it dies in the same way: a supervisor sees one evaluator.
 """
 
 from __future__ import annotations
@@ -85,15 +84,8 @@ class Child:
 class Template:
     """Forks evaluators, and stands between them and the supervisor.
 
-    Args:
-        chosen: the operator's choices.
-        requests: descriptor of the supervisor's requests.
-        reports: descriptor of the reports to it.
-        prepare: imports what a request needs of Assay's own modules.
-        serve: the evaluator proper; runs in the child.
-        rehearse: what a child does while it waits for a job, so that it is quick then; starts no thread.
-        threads: of one evaluator.
-        gpu: this machine has NVIDIA devices.
+    `prepare`: imports what a request needs of Assay's own modules. `serve`: the evaluator proper; runs in the
+    child. `rehearse`: what a child does while it waits for a job, so that it is quick then; starts no thread.
     """
 
     def __init__(

@@ -52,12 +52,8 @@ class Users:
         """These users, refused where one of them cannot reach the state folder or read what evaluators read.
 
         Where they can be used, the state folder and the artifacts may be passed through from now on, and what
-        is in them is closed to others.
-
-        Args:
-            state: the service's folder.
-            libraries: that evaluators read.
-            environment: of evaluators. Its data and weights have modes of their own, and are looked through.
+        is in them is closed to others. `state`: the service's folder. `libraries`: that evaluators read.
+        `environment`: of evaluators. Its data and weights have modes of their own, and are looked through.
         """
         deep = [environment.get(name) for name in ("ASSAY_DATA_ROOT", "ASSAY_WEIGHTS_ROOT")]
         try:
@@ -75,11 +71,7 @@ class Users:
 
 
 def become(chosen: Policy) -> None:
-    """Makes this process of root one of its job's user, for good, and gives it the job's folders.
-
-    Raises:
-        Unavailable: it stays root; says why.
-    """
+    """Makes this root process its job's user for good, with the job's folders; Unavailable: it stays root."""
     users = chosen.users
     assert users is not None
     if users.refused:

@@ -73,9 +73,8 @@ def image_folder(
     """A folder of labelled images: FOLDER/{train,val,test}/CLASS/IMAGE (ImageNet) or FOLDER/CLASS/IMAGE.
 
     Classes are numbered in the order of their folder names, by the `train` folder where there is one: by
-    value where all are whole numbers, else as text; or in the order that is stated.
-    The id of an example is its path relative to the folder. Training and evaluation never share a file,
-    unless `splits` is "all".
+    value where all are whole numbers, else as text; or in the order that is stated. The id of an example is
+    its path relative to the folder. Training and evaluation never share a file, unless `splits` is "all".
 
     Args:
         root: ASSAY_DATA_ROOT.

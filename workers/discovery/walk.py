@@ -72,10 +72,7 @@ WITH_TASKS = ("attack", "data", "evaluation", "model", "recipe")
 
 
 def walk(packages: Mapping[str, str] = PACKAGES) -> list[Component]:
-    """Every component, sorted by kind and name.
-
-    A ValueError names the module: a component cannot be described, two have one name, or a suite is wrong.
-    """
+    """Every component, sorted by kind and name; a ValueError names a module with a defect."""
     found: dict[tuple[str, str], Component] = {}
     for kind, package in packages.items():
         for module_name, names in exports(package):

@@ -70,8 +70,7 @@ def efficiency(
     """parameters, operations, latency and peak memory per example, in testing and in training.
 
     Args:
-        batch_size: examples in one pass; the job's batch size if absent. Halved where
-            memory is short.
+        batch_size: examples in one pass; the job's batch size if absent. Halved where memory is short.
         repeats: timed passes of each kind.
         warmup: passes of each kind before them.
     """

@@ -187,10 +187,7 @@ class ForcedContinuation:
 
 
 class _Model:
-    """The shard's language model, as the search for a target sees it; counts its passes.
-
-    Legend: B prompts of N words, m words of the target.
-    """
+    """The shard's language model for the search; counts passes. B prompts of N words, m in the target."""
 
     def __init__(self, shard: Shard, target: Tensor) -> None:
         self.target = target

@@ -96,10 +96,7 @@ class SlidingWindow:
     average: str
 
     def measure(self, shard: Shard) -> PixelCounts:
-        """Segments every image; `together` says how many windows are a batch.
-
-        A ValueError without images, or where the logits have another shape.
-        """
+        """Segments every image; `together` windows a batch. ValueError: no images, or another shape."""
         if not shard.ids:
             raise ValueError("there are no images, at least one is needed")
         exact = Passes(shard.classifier, shard.device)

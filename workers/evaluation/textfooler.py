@@ -102,8 +102,5 @@ def _neighbours(vectors: str, neighbours: int, root: Path | None) -> Neighbours:
 
 @functools.lru_cache(maxsize=1)
 def _read(folder: Path, neighbours: int, _written: tuple[int, ...]) -> Neighbours:
-    """Once in an evaluator: its shards and jobs share the vectors, and the neighbours found so far.
-
-    Files changed since are read again.
-    """
+    """Once in an evaluator: shards and jobs share vectors and neighbours; changed files are read again."""
     return Neighbours(*read_vectors(folder), neighbours)

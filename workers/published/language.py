@@ -118,10 +118,7 @@ def _perplexities(model: ComponentReference, evaluation: EvaluationItem, part: s
 
 
 def _is(model: ComponentReference, name: str, params: Params) -> bool:
-    """Whether a model computes what the published one does.
-
-    A parameter that a job of an earlier version does not have had the published value.
-    """
+    """Whether a model computes what the published one does; absent parameters had the published value."""
     given = {key: value for key, value in model["params"].items() if key not in IRRELEVANT}
     return model["name"] == name and given.keys() <= params.keys() and given.items() <= params.items()
 

@@ -26,10 +26,7 @@ def merge_and_finish(store: Store, settings: WorkerSettings, claim: Claim, finis
 
 
 def finish_job(store: Store, settings: WorkerSettings, job_id: str) -> None:
-    """Merge every evaluation without a result, then end the job.
-
-    Safe to repeat, and to run concurrently: results are replaced by equal ones.
-    """
+    """Merge evaluations without a result, then end the job; repeatable and concurrent: results are equal."""
     _save(store, settings, job_id, None)
     _drop_checkpoints(store, settings, job_id)
 

@@ -67,11 +67,7 @@ class WorkerCounters:
         self.count("assay_shard_failures_total", kind=claim.kind, error=error)
 
     def write(self, counters: Counters) -> None:
-        """Adds the sums to the database's.
-
-        Raises:
-            OperationalError: the database is away; the sums are kept.
-        """
+        """Adds the sums to the database's. Raises OperationalError: it is away; sums are kept."""
         with self._lock:
             sums, self._sums = self._sums, defaultdict(float)
         try:

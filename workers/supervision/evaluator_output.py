@@ -20,13 +20,7 @@ LINES_AT_ONCE, LINES_PER_SECOND = 500, 20.0
 
 
 class Rate:
-    """So many at once, and so many each second.
-
-    Args:
-        at_once: after a pause.
-        per_second: on and on.
-        clock: seconds of a monotonic clock.
-    """
+    """`at_once` after a pause, `per_second` on and on; `clock`: seconds of a monotonic clock."""
 
     def __init__(self, at_once: int, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._at_once, self._per_second, self._clock = at_once, per_second, clock
@@ -49,12 +43,7 @@ class Rate:
 
 
 class EvaluatorOutput:
-    """Reads the output of an evaluator until its end, in a thread of its own.
-
-    Args:
-        stdout: of the process.
-        pid: of the process, for the log.
-    """
+    """Reads an evaluator's `stdout` to its end, in a thread of its own; `pid` is for the log."""
 
     def __init__(self, stdout: IO[bytes], pid: int) -> None:
         self.about: Mapping[str, str] = {}  # fields of its lines in the log

@@ -62,11 +62,7 @@ class Work:
 
 
 class EvaluatorProcess:
-    """One evaluator. Make it in a long-lived thread: the death signal follows that thread.
-
-    Raises:
-        OSError: its program cannot be started.
-    """
+    """One evaluator; make it in a long-lived thread, whose death kills it. Raises OSError: no program."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
@@ -151,9 +147,8 @@ class EvaluatorProcess:
     def receive(self, timeout: float) -> EvaluatorReport | None:
         """The next report, or None when none came within `timeout` seconds.
 
-        Raises:
-            EvaluatorDied: the process has ended or closed its pipe.
-            ProtocolBroken: it sent a report that its request does not allow.
+        Raises EvaluatorDied: the process has ended or closed its pipe; ProtocolBroken: it sent a report that
+        its request does not allow.
         """
         try:
             line = self._next_line(timeout)

@@ -115,12 +115,7 @@ class Health:
             self.doubt()
 
     def test(self, process: EvaluatorProcess, interrupted: Callable[[], bool]) -> None:
-        """Has an evaluator test its devices.
-
-        Raises:
-            UnfitWorker: no class passed.
-            EvaluatorDied: the test was interrupted; the evaluator has not answered.
-        """
+        """Has an evaluator test its devices. UnfitWorker: none passed; EvaluatorDied: no answer."""
         asked = [one for one in self._asked if one in TESTED]
         begun = time.monotonic()
         try:

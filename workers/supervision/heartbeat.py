@@ -84,12 +84,10 @@ class ProgressDeadline:
     """Ends a shard that makes no progress: a lease proves that its supervisor lives, not that work goes on.
 
     Args:
-        claim: of the shard.
         stall_seconds: the shortest deadline; an evaluate shard has ten times its expected seconds, and shards
             that plan and train, which load and hash data first, have at least half an hour.
         motionless_seconds: the longest time in which the evaluator neither reports progress nor computes; and
             the longest deadline, unless the shard's expected seconds three times, or half an hour, are more.
-        work: of the evaluator so far.
         clock: seconds of a monotonic clock.
     """
 
@@ -118,11 +116,7 @@ class ProgressDeadline:
             self._last = said
 
     def check(self) -> str | None:
-        """Looks whether it is over; what the shard waits for, once a minute without progress.
-
-        Raises:
-            Stalled: it is.
-        """
+        """Looks, once a minute without progress, what the shard waits for. Raises Stalled: it is over."""
         now = self._clock()
         if now - self._looked_at >= min(LOOK_SECONDS, self._motionless_seconds / 10):
             self._look(now)

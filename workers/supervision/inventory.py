@@ -89,10 +89,8 @@ class Inventory:
     def judge(self, lanes: Sequence[OpenLane], gpu: PlanningDevice, *, look: bool = True) -> bool:
         """Find out which requirements this worker meets.
 
-        Args:
-            lanes: those with requirements.
-            gpu: the worker's, as tested.
-            look: whether to walk the files of data that are not the planned ones, which may take minutes.
+        `lanes`: those with requirements; `gpu`: the worker's, as tested; `look`: whether to walk the files of
+        data that are not the planned ones, which may take minutes.
         """
         self._read()
         before = {*self._known}
@@ -110,9 +108,8 @@ class Inventory:
     def lanes(self, unmet: Callable[[str, str], bool]) -> list[Lane]:
         """The lanes that this worker may claim from, of those judged last.
 
-        Args:
-            unmet: whether no worker of a device class meets the requirements of a digest: then any may take a
-                shard that is not planned yet.
+        `unmet`: whether no worker of a device class meets the requirements of a digest: then any may take a
+        shard that is not planned yet.
         """
         since = {lane: self._unmet_since.get(lane, time.monotonic()) for lane in self._judged}
         self._unmet_since = {

@@ -39,11 +39,7 @@ class TooManyFiles(OverLimit):
 
 
 def accepted(limits: JobLimits, plan: PlanWithShards) -> PlanWithShards:
-    """The plan with the default deadline of its job.
-
-    Raises:
-        OverLimit: the plan is over a limit.
-    """
+    """The plan with the default deadline of its job. Raises OverLimit: the plan is over a limit."""
     excess = plan_excess(limits, plan)
     if excess is not None:
         raise OverLimit(excess)
@@ -54,11 +50,8 @@ def accepted(limits: JobLimits, plan: PlanWithShards) -> PlanWithShards:
 class TrainingLimits:
     """Holds a training to the limits.
 
-    Args:
-        limits: Those of a job.
-        device: Device class of the training; "auto" counts as the class with the higher maximum.
-        set_deadline: Ends the job in so many seconds.
-        clock: Seconds of a monotonic clock.
+    `device`: Device class of the training; "auto" counts as the class with the higher maximum.
+    `set_deadline`: Ends the job in so many seconds. `clock`: Seconds of a monotonic clock.
     """
 
     def __init__(
@@ -81,11 +74,7 @@ class TrainingLimits:
         return None if most is None else DEADLINE_FACTOR * most
 
     def note(self, report: ProgressReport) -> None:
-        """Takes a report of the training.
-
-        Raises:
-            OverLimit: it makes too many steps, or its pace and its steps make it too long.
-        """
+        """Takes a training report. Raises OverLimit: too many steps, or too long at this pace."""
         if self._first is None:
             self._begin(report)
         elif not self._judged:
@@ -117,11 +106,8 @@ class TrainingLimits:
 class EvaluatorWatch:
     """Holds the evaluator of a job to the limits that only its supervisor can see.
 
-    Args:
-        process: the evaluator.
-        folder: of the job's files.
-        max_bytes: of all files in it and in the evaluator's temporary folders; 0: no limit.
-        seconds: between two looks, at least.
+    `folder`: of the job's files. `max_bytes`: of all files in it and in the evaluator's temporary folders; 0:
+    no limit. `seconds`: between two looks, at least.
     """
 
     def __init__(self, process: EvaluatorProcess, folder: Path, max_bytes: int, seconds: float) -> None:
@@ -134,20 +120,12 @@ class EvaluatorWatch:
         return self._process is process and self._folder == folder
 
     def look_when_due(self) -> None:
-        """Looks, unless that was done just now.
-
-        Raises:
-            OverLimit: the job has too many files, or the evaluator too many processes.
-        """
+        """Looks, unless it just did. Raises OverLimit: too many files or evaluator processes."""
         if time.monotonic() >= self._due:
             self.look()
 
     def look(self) -> None:
-        """Looks now.
-
-        Raises:
-            OverLimit: see `look_when_due`.
-        """
+        """Looks now. Raises OverLimit: see `look_when_due`."""
         begun = time.monotonic()
         self._check_tasks()
         if self._max_bytes:
@@ -180,9 +158,8 @@ def _tasks_of_machine() -> int:
 def check_files(folders: Iterable[Path], max_bytes: int) -> None:
     """Refuses too many files, and what cannot be counted.
 
-    Raises:
-        TooManyFiles: they take more bytes, or there are more than `MAX_FILES` or `MAX_LEVELS` levels of
-            folders, or a folder that may not be read.
+    Raises TooManyFiles: they take more bytes, or there are more than `MAX_FILES` or `MAX_LEVELS` levels of
+    folders, or a folder that may not be read.
     """
     size = files = 0
     waiting = [(folder, 0) for folder in folders]

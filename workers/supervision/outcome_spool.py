@@ -46,8 +46,7 @@ class Spool:
     def record(self, claim: Claim, row: OutcomeRow) -> Finished | None:
         """Write the outcome to disk, then record it; None when the fence refuses it.
 
-        Raises:
-            OperationalError: the database is away; call again, or leave it to `flush`.
+        Raises OperationalError: the database is away; call again, or leave it to `flush`.
         """
         path = self._folder / f"{claim.shard_id}-{claim.fence}.json"
         try:
@@ -62,8 +61,7 @@ class Spool:
     def flush(self) -> Iterator[tuple[Claim, Finished]]:
         """Record outcomes that this supervisor, or a dead one, could not record; yields the accepted ones.
 
-        Raises:
-            OperationalError: the database is still away.
+        Raises OperationalError: the database is still away.
         """
         for path in sorted(self._folder.glob("*.json")):
             try:

@@ -20,10 +20,7 @@ def in_words(error: BaseException) -> str:
 def without_paths(text: str, folder: Path, state: Path) -> str:
     """A text whose paths in the job's folder are relative to it, and all others in the state folder hidden.
 
-    Args:
-        text: of an error.
-        folder: of the job's files.
-        state: of the service.
+    `text`: of an error; `folder`: of the job's files; `state`: of the service.
     """
     text = text.replace(f"{folder}/", "")
     return re.sub(rf"{re.escape(str(state))}(?:/[^\s'\",;:)]*)?", ELSEWHERE, text)

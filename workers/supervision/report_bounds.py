@@ -24,11 +24,8 @@ SMALL = JsonBounds(SMALL_BYTES, SMALL_BYTES // 16, SMALL_BYTES // 64)
 def bounds_of(kind: str, rows: int, columns: int, classes: int = 0) -> JsonBounds:
     """The bounds of the answer to a request, and of all reports before the answer.
 
-    Args:
-        kind: of the request.
-        rows: that it asks for; a training has at most `MAX_HELD_OUT`.
-        columns: of them.
-        classes: of label maps, for each of which an image has counts; 0 for other data.
+    `rows`: that it asks for; a training has at most `MAX_HELD_OUT`. `columns`: of them. `classes`: of label
+    maps, for each of which an image has counts; 0 for other data.
     """
     if kind in ("self_test", "hash", "check"):
         return SMALL

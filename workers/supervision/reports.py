@@ -92,11 +92,7 @@ class AllowedReports:
         return cls(request, bounds_of(request["kind"], most, columns, classes), rows, table)
 
     def report(self, line: bytes) -> EvaluatorReport:
-        """A line as the report that it is.
-
-        Raises:
-            BadReport: it is none that this request allows.
-        """
+        """A line as the report that it is. Raises BadReport: it is none that this request allows."""
         found = _parsed(line, self.bounds)
         if not isinstance(found, dict) or not isinstance(found.get("type"), str):
             raise BadReport(f"it sent what is not a report: {line[:200]!r}")

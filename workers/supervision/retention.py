@@ -42,11 +42,7 @@ class Retention:
         self._due = time.monotonic()
 
     def sweep_when_due(self) -> None:
-        """Sweeps unless that was done in the last minutes.
-
-        Raises:
-            OperationalError: the database is away.
-        """
+        """Sweeps unless that was done in the last minutes. Raises OperationalError: the database is away."""
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + EVERY_SECONDS
             self.sweep_audit()
@@ -54,11 +50,7 @@ class Retention:
                 self._due = time.monotonic() + SOON_SECONDS
 
     def sweep(self) -> int:
-        """One pass over the folders; returns the number removed.
-
-        Raises:
-            OperationalError: the database is away.
-        """
+        """One pass over the folders; returns the number removed. OperationalError: no database."""
         for path in self._folder.glob(f"{GOING}*"):
             shutil.rmtree(path, ignore_errors=True)  # left by one that was killed
         for path in self._folder.glob(f"{UPLOAD}*"):
@@ -76,11 +68,7 @@ class Retention:
         return removed + self._remove_orphans(orphans, known)
 
     def sweep_audit(self) -> None:
-        """Removes old audit entries, at most 10,000.
-
-        Raises:
-            OperationalError: the database is away.
-        """
+        """Removes old audit entries, at most 10,000. Raises OperationalError: the database is away."""
         removed = self._store.audit.expire(self._keep_audit_days) if self._keep_audit_days else 0
         if removed:
             log.info("%d audit entries were removed, older than %d days", removed, self._keep_audit_days)

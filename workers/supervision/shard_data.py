@@ -30,12 +30,8 @@ class OtherDataHere(Exception):
 class ShardData:
     """The data sets below the data root that one claim reads.
 
-    Args:
-        claim: of the shard.
-        inventory: of the worker.
-        evaluator: hashes what is not known yet.
-        interrupted: whether to give up.
-        stall_seconds: as of shards without progress.
+    `evaluator`: hashes what is not known yet; `interrupted`: whether to give up; `stall_seconds`: as of
+    shards without progress.
     """
 
     def __init__(
@@ -58,9 +54,7 @@ class ShardData:
     def hashes(self) -> dict[str, str]:
         """The hash of each data set of the shard by its label, but for those that cannot be read.
 
-        Raises:
-            OtherDataHere: one is not that of the plan.
-            EvaluatorDied: while it hashed, or interrupted.
+        Raises OtherDataHere: one is not that of the plan; EvaluatorDied: while it hashed, or interrupted.
         """
         if self._claim.kind not in ("plan", "evaluate"):
             return {}
@@ -81,9 +75,7 @@ class ShardData:
     def differing(self) -> str | None:
         """Which data set of the shard is not the planned one, read anew; None where all are.
 
-        Raises:
-            UnfitWorker: no evaluator may read it.
-            EvaluatorDied: while it hashed, or interrupted.
+        Raises UnfitWorker: no evaluator may read it; EvaluatorDied: while it hashed, or interrupted.
         """
         if self._claim.kind != "evaluate" or self._claim.plan is None:
             return None

@@ -41,13 +41,9 @@ STOPPED = frozenset({JobState.CANCELING, JobState.CANCELED, JobState.TIMED_OUT})
 class Supervisor(threading.Thread):
     """Runs shards until `stop`.
 
-    Args:
-        store: the database.
-        settings: intervals, the state folder, the evaluator's command.
-        device_classes: those that its evaluator can use. One for `CHECKS` alone is not counted among the
-            workers, and keeps its evaluator for `CHECK_IDLE_SECONDS` at most.
-        number: tells the supervisors of one process apart.
-        ring_others: tells other supervisors that a job has become claimable; it may fail.
+    `device_classes`: those that its evaluator can use. One for `CHECKS` alone is not counted among the
+    workers, and keeps its evaluator for `CHECK_IDLE_SECONDS` at most. `number`: tells the supervisors of one
+    process apart. `ring_others`: tells other supervisors that a job has become claimable; it may fail.
     """
 
     def __init__(

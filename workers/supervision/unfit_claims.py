@@ -39,12 +39,7 @@ def confirmed(
     """Why the worker is not fit, by its own measurement; None where it is, or was interrupted.
 
     The evaluator of the job is ended first: what is asked is one that has read nothing of the job.
-
-    Args:
-        error_type: of the report.
-        evaluator: of the worker.
-        data: of the shard.
-        interrupted: whether to give up.
+    `interrupted`: whether to give up.
     """
     evaluator.end()
     try:

@@ -80,10 +80,8 @@ class WarmEvaluator:
     def ready(self, interrupted: Callable[[], bool] = never) -> EvaluatorProcess:
         """A living evaluator, whose devices have passed their self-test.
 
-        Raises:
-            UnfitWorker: they have not, or its program cannot be started.
-            EvaluatorDied: the test was interrupted.
-            OSError: its program cannot be started, and no devices are tested.
+        Raises UnfitWorker: they have not, or its program cannot be started; EvaluatorDied: the test was
+        interrupted; OSError: its program cannot be started, and no devices are tested.
         """
         process = self._started()
         if not self.health.tested:

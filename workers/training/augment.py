@@ -86,10 +86,8 @@ def mix(
 
     Images are (B, C, S, S), labels int64 (B,). `mixup` and `cutmix` of the augmentation are the Beta
     parameters; without both, images and labels are returned as they are. Examples that are a `part` of a
-    batch are mixed as in the whole batch.
-
-    Returns:
-        Images (B, C, S, S), and labels (B,) or, when mixed, class probabilities (B, K).
+    batch are mixed as in the whole batch. Returns images (B, C, S, S), and labels (B,) or, when mixed, class
+    probabilities (B, K).
     """
     if augmentation.cutmix > 0:
         from assay.workers.training import timm_augment

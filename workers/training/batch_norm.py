@@ -18,10 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 def share_batch_norms(model: nn.Module) -> None:
-    """Replace each batch normalisation of a model by one over the batch of all processes.
-
-    Names, weights and buffers stay the same objects.
-    """
+    """Normalise by the batch of all processes; names, weights and buffers stay the same objects."""
     for name, child in model.named_children():
         if isinstance(child, _BatchNorm):
             setattr(model, name, SharedBatchNorm(child))

@@ -60,10 +60,7 @@ class Chunk(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """Reason why an example could not be made, and what to raise in the training's process.
-
-    A ValueError blames the user's data.
-    """
+    """Why an example could not be made, and what the training raises; a ValueError blames the data."""
 
     error: type[ValueError | MemoryError | MakingFailed]
     message: str
@@ -92,12 +89,9 @@ class MadeBatches:
     ):
         """Defers all work to `between`.
 
-        A batch has `batch_size` examples over all processes of the training; an epoch visits `rows`
-        (None: all) `repeats` times. As many `workers` make examples for this process; with 0 it makes them
-        itself.
-
-        Raises:
-            ValueError: no examples, or too few for the processes.
+        A batch has `batch_size` examples over all processes of the training; an epoch visits `rows` (None:
+        all) `repeats` times. As many `workers` make examples for this process; with 0 it makes them itself.
+        Raises ValueError: no examples, or too few for the processes.
         """
         if len(examples.ids) == 0:
             raise ValueError("there are no training examples")
@@ -122,11 +116,9 @@ class MadeBatches:
     def between(self, start: int, stop: int) -> Generator[TrainingBatch, None, None]:
         """The batches of the steps start..stop-1.
 
-        Raises:
-            ValueError: the data of an example are bad; the message names it.
-            MemoryError: memory was too short for an example.
-            MakingFailed: an example cannot be made for another reason.
-            RuntimeError: a worker process died.
+        Raises ValueError: the data of an example are bad; the message names it. MemoryError: memory was too
+        short for an example. MakingFailed: an example cannot be made for another reason. RuntimeError: a
+        worker process died.
         """
         per_step = -(-len(self._part.rows) // CHUNK)
         with closing(self._chunks(start, stop)) as chunks:

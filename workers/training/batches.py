@@ -76,10 +76,8 @@ class Batches:
     ):
         """Loads all images at once if their float32 pixels take at most `CACHE_BYTES`.
 
-        With `rows`, only the examples at these indices are visited.
-
-        Raises:
-            ValueError: no examples, or too few for the processes.
+        With `rows`, only the examples at these indices are visited. Raises ValueError: no examples, or too
+        few for the processes.
         """
         self._data = data
         self._seed = seed

@@ -49,8 +49,7 @@ class Checkpoints:
     def save(self, checkpoint: Checkpoint) -> Path:
         """Write a checkpoint; when this returns, it survives a kill and a power failure.
 
-        Raises:
-            OSError: writing failed; earlier checkpoints are untouched.
+        Raises OSError: writing failed; earlier checkpoints are untouched.
         """
         stem = f"step-{checkpoint.step:09d}"
         temporary = temporary_path(self._folder, stem)

@@ -31,10 +31,8 @@ def random_crop(
     """Random training example from an image, uint8 (C, H, W) at the file's size, and its labels.
 
     Labels are classes or IGNORE, uint8 (H, W); the mean (C,), in [0, 1], is the colour of the padding. All
-    random numbers come from `draws`.
-
-    Returns:
-        Pixels in [0, 1], float32 (C, S, S), and classes or IGNORE, uint8 (S, S).
+    random numbers come from `draws`. Returns pixels in [0, 1], float32 (C, S, S), and classes or IGNORE,
+    uint8 (S, S).
     """
     height, width = labels.shape
     short = float(crops.short_side or min(height, width)) * draws.uniform(*crops.scales)

@@ -1,7 +1,4 @@
-"""Training curves as SVG: loss and accuracy by epoch, in training and validation; for language models, loss.
-
-The same records give the same text.
-"""
+"""Training curves as SVG: loss, accuracy by epoch, training and validation; the same for same records."""
 
 from __future__ import annotations
 

@@ -16,10 +16,7 @@ class Example(NamedTuple):
 
 
 class Examples(Protocol):
-    """Examples of a training set, regenerated at each visit.
-
-    They are made by forks of this process, which inherit open files.
-    """
+    """Examples of a training set, made at each visit by forks of this process, which inherit open files."""
 
     @property
     def ids(self) -> Sequence[str]:

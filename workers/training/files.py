@@ -27,11 +27,7 @@ def temporary_path(folder: Path, stem: str) -> Path:
 
 @contextmanager
 def written_through(path: Path) -> Iterator[BinaryIO]:
-    """New file, synced to disk when the block ends and removed if it fails.
-
-    Raises:
-        OSError: it could not be written or synced.
-    """
+    """New file, synced to disk when the block ends, removed if it fails (OSError)."""
     try:
         with path.open("xb") as file:
             yield file

@@ -89,11 +89,7 @@ def environment() -> dict[str, object]:
 
 
 def check_same_training(found: Mapping[str, object], wanted: Mapping[str, object], folder: Path) -> None:
-    """Compare a checkpoint's identity with that of the resuming training.
-
-    Raises:
-        ValueError: they differ; the message names the differences.
-    """
+    """Compare a checkpoint's identity with the resuming training's; the ValueError names differences."""
     different = sorted(key for key in {*wanted, *found} if found.get(key) != wanted.get(key))
     if different:
         raise ValueError(

@@ -130,9 +130,8 @@ class Learner:
         `batch` is this process's part of it; `step`, the number of steps done before, keys all randomness.
         The momentum, or the first beta, stays where it is None.
 
-        Raises:
-            torch.OutOfMemoryError: the smallest piece does not fit into memory; or, with batch normalisation
-                in several processes, any: the others wait for this one's statistics.
+        Raises torch.OutOfMemoryError: the smallest piece does not fit into memory; or, with batch
+        normalisation in several processes, any: the others wait for this one's statistics.
         """
         images, truth = batch.images, batch.truth
         if images.is_floating_point():  # token ids keep their dtype

@@ -74,12 +74,10 @@ def train(
         classifier: maps pixels (B, C, S, S) in [0, 1] to logits (B, K); its parameters are the
             starting point and are trained in place. It is left in eval mode.
         data: the training split.
-        recipe: how to train.
         seed: keys all randomness of the training.
         image_size: S, side in pixels of the resized images; crops have their own.
         batch_size: examples per pass, over all processes; a smaller data set is one batch. So many are a step
             too, unless the recipe states the size of a step: then a larger step accumulates gradients.
-        device: where to compute.
         dtype: float32, float64, or bfloat16 or float16 (autocast, float32 weights; float16 with a scaled
             loss, so that small gradients don't vanish: steps whose gradients overflow are skipped).
         folder: for checkpoints, log and weights; created if missing.

@@ -42,9 +42,7 @@ class MicroBatch:
         """Halve it, after a pass was too large; all processes of the training do this alike.
 
         What the allocator of an accelerator keeps is given back: its blocks have the sizes of larger passes.
-
-        Raises:
-            torch.OutOfMemoryError: it was the smallest one.
+        Raises torch.OutOfMemoryError: it was the smallest one.
         """
         size, largest = self._processes.size, max(self._counts(whole))
         used = min(largest if self._rows is None else max(self._rows, 1 if self.reduced else 2), largest)

@@ -38,11 +38,7 @@ def undecayed_names(model: nn.Module) -> set[str]:
 
 
 def optimiser_of(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """Optimiser over the parameters that require gradients; its learning rate is set per step.
-
-    Raises:
-        ValueError: no parameter requires a gradient.
-    """
+    """Optimiser over parameters that require gradients (ValueError: none); each step sets its rate."""
     trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     if not trained:
         raise ValueError("the model has no parameter that requires a gradient: nothing to train")

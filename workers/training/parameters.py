@@ -138,11 +138,7 @@ class LongRangeValues(NamedTuple):
 def published_of(
     task: LongRangeTaskName | None, published: Mapping[LongRangeTaskName, LongRangeValues]
 ) -> LongRangeValues:
-    """The published values of a task.
-
-    Raises:
-        ValueError: no task is stated.
-    """
+    """The published values of a task. Raises ValueError: no task is stated."""
     if task is None:
         raise ValueError(f"task must be stated, as the data states none: one of {', '.join(published)}")
     return published[task]

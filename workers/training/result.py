@@ -84,11 +84,7 @@ def write(
     metadata: Mapping[str, str],
     judged: str = "validation",
 ) -> None:
-    """Write all files except the log, which is written during the training; `judged` names a curve.
-
-    Raises:
-        OSError: writing failed.
-    """
+    """Write all files except the log, which the training writes; `judged` names a curve. Raises OSError."""
     save_weights(classifier, outcome.weights_path, metadata)
     save_text(draw(records, judged), outcome.curves_path)
     if outcome.average_path is not None:

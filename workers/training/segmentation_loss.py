@@ -14,11 +14,9 @@ def pixel_loss(
     """Cross-entropy of the labelled pixels, of logits (B, K, H, W) and maps, int64 (B, H, W).
 
     Maps have classes or IGNORE; label smoothing is in [0, 1). `pixels` is the number of labelled pixels of
-    the batch that these maps are a part of; None: they are all.
-
-    Returns:
-        Mean loss over the labelled pixels (0 if none), the number of correct ones, and their number. A part
-            of a batch gets its share of the mean over all pixels.
+    the batch that these maps are a part of; None: they are all. Returns mean loss over the labelled pixels (0
+    if none), the number of correct ones, and their number. A part of a batch gets its share of the mean over
+    all pixels.
     """
     # One row per pixel: torch's 2D loss has no deterministic GPU kernel.
     rows, truth = logits.movedim(1, -1).flatten(0, -2), maps.flatten()  # (B * H * W, K), (B * H * W,)

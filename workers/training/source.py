@@ -40,8 +40,7 @@ def source_of(
     for control the steps of a window. A batch has `batch_size` examples over all processes; as many `workers`
     make examples for this one, where they are made one by one.
 
-    Raises:
-        ValueError: no examples, too few for the processes, or an augmentation that they do not support.
+    Raises ValueError: no examples, too few for the processes, or an augmentation that they do not support.
     """
     if is_text(data):
         return TokenBatches(

@@ -40,11 +40,7 @@ PICTURE_CHANNELS = (1, 3)
 
 
 class TimmExamples:
-    """Labelled images, cropped, mirrored, recoloured and erased; see `Examples`.
-
-    Raises:
-        ValueError: the images have neither 1 nor 3 channels.
-    """
+    """Images, cropped, mirrored, recoloured, erased; ValueError unless they have 1 or 3 channels."""
 
     def __init__(self, data: DataSet, augmentation: Augmentation, size: int) -> None:
         if data.channels not in PICTURE_CHANNELS:
@@ -84,10 +80,8 @@ def mix_batch(
     """Mixup or cutmix of the batch with itself in reverse order, one weight for all.
 
     Images are (B, C, S, S), labels int64 (B,). If `mixup` and `cutmix` are both on, each has probability one
-    half. All parts of a batch draw the same at a step.
-
-    Returns:
-        Images (B, C, S, S) and class probabilities (B, K).
+    half. All parts of a batch draw the same at a step. Returns images (B, C, S, S) and class probabilities
+    (B, K).
     """
     mixing = Mixup(augmentation.mixup, augmentation.cutmix, label_smoothing=0.0, num_classes=classes)
     n, middle = len(images), len(images) // 2

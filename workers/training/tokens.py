@@ -43,8 +43,7 @@ class TokenBatches:
         `length` is L, and the max words of a labelled text. A batch has `batch_size` examples over all
         processes; `rows` are the windows or texts to visit, None: all.
 
-        Raises:
-            ValueError: no examples, or too few for the processes.
+        Raises ValueError: no examples, or too few for the processes.
         """
         self._load, n = _windows(data, length) if data.task == "language" else _texts(data, length)
         if n == 0:

@@ -41,16 +41,10 @@ class EpochRecord:
 
 
 class TrainingLog:
-    """Records of one run, in memory and in a JSON-lines file.
-
-    Records that find no room on the disk are written with the next one.
-    """
+    """Records of one run, in memory and JSON lines; those without room on disk go with the next."""
 
     def __init__(self, path: Path | None, records: Iterable[EpochRecord] = ()):
-        """Truncates the file to exactly these records, those of a checkpoint.
-
-        Without a path they are kept in memory only.
-        """
+        """Truncates the file to exactly a checkpoint's records. Without a path they stay in memory."""
         self._path = path
         self._complete = False
         self.records = list(records)
@@ -71,11 +65,7 @@ class TrainingLog:
             self._wait_for_room(error)
 
     def complete(self) -> None:
-        """Write the records that are not in the file yet.
-
-        Raises:
-            OSError: they could not be written; the file is as it was.
-        """
+        """Write the records that the file lacks. Raises OSError: no change to the file."""
         if self._path is not None and not self._complete:
             save_text("".join(_line(record) for record in self.records), self._path)
         self._complete = True

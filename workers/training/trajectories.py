@@ -48,10 +48,8 @@ class TrajectoryBatches:
     ) -> None:
         """Lays the trajectories end to end; the order of windows of `length` K is keyed by the seed.
 
-        A batch has `batch_size` windows over all processes.
-
-        Raises:
-            ValueError: no examples, or too few for the processes.
+        A batch has `batch_size` windows over all processes. Raises ValueError: no examples, or too few for
+        the processes.
         """
         if not data.trajectories:
             raise ValueError(f"data set {data.name!r} has no training examples")

@@ -1,7 +1,4 @@
-"""Answers of a program beside its module's, for batches of several sizes.
-
-B = batch, C = channels, S = image size, K = classes, L = tokens of a text.
-"""
+"""A program's answers beside its module's by batch. B batch, C channels, S size, K classes, L tokens."""
 
 from __future__ import annotations
 

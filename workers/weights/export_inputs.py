@@ -1,7 +1,4 @@
-"""What an export begins with: the module as it can be exported, and random inputs of its kind.
-
-B = batch, L = tokens of a text, V = words.
-"""
+"""The exportable module and random inputs of its kind. B = batch, L = tokens of a text, V = words."""
 
 from __future__ import annotations
 

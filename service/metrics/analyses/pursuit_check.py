@@ -194,10 +194,7 @@ def _plot(
     breakdown: Sequence[PursuitBreakdown],
     metrics: Mapping[str, Metric],
 ) -> str:
-    """By iteration the share of S, the residual and the rank; the spectrum of L; AUROCs.
-
-    At most three layers are drawn: the first, the middle and the last.
-    """
+    """By iteration share of S, residual and rank; spectrum of L; AUROCs; first, middle and last layer."""
     layers = sorted({place.layer for place in places})
     shown = sorted({layers[0], layers[len(layers) // 2], layers[-1]})
     parts = {(part.layer, part.iteration): part.metrics for part in breakdown}

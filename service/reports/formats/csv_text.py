@@ -20,10 +20,7 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def tidy_csv(rows: Sequence[TidyRow]) -> str:
-    """One row a number: the fixed columns `COLUMNS`, then one for each parameter.
-
-    A parameter named like a fixed column has `param_` before its name.
-    """
+    """One row a number: `COLUMNS`, then each parameter, with `param_` before a fixed column's name."""
     params = parameter_columns(rows)
     header = [*COLUMNS, *params.values()]
     return _text(

@@ -1,7 +1,4 @@
-"""Data sets with images of one native size, kept as bytes: digits, CIFAR-10.
-
-Legend: n examples, C channels, H height, W width, S requested side.
-"""
+"""Data sets of images of one native size, as bytes; n examples, C channels, H height, W width, S side."""
 
 from __future__ import annotations
 

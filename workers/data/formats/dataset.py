@@ -1,7 +1,4 @@
-"""Interfaces of data sets, and their shared code.
-
-Legend: n examples, C channels, H height, W width, S requested side.
-"""
+"""Interfaces and shared code of data sets; n examples, C channels, H height, W width, S requested side."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Label lists for ImageNet's validation images in one flat folder.
 
 In the archive of the challenge (Russakovsky et al. 2015) the 50 000 images have no class in their names.
-Lists: the development kit's (its own numbers, explained in meta.mat), Kaggle's, TensorFlow's and
-Caffe's.
+Lists: the development kit's (its own numbers, explained in meta.mat), Kaggle's, TensorFlow's and Caffe's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Segmentation sets: the interface, and sets in memory.
-
-Legend: n examples, C channels, H height, W width, S requested side.
-"""
+"""Segmentation sets: interface, sets in memory. n examples, C channels, H height, W width, S side."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Segmentation sets of file pairs: an image, and an annotation of the same name.
-
-Legend: n examples, H height, W width, S requested side.
-"""
+"""Segmentation sets of pairs of files of one name; n examples, H height, W width, S requested side."""
 
 from __future__ import annotations
 

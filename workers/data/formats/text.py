@@ -64,10 +64,7 @@ class SequenceSet(TextSet, Protocol):
 
 
 class SentenceSet(SequenceSet, Protocol):
-    """Texts with one label each, for attacks that change words; a token is a word or a byte.
-
-    Where tokens are words, these are separated by white space.
-    """
+    """Texts with one label, for attacks that change words; a token is a word (in white space) or a byte."""
 
     @property
     def sentences(self) -> Sequence[str]:

@@ -1,7 +1,4 @@
-"""Runs a classifier over known and unknown classes and records its confidence for each image.
-
-Legend: n examples.
-"""
+"""Records a classifier's confidence for each image of known and unknown classes. Legend: n examples."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Outcomes of an attack on a segmentation model, per image and loss.
-
-Legend: n images, L losses, K classes.
-"""
+"""Outcomes of an attack on segmentation, per image and loss. Legend: n images, L losses, K classes."""
 
 from __future__ import annotations
 

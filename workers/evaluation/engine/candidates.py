@@ -123,10 +123,7 @@ def answers(logits: Tensor) -> list[GalleryAnswer]:
 
 
 def safely(make: Callable[[], Sequence[GalleryItem]]) -> tuple[GalleryItem, ...] | None:
-    """The items of a gallery; None, with a line in the log, if they cannot be made.
-
-    A gallery is no measurement: a defect in one never fails a shard.
-    """
+    """A gallery's items; None, with a log line, if they fail: a gallery never fails a shard."""
     try:
         return tuple(make())
     except Exception:

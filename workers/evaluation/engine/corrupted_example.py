@@ -1,7 +1,4 @@
-"""The example of a gallery of corruptions: one image under each corruption at its highest severity.
-
-Legend: B batch, C channels, H height, W width.
-"""
+"""A gallery's image under each corruption at its worst. B batch, C channels, H height, W width."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Items of galleries with images: PNG files of 8 bits, in base64.
-
-Legend: C channels, H height, W width, K classes.
-"""
+"""Gallery items with images: 8-bit PNG files, base64. C channels, H height, W width, K classes."""
 
 from __future__ import annotations
 
@@ -67,11 +64,7 @@ class PixelSpace:
 def attacked_images(
     candidates: Candidates, outcomes: ExampleOutcomes, space: PixelSpace, ball: Ball | None
 ) -> list[GalleryImage]:
-    """The items of an attack on images.
-
-    `space`: of the attacked images; `ball`: the allowed perturbations; None where their size is not
-    bounded.
-    """
+    """Items of an attack on images of a `space`; `ball`: allowed perturbations, None without a bound."""
     items = []
     for rank, kept in candidates.chosen(max_items(candidates.pixels)):
         clean, changed = space.pixels(kept.clean), space.pixels(kept.changed)

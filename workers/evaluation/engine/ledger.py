@@ -221,10 +221,7 @@ class Ledger:
         settle: bool = True,
         logits: Tensor | None = None,
     ) -> None:
-        """Records which unattacked images are right, and settles the wrong ones, (B,).
-
-        `logits` (B, classes) are for margins and the gallery.
-        """
+        """Records the right unattacked images, settles the wrong, (B,); `logits` (B, classes) for margins."""
         right = (verdict.rank == 0).cpu()
         self._flags["clean_correct"][rows] = right
         if self._candidates is not None and logits is not None:

@@ -207,10 +207,7 @@ def _kind(node: object) -> str:
 
 
 def _listed(refused: Sequence[tuple[str, str]]) -> str:
-    """Each operator with the first module that calls it: `blocks.0.mlp.act: Erf (and in 3 more modules)`.
-
-    `refused`: name of a node, and its operator.
-    """
+    """Each operator with the first module that calls it, and how many more; `refused`: node, operator."""
     places: dict[str, dict[str, None]] = {}
     for name, kind in refused:
         places.setdefault(kind, {})[_place(name)] = None

@@ -1,7 +1,4 @@
-"""Outcomes of evaluations: one row per example, evidence for warnings, and files.
-
-n = examples, or repeats of an evaluation that measures the machine.
-"""
+"""Outcomes of evaluations: a row per example, evidence, files. n examples, or repeats of a machine's."""
 
 from __future__ import annotations
 
@@ -24,10 +21,7 @@ class OutcomeFile:
 
 
 class Outcomes(Protocol):
-    """One row per example, in the order of `ids`; all tensors are on the CPU.
-
-    `WithoutFiles` has `files` and `analysis` for outcomes that are rows alone.
-    """
+    """One row per example, in the order of `ids`, tensors on the CPU; see `WithoutFiles`."""
 
     @property
     def ids(self) -> Sequence[str]:

@@ -1,7 +1,4 @@
-"""Runs a segmentation model over the images of a loader and counts its pixels.
-
-Legend: n examples, B batch, K classes, H and W height and width.
-"""
+"""Runs a segmentation model over images, counts pixels. n examples, B batch, K classes, H, W size."""
 
 from __future__ import annotations
 

@@ -191,10 +191,7 @@ class _Model:
 
 
 def gradient_by_vectors(layer: nn.Module, loss: Callable[[], Tensor]) -> Tensor:
-    """Gradient of a loss by the vectors that a layer gives to words, (B, N, C).
-
-    A model that does not read its word vectors once is a ValueError.
-    """
+    """Gradient of a loss by a layer's word vectors, (B, N, C); ValueError unless they are read once."""
     leaves: list[Tensor] = []
 
     def hold(_layer: nn.Module, _tokens: tuple[Tensor, ...], vectors: Tensor) -> Tensor:

@@ -63,10 +63,7 @@ class GradientSum:
             self._sending = False
 
     def finish(self, *, failed: bool = False) -> None:
-        """Send the rest, wait for the others, and replace each gradient by its sum.
-
-        A weight without a gradient in all processes keeps none.
-        """
+        """Send the rest, wait, replace each gradient by its sum; without one in all processes, keep none."""
         while len(self._sent) < len(self._buckets):
             self._send(failed=failed)
         sent, self._sent = self._sent, []

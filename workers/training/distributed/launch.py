@@ -49,11 +49,9 @@ SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 def train_on_devices(request: TrainRequest, report: Report, timeout: float = SUM_TIMEOUT_SECONDS) -> Trained:
     """Train the model of a request in `execution.devices` processes; returns when all have ended.
 
-    A process waits `timeout` seconds at most for another in one sum; then the training fails.
-
-    Raises:
-        FailedElsewhere: a process failed, died or hung; the others have been stopped.
-        ValueError: not enough GPUs.
+    A process waits `timeout` seconds at most for another in one sum; then the training fails. Raises
+    FailedElsewhere: a process failed, died or hung; the others have been stopped. ValueError: not enough
+    GPUs.
     """
     count = request["spec"]["execution"].get("devices", 1)
     _check_devices(request["spec"]["execution"]["device"], count)

@@ -52,11 +52,7 @@ class Processes:
         return self.rank == 0
 
     def part(self, batch: int) -> Part:
-        """Part of this process in a batch of the given size.
-
-        Raises:
-            ValueError: the batch has too few for a pair in each process.
-        """
+        """This process's part of a batch of a size. Raises ValueError: too few for a pair in each process."""
         pairs = (batch + 1) // 2
         if pairs < self.size:
             raise ValueError(
