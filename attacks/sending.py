@@ -13,6 +13,6 @@ def sent(values: Tensor, to: Tensor | torch.device) -> Tensor:
     may change its own values at once.
     """
     device = to.device if isinstance(to, Tensor) else to
-    if values.device.type != "cpu" or device.type == "cpu":
+    if values.device.type != "cpu" or device.type in ("cpu", "meta"):
         return values.to(device)
     return values.pin_memory().to(device, non_blocking=True)

@@ -22,7 +22,15 @@ _cache: LruCache[Key, list[PlotSummary]] = LruCache(MAX_KEPT)
 def plots_of_job(
     store: TenantStore, settings: Settings, job: JobRow, results: Results, files: int
 ) -> list[PlotSummary]:
-    """The plots of a job that the caller sees, as a list."""
+    """The plots of a job that the caller sees, as a list.
+
+    Args:
+        store: The caller's.
+        settings: Where the files are.
+        job: Whose plots.
+        results: So far.
+        files: Number of the job's files.
+    """
     key = (job.id, job.attempt, job.finished_at, job.name, len(results.evaluations), files)
 
     def make() -> list[PlotSummary]:

@@ -17,10 +17,13 @@ def significantly_best(
 ) -> set[tuple[str, str]]:
     """Numbers that differ from those of all other jobs significantly, and are better.
 
-    `rows`: of all pairs of jobs; their p-values are adjusted here, over all of them together. `jobs`: ids; a
-    number that one of them lacks has no best. `adjust`: how p-values are adjusted for the number of tests.
+    Args:
+        rows: of all pairs of jobs; their p-values are adjusted here, over all of them together.
+        jobs: ids; a number that one of them lacks has no best.
+        adjust: how p-values are adjusted for the number of tests.
 
-    Returns job and key (`TidyRow.key`) of each.
+    Returns:
+        Job and key (`TidyRow.key`) of each.
     """
     tests = [row.test.p_value for row in rows if row.test is not None]
     adjusted = iter(ADJUSTMENTS[adjust](tests))

@@ -19,12 +19,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from assay.workers.containment.kernel import Unavailable, drop_bounding_set
-
-if TYPE_CHECKING:
-    from assay.workers.containment.policy import Policy
 
 # Numbers of linux/capability.h: to give files away, to read and mend them later, to end and to become others.
 RIGHTS = {"CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "KILL": 5, "SETGID": 6, "SETUID": 7}
@@ -70,7 +67,29 @@ class Users:
         return self
 
 
-def become(chosen: Policy) -> None:
+class Permissions(Protocol):
+    """What this module reads of a `policy.Policy`."""
+
+    @property
+    def folder(self) -> Path: ...  # noqa: D102
+
+    @property
+    def files(self) -> frozenset[Path]: ...  # noqa: D102
+
+    @property
+    def libraries(self) -> tuple[Path, ...]: ...  # noqa: D102
+
+    @property
+    def temporary(self) -> Path: ...  # noqa: D102
+
+    @property
+    def gpu(self) -> bool: ...  # noqa: D102
+
+    @property
+    def users(self) -> Users | None: ...  # noqa: D102
+
+
+def become(chosen: Permissions) -> None:
     """Makes this root process its job's user for good, with the job's folders; Unavailable: it stays root."""
     users = chosen.users
     assert users is not None
@@ -96,7 +115,7 @@ def become(chosen: Policy) -> None:
         raise Unavailable(f"user {user}: {error}") from None
 
 
-def stay_root(chosen: Policy) -> None:
+def stay_root(chosen: Permissions) -> None:
     """Lets a process of root, which loses root's rights, use folders that belong to users of their jobs."""
     with suppress(OSError):
         owner = chosen.folder.stat()
@@ -203,7 +222,7 @@ def _set_mode(path: int | Path, mode: int) -> None:
         os.chmod(path, stat.S_IMODE(mode))
 
 
-def _sources(chosen: Policy) -> list[Path]:
+def _sources(chosen: Permissions) -> list[Path]:
     """The folders of other jobs with the weights that a job reads."""
     folders = {path.parent for path in chosen.files} - {chosen.folder}
     return sorted(folder for folder in folders if folder.parent == chosen.folder.parent)

@@ -170,6 +170,8 @@ class Life:
             queue.progress(held, self.draw.randrange(12), 12, "at work")
         elif call == "renew":
             queue.renew(held, 60)
+        elif call == "checkpoint":
+            queue.checkpoint(held, self.draw.randrange(12))
         else:
             getattr(queue, call)(held)
 
