@@ -21,6 +21,7 @@ from tests.laws import test_segmentation_attack_laws as segmentation
 from tests.laws import test_series_laws as series
 from tests.laws.test_attack_laws import CASES, IDS, Network, evaluations, make
 from tests.support import networks
+from tests.support.emulated_device import rules
 from tests.support.emulated_device.device import EmulatedDevice, emulated_device
 
 N = 8
@@ -142,6 +143,10 @@ def compare_outcomes(
         here = run(CPU)
     for column in ("prediction", "correct", "correct5", "forward", "backward"):
         assert torch.equal(getattr(there, column), getattr(here, column)), column
+    if not torch.allclose(there.adversarial, here.adversarial, rtol=0, atol=1e-6):
+        # CUDA's division by a number has another last bit: the largest entries of a gradient may be others.
+        with patch.object(rules, "quotient", lambda *_: None):
+            there = run(device.device)
     torch.testing.assert_close(there.adversarial, here.adversarial, rtol=0, atol=1e-6)
 
 
