@@ -97,8 +97,8 @@ def _served(service: RunningService, mode: str, data: Path) -> Iterator[Target]:
         admin = store.keys.create("hostile admin", ["admin"], tenant="ops")[1]
         alice, bob = (store.keys.create(name, ["submit"], tenant=name)[1] for name in ("alice", "bob"))
     service.key = admin
-    service.start()
     try:
+        service.start()
         yield Target(
             service.client.url, mode, admin, alice, bob, service.state, service.pid, service.database, data
         )
