@@ -11,6 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Open, Site, evaluation, training
+from tests.e2e.running import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -106,16 +107,21 @@ def test_a_job_from_the_form_to_its_end(open_page: Open, site: Site) -> None:
 def test_a_page_opened_early_shows_each_result_as_it_comes(open_page: Open, site: Site) -> None:
     attack = {"name": "pgd", "params": {"epsilon": "1/255", "steps": 10_000, "cycle_detection": False}}
     spec = {**evaluation("early"), "model": {"name": "symvit", "weights": {"job": site.trained}}}
-    job = site.clients["a"].submit({**spec, "evaluations": [{"name": "clean"}, attack]}).id
+    client = site.clients["a"]
+    # The one worker is busy until the page has been looked at.
+    before = client.submit(training("before", epochs=2000)).id
+    wait_for(lambda: client.job(before).state.value == "running", 60)
+    job = client.submit({**spec, "evaluations": [{"name": "clean"}, attack]}).id
     page = open_page(f"/jobs/{job}")
     expect(page.get_by_text("No results yet")).to_be_visible()
+    client.cancel(before)
     page.get_by_text("Whole spec with every default").click()
     page.evaluate("window.sameDocument = true")
     expect(page.locator("table.results tbody tr").first).to_be_visible(timeout=60_000)
     expect(page.locator(".job-head .state")).to_have_text("running")
     expect(page.get_by_label("Spec", exact=True)).to_be_visible()
     assert page.evaluate("window.sameDocument")
-    site.clients["a"].cancel(job)
+    client.cancel(job)
 
 
 def test_two_jobs_are_chosen_and_compared(open_page: Open) -> None:
