@@ -30,6 +30,7 @@ from assay.service.settings import Settings
 from assay.service.signing.keys import BadKey, public_keys
 from assay.service.signing.statement import SignedFile, content_of, sign
 from assay.service.signing.verify import BadSignature, opened
+from assay.service.store.artifacts import FILE_MODE, FOLDER_MODE
 from assay.service.store.rows import ArtifactRow
 from assay.service.store.tenants import TenantStore
 
@@ -136,10 +137,10 @@ def _found(settings: Settings, job_id: str, path: Path) -> bytes | None:
 
 def _placed(settings: Settings, job_id: str, path: Path, content: bytes) -> bytes:
     """Writes a signature; of several at once the first one stays, and is returned."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "wb") as file:
             file.write(content)
         try:
             os.link(temporary, path)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from assay.service.contract.errors import TooLarge, Unavailable
-from assay.service.store.artifacts import UPLOAD
+from assay.service.store.artifacts import FILE_MODE, FOLDER_MODE, UPLOAD
 
 # Room beyond what has come, for a file of undeclared size.
 STEP = 16 * 1024**2
@@ -68,7 +68,7 @@ class Upload:
         self._digest = hashlib.sha256()
         with _disk():
             folder.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("xb")
+            self._file = os.fdopen(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "wb")
 
     @property
     def sha256(self) -> str:
@@ -98,7 +98,7 @@ class Upload:
     def place(self, target: Path) -> None:
         """Moves the closed file to its final place, in the same file system."""
         with _disk():
-            target.parent.mkdir(parents=True, exist_ok=True)
+            target.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
             self.path.replace(target)
 
     def discard(self) -> None:

@@ -36,6 +36,8 @@ class RunningService:
     """One service on one state folder; it can be killed and started again."""
 
     modules: tuple[str, ...] = ("assay.workers.embedded",)
+    # A module that runs these, if any.
+    runner: tuple[str, ...] = ()
     # On loopback the embedded service asks for none.
     key = ""
 
@@ -55,7 +57,7 @@ class RunningService:
         for module in self.modules:
             self._processes.append(
                 subprocess.Popen(
-                    [sys.executable, "-m", module],
+                    [sys.executable, "-m", *self.runner, module],
                     cwd=ROOT,
                     env=kept | own,
                     stdout=self.log,

@@ -1,9 +1,13 @@
-"""Mounts of a process of its own, for tests that need files where a system has none."""
+"""Mounts of a process of its own, for tests that need files where a system has none.
+
+`python -m tests.support.mounts MODULE` runs a module where other users can read this Python (`open_home`).
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import runpy
 import sys
 from pathlib import Path
 
@@ -47,3 +51,10 @@ def open_home() -> bool:
             raise OSError(error, os.strerror(error), str(python))
         os.close(held)
     return True
+
+
+if __name__ == "__main__":
+    if not open_home():
+        sys.exit("no mounts of a process of its own")
+    sys.argv = sys.argv[1:]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

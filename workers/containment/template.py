@@ -46,6 +46,7 @@ from assay.workers.containment.policy import (
     users_here,
 )
 from assay.workers.containment.settings import PREFIX, Containment
+from assay.workers.containment.users import FOLDER_MODE
 from assay.workers.evaluator_link import die_with_parent
 
 log = logging.getLogger(__name__)
@@ -184,7 +185,7 @@ class Template:
         # A self-test or a hash is of no job: its evaluator serves no other request.
         folder = Path(request["folder"]) if request["folder"] else temporary
         with contextlib.suppress(OSError):  # the evaluator says so when it writes its first file
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         return Policy(
             folder=folder,
             files=files_of(request) | data_of(request, os.environ, self._chosen.forbidden),

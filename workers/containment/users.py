@@ -28,7 +28,7 @@ RIGHTS = {"CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "KILL": 5, "SETGID": 6, "S
 # Files and folders that are tried before the first job; each folder gets its part.
 MAX_TRIED, MAX_TRIED_IN_FOLDER = 50_000, 500
 DEVICES = Path("/dev")
-_FOLDER_MODE = stat.S_ISGID | 0o770
+FOLDER_MODE = 0o770  # of a job's folder: closed to other users
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,13 @@ class Users:
         is in them is closed to others. `state`: the service's folder. `libraries`: that evaluators read.
         `environment`: of evaluators. Its data and weights have modes of their own, and are looked through.
         """
-        deep = [environment.get(name) for name in ("ASSAY_DATA_ROOT", "ASSAY_WEIGHTS_ROOT")]
+        roots = [environment.get(name, "") for name in ("ASSAY_DATA_ROOT", "ASSAY_WEIGHTS_ROOT")]
+        deep = [Path(root) for root in roots if root and Path(root).resolve() in libraries]
         try:
             _check_rights(state)
             with _acting_as(self.first, []):
                 _check_passable(state.parents)
-                _check_readable([*libraries, *_modules()], [])
-                _check_readable(
-                    [], [Path(path) for path in deep if path and Path(path).resolve() in libraries]
-                )
+                _check_readable([*libraries, *_modules()], deep)
             _close(state, libraries)
         except (Unavailable, OSError) as error:
             return replace(self, refused=str(error))
@@ -246,7 +244,7 @@ def _give(folder: Path, user: int, group: int) -> None:
     """Gives a folder with all in it; no link is followed, and no file of a second name touched."""
     for _, _, files, place in os.fwalk(folder):
         os.fchown(place, user, group)
-        _set_mode(place, _FOLDER_MODE)
+        _set_mode(place, stat.S_ISGID | FOLDER_MODE)
         for name in files:
             with suppress(FileNotFoundError):
                 found = os.stat(name, dir_fd=place, follow_symlinks=False)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import resource
+import stat
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,20 @@ def test_what_came_is_placed_with_its_size_and_hash(tmp_path: Path) -> None:
     upload.discard()
     assert [p.name for p in (tmp_path / "artifacts").rglob("*")] == ["job", "weights"]
     assert (tmp_path / "artifacts" / "job" / "weights").read_bytes() == b"abcdef"
+
+
+def test_neither_an_upload_nor_its_folder_is_open_to_other_users(tmp_path: Path) -> None:
+    """Before a job runs, too: the folder of all jobs may be passed through by evaluators of other users."""
+    before = os.umask(0)
+    try:
+        upload = Upload(tmp_path)
+        modes = [upload.path.stat().st_mode]
+        upload.close()
+        upload.place(tmp_path / "job" / "weights")
+    finally:
+        os.umask(before)
+    modes += [path.stat().st_mode for path in (tmp_path / "job", tmp_path / "job" / "weights")]
+    assert [stat.S_IMODE(mode) for mode in modes] == [0o640, 0o770, 0o640]
 
 
 def test_what_is_discarded_is_gone(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,6 +66,31 @@ def test_a_process_serves_its_own_job_with_no_further_needs() -> None:
     assert not covers(policy(processes=True, loopback=True), request(), processes=False)
 
 
+def template(state: Path, requests: int, reports: int) -> Template:
+    """Of evaluators without containment."""
+    return Template(
+        Containment("off", state),
+        requests,
+        reports,
+        prepare=lambda request: None,
+        serve=lambda *pipes: None,
+        threads=1,
+        gpu=False,
+    )
+
+
+def test_the_folder_of_a_job_is_closed_to_other_users(tmp_path: Path) -> None:
+    """Also while nobody owns it but root: evaluators of other users may pass through the folder above."""
+    folder = tmp_path / "artifacts" / "job"
+
+    def work() -> int:
+        os.umask(0)
+        template(tmp_path, *os.pipe())._policy(request(folder=folder), False, tmp_path)
+        return stat.S_IMODE(folder.stat().st_mode)
+
+    assert in_a_child(work) == 0o770
+
+
 @pytest.mark.parametrize(
     ("chunks", "ended"),
     [
@@ -81,15 +107,7 @@ def test_an_evaluator_whose_line_has_no_end_is_ended(
     def work() -> bool:
         sys.stderr = os.fdopen(2, "w", closefd=False)  # pytest's has a descriptor that is closed
         requests, reports = os.pipe()
-        held = Template(
-            Containment("off", tmp_path),
-            requests,
-            reports,
-            prepare=lambda request: None,
-            serve=lambda *pipes: None,
-            threads=1,
-            gpu=False,
-        )
+        held = template(tmp_path, requests, reports)
         pid = os.fork()
         if pid == 0:
             signal.pause()

@@ -32,9 +32,8 @@ class ErrorBound:
     """The bound of one model, learnt during an attack. Never waits but in `doubtful` and `evidence`."""
 
     def __init__(self, device: torch.device | str) -> None:
-        self.iterates = self._passes = self._exact = (
-            0  # rows that `doubtful` has seen, in passes; judged again
-        )
+        # Rows that `doubtful` has seen, in so many passes, and rows judged in float32.
+        self.iterates, self._passes, self._exact = 0, 0, 0
         self._usable, self._used = True, False
         # The largest error, and its largest share of a row's largest logit.
         self._largest = torch.zeros(2, dtype=torch.float64, device=device)
