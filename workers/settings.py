@@ -204,7 +204,7 @@ class WorkerSettings(Connections):
         paths = {
             "ASSAY_DATA_ROOT": self.data_root,
             WEIGHTS_ROOT: self.weights_root,
-            "ASSAY_CATALOG": self.catalog,
+            "ASSAY_CATALOG": os.environ.get("ASSAY_CATALOG"),  # which the embedded service sets
         }
         named = {name: str(path) for name, path in paths.items() if path is not None}
         return (*named.items(), (VARIABLE, self.containment.to_text()))

@@ -21,6 +21,7 @@ from tests.e2e.jobs import SHAPE, attacking, finished, outcomes, pgd, training
 from tests.e2e.running import SHARDED, RunningService, kill, wait_for
 from tests.support.children import in_a_child
 from tests.support.mounts import private_mounts
+from tests.support.packages import install_every_kind
 from tests.support.programs import export
 
 Start = Callable[..., RunningService]
@@ -42,13 +43,15 @@ def service(make_service: Start) -> Iterator[RunningService]:
         home.chmod(0o755)
         (home / "temporary").mkdir()
         (home / "temporary").chmod(0o1777)
+        install_every_kind(home / "site")
         running = make_service(
             home / "state",
             ASSAY_SANDBOX="required",
             ASSAY_SANDBOX_USER="required",
             ASSAY_EVALUATOR_USERS=f"{USERS.first}-{USERS.first + USERS.count - 1}",
-            ASSAY_WORKERS="1",
+            ASSAY_WORKERS="2",
             TMPDIR=str(home / "temporary"),
+            PYTHONPATH=str(home / "site"),  # the embedded service lists its components in its state folder
             **SHARDED,
         )
         running.runner = ("tests.support.mounts",)

@@ -53,7 +53,9 @@ def tried(name: str, target: Target, kind: dict[str, Any], **changes: Any) -> st
             other = chosen.folder("other")
             other.mkdir(parents=True)
             (other / "weights").write_text("secret")
-            (state / "assay.sqlite").write_text("secret")
+            (state / "signing").mkdir()
+            for file in ("assay.sqlite", "signing/key.pem"):
+                (state / file).write_text("secret")
             spec = {"kind": kind["kind"], "name": name.format(**places), "execution": {"devices": 1}}
             request: Any = kind | {
                 "job": "job",
@@ -199,6 +201,8 @@ ON_FILES_AND_PROCESSES = (
     ("takes the state folder's mode away", "mode {state},0"),
     ("opens the state folder to all", "mode {state},777"),
     ("gives the state folder away", "owner {state}"),
+    ("takes the database's mode away", "mode {own}/assay.sqlite,0"),
+    ("opens the signing key to all", "mode {own}/signing/key.pem,666"),
     ("sets the times of the state folder", "times {state}"),
     ("sets an extended attribute of the state folder", "attribute {state}"),
     ("sets flags of a library's file", "file_flags {library}"),

@@ -114,6 +114,8 @@ ATTEMPTS: tuple[Attempt, ...] = (
     Attempt("a file that is a link to another tenant's", stolen("link")),
     Attempt("a file that is a second name of another tenant's", stolen("hard")),
     Attempt("a file that is a pipe without a writer", stolen("pipe")),
+    Attempt("a file that is a folder", stolen("folder")),
+    Attempt("a file that is not there", stolen("none")),
     Attempt("a file that becomes a link once it is known", exchanged),
     Attempt(
         "an error that says that the worker has other code",
@@ -126,9 +128,12 @@ ATTEMPTS: tuple[Attempt, ...] = (
     Attempt(
         "an error that says that the device is broken", attack("evaluate said 3 device_fault", "device_fault")
     ),
+    Attempt("an error that says that the worker is unfit", attack("evaluate said 3 unfit", "unfit")),
+    Attempt("an error of a type that is no name", attack("evaluate said 3 A_b\r\n")),
     Attempt("32 MiB of objects in a line that never ends", attack("evaluate raw 0 containers")),
     Attempt("8 MiB of objects in a message", attack("evaluate raw 0 inner")),
     Attempt("4 million numbers in a message", attack("evaluate raw 0 values")),
+    Attempt("2 million texts in a message", attack("evaluate raw 0 strings")),
     Attempt("64 MiB without the end of a line", attack("evaluate raw 0 endless")),
     Attempt("lists in lists, 130,000 levels", attack("evaluate raw 0 deep")),
     Attempt("half a million escaped quotes", attack("evaluate raw 0 quotes")),
