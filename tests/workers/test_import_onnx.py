@@ -323,6 +323,21 @@ def test_a_file_that_is_no_model_and_a_missing_extra_are_one_sentence(
     assert said.startswith("error: `assay import-onnx` needs onnx and onnx2torch: ")
 
 
+def test_a_constant_of_a_pebibyte_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A few bytes that say how large it is."""
+    nodes = [
+        helper.make_node("ConstantOfShape", ["size"], ["large"], name="large"),
+        helper.make_node("ReduceMax", ["large"], ["most"], keepdims=0),
+        *(POOL, FLAT, helper.make_node("MatMul", ["flat", "weight"], ["raw"])),
+        helper.make_node("Add", ["raw", "most"], ["logits"]),
+    ]
+    model = model_of(nodes, tmp_path / "a.onnx", weight=WEIGHT, size=np.array([1 << 24, 1 << 24]))
+    code, said = imported(capsys, model, tmp_path / "a.pt2")
+    assert (code, said.count("\n")) == (2, 1), said
+    assert "error: its node large (ConstantOfShape) cannot be exported: " in said
+    assert "memory" in said
+
+
 @pytest.mark.parametrize("damage", ["dims", "data_type", "name", "input"])
 def test_a_damaged_model_is_one_sentence(
     damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
