@@ -1,7 +1,7 @@
 """Fog: a random landscape of brightness is added, and the sum scaled back.
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations". With f the landscape of `plasma.py` and m the image's largest value: (x + c f) m / (m + c).
+Perturbations". With f the landscape of `plasma` and m the image's largest value: (x + c f) m / (m + c).
 
     x' = (x + c f) m / (m + c),    f = a random landscape,    m = the largest value of x
     c, decay of f's details = FOGS[constants][severity - 1]
@@ -18,7 +18,6 @@ from torch import Tensor
 from assay.attacks.corruptions.imaging.constants import Constants, constant
 from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, cut
 from assay.attacks.corruptions.imaging.draws import symmetric
-from assay.attacks.corruptions.imaging.plasma import draws_needed, plasma
 
 __all__ = ["fog"]
 
@@ -58,3 +57,42 @@ def _apply(levels: Tensor, chance: Tensor, *, thickness: float, decay: float) ->
     land = plasma(chance, side_of(height, width), decay)[:, None, :height, :width]
     top = levels.amax((1, 2, 3), keepdim=True)
     return cut((levels + TOP * thickness * land) * (top / (top + TOP * thickness)))  # (n, C, H, W)
+
+
+HEIGHT = 100.0
+
+
+def draws_needed(side: int) -> int:
+    """Number of random draws for a landscape of N x N: all points except the corner."""
+    return side**2 - 1
+
+
+def plasma(chance: Tensor, side: int, decay: float) -> Tensor:
+    """Random landscapes between 0 and 1 on a torus, float32 (n, N, N), N = `side`; zeros where N is 1.
+
+    The diamond-square algorithm: Fournier, Fussell and Carpenter 1982, "Computer Rendering of Stochastic
+    Models". From one corner the grid is halved repeatedly: the centre of each square gets the mean of its
+    four corners plus a random number, then the midpoint of each side the mean of its four neighbours plus a
+    random number. N is a power of two.
+
+    `chance` (n, N^2 - 1) is uniform in [-1, 1]: for each level the centres, then the middles of the left and
+    right sides' lines (rows of the corners first), each row by row. Each halving divides the square root of
+    the random numbers' size by `decay`.
+    """
+    count = len(chance)
+    land = chance.new_zeros(count, 1, 1)
+    size, height = 1, HEIGHT  # land has the corners of s x s squares
+    while size < side:
+        used = size**2 - 1
+        news = chance[:, used : used + 3 * size**2].view(count, 3, size, size) * height**2
+        centres, upper, left = news.unbind(1)
+        beside, below = land.roll(-1, 2), land.roll(-1, 1)
+        middle = centres.add_((land + below).add_(beside + below.roll(-1, 2)), alpha=0.25)
+        # Midpoints of the horizontal sides are between two centres and two corners, like those of the others.
+        upper.add_((middle + middle.roll(1, 1)).add_(land).add_(beside), alpha=0.25)
+        left.add_((middle + middle.roll(1, 2)).add_(land).add_(below), alpha=0.25)
+        rows = torch.stack([land, upper], dim=-1), torch.stack([left, middle], dim=-1)
+        land = torch.stack(rows, dim=2).view(count, 2 * size, 2 * size)
+        size, height = 2 * size, height / decay
+    land -= land.amin((1, 2), keepdim=True)
+    return land / land.amax((1, 2), keepdim=True).clamp(min=torch.finfo(land.dtype).tiny)

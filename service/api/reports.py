@@ -20,7 +20,7 @@ from assay.service.contract.studies import Adjustment, compared_weights
 from assay.service.metrics.comparison import Comparison, JobResults, compare
 from assay.service.plots.kinds import LabelledResults, plots_of
 from assay.service.reports import page
-from assay.service.reports.best import significantly_best
+from assay.service.reports.comparisons import significantly_best
 from assay.service.reports.figures import Figure, figures
 from assay.service.reports.formats.csv_text import tidy_csv
 from assay.service.reports.tables import pivot

@@ -17,7 +17,6 @@ from assay.service.api import (
     keys,
     metrics,
     plots,
-    quota,
     reports,
     results,
     signatures,
@@ -40,18 +39,9 @@ ABOUT_JOBS = (
     reports,
     catalog,
 )
+OTHERS = (webhooks, keys, tenants, workers, browser_sessions, audit, health, metrics)
 ROUTERS: list[APIRouter] = [
-    module.router
-    for module in (
-        *ABOUT_JOBS,
-        quota,
-        webhooks,
-        keys,
-        tenants,
-        workers,
-        browser_sessions,
-        audit,
-        health,
-        metrics,
-    )
+    *(module.router for module in ABOUT_JOBS),
+    tenants.quota,
+    *(module.router for module in OTHERS),
 ]

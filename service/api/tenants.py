@@ -1,16 +1,18 @@
-"""Routes of tenants' weights and limits, for keys with the scope `admin`."""
+"""Routes of tenants' weights and limits, for administrators, and of the caller's limits and usage."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal, cast
 
 from fastapi import APIRouter, Path
 
 from assay.service.api.authentication import TENANTS_PATH
 from assay.service.api.caller import ActorDep
-from assay.service.api.deps import BodyDep, SettingsDep, StrictRoute, SystemStoreDep
+from assay.service.api.checkpoints import quota_of
+from assay.service.api.deps import BodyDep, SettingsDep, StoreDep, StrictRoute, SystemStoreDep
 from assay.service.api.errors import documented
 from assay.service.api.keys import GUARDED, validated
+from assay.service.api.views import iso_or_none
 from assay.service.contract.errors import (
     InvalidState,
     MalformedJson,
@@ -18,10 +20,20 @@ from assay.service.contract.errors import (
     UnsupportedMediaType,
 )
 from assay.service.contract.keys import TENANT_PATTERN
-from assay.service.contract.limits import Limits, Tenant, TenantSettings, limit_values
+from assay.service.contract.limits import (
+    Limits,
+    LimitStatus,
+    QueueStatus,
+    QuotaStatus,
+    Tenant,
+    TenantSettings,
+    limit_values,
+)
 from assay.service.contract.results import Page
+from assay.service.store.allotments import Allotment, QueuePlace, Use
 
 router = APIRouter(route_class=StrictRoute, prefix=TENANTS_PATH, tags=["tenants"], dependencies=GUARDED)
+quota = APIRouter(route_class=StrictRoute, prefix="/api/v1/quota", tags=["quota"])
 Name = Annotated[str, Path(pattern=TENANT_PATTERN, description="the tenant's name")]
 
 
@@ -73,3 +85,44 @@ def tenant_view(name: str, own: TenantSettings, defaults: Limits) -> Tenant:
     """A tenant as operators see it."""
     in_force = defaults.overridden(own.own_limits)
     return Tenant(name=name, weight=own.weight, own=own.own_limits, limits=limit_values(in_force))
+
+
+@quota.get(
+    "",
+    operation_id="get_quota",
+    summary="Look at the tenant's limits",
+    responses=documented(),
+)
+def get_quota(store: StoreDep, settings: SettingsDep) -> QuotaStatus:
+    """Each limit of the caller's tenant with what is used of it, its weight, and its place in the queues."""
+    return quota_view(store.quota.status(quota_of(settings)))
+
+
+def quota_view(found: Allotment) -> QuotaStatus:
+    """An allotment as users see it."""
+    return QuotaStatus(
+        tenant=found.tenant,
+        weight=found.weight,
+        limits={name: _limit(use) for name, use in found.uses.items()},
+        queue=[_queue(place) for place in found.places],
+        delayed_by=found.delayed_by,
+    )
+
+
+def _limit(use: Use) -> LimitStatus:
+    return LimitStatus(
+        limit=use.limit or None,
+        used=use.used,
+        left=max(0, use.limit - use.used) if use.limit else None,
+        resets_at=iso_or_none(use.resets_at),
+    )
+
+
+def _queue(place: QueuePlace) -> QueueStatus:
+    return QueueStatus(
+        device=cast(Literal["cpu", "cuda"], place.pool),
+        queued=place.queued,
+        running=place.running,
+        before=place.before,
+        share=round(place.share, 4),
+    )

@@ -12,6 +12,7 @@ from assay.service.client import DEFAULT_URL
 from assay.service.contract.audit import ACTIONS
 from assay.service.contract.keys import SCOPES
 from assay.service.contract.limits import LIMITS
+from assay.service.contract.pulled_weights import FORMS, VARIABLE
 
 # A job id, for examples.
 JOB = "01jd3q0x5v8f7m2n9k4t6w1z0y"
@@ -193,6 +194,35 @@ def add_tenants(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         change.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="N", help=text)
     for parser in (quota, command, listing, change):
         json_argument(parser)
+
+
+def add_pull(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+    """Adds `pull`."""
+    parser = add(
+        subcommands,
+        "pull",
+        commands.pull,
+        "fetch pretrained weights, which jobs then read without a network",
+        "assay pull timm:resnet50",
+        "assay pull torchvision:vit_b_16 hf:google/vit-base-patch16-224",
+        "assay pull hf:me/tiny --from ./tiny",
+        "assay pull --list",
+    )
+    parser.add_argument("reference", nargs="*", metavar="REFERENCE", help=FORMS)
+    parser.add_argument("--list", action="store_true", help="what is pulled; fetches nothing")
+    parser.add_argument(
+        "--verify", action="store_true", help="compare all files, or those named, with their hashes"
+    )
+    parser.add_argument("--json", action="store_true", help="with --list or --verify: JSON")
+    parser.add_argument(
+        "--from",
+        dest="local",
+        metavar="PATH",
+        help="take them from this machine: for hf: a folder of save_pretrained, else the published file",
+    )
+    parser.add_argument(
+        "--weights-root", metavar="DIR", help=f"the weights folder (default: {VARIABLE}, or the cache)"
+    )
 
 
 def add_import_pickle(subcommands: Subcommands[argparse.ArgumentParser]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import os
 import re
 import sys
@@ -25,6 +26,7 @@ from assay.service.cli.spec_files import read_spec
 from assay.service.cli.spec_kinds import check_kind
 from assay.service.client import AssayClient
 from assay.service.contract.extras import require
+from assay.service.contract.pulled_weights import PullRequest
 
 INVALID = 2
 UNREACHABLE = 3
@@ -95,6 +97,25 @@ def demo(options: Options) -> int:
     given = {"--output": options.output, "--epochs": options.epochs}
     arguments = [text for name, value in given.items() if value is not None for text in (name, str(value))]
     return run_module("assay.service.demo", arguments, {})
+
+
+def pull(options: Options) -> int:
+    """Replaces this process by the download; listing and verifying need no extra."""
+    if not options.list and not options.verify:
+        require("`assay pull`", "worker")
+    return run_module("assay.workers.weights.pull", [json.dumps(request_of(options))], {})
+
+
+def request_of(options: Options) -> PullRequest:
+    """What the process of the workers' environment is asked to do."""
+    return {
+        "references": options.reference,
+        "list": options.list,
+        "verify": options.verify,
+        "json": options.json,
+        "local": options.local,
+        "weights_root": options.weights_root,
+    }
 
 
 def run_module(module: str, arguments: list[str], environment: dict[str, str]) -> int:

@@ -25,9 +25,9 @@ from assay.service.dashboard.job_facts import (
     remedy_of,
     sources_of,
 )
-from assay.service.dashboard.job_plots import plots_of_job
 from assay.service.dashboard.pictures import own_pictures
 from assay.service.dashboard.plot_sizes import picture_size, plot_sizes
+from assay.service.dashboard.plots import plots_of_job
 from assay.service.dashboard.result_rows import shown_results
 from assay.service.dashboard.snippets import json_body, snippets
 from assay.service.metrics.bracket import bracket_line

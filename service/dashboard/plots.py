@@ -13,10 +13,17 @@ from starlette.responses import Response
 
 from assay.service.api import plots as api
 from assay.service.api.deps import CatalogDep, SettingsDep, StoreDep, StrictRoute, Version, find_job
+from assay.service.api.plots import plot_summary, plots_with
 from assay.service.contract.errors import NoResults, Unavailable
+from assay.service.contract.plots import PlotSummary
+from assay.service.contract.results import Results
 from assay.service.dashboard.frame import HEADERS, compressed, render
+from assay.service.lru_cache import LruCache
 from assay.service.plots.kinds import KINDS
 from assay.service.plots.render import RenderError, bundle
+from assay.service.settings import Settings
+from assay.service.store.rows import JobRow
+from assay.service.store.tenants import TenantStore
 
 logger = logging.getLogger(__name__)
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
@@ -65,3 +72,33 @@ def interactive(
         "formats": FORMATS,
     }
     return render(request, "plot.html", values)
+
+
+MAX_KEPT = 256
+# Kinds of plots in which a single job is a single point.
+OF_SEVERAL = frozenset({"tradeoff"})
+# What the plots of a job depend on: its id, attempt, end, name, and the numbers of its results and files.
+Key = tuple[str, int, float | None, str, int, int]
+
+_cache: LruCache[Key, list[PlotSummary]] = LruCache(MAX_KEPT)
+
+
+def plots_of_job(
+    store: TenantStore, settings: Settings, job: JobRow, results: Results, files: int
+) -> list[PlotSummary]:
+    """The plots of a job that the caller sees, as a list.
+
+    Args:
+        store: The caller's.
+        settings: Where the files are.
+        job: Whose plots.
+        results: So far.
+        files: Number of the job's files.
+    """
+    key = (job.id, job.attempt, job.finished_at, job.name, len(results.evaluations), files)
+
+    def make() -> list[PlotSummary]:
+        specs = plots_with(store, settings, job, results)
+        return [plot_summary(job, kind, spec) for kind, spec in specs.items() if kind not in OF_SEVERAL]
+
+    return _cache.get_or_make(key, make)

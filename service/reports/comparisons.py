@@ -1,4 +1,4 @@
-"""Warnings and comparisons of jobs as lines of a table."""
+"""Warnings and comparisons of jobs as lines of a table, and numbers better than all others beyond chance."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assay.service.contract.results import Warning
+from assay.service.contract.studies import Adjustment
 from assay.service.contract.warning_codes import SEVERITIES
+from assay.service.metrics import multiple_tests
+from assay.service.metrics.comparison import ComparisonRow
 from assay.service.reports.numbers import WITHOUT, number, printable, shown_params, split_params
+from assay.service.reports.tidy import comparison_key
 
 TESTS = {
     "mcnemar": "McNemar",
@@ -87,3 +91,34 @@ def _comparison_cells(row: Mapping[str, Any], params: str, letters: Mapping[str,
         f"{adjusted:.3g}" if (adjusted := (test or {}).get("adjusted_p_value")) is not None else "-",
         TESTS.get(test["name"], test["name"]) if test else "-",
     )
+
+
+LEVEL = 0.05
+
+
+def significantly_best(
+    rows: Sequence[ComparisonRow], jobs: Sequence[str], adjust: Adjustment
+) -> set[tuple[str, str]]:
+    """Numbers that differ from those of all other jobs significantly, and are better.
+
+    Args:
+        rows: of all pairs of jobs; their p-values are adjusted here, over all of them together.
+        jobs: ids; a number that one of them lacks has no best.
+        adjust: how p-values are adjusted for the number of tests.
+
+    Returns:
+        Job and key (`TidyRow.key`) of each.
+    """
+    tests = [row.test.p_value for row in rows if row.test is not None]
+    adjusted = iter(multiple_tests.ADJUSTMENTS[adjust](tests))
+    wins: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        p_value = 1.0 if row.test is None else next(adjusted)
+        if p_value > LEVEL or not row.difference:
+            continue
+        first, second = (value.job for value in row.values)
+        second_wins = (row.difference > 0) == row.higher_is_better
+        winner, loser = (second, first) if second_wins else (first, second)
+        key = comparison_key(row.evaluation, row.params, row.data, row.protocol, row.metric)
+        wins.setdefault((winner, f" {key}"), set()).add(loser)
+    return {place for place, beaten in wins.items() if len(beaten) == len(set(jobs)) - 1}

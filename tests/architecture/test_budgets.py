@@ -23,8 +23,6 @@ REGISTRY = re.compile(
 
 MIN_LINES = 40  # of a helper module that one other module uses
 SMALL = {
-    "attacks/words/search/levenshtein.py": "a distance of its own, with nothing of the recipes in it",
-    "attacks/words/search/synonyms.py": "an attack may not be in workers/, where its user is",
     "service/metrics/analyses/tables.py": "the list of these, so that metrics/tables.py imports one",
     "workers/training/segmentation_loss.py": "the learner serves every task; this is the loss of one",
 }

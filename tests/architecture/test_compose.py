@@ -13,8 +13,8 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
+from assay.service.cli.commands import pull
 from assay.service.cli.main import build_parser
-from assay.service.cli.pull import pull
 from assay.service.settings import Settings
 from assay.workers.settings import WorkerSettings
 from tests.support.compose import ROOT, Missing, load, variables

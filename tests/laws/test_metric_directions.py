@@ -17,7 +17,7 @@ from assay.service.metrics.leaderboard import MeasuredJob, leaderboard_entries
 from assay.service.metrics.leaderboard_methods import ranked_methods
 from assay.service.metrics.paired import SignFlipTest
 from assay.service.metrics.sanity_checks import ACCURACIES
-from assay.service.reports.best import significantly_best
+from assay.service.reports.comparisons import significantly_best
 from assay.service.reports.gate import judged, read_requirement
 from assay.service.reports.tables import pivot
 from assay.service.reports.tidy import ReportedJob, tidy_rows

@@ -22,9 +22,8 @@ from annotated_types import Interval
 from assay.attacks.expectation import Expectation
 from assay.attacks.words.libraries import textattack
 from assay.attacks.words.search import recipes
-from assay.attacks.words.search.synonyms import synonyms
 from assay.attacks.words.search.word_change import WordChange
-from assay.attacks.words.search.wordnet import missing_files
+from assay.attacks.words.search.wordnet import missing_files, synonyms
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import resolve_folder
 from assay.workers.evaluation.engine.library_text_attack import LibraryTextAttack

@@ -15,7 +15,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from assay.attacks.words.search.candidates import Taken
+from assay.attacks.words.search.draws import Draws
+from assay.attacks.words.search.text import Text
 from assay.attacks.words.search.vector_files import norms
+from assay.attacks.words.search.word_change import WordChange
 
 BLOCK = 128
 # Rounding of float32 numbers near 1.
@@ -84,3 +88,46 @@ class Neighbours:
         products = self._unit[others].astype(np.float64) * self._unit[number].astype(np.float64)
         sums: NDArray[np.float64] = products.sum(axis=1)
         return sums
+
+
+def nearest_words(neighbours: Neighbours) -> WordChange:
+    """Change of a word to its nearest words, nearest first, as in TextAttack's `WordSwapEmbedding`.
+
+    Vectors are of lower-case words, and a replacement takes the case of its word.
+    """
+
+    def candidates(word: str, _draws: Draws) -> list[str]:
+        return [_written_as(word, other) for other in neighbours.of(word.lower())]
+
+    return WordChange("nearest_words", candidates)
+
+
+def similar(neighbours: Neighbours, least: float) -> Taken:
+    """Accepts a changed text if each fresh word is close enough to the original's word at its position.
+
+    As TextAttack's `WordEmbeddingDistance`.
+    Words without a vector are accepted. A word replaced by several is compared position by position, with the
+    original words there.
+    """
+
+    def near(text: Text, original: Text) -> bool:
+        start, count = text.fresh
+        if start + count > min(len(text.words), len(original.words)):
+            return False
+        places = slice(start, start + count)
+        pairs = zip(original.words[places], text.words[places], strict=True)
+        cosines = (neighbours.cosine(before.lower(), after.lower()) for before, after in pairs)
+        return all(cosine is None or cosine >= least for cosine in cosines)
+
+    return near
+
+
+def _written_as(model: str, word: str) -> str:
+    """The word in the case of another: lower, upper or capitalised; otherwise unchanged."""
+    if model.islower():
+        return word.lower()
+    if model.isupper() and len(model) > 1:
+        return word.upper()
+    if model[0].isupper() and model[1:].islower():
+        return word.capitalize()
+    return word

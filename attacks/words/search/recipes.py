@@ -26,12 +26,10 @@ from assay.attacks.words.search.greedy import (
     weighted_saliency,
     without_the_word,
 )
-from assay.attacks.words.search.levenshtein import within
-from assay.attacks.words.search.nearest_words import nearest_words, similar
-from assay.attacks.words.search.neighbours import Neighbours
+from assay.attacks.words.search.neighbours import Neighbours, nearest_words, similar
 from assay.attacks.words.search.recipe import Recipe
 from assay.attacks.words.search.stop_words import ENGLISH, TEXTFOOLER
-from assay.attacks.words.search.text import Text
+from assay.attacks.words.search.text import Text, within
 from assay.attacks.words.search.word_change import WordChange
 from assay.attacks.words.substituted_letter import substituted_letter
 from assay.attacks.words.swapped_characters import swapped_characters

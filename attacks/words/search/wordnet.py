@@ -10,6 +10,10 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
+from assay.attacks.words.search.draws import Draws
+from assay.attacks.words.search.text import spans
+from assay.attacks.words.search.word_change import WordChange
+
 PARTS = ("noun", "verb", "adj", "adv")
 FILES = tuple(f"{kind}.{part}" for part in PARTS for kind in ("index", "data")) + tuple(
     f"{part}.exc" for part in PARTS
@@ -129,3 +133,26 @@ def _exceptions(path: Path) -> dict[str, list[str]]:
     """Maps an irregular form to its entries."""
     lines = (line.split() for line in path.read_text(encoding="utf-8").splitlines())
     return {fields[0]: fields[1:] for fields in lines if fields}
+
+
+def synonyms(folder: Path) -> WordChange:
+    """The synonyms of a word, in every sense and part of speech; phrases are left out.
+
+    Ren et al. 2019, "Generating Natural Language Adversarial Examples through Probability Weighted Word
+    Saliency", section 3.2.
+
+    Raises:
+        OSError: a file cannot be read.
+        ValueError: a file is not one of WordNet.
+    """
+    wordnet = _read(folder)
+
+    def candidates(word: str, _draws: Draws) -> list[str]:
+        return [other for other in wordnet.synonyms(word) if "_" not in other and len(spans(other)) == 1]
+
+    return WordChange("synonyms", candidates)
+
+
+@functools.lru_cache(maxsize=1)
+def _read(folder: Path) -> WordNet:
+    return WordNet(folder)

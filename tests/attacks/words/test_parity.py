@@ -15,8 +15,8 @@ from assay.attacks.words.search.greedy import Answer
 from assay.attacks.words.search.neighbours import Neighbours
 from assay.attacks.words.search.recipe import Finding, Recipe
 from assay.attacks.words.search.recipes import deepwordbug, homoglyph_swaps, pruthi, pwws, textfooler
-from assay.attacks.words.search.synonyms import synonyms
 from assay.attacks.words.search.vector_files import read_vectors
+from assay.attacks.words.search.wordnet import synonyms
 from tests.support.sentences import SENTENCES
 from tests.support.word_models import probabilities
 from tests.support.word_vectors import write_vectors

@@ -6,7 +6,7 @@ import pytest
 import torch
 from timm.models.xcit import PositionalEncodingFourier
 
-from assay.models.layers.fourier_positions import FourierPositions, waves
+from assay.models.layers.fan import FourierPositions, waves
 
 
 @pytest.mark.parametrize("grid", [(14, 14), (3, 7), (1, 1)])

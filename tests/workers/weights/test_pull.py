@@ -23,7 +23,8 @@ from huggingface_hub import constants
 
 from assay.models import from_torchvision
 from assay.models.from_torchvision import torchvision
-from assay.service.cli.pull import add_pull, request_of
+from assay.service.cli.arguments import add_pull
+from assay.service.cli.commands import request_of
 from assay.workers.weights import download, origins, pull
 from assay.workers.weights.hub import ALLOWED
 from assay.workers.weights.pulled import find, listed

@@ -22,8 +22,7 @@ from assay.service.submission.data_folders import is_ignored
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import CorruptedSet, ExampleSet, MissingData
 from assay.workers.data.formats.imagenet_classes import ALL
-from assay.workers.data.formats.imagenet_sets import IMAGENETS, set_of_imagenet
-from assay.workers.data.formats.known_sets import known_set, of_tiny_imagenet
+from assay.workers.data.formats.known_sets import IMAGENETS, known_set, of_tiny_imagenet, set_of_imagenet
 from assay.workers.data.formats.labels_files import find_labels
 from assay.workers.data.formats.look import Look, look_at
 from assay.workers.data.formats.stored_corruptions import corruption_names

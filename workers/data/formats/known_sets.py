@@ -1,8 +1,9 @@
-"""Which published set of images a folder has: the names in it tell."""
+"""Which published set of images a folder has: the names in it tell; of ImageNet's sets, the classes."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,14 @@ import numpy as np
 from assay.service.submission.imagenet_c_layout import LABELS_FILE, array_file
 from assay.workers.data import cifar10, cifar100, objectnet
 from assay.workers.data.ade20k import ARCHIVE
+from assay.workers.data.formats.dataset import ImageSet
 from assay.workers.data.formats.imagenet_classes import ALL, class_list
+from assay.workers.data.formats.imagenet_files import PARTS
 from assay.workers.data.formats.stored_corruptions import corruption_names
+from assay.workers.data.imagenet import imagenet
+from assay.workers.data.imagenet_a import imagenet_a
+from assay.workers.data.imagenet_o import imagenet_o
+from assay.workers.data.imagenet_r import imagenet_r
 from assay.workers.data.imagenet_v2 import FOLDERS
 from assay.workers.data.tiny_imagenet import CLASS_FILE, CLASSES
 
@@ -54,3 +61,32 @@ def _has_label(path: Path, least: int) -> bool:
         return bool((np.load(path, mmap_mode="r", allow_pickle=False) >= least).any())
     except (OSError, ValueError, TypeError):
         return False
+
+
+# Share of the classes of a folder and of a set together that both must have.
+COMMON = 0.9
+
+IMAGENETS: dict[str, Callable[..., ImageSet]] = {
+    "imagenet": imagenet,
+    "imagenet_a": imagenet_a,
+    "imagenet_o": imagenet_o,
+    "imagenet_r": imagenet_r,
+}
+
+
+def set_of_imagenet(folder: Path) -> str | None:
+    """The set of ImageNet whose classes most of the folders are, and that are most of its classes.
+
+    `folder` has a folder for each class, or such a folder called after the split.
+    """
+    for place in (folder, *(folder / part for part in PARTS["val"])):
+        if not place.is_dir():
+            continue
+        if next(place.glob("ILSVRC2012_val_*"), None) is not None:
+            return ALL
+        found = {entry.name for entry in place.iterdir()}.intersection(class_list(ALL))
+        for name in IMAGENETS:
+            wanted = set(class_list(name))
+            if len(found & wanted) > COMMON * len(found | wanted):
+                return name
+    return None

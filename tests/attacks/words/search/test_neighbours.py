@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from assay.attacks.words.search import neighbours as module
 from assay.attacks.words.search.draws import Draws
-from assay.attacks.words.search.nearest_words import nearest_words, similar
-from assay.attacks.words.search.neighbours import Neighbours
+from assay.attacks.words.search.neighbours import Neighbours, nearest_words, similar
 from assay.attacks.words.search.recipes import textfooler
 from assay.attacks.words.search.text import Text
 

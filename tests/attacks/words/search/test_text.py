@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assay.attacks.words.search.levenshtein import within
-from assay.attacks.words.search.text import Text, spans
+from assay.attacks.words.search.text import Text, spans, within
 
 SENTENCE = "'Well,' said O'Brien -- \"it's a well-made 2nd film_\" (no?)"
 

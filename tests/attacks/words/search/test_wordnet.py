@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from assay.attacks.words.search.draws import Draws
-from assay.attacks.words.search.synonyms import synonyms
-from assay.attacks.words.search.wordnet import FILES, WordNet, missing_files
+from assay.attacks.words.search.wordnet import FILES, WordNet, missing_files, synonyms
 from tests.support.wordnet_files import write_wordnet
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from assay.service.metrics.comparison import ComparedValue, ComparisonRow
 from assay.service.metrics.paired import SignFlipTest
-from assay.service.reports.best import significantly_best
+from assay.service.reports.comparisons import significantly_best
 from assay.service.reports.tidy import comparison_key
 
 KEY = comparison_key("pgd", {}, {"name": "digits", "params": {}}, "pixel", "m")

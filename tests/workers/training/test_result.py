@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from assay.service.metrics.analyses.svg import HEIGHT, LEFT, PANEL_HEIGHT, PANEL_WIDTH, TOP, width
-from assay.workers.training.curves import draw
+from assay.workers.training.result import draw
 from assay.workers.training.training_log import EpochRecord
 
 SVG = "{http://www.w3.org/2000/svg}"
