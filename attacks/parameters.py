@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Interval, doc
 
 from assay.attacks.adversarial.kernels.targeting import TargetRule
 from assay.attacks.expectation import Average, Judgement
-from assay.attacks.threat import Fraction, LpNorm
+from assay.attacks.threat import Fraction, LpNorm, Norm
 
 Target = Annotated[TargetRule, doc("How the target is chosen.")]
 EotAverage = Annotated[
@@ -39,6 +39,8 @@ Epsilon = Annotated[
         "series in standard deviations of each feature over the training set."
     ),
 ]
+PixelRadius = Annotated[Fraction, Interval(ge=0, le=1), doc("Radius, in pixel units.")]
+NormOfBall = Annotated[Norm, doc("Norm of the ball.")]
 Rho = Annotated[
     float,
     Interval(ge=0, le=1),
@@ -55,6 +57,32 @@ Eot = Annotated[
         "Passes at each iterate, for models that answer at random (expectation over transformation). "
         "Native only."
     ),
+]
+AnyEot = Annotated[
+    int,
+    Interval(ge=1, le=10_000),
+    doc("Passes at each iterate, for models that answer at random (expectation over transformation)."),
+]
+TextEot = Annotated[
+    int,
+    Interval(ge=1, le=10_000),
+    doc(
+        "Passes at each text, for models that answer at random: scores are their means, the search goes "
+        "on until all are wrong, and the row has expected accuracies."
+    ),
+]
+TextModelDraws = Annotated[
+    int,
+    Interval(ge=1, le=100_000),
+    doc("With `eot` above 1 the fresh draws of the model from which these are estimated."),
+]
+TextBackend = Annotated[
+    Literal["native", "textattack"],
+    doc("`textattack` is the package's own code, for comparison, on a worker with the package."),
+]
+MinCosine = Annotated[
+    Annotated[float, Interval(ge=-1.0, le=1.0)] | None,
+    doc("Least cosine of the model's vectors of a word and what it becomes; null for no limit."),
 ]
 AreaTo = Annotated[
     Annotated[Fraction, Interval(gt=0, le=1_000_000)] | None,

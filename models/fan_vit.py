@@ -42,8 +42,8 @@ PAPER = "Zhou et al., Understanding the robustness in vision transformers, ICML 
 
 
 def fan_vit(
-    classes: int,
-    channels: int,
+    classes: parameters.Classes,
+    channels: parameters.Channels,
     *,
     image_size: parameters.ImageSize = 224,
     patch_size: StemPatchSize = 16,
@@ -61,8 +61,6 @@ def fan_vit(
     The defaults are the published tiny model's.
 
     Args:
-        classes: number of classes.
-        channels: channels of the images.
         patch_size: height and width of a patch in pixels; must divide `image_size`.
         width: width of the tokens, at least 8.
         depth: number of FAN blocks; two class-attention blocks follow them.

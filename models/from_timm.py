@@ -16,6 +16,7 @@ from timm.models import get_arch_pretrained_cfgs
 from torch import nn
 
 import assay.models.timm_names  # noqa: F401  registers Assay's own models, so that the list below never depends on imports
+from assay.models.layers import parameters
 from assay.models.layers.parameters import ImageSize
 
 __all__ = ["timm"]
@@ -36,7 +37,7 @@ CHOICES = {"architecture": architectures}
 
 
 def timm(
-    classes: int,
+    classes: parameters.Classes,
     channels: int,
     *,
     architecture: str,
@@ -51,7 +52,6 @@ def timm(
     another number), and has `image_size`, the height and width that it expects.
 
     Args:
-        classes: number of classes.
         channels: channels of the images; timm adapts the first layer of pretrained weights.
         architecture: timm's name without a tag, such as "vit_tiny_patch16_224".
         tag: which of timm's pretrained weights, such as "augreg_in21k_ft_in1k"; timm's first if absent.

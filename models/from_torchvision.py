@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torchvision import models
 from torchvision.models import WeightsEnum, get_model_builder, get_model_weights, list_models
 
+from assay.models.layers import parameters
 from assay.models.layers.parameters import ImageSize
 
 __all__ = ["torchvision"]
@@ -45,7 +46,7 @@ CHOICES = {"architecture": architectures}
 
 
 def torchvision(
-    classes: int,
+    classes: parameters.Classes,
     channels: int,
     *,
     architecture: str,
@@ -59,7 +60,6 @@ def torchvision(
     are the normalisation of its weights' own transforms, "num_classes" the classes that they know.
 
     Args:
-        classes: number of classes.
         channels: channels of the images: three.
         architecture: torchvision's name, such as "resnet50" or "vit_b_16".
         tag: which of torchvision's weights, such as "IMAGENET1K_V1"; its default if absent.

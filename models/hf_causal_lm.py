@@ -19,6 +19,7 @@ from annotated_types import Interval
 from torch import Tensor, nn
 from torch.nn import functional
 
+from assay.models.layers import parameters
 from assay.models.layers.hf_folder import Repository, Revision, checked_folder, config_of, model_of
 from assay.models.layers.hf_text import sequence_length
 from assay.models.layers.hf_tokenizer import OwnTokenizer
@@ -36,7 +37,7 @@ DEFAULT_LENGTH = 1024
 
 def hf_causal_lm(
     classes: int,
-    channels: int,
+    channels: parameters.Words,
     *,
     repository: Repository,
     revision: Revision | None = None,
@@ -47,7 +48,6 @@ def hf_causal_lm(
 
     Args:
         classes: words of the data's vocabulary, which this model does not use.
-        channels: the same.
         revision: branch, tag or commit that was pulled; main if absent.
         max_length: the most tokens of a window; 1024 if absent, or the model's own most where that is less.
         pretrained: folder of the pulled files.

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from torch import Tensor, nn
 
+from assay.models.layers import parameters
 from assay.models.layers.hf_folder import (
     Repository,
     Revision,
@@ -39,8 +40,8 @@ Geometry = Literal["auto", "model", "data"]
 
 
 def hf_image_classifier(
-    classes: int,
-    channels: int,
+    classes: parameters.Classes,
+    channels: parameters.Channels,
     *,
     repository: Repository,
     revision: Revision | None = None,
@@ -52,8 +53,6 @@ def hf_image_classifier(
     """Image classifier of a Hugging Face repository, with its own preprocessing, from a pulled folder.
 
     Args:
-        classes: number of classes.
-        channels: channels of the images.
         revision: branch, tag or commit that was pulled; main if absent.
         image_size: height and width of the data's images in pixels, which attacks change; if absent that of
             the data set where all its images have one, else the size that the model reads.

@@ -17,6 +17,7 @@ from typing import Annotated
 from annotated_types import Interval
 from torch import Tensor, nn
 
+from assay.models.layers import parameters
 from assay.models.layers.hf_folder import (
     Repository,
     Revision,
@@ -40,7 +41,7 @@ PAPER = "Wolf et al. 2020, Transformers: State-of-the-Art Natural Language Proce
 
 
 def hf_text_classifier(
-    classes: int,
+    classes: parameters.Classes,
     channels: int,
     *,
     repository: Repository,
@@ -52,7 +53,6 @@ def hf_text_classifier(
     """Text classifier of a Hugging Face repository, with its own tokenizer, from a pulled folder.
 
     Args:
-        classes: number of classes K.
         channels: words of the data's vocabulary, which this model does not use.
         revision: branch, tag or commit that was pulled; main if absent.
         max_length: the most tokens of a text, special tokens included; the model's own most if absent.

@@ -40,8 +40,8 @@ PAPER = (
 
 
 def lm(
-    classes: int,
-    channels: int,
+    classes: parameters.Words,
+    channels: parameters.Words,
     *,
     width: parameters.Width = 128,
     depth: parameters.Depth = 16,
@@ -60,8 +60,6 @@ def lm(
     The defaults are the small model of the authors' code: 44,018,394 parameters for 267,735 words.
 
     Args:
-        classes: words of the vocabulary.
-        channels: the same.
         attention: the attention mechanism with its parameters, or its name; one with a causal form.
         dropout: dropout rate of embedding, attention output, MLP, and of what enters the softmax.
         encoder: it only gives vectors of words, so that attention may see later tokens.

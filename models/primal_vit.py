@@ -42,8 +42,8 @@ PAPER = primal.PAPER
 
 
 def primal_vit(
-    classes: int,
-    channels: int,
+    classes: parameters.Classes,
+    channels: parameters.Channels,
     *,
     image_size: parameters.ImageSize = 224,
     patch_size: parameters.PatchSize = 16,
@@ -69,8 +69,6 @@ def primal_vit(
     The defaults are the published Primal.+DeiT-Small/16; primal_layers = "all" is Primal.
 
     Args:
-        classes: number of classes.
-        channels: channels of the images.
         primal_layers: the layers with Primal-Attention: all, first, last, or a list of layer numbers from 0.
         rank: projection directions s of each head; the paper has 32, 64 and 96.
         rank_multi: s rank_multi rows of the layer's input are sampled, at most all.

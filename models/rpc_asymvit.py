@@ -37,8 +37,8 @@ FORMS = {"rpc_asymmetric": AsymmetricRPCAttention, "rpc": RPCAttention}
 
 
 def rpc_asymvit(
-    classes: int,
-    channels: int,
+    classes: parameters.Classes,
+    channels: parameters.Channels,
     *,
     image_size: parameters.ImageSize = 224,
     patch_size: parameters.PatchSize = 16,
@@ -64,8 +64,6 @@ def rpc_asymvit(
     (rpc_form = "rpc").
 
     Args:
-        classes: number of classes.
-        channels: channels of the images.
         rpc_form: the attention of those layers, by its name in the catalog.
         attention_dropout: dropout rate of the attention weights; with RPC, of the last iteration's.
 

@@ -43,8 +43,8 @@ PAPER = rpc.PAPER
 
 
 def rpc_fan_vit(
-    classes: int,
-    channels: int,
+    classes: parameters.Classes,
+    channels: parameters.Channels,
     *,
     image_size: parameters.ImageSize = 224,
     patch_size: StemPatchSize = 16,
@@ -67,8 +67,6 @@ def rpc_fan_vit(
     The defaults are the published tiny model's, with four iterations in the first layer.
 
     Args:
-        classes: number of classes.
-        channels: channels of the images.
         patch_size: height and width of a patch in pixels; must divide `image_size`.
         width: width of the tokens, at least 8.
         depth: number of FAN blocks; two class-attention blocks follow them.

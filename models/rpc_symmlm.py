@@ -43,8 +43,8 @@ FIRST_FOUR: parameters.Layers = [0, 1, 2, 3]
 
 
 def rpc_symmlm(
-    classes: int,
-    channels: int,
+    classes: parameters.Words,
+    channels: parameters.Words,
     *,
     width: parameters.Width = 128,
     depth: parameters.Depth = 16,
@@ -70,8 +70,6 @@ def rpc_symmlm(
     267,735 words.
 
     Args:
-        classes: words of the vocabulary.
-        channels: the same.
         mu_tokens: what mu is taken over: the tokens up to each one ("prefix"), or all ("sequence"), which
             only a text classifier's encoder may have, as later tokens are seen.
         dropout: dropout rate of embedding, attention output, MLP, and of what enters the softmax.

@@ -32,8 +32,8 @@ PAPER = rpc.PAPER
 
 
 def rpc_symvit(
-    classes: int,
-    channels: int,
+    classes: parameters.Classes,
+    channels: parameters.Channels,
     *,
     image_size: parameters.ImageSize = 224,
     patch_size: parameters.PatchSize = 16,
@@ -58,8 +58,6 @@ def rpc_symvit(
     text and 4 in the released evaluation.
 
     Args:
-        classes: number of classes.
-        channels: channels of the images.
         attention_dropout: dropout rate of the attention weights; with RPC, of the last iteration's.
 
     Returns:

@@ -22,6 +22,7 @@ from typing import Annotated, Literal, cast
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, pad
 
+from assay.models.layers import parameters
 from assay.models.layers.encoders import Backbone, Encoder
 from assay.models.layers.parameters import Depth, DropRate, Heads, ImageSize
 from assay.models.layers.segmentation_decoders import LinearDecoder, MaskTransformer, set_epsilon
@@ -53,8 +54,8 @@ PAPER = "Strudel et al., Segmenter: Transformer for Semantic Segmentation, ICCV 
 
 
 def segmenter(
-    classes: int,
-    channels: int,
+    classes: parameters.Classes,
+    channels: parameters.Channels,
     *,
     backbone: Annotated[Backbone, "model:patch_tokens"] = vit,
     decoder: Literal["mask_transformer", "linear"] = "mask_transformer",
@@ -68,8 +69,6 @@ def segmenter(
     The defaults are Seg-T-Mask/16 at the backbone's 224 pixels, with softmax attention.
 
     Args:
-        classes: number of classes K.
-        channels: channels of the images.
         backbone: the encoder with its parameters; its `image_size` sets its position embedding.
         decoder: a mask transformer, or one linear layer for each patch.
         image_size: height and width of the images in pixels, the backbone's own if absent; the position

@@ -54,7 +54,7 @@ VECTOR_STD = 0.02
 
 
 def sequence_transformer(
-    classes: int,
+    classes: parameters.Classes,
     channels: int,
     *,
     width: parameters.Width = 64,
@@ -75,7 +75,6 @@ def sequence_transformer(
     The defaults are the sizes of Long Range Arena's small models.
 
     Args:
-        classes: number of classes K.
         channels: number of tokens, padding included.
         hidden: hidden width of the MLPs, and of the head.
         length: the most tokens of a sequence; longer ones are cut by the data.

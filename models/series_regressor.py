@@ -36,7 +36,7 @@ PAPER = (
 
 def series_regressor(
     classes: int,
-    channels: int,
+    channels: parameters.SeriesFeatures,
     *,
     width: Width = 64,
     depth: Depth = 2,
@@ -55,7 +55,6 @@ def series_regressor(
 
     Args:
         classes: number of outputs, 1.
-        channels: number of features F.
         width: width of the tokens, one for each step.
         length: steps of a row; no series of the data may have more.
         pooling: the vector of a series: the mean over its steps; "released", their sum divided by `length`;

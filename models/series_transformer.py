@@ -57,8 +57,8 @@ PAPER = (
 
 
 def series_transformer(
-    classes: int,
-    channels: int,
+    classes: parameters.Classes,
+    channels: parameters.SeriesFeatures,
     *,
     width: parameters.Width = 64,
     depth: parameters.Depth = 2,
@@ -76,8 +76,6 @@ def series_transformer(
     """Transformer classifier of time series with any attention in all or some layers, softmax in the others.
 
     Args:
-        classes: number of classes K.
-        channels: number of features F.
         width: width of the tokens, one for each step.
         length: steps of a row; no series of the data may have more.
         pooling: the vector of a series: the mean over its steps; "released", their sum divided by `length`;

@@ -34,8 +34,8 @@ PAPER = symmetric.PAPER
 
 
 def symmlm(
-    classes: int,
-    channels: int,
+    classes: parameters.Words,
+    channels: parameters.Words,
     *,
     width: parameters.Width = 128,
     depth: parameters.Depth = 16,
@@ -52,8 +52,6 @@ def symmlm(
     The defaults are the published model: 43,756,250 parameters for 267,735 words.
 
     Args:
-        classes: words of the vocabulary.
-        channels: the same.
         dropout: dropout rate of embedding, attention output, MLP, and of what enters the softmax.
         attention_dropout: dropout rate of the attention weights.
 

@@ -31,8 +31,8 @@ PAPER = symmetric.PAPER
 
 
 def symvit(
-    classes: int,
-    channels: int,
+    classes: parameters.Classes,
+    channels: parameters.Channels,
     *,
     image_size: parameters.ImageSize = 224,
     patch_size: parameters.PatchSize = 16,
@@ -49,8 +49,6 @@ def symvit(
     The defaults are the published tiny model.
 
     Args:
-        classes: number of classes.
-        channels: channels of the images.
         attention_dropout: dropout rate of the attention weights.
 
     Returns:

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout as drop
 
 from assay.models.attention import rpc
+from assay.models.layers import parameters
 from assay.models.layers.encoders import Backbone
 from assay.models.layers.language import PAD
 from assay.models.layers.parameters import DropRate
@@ -60,7 +61,7 @@ class WordEncoder(Protocol):
 
 
 def text_classifier(
-    classes: int,
+    classes: parameters.Classes,
     channels: int,
     *,
     backbone: Annotated[Backbone, "model:word_features"] = lm,
@@ -70,7 +71,6 @@ def text_classifier(
     """Classifier of texts with a transformer language model as encoder.
 
     Args:
-        classes: number of classes K.
         channels: words of the vocabulary.
         backbone: the language model with its parameters; its `length` is the longest text.
         pooling: the vector of a text: the mean over its words, or the last word's, which has seen all others.

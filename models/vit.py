@@ -28,8 +28,8 @@ PAPER = "Dosovitskiy et al., An image is worth 16x16 words, ICLR 2021; Touvron e
 
 
 def vit(
-    classes: int,
-    channels: int,
+    classes: parameters.Classes,
+    channels: parameters.Channels,
     *,
     image_size: parameters.ImageSize = 224,
     patch_size: parameters.PatchSize = 16,
@@ -45,10 +45,6 @@ def vit(
     """Vision transformer with any attention in all or some layers, and softmax attention in the others.
 
     The defaults are DeiT-tiny's (ViT-tiny, 5,717,416 parameters for 1000 classes).
-
-    Args:
-        classes: number of classes.
-        channels: channels of the images.
 
     Returns:
         Module from normalised images (B, channels, image_size, image_size) to logits (B, classes).

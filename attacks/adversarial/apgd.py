@@ -16,10 +16,6 @@ with the logits z, z_1 >= z_2 >= ... in order, p = softmax(z), the label y. Sour
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from annotated_types import Interval
-
 from assay.attacks import parameters
 from assay.attacks.adversarial.kernels.auto_pgd_by_norm import auto_pgd
 from assay.attacks.adversarial.kernels.losses import LossName, Untargeted
@@ -56,7 +52,7 @@ def apgd(
     steps: parameters.Steps = 100,
     restarts: parameters.Restarts = 1,
     rho: parameters.Rho = 0.75,
-    eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
+    eot: parameters.AnyEot = 1,
     eot_average: parameters.EotAverage = "losses",
     judgement: parameters.Judging = "expected",
     model_draws: parameters.ModelDraws = 100,
@@ -65,7 +61,6 @@ def apgd(
     """Auto-PGD on a loss of choice: momentum, and a step size that is halved where it gets nowhere.
 
     Args:
-        eot: Passes at each iterate, for models that answer at random (expectation over transformation).
         loss: Cross-entropy, margin of the logits, difference of logits ratio, cross-entropy of rescaled
             logits, or margin of the probabilities.
     """

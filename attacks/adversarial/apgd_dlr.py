@@ -12,10 +12,6 @@ See `auto_pgd.py` for what differs from the library's code.
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from annotated_types import Interval
-
 from assay.attacks import parameters
 from assay.attacks.adversarial.kernels.auto_pgd import Backend
 from assay.attacks.adversarial.kernels.auto_pgd_by_norm import auto_pgd
@@ -59,17 +55,13 @@ def apgd_dlr(
     steps: parameters.Steps = 100,
     restarts: parameters.Restarts = 1,
     rho: parameters.Rho = 0.75,
-    eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
+    eot: parameters.AnyEot = 1,
     eot_average: parameters.EotAverage = "losses",
     judgement: parameters.Judging = "expected",
     model_draws: parameters.ModelDraws = 100,
     backend: Backend = "native",
 ) -> Attack:
-    """Auto-PGD on the DLR loss: momentum, and a step size that is halved where it gets nowhere.
-
-    Args:
-        eot: Passes at each iterate, for models that answer at random (expectation over transformation).
-    """
+    """Auto-PGD on the DLR loss: momentum, and a step size that is halved where it gets nowhere."""
     return auto_pgd(
         "apgd_dlr",
         Untargeted("dlr"),

@@ -24,12 +24,13 @@ from typing import Annotated, ClassVar
 import torch
 from annotated_types import Interval
 
+from assay.attacks import parameters
 from assay.attacks.adversarial.autoattack import autoattack
 from assay.attacks.adversarial.kernels.paired_ascent import PairedAscent
 from assay.attacks.adversarial.square import square
 from assay.attacks.ensemble import Ensemble
 from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, concatenate, select
-from assay.attacks.threat import Ball, Fraction, Norm
+from assay.attacks.threat import Ball, Fraction
 
 __all__ = ["assay_fast"]
 
@@ -66,7 +67,7 @@ MANY_CLASSES = 20
 def assay_fast(
     *,
     epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 8 / 255,
-    norm: Norm = "Linf",
+    norm: parameters.NormOfBall = "Linf",
     targets: Annotated[int, Interval(ge=1, le=1000)] = 6,
     steps: Annotated[int, Interval(ge=1, le=10_000)] = 5,
     rounds: Annotated[int, Interval(ge=0, le=100)] = 3,
@@ -79,7 +80,6 @@ def assay_fast(
 
     Args:
         epsilon: Radius of the ball, in pixel units.
-        norm: Norm of the ball.
         targets: Wrong classes that are attacked side by side; all of them where there are fewer.
         steps: Gradient steps on each target before any is given up.
         rounds: How often a target that may still be reached gets twice as many steps more.

@@ -19,9 +19,10 @@ from typing import Annotated
 
 from annotated_types import Interval
 
+from assay.attacks import parameters
 from assay.attacks.segmentation.auto_pgd import ShrinkingAutoPGD
 from assay.attacks.segmentation.kernel import PixelEnsemble
-from assay.attacks.threat import Ball, Fraction
+from assay.attacks.threat import Ball
 
 __all__ = ["sea"]
 
@@ -41,13 +42,12 @@ PASSES = ("3 * (params.steps + 4)", "3 * params.steps")
 
 def sea(
     *,
-    epsilon: Annotated[Fraction, Interval(ge=0, le=1)] = 4 / 255,
+    epsilon: parameters.PixelRadius = 4 / 255,
     steps: Annotated[int, Interval(ge=1, le=100_000)] = 300,
 ) -> PixelEnsemble:
     """Worst case in Linf over three losses of Auto-PGD with a shrinking ball, for segmentation models.
 
     Args:
-        epsilon: Radius, in pixel units.
         steps: Gradient steps for each loss, split 3 : 3 : 4 over radii of 2, 1.5 and 1 times epsilon.
     """
     if steps < 1:

@@ -16,9 +16,10 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval
 
+from assay.attacks import parameters
 from assay.attacks.segmentation.auto_pgd import ShrinkingAutoPGD
 from assay.attacks.segmentation.kernel import PixelEnsemble
-from assay.attacks.threat import Ball, Fraction
+from assay.attacks.threat import Ball
 
 __all__ = ["segmentation_apgd"]
 
@@ -32,7 +33,7 @@ PASSES = ("params.steps + 4", "params.steps")
 
 def segmentation_apgd(
     *,
-    epsilon: Annotated[Fraction, Interval(ge=0, le=1)] = 4 / 255,
+    epsilon: parameters.PixelRadius = 4 / 255,
     steps: Annotated[int, Interval(ge=1, le=100_000)] = 300,
     loss: Literal["mce", "mce_bal", "js", "ce"] = "mce",
     rho: Annotated[float, Interval(ge=0, le=1)] = 0.75,
@@ -40,7 +41,6 @@ def segmentation_apgd(
     """Auto-PGD in Linf on one pixel loss, with radius 2, 1.5 and 1 times epsilon, for segmentation models.
 
     Args:
-        epsilon: Radius, in pixel units.
         steps: Gradient steps, split 3 : 3 : 4 over the three radii.
         loss: `mce` is the cross-entropy of the pixels that are right, `mce_bal` the same with each class
             weighed by the inverse number of its training pixels, `js` the Jensen-Shannon divergence from the

@@ -32,7 +32,7 @@ PASSES = ("params.steps + 2", "params.steps")
 
 def segmentation_pgd(
     *,
-    epsilon: Annotated[Fraction, Interval(ge=0, le=1)] = 4 / 255,
+    epsilon: parameters.PixelRadius = 4 / 255,
     steps: Annotated[int, Interval(ge=1, le=100_000)] = 20,
     step_size: Annotated[Fraction, Interval(gt=0, le=1000)] | None = None,
     relative_step_size: parameters.RelativeStepSize = 0.15,
@@ -41,7 +41,6 @@ def segmentation_pgd(
     """PGD in Linf on the cross-entropy of every pixel, for segmentation models.
 
     Args:
-        epsilon: Radius, in pixel units.
         steps: Gradient steps.
         step_size: Change of a value in a step; None takes `relative_step_size * epsilon`.
         random_start: Begin at a random point of the ball.

@@ -34,6 +34,7 @@ import torch
 from annotated_types import Ge, Interval
 from torch import Tensor
 
+from assay.attacks import parameters
 from assay.attacks.adversarial.kernels.losses import margin
 from assay.attacks.adversarial.kernels.random_signs import random_signs, unpack
 from assay.attacks.adversarial.kernels.targeting import Goal, TargetRule
@@ -43,7 +44,7 @@ from assay.attacks.expectation import JUDGING, PIXEL_ONLY, SINGLE, Average, Expe
 from assay.attacks.kernel import Attack, Examples, Forward, Objective, Setting, State, begin, record
 from assay.attacks.passes import ask
 from assay.attacks.sending import sent
-from assay.attacks.threat import Ball, Fraction, Norm, as_column, clip_to
+from assay.attacks.threat import Ball, Fraction, as_column, clip_to
 
 __all__ = ["spsa"]
 
@@ -74,7 +75,7 @@ GradientPoint = Literal["true", "shifted"]
 def spsa(
     *,
     epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 1 / 255,
-    norm: Norm = "Linf",
+    norm: parameters.NormOfBall = "Linf",
     steps: Annotated[int, Interval(ge=1, le=100_000)] = 10,
     samples: Annotated[int, Interval(ge=1, le=1_000_000)] = 128,
     samples_per_pass: Annotated[int, Interval(ge=1, le=1_000_000)] = 128,
@@ -87,7 +88,7 @@ def spsa(
     eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
     eot_average: Average = "losses",
     judgement: Judgement = "expected",
-    model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
+    model_draws: parameters.ModelDraws = 100,
     backend: Literal["native", "cleverhans"] = "native",
 ) -> Attack:
     """Adam steps along gradients that are estimated from forward passes at random points nearby.
@@ -96,7 +97,6 @@ def spsa(
 
     Args:
         epsilon: Radius: in pixel units in `pixel`, in units of the normalised images in `paper`.
-        norm: Norm of the ball.
         steps: Adam steps (cleverhans: `nb_iter`).
         samples: Random directions per step (`spsa_samples`); each takes two forward passes.
         samples_per_pass: How many directions, of one or several images, go through the model together: the
@@ -115,7 +115,6 @@ def spsa(
         eot_average: Average the losses of these passes, or take the loss of their mean logits.
         judgement: With `eot` above 1 the expected accuracy over fresh draws of the model, or, as published
             codes do, that of a single draw: an example is broken by one wrong answer.
-        model_draws: Fresh draws of the model from which expected accuracy is estimated.
         backend: Our kernel, or the library's function (which looks at the last iterate only, and knows
             `gradient_point="shifted"` only).
     """

@@ -22,6 +22,7 @@ import torch
 from annotated_types import Ge, Interval
 from torch import Tensor
 
+from assay.attacks import parameters
 from assay.attacks.adversarial.kernels.losses import margin
 from assay.attacks.adversarial.kernels.square_draws import Keyed, SquareDraws, Streamed
 from assay.attacks.adversarial.kernels.square_proposals import (
@@ -80,7 +81,7 @@ def square(
     eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
     eot_average: Average = "losses",
     judgement: Judgement = "expected",
-    model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
+    model_draws: parameters.ModelDraws = 100,
     backend: Backend = "native",
 ) -> Attack:
     """Random search with squares of falling size; it needs no gradients.
@@ -102,7 +103,6 @@ def square(
         eot_average: Average the losses of these passes, or take the loss of their mean logits.
         judgement: With `eot` above 1 the expected accuracy over fresh draws of the model, or, as published
             codes do, that of a single draw: an example is broken by one wrong answer.
-        model_draws: Fresh draws of the model from which expected accuracy is estimated.
         backend: Our kernel; our kernel with the draws of the library (they depend on the batch); or the
             library's class.
     """

@@ -25,6 +25,7 @@ import torch
 from annotated_types import Interval, Len
 from torch import Tensor
 
+from assay.attacks import parameters
 from assay.attacks.adversarial.fgsm import fgsm
 from assay.attacks.adversarial.kernels.targeting import Goal
 from assay.attacks.adversarial.mi_fgsm import mi_fgsm
@@ -32,7 +33,7 @@ from assay.attacks.adversarial.pgd import pgd
 from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, begin, record
 from assay.attacks.passes import ask, in_parts_of
 from assay.attacks.sending import sent
-from assay.attacks.threat import PIXELS, Ball, Fraction, Norm
+from assay.attacks.threat import PIXELS, Ball, Fraction
 
 __all__ = ["transfer"]
 
@@ -69,7 +70,7 @@ def transfer(
     others: Annotated[list[Annotated[str, "job"]], Len(1, 15)] | None = None,
     fusion: Fusion = "logits",
     epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 8 / 255,
-    norm: Norm = "Linf",
+    norm: parameters.NormOfBall = "Linf",
     attack: Literal["pgd", "fgsm", "mi_fgsm"] = "pgd",
     steps: Annotated[int, Interval(ge=1, le=100_000)] = 40,
     restarts: Annotated[int, Interval(ge=1, le=10_000)] = 1,
@@ -86,7 +87,6 @@ def transfer(
         others: Further models, named likewise: all are attacked together.
         fusion: What is averaged over several models.
         epsilon: Radius of the ball, in pixel units.
-        norm: Norm of the ball.
         attack: What the other models are attacked with.
         steps: Gradient steps in each restart; 1 for fgsm. Those of mi_fgsm are epsilon / 10 long.
         restarts: Random starts of pgd.

@@ -14,10 +14,11 @@ from typing import Annotated, Literal
 from annotated_types import Interval
 from torch import Tensor
 
+from assay.attacks import parameters
 from assay.attacks.adversarial.kernels.noise import Noise, draw
 from assay.attacks.adversarial.libraries.cleverhans import cleverhans_noise
 from assay.attacks.kernel import Attack, Setting, State
-from assay.attacks.threat import Ball, Fraction, Norm
+from assay.attacks.threat import Ball, Fraction
 
 __all__ = ["uniform_noise"]
 
@@ -36,7 +37,7 @@ RULES = (
 def uniform_noise(
     *,
     epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 0.3,
-    norm: Norm = "Linf",
+    norm: parameters.NormOfBall = "Linf",
     draws: Annotated[int, Interval(ge=1, le=100_000)] = 1,
     backend: Literal["native", "cleverhans"] = "native",
 ) -> Attack:
@@ -44,7 +45,6 @@ def uniform_noise(
 
     Args:
         epsilon: Radius: in pixel units in `pixel`, in units of the normalised images in `paper`.
-        norm: Norm of the ball.
         draws: How many perturbations are tried; an example is broken if one of them is misclassified
             (`pixel`), or the one with the highest loss counts (`paper`).
         backend: Our kernel, or the library's function.

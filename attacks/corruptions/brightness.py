@@ -35,7 +35,6 @@ def brightness(*, severity: Severity = 1, constants: Constants = "imagenet_c") -
 
     Args:
         severity: 1 to 5; in ImageNet-C 0.1, 0.2, 0.3, 0.4 and 0.5 of the range are added.
-        constants: Which released script's constants.
     """
     return Corruption(
         "brightness", severity, functools.partial(_apply, added=constant(constants, severity, ADDED))

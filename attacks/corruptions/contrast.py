@@ -34,7 +34,6 @@ def contrast(*, severity: Severity = 1, constants: Constants = "imagenet_c") -> 
 
     Args:
         severity: 1 to 5; in ImageNet-C 40, 30, 20, 10 and 5 % of the contrast are kept.
-        constants: Which released script's constants.
     """
     return Corruption(
         "contrast", severity, functools.partial(_apply, share=constant(constants, severity, SHARES))

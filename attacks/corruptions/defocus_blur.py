@@ -42,7 +42,6 @@ def defocus_blur(*, severity: Severity = 1, constants: Constants = "imagenet_c")
 
     Args:
         severity: 1 to 5; in ImageNet-C disks of radius 3, 4, 6, 8 and 10 pixels.
-        constants: Which released script's constants.
     """
     radius, sigma = constant(constants, severity, DISKS)
     return Corruption("defocus_blur", severity, functools.partial(_apply, radius=radius, sigma=sigma))

@@ -70,7 +70,6 @@ def elastic_transform(*, severity: Severity = 1, constants: Constants = "imagene
 
     Args:
         severity: 1 to 5; the first two skew and bend the whole image, the others stretch small regions.
-        constants: Which released script's constants.
     """
     strength = constant(constants, severity, STRENGTHS)
     if constants == FORK:

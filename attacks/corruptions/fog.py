@@ -36,7 +36,6 @@ def fog(*, severity: Severity = 1, constants: Constants = "imagenet_c") -> Corru
 
     Args:
         severity: 1 to 5; in ImageNet-C thickness 1.5, 2, 2.5, 2.5 and 3, the last three with more detail.
-        constants: Which released script's constants.
     """
     thickness, decay = constant(constants, severity, FOGS)
     return Corruption("fog", severity, functools.partial(_apply, thickness=thickness, decay=decay), _draw)

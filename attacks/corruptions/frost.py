@@ -53,7 +53,6 @@ def frost(*, severity: Severity = 1, constants: Constants = "imagenet_c") -> Cor
     Args:
         severity: 1 to 5; in ImageNet-C 100, 80, 70, 65 and 60 % of the scene with 40, 60, 70, 70 and 75 %
             of the ice.
-        constants: Which released script's constants.
     """
     scene, ice = constant(constants, severity, SHARES)
     return Corruption(

@@ -34,7 +34,6 @@ def gaussian_blur(*, severity: Severity = 1, constants: Constants = "imagenet_c"
 
     Args:
         severity: 1 to 5; in ImageNet-C standard deviations of 1, 2, 3, 4 and 6 pixels.
-        constants: Which released script's constants.
     """
     return Corruption(
         "gaussian_blur", severity, functools.partial(_apply, sigma=constant(constants, severity, SIGMAS))

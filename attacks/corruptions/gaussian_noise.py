@@ -35,7 +35,6 @@ def gaussian_noise(*, severity: Severity = 1, constants: Constants = "imagenet_c
 
     Args:
         severity: 1 to 5; in ImageNet-C standard deviations of 0.08, 0.12, 0.18, 0.26, 0.38 of the range.
-        constants: Which released script's constants.
     """
     apply = functools.partial(_apply, sigma=constant(constants, severity, SIGMAS))
     return Corruption("gaussian_noise", severity, apply, _draw)

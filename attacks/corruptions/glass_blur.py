@@ -49,7 +49,6 @@ def glass_blur(*, severity: Severity = 1, constants: Constants = "imagenet_c") -
     Args:
         severity: 1 to 5; in ImageNet-C blurs of standard deviation 0.7, 0.9, 1, 1.1 and 1.5 pixels,
             exchanges over up to 1, 2, 2, 3 and 4 pixels.
-        constants: Which released script's constants.
     """
     sigma, reach, rounds = constant(constants, severity, GLASSES)
     apply = functools.partial(_apply, sigma=sigma, reach=reach)

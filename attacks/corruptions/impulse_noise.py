@@ -35,7 +35,6 @@ def impulse_noise(*, severity: Severity = 1, constants: Constants = "imagenet_c"
 
     Args:
         severity: 1 to 5; in ImageNet-C 3, 6, 9, 17 and 27 % of the values are replaced.
-        constants: Which released script's constants.
     """
     apply = functools.partial(_apply, amount=constant(constants, severity, AMOUNTS))
     return Corruption("impulse_noise", severity, apply, _draw)

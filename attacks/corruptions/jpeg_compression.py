@@ -32,7 +32,6 @@ def jpeg_compression(*, severity: Severity = 1, constants: Constants = "imagenet
 
     Args:
         severity: 1 to 5; in ImageNet-C qualities 25, 18, 15, 10 and 7.
-        constants: Which released script's constants.
     """
     apply = functools.partial(recompressed, quality=constant(constants, severity, QUALITIES))
     return Corruption("jpeg_compression", severity, apply)

@@ -46,7 +46,6 @@ def motion_blur(*, severity: Severity = 1, constants: Constants = "imagenet_c") 
 
     Args:
         severity: 1 to 5; in ImageNet-C streaks of standard deviation 3, 5, 8, 12 and 15 pixels.
-        constants: Which released script's constants.
     """
     radius, sigma = constant(constants, severity, LINES)
     apply = functools.partial(_apply, radius=radius, sigma=sigma, fork=constants == FORK)

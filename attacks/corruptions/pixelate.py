@@ -42,7 +42,6 @@ def pixelate(*, severity: Severity = 1, constants: Constants = "imagenet_c") -> 
 
     Args:
         severity: 1 to 5; in ImageNet-C 0.6, 0.5, 0.4, 0.3 and 0.25 of the pixels along a side are kept.
-        constants: Which released script's constants.
     """
     enlarge = Image.Resampling.NEAREST if constants == FORK else Image.Resampling.BOX
     apply = functools.partial(_apply, scale=constant(constants, severity, SCALES), enlarge=enlarge)

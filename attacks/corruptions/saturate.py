@@ -38,7 +38,6 @@ def saturate(*, severity: Severity = 1, constants: Constants = "imagenet_c") -> 
     Args:
         severity: 1 to 5; in ImageNet-C saturations times 0.3 and 0.1, doubled, times 5 and 20 with 0.1 and
             0.2 added.
-        constants: Which released script's constants.
     """
     factor, shift = constant(constants, severity, CHANGES)
     return Corruption("saturate", severity, functools.partial(_apply, factor=factor, shift=shift))

@@ -38,7 +38,6 @@ def shot_noise(*, severity: Severity = 1, constants: Constants = "imagenet_c") -
 
     Args:
         severity: 1 to 5; in ImageNet-C white is 60, 25, 12, 5 and 3 photons.
-        constants: Which released script's constants.
     """
     apply = functools.partial(_apply, photons=constant(constants, severity, PHOTONS))
     return Corruption("shot_noise", severity, apply, _draw)

@@ -85,7 +85,6 @@ def snow(*, severity: Severity = 1, constants: Constants = "imagenet_c") -> Corr
 
     Args:
         severity: 1 to 5; denser and longer flakes, and less of the scene.
-        constants: Which released script's constants.
     """
     fall = constant(constants, severity, FALLS)
     apply = functools.partial(_apply, fall=fall, fork=constants == FORK)

@@ -85,7 +85,6 @@ def spatter(*, severity: Severity = 1, constants: Constants = "imagenet_c") -> C
 
     Args:
         severity: 1 to 5; three strengths of rain, then two of mud.
-        constants: Which released script's constants.
     """
     apply = functools.partial(_apply, liquid=constant(constants, severity, LIQUIDS))
     return Corruption("spatter", severity, apply, _draw)

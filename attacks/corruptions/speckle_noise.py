@@ -34,7 +34,6 @@ def speckle_noise(*, severity: Severity = 1, constants: Constants = "imagenet_c"
 
     Args:
         severity: 1 to 5; in ImageNet-C standard deviations of 0.15, 0.2, 0.35, 0.45 and 0.6 of the value.
-        constants: Which released script's constants.
     """
     apply = functools.partial(_apply, sigma=constant(constants, severity, SIGMAS))
     return Corruption("speckle_noise", severity, apply, _draw)

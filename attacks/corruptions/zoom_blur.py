@@ -39,7 +39,6 @@ def zoom_blur(*, severity: Severity = 1, constants: Constants = "imagenet_c") ->
 
     Args:
         severity: 1 to 5; in ImageNet-C zooms of up to 1.11, 1.15, 1.2, 1.24 and 1.3.
-        constants: Which released script's constants.
     """
     zooms = factors(*constant(constants, severity, ZOOMS))
     apply = functools.partial(_apply, factors=zooms, from_corner=constants == FORK)

@@ -9,6 +9,12 @@ from annotated_types import Ge, Interval, MaxLen, doc
 
 from assay.models.layers.heads import AttentionFactory
 
+# What the data have.
+Classes = Annotated[int, doc("number of classes.")]
+Channels = Annotated[int, doc("channels of the images.")]
+SeriesFeatures = Annotated[int, doc("number of features F.")]
+Words = Annotated[int, doc("words of the vocabulary: classes and channels of a language model.")]
+
 ImageSize = Annotated[int, Interval(ge=1, le=4096), doc("height and width of the images in pixels.")]
 PatchSize = Annotated[
     int, Interval(ge=1, le=1024), doc("height and width of a patch in pixels; must divide `image_size`.")

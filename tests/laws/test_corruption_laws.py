@@ -16,7 +16,7 @@ from torch import Tensor
 
 import assay.attacks.corruptions
 from assay.attacks.corruptions.imaging import corruption as kernel
-from assay.attacks.corruptions.imaging.constants import Constants
+from assay.attacks.corruptions.imaging.constants import Constants, Script
 from assay.attacks.corruptions.imaging.corruption import Corruption
 from assay.service.catalog.catalog import load
 from assay.workers.catalog import build
@@ -47,7 +47,7 @@ MODULES = modules()
 every = pytest.mark.parametrize("name", MODULES)
 
 
-SCRIPTS: tuple[Constants, ...] = get_args(Constants)
+SCRIPTS: tuple[Constants, ...] = get_args(Script)
 every_script = pytest.mark.parametrize("constants", SCRIPTS)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import check_inside, resolve_folder
 from assay.workers.data.formats.segmentation import IGNORE
@@ -29,7 +30,7 @@ MEANING = {0: IGNORE} | {label + 1: label for label in range(CLASSES)}
 
 
 def ade20k(
-    root: Path | None, split: Literal["train", "test"], *, folder: Annotated[str, "folder"] = "ade20k"
+    root: parameters.Root, split: Literal["train", "test"], *, folder: Annotated[str, "folder"] = "ade20k"
 ) -> SegmentationFiles:
     """ADE20K: scenes, 150 classes, from FOLDER/ADEChallengeData2016 as the archive unpacks.
 
@@ -38,7 +39,6 @@ def ade20k(
     centre is cropped. An incomplete set of images is accepted.
 
     Args:
-        root: ASSAY_DATA_ROOT.
         split: "train" reads `training`, "test" reads `validation`.
         folder: relative name of the folder that holds `ADEChallengeData2016`, or of that folder itself.
     """

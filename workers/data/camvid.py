@@ -7,7 +7,6 @@ Recognition Letters 2009; classes and splits (367 train, 101 val, 233 test) of B
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
 from assay.workers.data.formats import parameters
@@ -31,7 +30,7 @@ MEANING = {label: label for label in range(len(CLASS_NAMES))} | {VOID: IGNORE}
 
 
 def camvid(
-    root: Path | None,
+    root: parameters.Root,
     split: Literal["train", "test"],
     *,
     folder: parameters.Folder = "camvid",
@@ -43,7 +42,6 @@ def camvid(
     the requested side, and its centre is cropped.
 
     Args:
-        root: ASSAY_DATA_ROOT.
         split: "train" reads `train`.
         evaluated: which part is read for evaluation.
     """

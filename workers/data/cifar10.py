@@ -7,9 +7,9 @@ image: the label, then 1024 red, 1024 green and 1024 blue bytes, row by row.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.arrays import ArrayDataSet
 from assay.workers.data.formats.cifar_files import PIXEL_BYTES, CifarArchive, read_archive
 
@@ -45,8 +45,8 @@ FILES = {"train": [f"data_batch_{number}" for number in range(1, 6)], "test": ["
 
 
 def cifar10(
-    root: Path | None,
-    split: Literal["train", "test"],
+    root: parameters.Root,
+    split: parameters.Split,
     *,
     folder: Annotated[str, "folder"] = "cifar10",
     download: bool = False,
@@ -58,8 +58,6 @@ def cifar10(
     the split. Both give the same ids ("test/00012"), pixels, labels and content hash.
 
     Args:
-        root: ASSAY_DATA_ROOT.
-        split: which part.
         folder: relative name of the folder that holds one of the two versions.
         download: fetch the python version (170 MB) through torchvision when neither is complete.
     """

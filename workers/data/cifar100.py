@@ -7,9 +7,9 @@ label, the fine label, then 1024 red, 1024 green and 1024 blue bytes, row by row
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.arrays import ArrayDataSet
 from assay.workers.data.formats.cifar_files import CifarArchive, read_archive
 
@@ -48,8 +48,8 @@ FILES = {"train": ["train"], "test": ["test"]}
 
 
 def cifar100(
-    root: Path | None,
-    split: Literal["train", "test"],
+    root: parameters.Root,
+    split: parameters.Split,
     *,
     folder: Annotated[str, "folder"] = "cifar100",
     download: bool = False,
@@ -61,8 +61,6 @@ def cifar100(
     give the same ids ("test/00012"), pixels, labels and content hash.
 
     Args:
-        root: ASSAY_DATA_ROOT.
-        split: which part.
         folder: relative name of the folder that holds one of the two versions.
         download: fetch the python version (169 MB) through torchvision when neither is complete.
     """

@@ -6,10 +6,10 @@ Perturbations".
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from assay.workers.data.cifar10 import CLASS_NAMES, MEAN, STD
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.stored_arrays import ArrayKind, StoredArrays, open_arrays
 
 __all__ = ["cifar10_c"]
@@ -32,8 +32,8 @@ IMAGES = 10_000  # of a corruption at a severity
 
 
 def cifar10_c(
-    root: Path | None,
-    split: Literal["train", "test"],
+    root: parameters.Root,
+    split: parameters.Split,
     *,
     folder: Annotated[str, "folder"] = "CIFAR-10-C",
 ) -> StoredArrays:
@@ -44,8 +44,6 @@ def cifar10_c(
     `cifar10`, so that a limit takes the same images.
 
     Args:
-        root: ASSAY_DATA_ROOT.
-        split: "test"; there is nothing to train on.
         folder: relative name of the folder into which the archive was unpacked.
     """
     kind = ArrayKind("cifar10_c", "CIFAR-10-C", "cifar10", CLASS_NAMES, MEAN, STD, IMAGES)

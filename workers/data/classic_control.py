@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -52,7 +51,7 @@ MEDIUM = {
 
 
 def classic_control(
-    root: Path | None,
+    root: parameters.Root,
     split: Literal["train", "test"],
     *,
     environment: EnvironmentName = "CartPole-v1",
@@ -66,7 +65,6 @@ def classic_control(
     gymnasium and numpy; the results have the hash of their content.
 
     Args:
-        root: not used; nothing is read from ASSAY_DATA_ROOT.
         split: "train" are trajectories, "test" are episodes that a policy is judged in.
         environment: gymnasium's id.
         quality: of the policies that made the trajectories.

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Literal
-
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.data.formats.folders import resolve_folder
@@ -21,8 +18,8 @@ FACTS = {"channels": 3, "test_only": True}
 
 
 def corrupted_folder(
-    root: Path | None,
-    split: Literal["train", "test"],
+    root: parameters.Root,
+    split: parameters.Split,
     *,
     folder: parameters.Folder,
     resize: Resize = "bicubic",
@@ -35,8 +32,6 @@ def corrupted_folder(
     `image_folder` without split folders, so that a limit takes the same images as there with splits "all".
 
     Args:
-        root: ASSAY_DATA_ROOT.
-        split: "test"; nothing is trained on.
         resize: interpolation of the central square to the model's image size.
         class_names: names of all class folders in order; sorted, if absent.
     """

@@ -42,7 +42,7 @@ FACTS = {
 
 
 def d4rl(
-    root: Path | None,
+    root: parameters.Root,
     split: Literal["train", "test"],
     *,
     environment: Task = "hopper",
@@ -55,7 +55,6 @@ def d4rl(
     HDF5 needs the package h5py; episodes need gymnasium and mujoco.
 
     Args:
-        root: ASSAY_DATA_ROOT.
         split: "train" are the trajectories of the file, "test" are episodes that a policy is judged in.
         environment: the simulated body.
         quality: of the policies that made the trajectories.

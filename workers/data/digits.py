@@ -10,11 +10,11 @@ import gzip
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch import Tensor
 
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.arrays import ArrayDataSet
 from assay.workers.data.formats.sampling import held_out_split
 
@@ -30,16 +30,12 @@ STD = (0.3757,)
 WHITE = 16
 
 
-def digits(root: Path | None, split: Literal["train", "test"]) -> ArrayDataSet:
+def digits(root: parameters.Root, split: parameters.Split) -> ArrayDataSet:
     """Handwritten digits (UCI, 1797 images of 8 x 8, 10 classes); part of the installation.
 
     The split is 80/20, stratified, by the hash of the example id: it depends on no seed. Of each
     digit the fifth (rounded down) with the smallest sha256("digits/" + id) is the test part. Ids are
     positions in scikit-learn's order, "0000" to "1796".
-
-    Args:
-        root: not used; nothing is read from ASSAY_DATA_ROOT.
-        split: which part.
     """
     del root
     pixels, labels = load_all()

@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from annotated_types import Interval, MaxLen
 
 from assay.service.contract.data_findings import FileRead
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.delimited import Quoting
 from assay.workers.data.formats.tables import ColumnName, PartName, Splits, find_parts, rows_of, texts_of
 from assay.workers.data.formats.text import Documents
@@ -28,8 +28,8 @@ FACTS = {"words": True, "documents": True}
 
 
 def document_table(
-    root: Path | None,
-    split: Literal["train", "test"],
+    root: parameters.Root,
+    split: parameters.Split,
     *,
     folder: Annotated[str, "folder"],
     text: ColumnName = "text",
@@ -44,8 +44,6 @@ def document_table(
     The id of a document is its part and the number of its row, from 0. Empty rows have no words but `<eos>`.
 
     Args:
-        root: ASSAY_DATA_ROOT.
-        split: "train" reads the part train.
         folder: relative name of the folder with {train,test}.{parquet,csv,tsv,jsonl}, or of what
             `save_to_disk` has written.
         text: column of the documents.

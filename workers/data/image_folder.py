@@ -57,7 +57,7 @@ RESAMPLING = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.
 
 
 def image_folder(
-    root: Path | None,
+    root: parameters.Root,
     split: Literal["train", "test"],
     *,
     folder: parameters.Folder,
@@ -77,7 +77,6 @@ def image_folder(
     its path relative to the folder. Training and evaluation never share a file, unless `splits` is "all".
 
     Args:
-        root: ASSAY_DATA_ROOT.
         split: "train" reads `train`; "test" reads `val`, else `test`. In a folder without any of the three,
             the fifth of each class with the smallest sha256("image_folder/" + id) is the test part
             (rounded down, at least one of two or more images).

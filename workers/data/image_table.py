@@ -18,6 +18,7 @@ from PIL import Image
 from torch import Tensor
 
 from assay.service.contract.data_findings import FileRead
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData, checked_indices, checked_size, resize
 from assay.workers.data.formats.pictures import (
     MODES,
@@ -48,8 +49,8 @@ FACTS = {"by_parameter": {"channels": BY_CHANNELS}}
 
 
 def image_table(
-    root: Path | None,
-    split: Literal["train", "test"],
+    root: parameters.Root,
+    split: parameters.Split,
     *,
     folder: Annotated[str, "folder"],
     image: ColumnName = "image",
@@ -69,8 +70,6 @@ def image_table(
     The id of an example is its part and the number of its row, from 0.
 
     Args:
-        root: ASSAY_DATA_ROOT.
-        split: "train" reads the part train.
         folder: relative name of the folder with {train,test}.parquet, or of what `save_to_disk` has written.
         image: column of the images: encoded bytes, or a struct with them as `datasets` writes it.
         label: column of the labels: whole numbers or names.

@@ -5,7 +5,6 @@ Russakovsky et al. 2015, "ImageNet Large Scale Visual Recognition Challenge".
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 from annotated_types import Gt, Le
@@ -27,7 +26,7 @@ FACTS = {"classes": 1000, "channels": 3}
 
 
 def imagenet(
-    root: Path | None,
+    root: parameters.Root,
     split: Literal["train", "test"],
     *,
     folder: parameters.Folder = "imagenet",
@@ -42,7 +41,6 @@ def imagenet(
     be missing, which is warned of; classes may not.
 
     Args:
-        root: ASSAY_DATA_ROOT.
         split: "train" reads the training images, "test" the validation images.
         crop_fraction: side of the centre crop / short side after resizing; 1 keeps the whole short side.
     """

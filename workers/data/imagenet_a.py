@@ -5,9 +5,6 @@ Hendrycks et al. 2021, Natural Adversarial Examples.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Literal
-
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.folders import resolve_folder
 from assay.workers.data.formats.imagenet_files import ImageNetFiles, Resize, find_classes, refuse_training
@@ -26,8 +23,8 @@ FACTS = {
 
 
 def imagenet_a(
-    root: Path | None,
-    split: Literal["train", "test"],
+    root: parameters.Root,
+    split: parameters.Split,
     *,
     folder: parameters.Folder = "imagenet-a",
     resize: Resize = "bicubic",
@@ -39,8 +36,6 @@ def imagenet_a(
     evaluation. FOLDER/WNID/IMAGE, as the archive unpacks; the folders must be the 200 classes.
 
     Args:
-        root: ASSAY_DATA_ROOT.
-        split: "test"; there is nothing to train on.
         resize: interpolation of the short side (the set's authors: bilinear).
     """
     refuse_training("imagenet_a", split)

@@ -6,9 +6,9 @@ Perturbations".
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.data.formats.folders import resolve_folder
 from assay.workers.data.formats.imagenet_classes import ALL, PUBLISHED, class_list
@@ -34,8 +34,8 @@ CROP = 224
 
 
 def imagenet_c(
-    root: Path | None,
-    split: Literal["train", "test"],
+    root: parameters.Root,
+    split: parameters.Split,
     *,
     folder: Annotated[str, "folder"] = "imagenet-c",
     resize: Resize = "bicubic",
@@ -46,8 +46,6 @@ def imagenet_c(
     for need to be there. Ids are those of `imagenet`, so that a limit takes the same images.
 
     Args:
-        root: ASSAY_DATA_ROOT.
-        split: "test"; there is nothing to train on.
         folder: relative name of the folder into which the archives were unpacked.
         resize: interpolation for models of another image size than 224.
     """

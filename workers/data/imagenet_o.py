@@ -6,8 +6,7 @@ mistaken for. The other images are ImageNet's validation images of these classes
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import torch
 
@@ -33,8 +32,8 @@ ANOMALY, NORMAL = "anomaly/", "normal/"
 
 
 def imagenet_o(
-    root: Path | None,
-    split: Literal["train", "test"],
+    root: parameters.Root,
+    split: parameters.Split,
     *,
     folder: Annotated[str, "folder"] = "imagenet-o",
     negatives_folder: Annotated[str, "folder"] = "imagenet",
@@ -47,8 +46,6 @@ def imagenet_o(
     the archive unpacks; a folder is the class that an anomaly resembles, not what it is.
 
     Args:
-        root: ASSAY_DATA_ROOT.
-        split: "test"; there is nothing to train on.
         folder: relative name of the folder of the anomalies.
         negatives_folder: relative name of ImageNet's folder, in a layout of the data set `imagenet`.
         resize: interpolation of the short side (the set's authors: bilinear).

@@ -5,9 +5,6 @@ Wang et al. 2019, "Learning Robust Global Representations by Penalizing Local Pr
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Literal
-
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.folders import resolve_folder
 from assay.workers.data.formats.imagenet_files import ImageNetFiles, Resize, find_classes, refuse_training
@@ -20,8 +17,8 @@ FACTS = {"classes": 1000, "channels": 3, "test": 50_889, "test_only": True}
 
 
 def imagenet_sketch(
-    root: Path | None,
-    split: Literal["train", "test"],
+    root: parameters.Root,
+    split: parameters.Split,
     *,
     folder: parameters.Folder = "imagenet-sketch",
     resize: Resize = "bicubic",
@@ -30,10 +27,6 @@ def imagenet_sketch(
     """ImageNet-Sketch: drawings of ImageNet's 1000 classes (50,889 images).
 
     FOLDER/WNID/IMAGE: the archive's folder `sketch`, or what is in it. The folders must be the 1000 classes.
-
-    Args:
-        root: ASSAY_DATA_ROOT.
-        split: "test"; there is nothing to train on.
     """
     refuse_training("imagenet_sketch", split)
     where = resolve_folder(root, folder)

@@ -5,9 +5,6 @@ Recht et al. 2019, "Do ImageNet Classifiers Generalize to ImageNet?".
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Literal
-
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.folders import resolve_folder
 from assay.workers.data.formats.imagenet_files import ImageNetFiles, Resize, find_classes, refuse_training
@@ -23,8 +20,8 @@ FOLDERS = tuple(str(number) for number in range(1000))
 
 
 def imagenet_v2(
-    root: Path | None,
-    split: Literal["train", "test"],
+    root: parameters.Root,
+    split: parameters.Split,
     *,
     folder: parameters.Folder = "imagenet-v2",
     resize: Resize = "bicubic",
@@ -35,10 +32,6 @@ def imagenet_v2(
     FOLDER/NUMBER/IMAGE, as one of the three archives unpacks (matched-frequency, threshold-0.7 or top-images;
     they are different test sets). NUMBER, from 0 to 999, is the class's index among ImageNet's sorted WordNet
     ids.
-
-    Args:
-        root: ASSAY_DATA_ROOT.
-        split: "test"; there is nothing to train on.
     """
     refuse_training("imagenet_v2", split)
     where = resolve_folder(root, folder)

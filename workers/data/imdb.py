@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Literal
 
 from assay.service.submission.data_folders import is_ignored
 from assay.workers.data.formats import parameters
@@ -32,8 +31,8 @@ WORD = re.compile(r"'?\w+|[^\w\s]")
 
 
 def imdb(
-    root: Path | None,
-    split: Literal["train", "test"],
+    root: parameters.Root,
+    split: parameters.Split,
     *,
     folder: parameters.Folder = "aclImdb",
     vocabulary: VocabularySource = None,
@@ -42,10 +41,6 @@ def imdb(
     """IMDB's film reviews, 2 classes, from FOLDER/{train,test}/{neg,pos}/*.txt.
 
     Reviews without labels are not read.
-
-    Args:
-        root: ASSAY_DATA_ROOT.
-        split: which part.
     """
     where = resolve_folder(root, folder)
     assert root is not None

@@ -15,11 +15,11 @@ file format are no tokens. (Its ids depend on Python's hash seed; these do not.)
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from annotated_types import Interval
 
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.sequences import (
     Alphabet,
     Evaluated,
@@ -58,8 +58,8 @@ Length = Annotated[int, Interval(ge=1, le=100_000)]
 
 
 def listops(
-    root: Path | None,
-    split: Literal["train", "test"],
+    root: parameters.Root,
+    split: parameters.Split,
     *,
     train: Examples = 4000,
     evaluation: Examples = 1000,
@@ -76,8 +76,6 @@ def listops(
     `max_length` 2000.
 
     Args:
-        root: not used; nothing is read from ASSAY_DATA_ROOT.
-        split: which part.
         train: number of trees for training.
         evaluation: number of trees for evaluation.
         min_length: trees have more tokens.

@@ -10,7 +10,6 @@ out as if it were not there: `black` = "padding". The default gives black a toke
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from assay.workers.data.cifar10 import CLASS_NAMES, cifar10
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.sequences import Evaluated, TokenSequences, grey_ids, grey_levels
 
 __all__ = ["lra_image"]
@@ -55,7 +55,7 @@ PARTS = {
 
 
 def lra_image(
-    root: Path | None,
+    root: parameters.Root,
     split: Literal["train", "test"],
     *,
     folder: Annotated[str, "folder"] = "cifar10",
@@ -65,7 +65,6 @@ def lra_image(
     """CIFAR-10 as sequences of 1024 grey levels (Long Range Arena's Image; ten classes).
 
     Args:
-        root: ASSAY_DATA_ROOT.
         split: which part; 45,000 images for training.
         folder: relative name of the folder, as of `cifar10`.
         black: "token": black pixels take part; "padding": they do not, as released.

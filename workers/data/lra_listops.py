@@ -8,7 +8,6 @@ reader, round brackets are no tokens. The papers read 2000 tokens; trees are sho
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData
@@ -37,18 +36,13 @@ HEADER = ["Source", "Target"]
 
 
 def lra_listops(
-    root: Path | None,
-    split: Literal["train", "test"],
+    root: parameters.Root,
+    split: parameters.Split,
     *,
     folder: parameters.Folder = "lra_release/listops-1000",
     evaluated: Evaluated = "test",
 ) -> TokenSequences:
-    """Long Range Arena's ListOps (ten classes) from FOLDER/basic_{train,val,test}.tsv.
-
-    Args:
-        root: ASSAY_DATA_ROOT.
-        split: which part.
-    """
+    """Long Range Arena's ListOps (ten classes) from FOLDER/basic_{train,val,test}.tsv."""
     part = "train" if split == "train" else evaluated
     advice = (
         f"The data set 'lra_listops' wants {', '.join(FILES.values())}, as in listops-1000 of lra_release;"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import mmap
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -56,18 +56,13 @@ class Lines(NamedTuple):
 
 
 def lra_retrieval(
-    root: Path | None,
-    split: Literal["train", "test"],
+    root: parameters.Root,
+    split: parameters.Split,
     *,
     folder: parameters.Folder = "lra_release/tsv_data",
     evaluated: Evaluated = "test",
 ) -> TokenSequences:
-    """Pairs of papers as bytes (Long Range Arena's Retrieval), from FOLDER/new_aan_pairs.*.tsv.
-
-    Args:
-        root: ASSAY_DATA_ROOT.
-        split: which part.
-    """
+    """Pairs of papers as bytes (Long Range Arena's Retrieval), from FOLDER/new_aan_pairs.*.tsv."""
     part = "train" if split == "train" else evaluated
     advice = f"The data set 'lra_retrieval' wants {', '.join(FILES.values())}, as in tsv_data of lra_release."
     path = find_file(root, folder, FILES[part], advice=advice)

@@ -11,7 +11,6 @@ none of that kind: a recipe sets a share of the training reviews aside, or selec
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData
@@ -36,14 +35,9 @@ FACTS = {
 
 
 def lra_text(
-    root: Path | None, split: Literal["train", "test"], *, folder: parameters.Folder = "aclImdb"
+    root: parameters.Root, split: parameters.Split, *, folder: parameters.Folder = "aclImdb"
 ) -> ByteTexts:
-    """IMDB's film reviews as bytes (Long Range Arena's Text), from FOLDER/{train,test}/{neg,pos}/*.txt.
-
-    Args:
-        root: ASSAY_DATA_ROOT.
-        split: which part.
-    """
+    """IMDB's film reviews as bytes (Long Range Arena's Text), from FOLDER/{train,test}/{neg,pos}/*.txt."""
     where = resolve_folder(root, folder)
     assert root is not None
     files = review_files(where, root.resolve(), split)

@@ -7,7 +7,6 @@ with D4RL's references, which belong to earlier versions of the environments.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Literal
 
 from assay.workers.data.d4rl import ENVIRONMENTS as D4RL
@@ -30,7 +29,7 @@ ENVIRONMENTS = {name: replace(one, name=one.name.replace("-v4", "-v5")) for name
 
 
 def minari(
-    root: Path | None,
+    root: parameters.Root,
     split: Literal["train", "test"],
     *,
     environment: Body = "hopper",
@@ -43,7 +42,6 @@ def minari(
     Needs the package h5py; episodes need gymnasium and mujoco.
 
     Args:
-        root: ASSAY_DATA_ROOT.
         split: "train" are the trajectories of the file, "test" are episodes that a policy is judged in.
         environment: the simulated body.
         quality: of the policies that made the trajectories.

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
-from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
 from annotated_types import Interval
 from numpy.typing import NDArray
 
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.series import Series, Values, statistics_of
 
 __all__ = ["motions"]
@@ -52,7 +52,7 @@ Numbers = NDArray[np.float64]
 
 
 def motions(
-    root: Path | None,
+    root: parameters.Root,
     split: Literal["train", "test"],
     *,
     noise: Annotated[float, Interval(ge=0, le=10)] = 0.15,
@@ -63,7 +63,6 @@ def motions(
     Each series has its own figure, tempo, size, tilt, start, drift and length.
 
     Args:
-        root: not used; nothing is read from ASSAY_DATA_ROOT.
         split: which part: 600 series for training, 300 for evaluation.
         noise: largest random change of a coordinate, where a figure is about 1 wide.
         seed: another seed, other series.

@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from annotated_types import Ge, Le
 from PIL import Image
@@ -44,8 +44,8 @@ LISTED = 5
 
 
 def objectnet(
-    root: Path | None,
-    split: Literal["train", "test"],
+    root: parameters.Root,
+    split: parameters.Split,
     *,
     folder: parameters.Folder = "objectnet-1.0",
     border: Annotated[int, Ge(0), Le(16)] = 2,
@@ -59,8 +59,6 @@ def objectnet(
     other classes are left out.
 
     Args:
-        root: ASSAY_DATA_ROOT.
-        split: "test"; there is nothing to train on.
         border: pixels that are cut from each side; the archive's images have a red border of one.
     """
     if split == "train":

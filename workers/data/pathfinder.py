@@ -20,6 +20,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import check_inside, resolve_folder
 from assay.workers.data.formats.sampling import example_key
@@ -42,7 +43,7 @@ SHARES = {"train": (0.0, 0.8), "validation": (0.8, 0.9), "test": (0.9, 1.0)}
 
 
 def pathfinder(
-    root: Path | None,
+    root: parameters.Root,
     split: Literal["train", "test"],
     *,
     folder: Annotated[str, "folder"] = "lra_release/pathfinder32/curv_contour_length_14",
@@ -53,7 +54,6 @@ def pathfinder(
     """Pathfinder as sequences of grey levels (two classes), from FOLDER/metadata/*.npy and its PNG files.
 
     Args:
-        root: ASSAY_DATA_ROOT.
         split: which part: 80 % of the images for training, 10 % for evaluation.
         folder: relative name of the folder of a difficulty.
         black: "token": black pixels take part; "padding": they do not, as released.

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
-from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
 from annotated_types import Interval
 
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.series import TargetSeries, Values, statistics_of
 
 __all__ = ["pulses"]
@@ -33,7 +33,7 @@ OVERTONE = 0.25  # share of the second harmonic
 
 
 def pulses(
-    root: Path | None,
+    root: parameters.Root,
     split: Literal["train", "test"],
     *,
     noise: Annotated[float, Interval(ge=0, le=10)] = 0.1,
@@ -44,7 +44,6 @@ def pulses(
     Each series has its own rate, phase, strength, motion, drift and length; made on the spot.
 
     Args:
-        root: not used; nothing is read from ASSAY_DATA_ROOT.
         split: which part: 600 series for training, 300 for evaluation.
         noise: largest random change of the sensor, where a pulse is about 1 high.
         seed: another seed, other series.

@@ -10,11 +10,11 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from annotated_types import Interval
 
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.sampling import held_out_split
 from assay.workers.data.formats.text import Documents
 from assay.workers.data.formats.vocabulary import END_OF_LINE, Vocabulary
@@ -30,8 +30,8 @@ PARAGRAPH = re.compile(r"\n\s*\n")
 
 
 def pydoc(
-    root: Path | None,
-    split: Literal["train", "test"],
+    root: parameters.Root,
+    split: parameters.Split,
     *,
     least_count: Annotated[int, Interval(ge=1, le=1000)] = 2,
 ) -> Documents:
@@ -42,8 +42,6 @@ def pydoc(
     word `<eos>` ends every paragraph, and counts.
 
     Args:
-        root: not used; nothing is read from ASSAY_DATA_ROOT.
-        split: which part.
         least_count: words that are rarer in the training part are unknown.
     """
     del root

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from string import digits
-from typing import Annotated, Literal
+from typing import Annotated
 
 from annotated_types import Interval
 
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.sequences import (
     Alphabet,
     Evaluated,
@@ -46,8 +46,8 @@ ALPHABET = Alphabet([*ITEMS, *(letter + QUESTION for letter in LETTERS)])
 
 
 def recall(
-    root: Path | None,
-    split: Literal["train", "test"],
+    root: parameters.Root,
+    split: parameters.Split,
     *,
     letters: Annotated[int, Interval(ge=2, le=10)] = 6,
     train: Examples = 4000,
@@ -58,8 +58,6 @@ def recall(
     """Letters with a digit each, then a letter: which digit was its? (ten classes); made on the spot.
 
     Args:
-        root: not used; nothing is read from ASSAY_DATA_ROOT.
-        split: which part.
         letters: letters with a digit; a sequence has one token more.
         train: number of sequences for training.
         evaluation: number of sequences for evaluation.

@@ -9,7 +9,6 @@ Legend: H = W = 64, the native height and width.
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
@@ -17,6 +16,7 @@ import torch
 from annotated_types import Interval
 from numpy.typing import NDArray
 
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.segmentation import IGNORE, SegmentationArrays
 
 __all__ = ["shapes"]
@@ -45,7 +45,7 @@ Mask = NDArray[np.bool_]
 
 
 def shapes(
-    root: Path | None,
+    root: parameters.Root,
     split: Literal["train", "test"],
     *,
     seed: Annotated[int, Interval(ge=0, le=2**31 - 1)] = 0,
@@ -56,7 +56,6 @@ def shapes(
     of a shape are ignored (255), and noise is added everywhere.
 
     Args:
-        root: not used; nothing is read from ASSAY_DATA_ROOT.
         split: which part: 800 images for training, 200 for evaluation.
         seed: another seed, other images.
     """

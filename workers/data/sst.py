@@ -39,7 +39,7 @@ class LabelledSentence(NamedTuple):
 
 
 def sst(
-    root: Path | None,
+    root: parameters.Root,
     split: Literal["train", "test"],
     *,
     folder: parameters.Folder = "sst",
@@ -54,7 +54,6 @@ def sst(
     sentence.
 
     Args:
-        root: ASSAY_DATA_ROOT.
         split: "train" reads the training part.
         classes: 2 for negative and positive, 5 for the fine-grained labels.
         evaluated: which part is read for evaluation; GLUE's test part has no labels.

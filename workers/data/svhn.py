@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.arrays import ArrayDataSet
 from assay.workers.data.formats.dataset import CorruptData
 from assay.workers.data.formats.folders import find_file
@@ -36,8 +37,8 @@ AUTHORS = "http://ufldl.stanford.edu/housenumbers/"
 
 
 def svhn(
-    root: Path | None,
-    split: Literal["train", "test"],
+    root: parameters.Root,
+    split: parameters.Split,
     *,
     folder: Annotated[str, "folder"] = "svhn",
 ) -> ArrayDataSet:
@@ -47,8 +48,6 @@ def svhn(
     label is the digit. Ids are "test/00012", in the order of the file.
 
     Args:
-        root: ASSAY_DATA_ROOT.
-        split: which part.
         folder: relative name of the folder that holds the files.
     """
     name = f"{split}_32x32.mat"

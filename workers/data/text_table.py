@@ -6,9 +6,9 @@ its words, between white space, by the vocabulary of the training part.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.delimited import Quoting
 from assay.workers.data.formats.sentences import LeastCount, VocabularySource, vocabulary_for
 from assay.workers.data.formats.table_labels import ClassNames, ClassNamesFile, labels_of
@@ -29,8 +29,8 @@ FACTS = {"words": True, "sentences": True, "pairs": False}
 
 
 def text_table(
-    root: Path | None,
-    split: Literal["train", "test"],
+    root: parameters.Root,
+    split: parameters.Split,
     *,
     folder: Annotated[str, "folder"],
     text: ColumnName = "text",
@@ -48,8 +48,6 @@ def text_table(
     The id of an example is its part and the number of its row, from 0.
 
     Args:
-        root: ASSAY_DATA_ROOT.
-        split: "train" reads the part train.
         folder: relative name of the folder with {train,test}.{parquet,csv,tsv,jsonl}, or of what
             `save_to_disk` has written.
         text: column of the texts.

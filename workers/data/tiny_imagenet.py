@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from annotated_types import Gt, Le
 
 from assay.service.submission.class_folders import holds_images, visible_folders
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import check_inside, find_file, resolve_folder
 from assay.workers.data.formats.image_files import ImageFiles, walk_images
@@ -42,7 +43,7 @@ class TinyImageNet(ImageFolder):
 
 
 def tiny_imagenet(
-    root: Path | None,
+    root: parameters.Root,
     split: Literal["train", "test"],
     *,
     folder: Annotated[str, "folder"] = "tiny-imagenet-200",
@@ -57,7 +58,6 @@ def tiny_imagenet(
     order of the sorted WordNet ids, as of torchvision's ImageFolder, not in that of wnids.txt.
 
     Args:
-        root: ASSAY_DATA_ROOT.
         split: "train" reads the training images, "test" the validation images.
         folder: relative name of the folder into which the archive was unpacked.
         resize: interpolation for models of another image size than 64.

@@ -7,9 +7,9 @@ validation set, image for image.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
+from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.data.formats.folders import resolve_folder
 from assay.workers.data.formats.imagenet_files import Resize
@@ -34,8 +34,8 @@ SIDE = 64
 
 
 def tiny_imagenet_c(
-    root: Path | None,
-    split: Literal["train", "test"],
+    root: parameters.Root,
+    split: parameters.Split,
     *,
     folder: Annotated[str, "folder"] = "Tiny-ImageNet-C",
     resize: Resize = "bicubic",
@@ -46,8 +46,6 @@ def tiny_imagenet_c(
     for need to be there. Labels are in the order of the sorted WordNet ids, as of `tiny_imagenet`.
 
     Args:
-        root: ASSAY_DATA_ROOT.
-        split: "test"; there is nothing to train on.
         folder: relative name of the folder into which the archive was unpacked.
         resize: interpolation for models of another image size than 64.
     """

@@ -8,7 +8,6 @@ IEEEPPG. Missing numbers are filled as in `workers/data/uea.py`.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 from annotated_types import MaxLen, MinLen
@@ -28,7 +27,7 @@ FACTS = {"series": True, "classes": 1}
 
 
 def tser(
-    root: Path | None,
+    root: parameters.Root,
     split: Literal["train", "test"],
     *,
     folder: parameters.Folder = "tser",
@@ -37,7 +36,6 @@ def tser(
     """Time series with targets of FOLDER/DATASET/DATASET_{TRAIN,TEST}.ts, or of these files in FOLDER itself.
 
     Args:
-        root: ASSAY_DATA_ROOT.
         split: which file: "train" reads DATASET_TRAIN.ts, "test" DATASET_TEST.ts.
         dataset: name of the set, such as AppliancesEnergy, IEEEPPG or any other whose files are there.
     """

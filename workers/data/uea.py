@@ -47,7 +47,7 @@ TESTED = {
 
 
 def uea(
-    root: Path | None,
+    root: parameters.Root,
     split: Literal["train", "test"],
     *,
     folder: parameters.Folder = "uea",
@@ -56,7 +56,6 @@ def uea(
     """Time series of FOLDER/DATASET/DATASET_{TRAIN,TEST}.ts, or of these files in FOLDER itself.
 
     Args:
-        root: ASSAY_DATA_ROOT.
         split: which file: "train" reads DATASET_TRAIN.ts, "test" DATASET_TEST.ts.
         dataset: name of the set, such as JapaneseVowels, PEMS-SF or any other whose files are there.
     """

@@ -44,7 +44,7 @@ TITLE = re.compile(rb" = [^=\s](.*[^=\s])? = \s*")
 
 
 def wikitext(
-    root: Path | None,
+    root: parameters.Root,
     split: Literal["train", "test"],
     *,
     folder: parameters.Folder = "wikitext-103",
@@ -56,7 +56,6 @@ def wikitext(
     part for every split. The word `<eos>` ends every line, and counts.
 
     Args:
-        root: ASSAY_DATA_ROOT.
         split: "train" reads `wiki.train.tokens`.
         evaluated: which part is read for evaluation.
     """

@@ -12,10 +12,11 @@ Gao et al. 2018, "Black-box Generation of Adversarial Text Sequences to Evade De
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from annotated_types import Interval
 
+from assay.attacks import parameters
 from assay.attacks.expectation import Expectation
 from assay.attacks.words.libraries import textattack
 from assay.attacks.words.search import recipes
@@ -43,18 +44,14 @@ PASSES = (
 def deepwordbug(
     *,
     max_edit_distance: Annotated[int, Interval(ge=0, le=100_000)] = 30,
-    eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
-    model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
-    backend: Literal["native", "textattack"] = "native",
+    eot: parameters.TextEot = 1,
+    model_draws: parameters.TextModelDraws = 100,
+    backend: parameters.TextBackend = "native",
 ) -> TextAttack | LibraryTextAttack:
     """Swapped, substituted, deleted and inserted characters, in the order of the words' importance.
 
     Args:
         max_edit_distance: Levenshtein distance from the unchanged text, at most.
-        eot: Passes at each text, for models that answer at random: scores are their means, the search goes on
-            until all are wrong, and the row has expected accuracies.
-        model_draws: With `eot` above 1 the fresh draws of the model from which these are estimated.
-        backend: `textattack` is the package's own code, for comparison, on a worker with the package.
     """
     if backend == "textattack":
         return LibraryTextAttack(lambda _: textattack.deepwordbug(max_edit_distance=max_edit_distance))

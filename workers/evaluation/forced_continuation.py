@@ -31,6 +31,7 @@ import torch
 from annotated_types import Interval, Len
 from torch import Tensor
 
+from assay.attacks import parameters
 from assay.attacks.kernel import frozen
 from assay.attacks.words.search import gradient_swaps
 from assay.attacks.words.search.draws import Draws
@@ -75,7 +76,7 @@ def forced_continuation(
     steps: Annotated[int, Interval(ge=1, le=10_000)] = 20,
     candidates: Annotated[int, Interval(ge=1, le=10_000)] = 32,
     tried: Annotated[int, Interval(ge=1, le=100_000)] = 32,
-    min_cosine: Annotated[float, Interval(ge=-1.0, le=1.0)] | None = None,
+    min_cosine: parameters.MinCosine = None,
 ) -> ForcedContinuation:
     """How often a language model says a given text after prompts in which words were swapped, by gradients.
 
@@ -86,7 +87,6 @@ def forced_continuation(
         steps: Rounds, at most.
         candidates: Words at each position from which is drawn.
         tried: Swaps drawn and put to the model in each step.
-        min_cosine: Least cosine of the model's vectors of a word and what it becomes; null for no limit.
     """
     return ForcedContinuation(target, prompt, max_share, steps, candidates, tried, min_cosine)
 

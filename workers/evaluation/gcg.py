@@ -19,6 +19,7 @@ from typing import Annotated
 
 from annotated_types import Interval
 
+from assay.attacks import parameters
 from assay.attacks.expectation import Expectation
 from assay.attacks.words.search import gradient_swaps
 from assay.workers.evaluation.engine.token_attack import OF_WHOLE_WORDS, TokenAttack
@@ -47,9 +48,9 @@ def gcg(
     steps: Annotated[int, Interval(ge=1, le=10_000)] = 20,
     candidates: Annotated[int, Interval(ge=1, le=10_000)] = 32,
     tried: Annotated[int, Interval(ge=1, le=100_000)] = 64,
-    min_cosine: Annotated[float, Interval(ge=-1.0, le=1.0)] | None = None,
-    eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
-    model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
+    min_cosine: parameters.MinCosine = None,
+    eot: parameters.TextEot = 1,
+    model_draws: parameters.TextModelDraws = 100,
 ) -> TokenAttack:
     """Swapped words, drawn from those that the gradient ranks highest; the best of each step goes on.
 
@@ -58,10 +59,6 @@ def gcg(
         steps: Rounds, at most.
         candidates: Words at each position from which is drawn.
         tried: Swaps drawn and put to the model in each step.
-        min_cosine: Least cosine of the model's vectors of a word and what it becomes; null for no limit.
-        eot: Passes at each text, for models that answer at random: scores are their means, the search goes on
-            until all are wrong, and the row has expected accuracies.
-        model_draws: With `eot` above 1 the fresh draws of the model from which these are estimated.
     """
     return TokenAttack(
         "gcg",

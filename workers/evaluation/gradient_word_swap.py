@@ -28,6 +28,7 @@ import torch
 from annotated_types import Interval
 from torch import Tensor, nn
 
+from assay.attacks import parameters
 from assay.attacks.kernel import frozen
 from assay.attacks.words.search import gradient_swaps
 from assay.attacks.words.search.draws import Draws
@@ -70,7 +71,7 @@ def gradient_word_swap(
     candidates: Annotated[int, Interval(ge=1, le=10_000)] = 32,
     tried: Annotated[int, Interval(ge=1, le=100_000)] = 32,
     beam: Annotated[int, Interval(ge=1, le=100)] = 1,
-    min_cosine: Annotated[float, Interval(ge=-1.0, le=1.0)] | None = None,
+    min_cosine: parameters.MinCosine = None,
 ) -> SwappedWindows:
     """Perplexity per word of text in which words were swapped against the model, by its gradients.
 
@@ -82,7 +83,6 @@ def gradient_word_swap(
             hotflip puts to the model.
         tried: Swaps that gcg puts to the model in each step.
         beam: Texts that hotflip keeps after each step.
-        min_cosine: Least cosine of the model's vectors of a word and what it becomes; null for no limit.
 
     Raises:
         ValueError: If a value is out of its range.

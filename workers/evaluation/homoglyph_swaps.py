@@ -12,10 +12,7 @@ no recipe with it.
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from annotated_types import Interval
-
+from assay.attacks import parameters
 from assay.attacks.expectation import Expectation
 from assay.attacks.words.search import recipes
 from assay.workers.evaluation.engine.text_attack import TextAttack
@@ -35,14 +32,8 @@ PASSES = (
 
 def homoglyph_swaps(
     *,
-    eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
-    model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
+    eot: parameters.TextEot = 1,
+    model_draws: parameters.TextModelDraws = 100,
 ) -> TextAttack:
-    """Characters that look alike, one in each word, in the order of the words' importance.
-
-    Args:
-        eot: Passes at each text, for models that answer at random: scores are their means, the search goes on
-            until all are wrong, and the row has expected accuracies.
-        model_draws: With `eot` above 1 the fresh draws of the model from which these are estimated.
-    """
+    """Characters that look alike, one in each word, in the order of the words' importance."""
     return TextAttack(recipes.homoglyph_swaps(), Expectation(eot, draws=model_draws))

@@ -20,6 +20,7 @@ from typing import Annotated
 
 from annotated_types import Interval
 
+from assay.attacks import parameters
 from assay.attacks.expectation import Expectation
 from assay.attacks.words.search import gradient_swaps
 from assay.workers.evaluation.engine.token_attack import OF_WHOLE_WORDS, TokenAttack
@@ -49,9 +50,9 @@ def hotflip(
     steps: Annotated[int, Interval(ge=1, le=1000)] = 10,
     candidates: Annotated[int, Interval(ge=1, le=10_000)] = 10,
     beam: Annotated[int, Interval(ge=1, le=100)] = 3,
-    min_cosine: Annotated[float, Interval(ge=-1.0, le=1.0)] | None = None,
-    eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
-    model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
+    min_cosine: parameters.MinCosine = None,
+    eot: parameters.TextEot = 1,
+    model_draws: parameters.TextModelDraws = 100,
 ) -> TokenAttack:
     """Swapped words, chosen by the gradient of the loss by their vectors, in a beam search.
 
@@ -60,10 +61,6 @@ def hotflip(
         steps: Words that are swapped, at most.
         candidates: Swaps put to the model in each step, for each text in the beam.
         beam: Texts kept after each step.
-        min_cosine: Least cosine of the model's vectors of a word and what it becomes; null for no limit.
-        eot: Passes at each text, for models that answer at random: scores are their means, the search goes on
-            until all are wrong, and the row has expected accuracies.
-        model_draws: With `eot` above 1 the fresh draws of the model from which these are estimated.
     """
     return TokenAttack(
         "hotflip",

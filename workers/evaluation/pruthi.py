@@ -11,10 +11,11 @@ Pruthi et al. 2019, "Combating Adversarial Misspellings with Robust Word Recogni
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from annotated_types import Interval
 
+from assay.attacks import parameters
 from assay.attacks.expectation import Expectation
 from assay.attacks.words.libraries import textattack
 from assay.attacks.words.search import recipes
@@ -40,18 +41,14 @@ PASSES = (
 def pruthi(
     *,
     max_words: Annotated[int, Interval(ge=1, le=100)] = 1,
-    eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
-    model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
-    backend: Literal["native", "textattack"] = "native",
+    eot: parameters.TextEot = 1,
+    model_draws: parameters.TextModelDraws = 100,
+    backend: parameters.TextBackend = "native",
 ) -> TextAttack | LibraryTextAttack:
     """Typing errors: swapped, deleted and inserted characters and neighbouring keys, in few words.
 
     Args:
         max_words: How many words may be changed, each once.
-        eot: Passes at each text, for models that answer at random: scores are their means, the search goes on
-            until all are wrong, and the row has expected accuracies.
-        model_draws: With `eot` above 1 the fresh draws of the model from which these are estimated.
-        backend: `textattack` is the package's own code, for comparison, on a worker with the package.
     """
     if backend == "textattack":
         return LibraryTextAttack(lambda _: textattack.pruthi(max_words=max_words))

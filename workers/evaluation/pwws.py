@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
-from annotated_types import Interval
-
+from assay.attacks import parameters
 from assay.attacks.expectation import Expectation
 from assay.attacks.words.libraries import textattack
 from assay.attacks.words.search import recipes
@@ -52,18 +51,14 @@ HOW = "docs/text-caches.md says how to get WordNet; nothing is downloaded"
 def pwws(
     *,
     wordnet: Annotated[str, "folder"] = "wordnet",
-    eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
-    model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
-    backend: Literal["native", "textattack"] = "native",
+    eot: parameters.TextEot = 1,
+    model_draws: parameters.TextModelDraws = 100,
+    backend: parameters.TextBackend = "native",
 ) -> FolderTextAttack | LibraryTextAttack:
     """Synonyms of WordNet, in the order of the words' saliency times what their best synonym does.
 
     Args:
         wordnet: Folder of WordNet's files, relative to ASSAY_DATA_ROOT.
-        eot: Passes at each text, for models that answer at random: scores are their means, the search goes on
-            until all are wrong, and the row has expected accuracies.
-        model_draws: With `eot` above 1 the fresh draws of the model from which these are estimated.
-        backend: `textattack` is the package's own code, for comparison, on a worker with the package.
     """
     opened = functools.partial(_opened, wordnet)
     if backend == "textattack":

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from annotated_types import Interval
 
+from assay.attacks import parameters
 from assay.attacks.expectation import Expectation
 from assay.attacks.words.libraries import textattack
 from assay.attacks.words.search import recipes
@@ -58,9 +59,9 @@ def textfooler(
     vectors: Annotated[str, "folder"] = "counter-fitted",
     neighbours: Annotated[int, Interval(ge=1, le=200)] = 50,
     min_similarity: Annotated[float, Interval(ge=0.0, le=1.0)] = 0.5,
-    eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
-    model_draws: Annotated[int, Interval(ge=1, le=100_000)] = 100,
-    backend: Literal["native", "textattack"] = "native",
+    eot: parameters.TextEot = 1,
+    model_draws: parameters.TextModelDraws = 100,
+    backend: parameters.TextBackend = "native",
 ) -> FolderTextAttack | LibraryTextAttack:
     """Words with near vectors, in the order of importance; without parts of speech and sentence encoder.
 
@@ -68,10 +69,6 @@ def textfooler(
         vectors: Folder of word vectors, relative to ASSAY_DATA_ROOT.
         neighbours: The nearest words of a word that are tried, at most.
         min_similarity: Cosine of a word's vector and that of what it becomes, at least.
-        eot: Passes at each text, for models that answer at random: scores are their means, the search goes on
-            until all are wrong, and the row has expected accuracies.
-        model_draws: With `eot` above 1 the fresh draws of the model from which these are estimated.
-        backend: `textattack` is the package's own code, for comparison, on a worker with the package.
     """
     near = functools.partial(_neighbours, vectors, neighbours)
 

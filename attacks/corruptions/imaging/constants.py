@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeVar, get_args
+from typing import Annotated, Literal, TypeVar, get_args
+
+from annotated_types import doc
 
 T = TypeVar("T")
 
-Constants = Literal["imagenet_c", "cifar_c", "tiny_imagenet_c", "imagecorruptions"]
+Script = Literal["imagenet_c", "cifar_c", "tiny_imagenet_c", "imagecorruptions"]
+Constants = Annotated[Script, doc("Which released script's constants.")]
 FORK: Constants = "imagecorruptions"
 # Side of the images that the authors made with each, in pixels.
 SIDES: Mapping[Constants, int] = {"cifar_c": 32, "tiny_imagenet_c": 64, "imagenet_c": 224}
@@ -37,8 +40,8 @@ def at(severity: int, values: Sequence[T]) -> T:
 
 def constant(constants: Constants, severity: int, table: Mapping[Constants, Sequence[T]]) -> T:
     """The entry of a table for a severity, 1 to 5; the fork has ImageNet-C's where it has none of its own."""
-    if constants not in get_args(Constants):
-        raise ValueError(f"constants is {constants!r}, it must be one of {', '.join(get_args(Constants))}")
+    if constants not in get_args(Script):
+        raise ValueError(f"constants is {constants!r}, it must be one of {', '.join(get_args(Script))}")
     return at(severity, table.get(constants, table["imagenet_c"]))
 
 

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from assay.attacks.corruptions.imaging.constants import SIDES, Constants
+from assay.attacks.corruptions.imaging.constants import SIDES, Script
 from assay.service.catalog.catalog import load
 from assay.service.catalog.component import Component
 
@@ -18,5 +18,5 @@ def test_a_formula_names_the_constants_of_its_severities(component: Component) -
     module = importlib.import_module(component.target.partition(":")[0])
     (name,) = re.findall(r"= ([A-Z]+)\[constants\]\[severity - 1\]", component.formula or "")
     table = getattr(module, name)
-    assert set(SIDES) <= set(table) <= set(get_args(Constants))
+    assert set(SIDES) <= set(table) <= set(get_args(Script))
     assert {len(constants) for constants in table.values()} == {5}
