@@ -41,6 +41,44 @@ Epsilon = Annotated[
 ]
 PixelRadius = Annotated[Fraction, Interval(ge=0, le=1), doc("Radius, in pixel units.")]
 NormOfBall = Annotated[Norm, doc("Norm of the ball.")]
+BallRadius = Annotated[Fraction, Interval(ge=0, le=1_000), doc("Radius of the ball, in pixel units.")]
+ProtocolRadius = Annotated[
+    Fraction,
+    Interval(ge=0, le=1_000),
+    doc("Radius: in pixel units in `pixel`, in units of the normalised images in `paper`."),
+]
+L2OrLinf = Annotated[Norm, doc("Norm of the ball and of the steps.")]
+NearestTarget = Annotated[
+    bool,
+    doc(
+        "Look for the smallest perturbation that is classified as the target; one that is misclassified in "
+        "another way doesn't count."
+    ),
+]
+Iterates = Annotated[int, Interval(ge=2, le=100_000), doc("Iterates, the image itself included.")]
+Draws = Annotated[
+    int,
+    Interval(ge=1, le=100_000),
+    doc(
+        "How many perturbations are tried; an example is broken if one of them is misclassified (`pixel`), "
+        "or the one with the highest loss counts (`paper`)."
+    ),
+]
+ProtocolRestarts = Annotated[
+    int,
+    Interval(ge=1, le=10_000),
+    doc(
+        "How many random starts; an example stops at the first success (`pixel`), or the restart with the "
+        "highest final loss counts (`paper`)."
+    ),
+]
+LibraryBackend = Annotated[
+    Literal["native", "compatible", "pyautoattack"],
+    doc(
+        "Our kernel; our kernel with the draws of the library (they depend on the batch); or the library's "
+        "class."
+    ),
+]
 Rho = Annotated[
     float,
     Interval(ge=0, le=1),

@@ -40,7 +40,7 @@ def hf_causal_lm(
     channels: parameters.Words,
     *,
     repository: Repository,
-    revision: Revision | None = None,
+    revision: Revision = None,
     max_length: Annotated[int, Interval(ge=2, le=1_000_000)] | None = None,
     pretrained: Annotated[Path | None, "system"] = None,
 ) -> nn.Module:
@@ -48,7 +48,6 @@ def hf_causal_lm(
 
     Args:
         classes: words of the data's vocabulary, which this model does not use.
-        revision: branch, tag or commit that was pulled; main if absent.
         max_length: the most tokens of a window; 1024 if absent, or the model's own most where that is less.
         pretrained: folder of the pulled files.
 

@@ -44,7 +44,7 @@ def hf_image_classifier(
     channels: parameters.Channels,
     *,
     repository: Repository,
-    revision: Revision | None = None,
+    revision: Revision = None,
     image_size: ImageSize | None = None,
     geometry: Geometry = "auto",
     labels: Labels = "auto",
@@ -53,14 +53,11 @@ def hf_image_classifier(
     """Image classifier of a Hugging Face repository, with its own preprocessing, from a pulled folder.
 
     Args:
-        revision: branch, tag or commit that was pulled; main if absent.
         image_size: height and width of the data's images in pixels, which attacks change; if absent that of
             the data set where all its images have one, else the size that the model reads.
         geometry: what resizes and crops images to the size that the model reads: "model", the steps of its
             preprocessor_config.json, with gradients; "data", the data set, as for other models; "auto" is
             "model" for data whose images have one size, else "data".
-        labels: "auto" finds the logit of each class by its name where all names are the same, else by its
-            number; "number" always by its number.
         pretrained: folder of the pulled files.
 
     Returns:

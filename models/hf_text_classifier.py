@@ -45,7 +45,7 @@ def hf_text_classifier(
     channels: int,
     *,
     repository: Repository,
-    revision: Revision | None = None,
+    revision: Revision = None,
     max_length: Annotated[int, Interval(ge=1, le=1_000_000)] | None = None,
     labels: Labels = "auto",
     pretrained: Annotated[Path | None, "system"] = None,
@@ -54,10 +54,7 @@ def hf_text_classifier(
 
     Args:
         channels: words of the data's vocabulary, which this model does not use.
-        revision: branch, tag or commit that was pulled; main if absent.
         max_length: the most tokens of a text, special tokens included; the model's own most if absent.
-        labels: "auto" finds the logit of each class by its name where all names are the same, else by its
-            number; "number" always by its number.
         pretrained: folder of the pulled files.
 
     Returns:

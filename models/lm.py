@@ -51,7 +51,7 @@ def lm(
     cutoffs: parameters.Cutoffs = parameters.PUBLISHED_CUTOFFS,
     attention: Annotated[AttentionFactory | str, "attention:causal_form"] = "softmax",
     layers: parameters.Layers = "all",
-    dropout: parameters.DropRate = 0.1,
+    dropout: parameters.LanguageDropout = 0.1,
     initialization: Initialization = "released",
     encoder: Annotated[bool, "system"] = False,
 ) -> nn.Module:
@@ -61,7 +61,6 @@ def lm(
 
     Args:
         attention: the attention mechanism with its parameters, or its name; one with a causal form.
-        dropout: dropout rate of embedding, attention output, MLP, and of what enters the softmax.
         encoder: it only gives vectors of words, so that attention may see later tokens.
 
     Returns:

@@ -20,7 +20,7 @@ from assay.models.attention.rpc import RPCAttention
 from assay.models.attention.rpc_asymmetric import AsymmetricRPCAttention
 from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.layers import parameters
-from assay.models.layers.heads import AttentionFactory, Dropout
+from assay.models.layers.heads import AttentionFactory
 from assay.models.layers.presets import VIT_BASE, VIT_COMMON, VIT_TINY, Preset
 from assay.models.layers.transformer import VisionTransformer
 
@@ -54,7 +54,7 @@ def rpc_asymvit(
     mu_width: rpc.MuWidth = "full",
     dual_sign: rpc.DualSign = -1,
     dropout: parameters.Dropout = 0.0,
-    attention_dropout: Dropout = 0.0,
+    attention_dropout: parameters.RpcDropout = 0.0,
     drop_path: parameters.DropPath = 0.1,
 ) -> nn.Module:
     """Vision transformer with RPC-Attention in the first or other layers, and softmax attention in the rest.
@@ -65,7 +65,6 @@ def rpc_asymvit(
 
     Args:
         rpc_form: the attention of those layers, by its name in the catalog.
-        attention_dropout: dropout rate of the attention weights; with RPC, of the last iteration's.
 
     Returns:
         Module from normalised images (B, channels, image_size, image_size) to logits (B, classes).

@@ -25,7 +25,7 @@ from assay.models.attention.symmetric import SymmetricAttention
 from assay.models.layers import parameters
 from assay.models.layers.conv_stem import STEM_RULES, StemPatchSize
 from assay.models.layers.fan import FullyAttentionalNetwork
-from assay.models.layers.heads import AttentionFactory, Dropout
+from assay.models.layers.heads import AttentionFactory
 from assay.models.layers.presets import VIT_COMMON, Preset
 
 __all__ = ["rpc_fan_vit"]
@@ -59,7 +59,7 @@ def rpc_fan_vit(
     mu_width: rpc.MuWidth = "full",
     dual_sign: rpc.DualSign = -1,
     dropout: parameters.Dropout = 0.0,
-    attention_dropout: Dropout = 0.0,
+    attention_dropout: parameters.RpcDropout = 0.0,
     drop_path: parameters.DropRate = 0.0,
 ) -> nn.Module:
     """Fully attentional network with RPC-Attention in the first or other layers, and symmetric in the rest.
@@ -71,7 +71,6 @@ def rpc_fan_vit(
         width: width of the tokens, at least 8.
         depth: number of FAN blocks; two class-attention blocks follow them.
         heads: heads for tokens and for channels; must divide `width`.
-        attention_dropout: dropout rate of the attention weights; with RPC, of the last iteration's.
         drop_path: rate of stochastic depth, the same in every FAN block.
 
     Returns:

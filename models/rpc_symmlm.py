@@ -23,7 +23,7 @@ from assay.models.attention.rpc_causal import CAUSAL_WITH, CausalRPCAttention, M
 from assay.models.attention.symmetric import SymmetricAttention
 from assay.models.layers import parameters
 from assay.models.layers.causal_transformer import CausalTransformer, Initialization
-from assay.models.layers.heads import CausalFactory, Dropout
+from assay.models.layers.heads import CausalFactory
 from assay.models.layers.presets import Preset
 from assay.models.symmlm import TINY, TINY_COMMON
 
@@ -59,8 +59,8 @@ def rpc_symmlm(
     mu_width: rpc.MuWidth = "full",
     mu_tokens: MuTokens = "prefix",
     dual_sign: rpc.DualSign = -1,
-    dropout: parameters.DropRate = 0.1,
-    attention_dropout: Dropout = 0.0,
+    dropout: parameters.LanguageDropout = 0.1,
+    attention_dropout: parameters.RpcDropout = 0.0,
     initialization: Initialization = "released",
     encoder: Annotated[bool, "system"] = False,
 ) -> nn.Module:
@@ -72,8 +72,6 @@ def rpc_symmlm(
     Args:
         mu_tokens: what mu is taken over: the tokens up to each one ("prefix"), or all ("sequence"), which
             only a text classifier's encoder may have, as later tokens are seen.
-        dropout: dropout rate of embedding, attention output, MLP, and of what enters the softmax.
-        attention_dropout: dropout rate of the attention weights; with RPC, of the last iteration's.
         encoder: it only gives vectors of words, so that attention may see later tokens.
 
     Returns:

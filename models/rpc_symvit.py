@@ -18,7 +18,7 @@ from assay.models.attention import rpc
 from assay.models.attention.rpc import RPCAttention
 from assay.models.attention.symmetric import SymmetricAttention
 from assay.models.layers import parameters
-from assay.models.layers.heads import AttentionFactory, Dropout
+from assay.models.layers.heads import AttentionFactory
 from assay.models.layers.presets import VIT_BASE, VIT_COMMON, VIT_TINY, Preset
 from assay.models.layers.transformer import VisionTransformer
 
@@ -48,7 +48,7 @@ def rpc_symvit(
     mu_width: rpc.MuWidth = "full",
     dual_sign: rpc.DualSign = -1,
     dropout: parameters.Dropout = 0.0,
-    attention_dropout: Dropout = 0.0,
+    attention_dropout: parameters.RpcDropout = 0.0,
     drop_path: parameters.DropPath = 0.1,
 ) -> nn.Module:
     """Vision transformer with RPC-Attention in the first or other layers, and symmetric in the rest.
@@ -56,9 +56,6 @@ def rpc_symvit(
     The defaults are the published tiny model with four iterations in the first layer. The published model
     with RPC in all layers has rpc_layers = "all" and iterations = 2, with regularization 3 in the paper's
     text and 4 in the released evaluation.
-
-    Args:
-        attention_dropout: dropout rate of the attention weights; with RPC, of the last iteration's.
 
     Returns:
         Module from normalised images (B, channels, image_size, image_size) to logits (B, classes).

@@ -30,7 +30,6 @@ from torch import Tensor, nn
 from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.layers import parameters
 from assay.models.layers.attention_lookup import attention_of_layers
-from assay.models.layers.heads import Dropout
 from assay.models.layers.language import PAD
 from assay.models.layers.presets import Preset
 from assay.models.layers.sequence_encoder import SequenceEncoder, SequencePooling, pool
@@ -68,7 +67,7 @@ def sequence_transformer(
     pooling: SequencePooling = "mean",
     pairs: bool = False,
     dropout: parameters.Dropout = 0.1,
-    attention_dropout: Dropout = 0.1,
+    attention_dropout: parameters.OtherDropout = 0.1,
 ) -> nn.Module:
     """Transformer classifier of token sequences, any attention in all or some layers, softmax in the others.
 
@@ -82,8 +81,6 @@ def sequence_transformer(
         pooling: the vector of a sequence: the mean over its tokens; "released", their sum divided by
             `length`; or that of the last token.
         pairs: classify pairs of sequences.
-        attention_dropout: dropout rate of the attention weights in the layers without `attention`, which has
-            its own.
 
     Returns:
         Module from tokens, int64 (B, N), or (B, 2, N) for pairs, with 0 for padding, to logits (B, classes).

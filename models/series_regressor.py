@@ -15,7 +15,6 @@ from __future__ import annotations
 from torch import nn
 
 from assay.models.layers import parameters
-from assay.models.layers.heads import Dropout
 from assay.models.layers.parameters import Depth, DropRate, Heads, Hidden, Layers, SequenceLength, Width
 from assay.models.layers.sequence_encoder import Normalization
 from assay.models.series_transformer import FACTS as SERIES_FACTS
@@ -49,7 +48,7 @@ def series_regressor(
     norm: Normalization = "layer",
     norm_first: bool = True,
     dropout: DropRate = 0.1,
-    attention_dropout: Dropout = 0.0,
+    attention_dropout: parameters.OtherDropout = 0.0,
 ) -> nn.Module:
     """Transformer that predicts a number from a time series, any attention in all or some layers.
 
@@ -57,13 +56,8 @@ def series_regressor(
         classes: number of outputs, 1.
         width: width of the tokens, one for each step.
         length: steps of a row; no series of the data may have more.
-        pooling: the vector of a series: the mean over its steps; "released", their sum divided by `length`;
-            that of the last step; or "flatten", all places one after another.
-        norm: LayerNorm ("layer"), or BatchNorm over batch and places ("batch").
         norm_first: normalise what enters attention and MLP; false: what leaves their sum.
         dropout: dropout rate of embedding, attention output, MLP and what enters the head.
-        attention_dropout: dropout rate of the attention weights in the layers without `attention`, which has
-            its own.
 
     Returns:
         Module from standardised series (B, F + 1, T), the last channel 1 where a step exists and 0 where not,

@@ -22,23 +22,29 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from annotated_types import doc
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.layers import parameters
 from assay.models.layers.attention_lookup import attention_of_layers
-from assay.models.layers.heads import Dropout
 from assay.models.layers.presets import Preset
 from assay.models.layers.sequence_encoder import Normalization, SequenceEncoder, pool
 from assay.models.layers.series_model import split_steps
 
 __all__ = ["series_transformer"]
 
-SeriesPooling = Literal["mean", "released", "last", "flatten"]
+SeriesPooling = Annotated[
+    Literal["mean", "released", "last", "flatten"],
+    doc(
+        'the vector of a series: the mean over its steps; "released", their sum divided by `length`; that '
+        'of the last step; or "flatten", all places one after another.'
+    ),
+]
 
 TASKS = ("series",)
 FACTS = {"prefix_tokens": 0, "image_plane": False}
@@ -71,20 +77,15 @@ def series_transformer(
     norm: Normalization = "layer",
     norm_first: bool = True,
     dropout: parameters.DropRate = 0.1,
-    attention_dropout: Dropout = 0.0,
+    attention_dropout: parameters.OtherDropout = 0.0,
 ) -> nn.Module:
     """Transformer classifier of time series with any attention in all or some layers, softmax in the others.
 
     Args:
         width: width of the tokens, one for each step.
         length: steps of a row; no series of the data may have more.
-        pooling: the vector of a series: the mean over its steps; "released", their sum divided by `length`;
-            that of the last step; or "flatten", all places one after another.
-        norm: LayerNorm ("layer"), or BatchNorm over batch and places ("batch").
         norm_first: normalise what enters attention and MLP; false: what leaves their sum.
         dropout: dropout rate of embedding, attention output, MLP and what enters the head.
-        attention_dropout: dropout rate of the attention weights in the layers without `attention`, which has
-            its own.
 
     Returns:
         Module from standardised series (B, F + 1, T), the last channel 1 where a step exists and 0 where not,

@@ -21,7 +21,7 @@ from assay.models.attention import symmetric
 from assay.models.attention.symmetric import SymmetricAttention
 from assay.models.layers import parameters
 from assay.models.layers.causal_transformer import CausalTransformer, Initialization
-from assay.models.layers.heads import CausalFactory, Dropout
+from assay.models.layers.heads import CausalFactory
 from assay.models.layers.presets import Preset
 
 __all__ = ["symmlm"]
@@ -43,17 +43,13 @@ def symmlm(
     hidden: parameters.Hidden = 2048,
     length: parameters.SequenceLength = 256,
     cutoffs: parameters.Cutoffs = parameters.PUBLISHED_CUTOFFS,
-    dropout: parameters.DropRate = 0.1,
-    attention_dropout: Dropout = 0.0,
+    dropout: parameters.LanguageDropout = 0.1,
+    attention_dropout: parameters.AttentionDropout = 0.0,
     initialization: Initialization = "released",
 ) -> nn.Module:
     """Transformer language model with symmetric attention in every layer.
 
     The defaults are the published model: 43,756,250 parameters for 267,735 words.
-
-    Args:
-        dropout: dropout rate of embedding, attention output, MLP, and of what enters the softmax.
-        attention_dropout: dropout rate of the attention weights.
 
     Returns:
         Module from tokens, int64 (B, N), to log-probabilities (B, N, words); a

@@ -17,7 +17,7 @@ from torch import nn
 from assay.models.attention import symmetric
 from assay.models.attention.symmetric import SymmetricAttention
 from assay.models.layers import parameters
-from assay.models.layers.heads import AttentionFactory, Dropout
+from assay.models.layers.heads import AttentionFactory
 from assay.models.layers.presets import VIT_BASE, VIT_COMMON, VIT_TINY, Preset
 from assay.models.layers.transformer import VisionTransformer
 
@@ -41,15 +41,12 @@ def symvit(
     heads: parameters.Heads = 3,
     mlp_ratio: parameters.MlpRatio = 4.0,
     dropout: parameters.Dropout = 0.0,
-    attention_dropout: Dropout = 0.0,
+    attention_dropout: parameters.AttentionDropout = 0.0,
     drop_path: parameters.DropPath = 0.1,
 ) -> nn.Module:
     """Vision transformer with symmetric attention in every layer, at any size.
 
     The defaults are the published tiny model.
-
-    Args:
-        attention_dropout: dropout rate of the attention weights.
 
     Returns:
         Module from normalised images (B, channels, image_size, image_size) to logits (B, classes).

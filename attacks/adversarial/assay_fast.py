@@ -30,7 +30,7 @@ from assay.attacks.adversarial.kernels.paired_ascent import PairedAscent
 from assay.attacks.adversarial.square import square
 from assay.attacks.ensemble import Ensemble
 from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, concatenate, select
-from assay.attacks.threat import Ball, Fraction
+from assay.attacks.threat import Ball
 
 __all__ = ["assay_fast"]
 
@@ -66,7 +66,7 @@ MANY_CLASSES = 20
 
 def assay_fast(
     *,
-    epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 8 / 255,
+    epsilon: parameters.BallRadius = 8 / 255,
     norm: parameters.NormOfBall = "Linf",
     targets: Annotated[int, Interval(ge=1, le=1000)] = 6,
     steps: Annotated[int, Interval(ge=1, le=10_000)] = 5,
@@ -79,7 +79,6 @@ def assay_fast(
     """Targeted margin attacks with a budget that grows where it pays, and a black-box check; not AutoAttack.
 
     Args:
-        epsilon: Radius of the ball, in pixel units.
         targets: Wrong classes that are attacked side by side; all of them where there are fewer.
         steps: Gradient steps on each target before any is given up.
         rounds: How often a target that may still be reached gets twice as many steps more.

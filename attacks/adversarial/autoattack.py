@@ -27,6 +27,7 @@ from typing import Annotated, Literal, get_args
 
 from annotated_types import Interval, Len
 
+from assay.attacks import parameters
 from assay.attacks.adversarial.apgd_ce import apgd_ce
 from assay.attacks.adversarial.apgd_dlr import apgd_dlr
 from assay.attacks.adversarial.apgd_t import apgd_t
@@ -36,7 +37,7 @@ from assay.attacks.adversarial.square import square
 from assay.attacks.ensemble import Ensemble
 from assay.attacks.expectation import Average, Judgement
 from assay.attacks.kernel import Attack
-from assay.attacks.threat import Fraction, LpNorm
+from assay.attacks.threat import LpNorm
 
 __all__ = ["autoattack"]
 
@@ -100,7 +101,7 @@ EOT = 20
 
 def autoattack(
     *,
-    epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 8 / 255,
+    epsilon: parameters.BallRadius = 8 / 255,
     norm: LpNorm = "Linf",
     version: Literal["standard", "rand", "custom"] = "standard",
     stages: Annotated[list[StageName], Len(1, 20)] | None = None,
@@ -113,7 +114,6 @@ def autoattack(
     """The worst case over several parameter-free attacks.
 
     Args:
-        epsilon: Radius of the ball, in pixel units.
         norm: Norm of the ball.
         version: Which attacks: `standard`, `rand` for randomised models, or `custom`.
         stages: The attacks of `custom`, in their order, with the parameters that they have in AutoAttack.

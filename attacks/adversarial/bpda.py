@@ -31,7 +31,7 @@ from assay.attacks.adversarial.kernels.losses import LossName
 from assay.attacks.adversarial.pgd import pgd
 from assay.attacks.kernel import Attack, Examples, Forward, Setting, State
 from assay.attacks.passes import StraightThrough, in_parts_of
-from assay.attacks.threat import Ball, Fraction, Norm
+from assay.attacks.threat import Ball
 
 __all__ = ["bpda"]
 
@@ -51,8 +51,8 @@ RULES = (
 def bpda(
     *,
     job: Annotated[str, "job"],
-    epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 8 / 255,
-    norm: Norm = "Linf",
+    epsilon: parameters.BallRadius = 8 / 255,
+    norm: parameters.L2OrLinf = "Linf",
     steps: parameters.Steps = 40,
     relative_step_size: parameters.RelativeStepSize = 0.1,
     restarts: Annotated[int, Interval(ge=1, le=10_000)] = 1,
@@ -63,8 +63,6 @@ def bpda(
     Args:
         job: The model that gives the gradients: id of its training job, or checkpoint:NAME of an upload. It
             has as many classes and channels and the same image size; an unfinished job is waited for.
-        epsilon: Radius of the ball, in pixel units.
-        norm: Norm of the ball and of the steps.
         restarts: How many random starts; an example stops at the first success.
         loss: What is raised, as in `pgd`.
     """

@@ -43,11 +43,11 @@ RULES = (
 def ddn(
     *,
     norm: Literal["L2"] = "L2",
-    steps: Annotated[int, Interval(ge=2, le=100_000)] = 100,
+    steps: parameters.Iterates = 100,
     gamma: Annotated[float, Interval(gt=0, lt=1)] = 0.05,
     first_norm: Annotated[float, Interval(gt=0, le=1000)] = 1.0,
     levels: Annotated[int, Interval(ge=2, le=65_536)] | None = None,
-    targeted: bool = False,
+    targeted: parameters.NearestTarget = False,
     target: parameters.Target = "least_likely",
     target_class: parameters.TargetClass = None,
     area_to: parameters.AreaTo = None,
@@ -58,13 +58,10 @@ def ddn(
 
     Args:
         norm: Of the perturbation.
-        steps: Iterates, the image itself included.
         gamma: Share by which the norm shrinks or grows in a step.
         first_norm: Norm of the first perturbation, in pixel units. Norms below first_norm times
             (1 - gamma) ** steps are out of reach: take more steps where distances pile up there.
         levels: Values that a pixel may take, such as 256 in the authors' code; None for any.
-        targeted: Look for the smallest perturbation that is classified as the target; one that is
-            misclassified in another way doesn't count.
     """
     del area_to  # read by the summary
     if norm != "L2":

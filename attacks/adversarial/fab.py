@@ -15,10 +15,10 @@ from typing import Annotated
 from annotated_types import Interval
 
 from assay.attacks import parameters
-from assay.attacks.adversarial.kernels.fab import Backend, Boundary
+from assay.attacks.adversarial.kernels.fab import Boundary
 from assay.attacks.adversarial.libraries.pyautoattack_square_fab import library_fab
 from assay.attacks.kernel import Attack
-from assay.attacks.threat import Fraction, lp_ball
+from assay.attacks.threat import lp_ball
 
 __all__ = ["fab"]
 
@@ -46,26 +46,23 @@ RULES = (
 
 def fab(
     *,
-    epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 8 / 255,
+    epsilon: parameters.ProtocolRadius = 8 / 255,
     norm: parameters.StepNorm = "Linf",
     iterations: Annotated[int, Interval(ge=1, le=100_000)] = 100,
     restarts: Annotated[int, Interval(ge=1, le=10_000)] = 5,
     alpha_max: Annotated[float, Interval(ge=0, le=1)] = 0.1,
     eta: Annotated[float, Interval(ge=1, le=10)] = 1.05,
     beta: Annotated[float, Interval(ge=0, le=1)] = 0.9,
-    backend: Backend = "native",
+    backend: parameters.LibraryBackend = "native",
 ) -> Attack:
     """Short steps across the nearest boundary; a success has to be within epsilon.
 
     Args:
-        epsilon: Radius: in pixel units in `pixel`, in units of the normalised images in `paper`.
         iterations: Steps of each restart.
         restarts: How many runs; all but the first begin at a random point.
         alpha_max: The largest weight of the step that begins at the image.
         eta: Length of a step; 1 ends on the linearised boundary.
         beta: Where to go on after a success, as a share of the way from the image.
-        backend: Our kernel; our kernel with the draws of the library (they depend on the batch); or the
-            library's class.
     """
     ball = lp_ball(norm, epsilon)
     if backend == "pyautoattack":

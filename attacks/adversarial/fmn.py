@@ -41,11 +41,11 @@ RULES = (
 def fmn(
     *,
     norm: BallNorm = "Linf",
-    steps: Annotated[int, Interval(ge=2, le=100_000)] = 100,
+    steps: parameters.Iterates = 100,
     step_size: Annotated[Fraction, Interval(gt=0, le=1000)] = 1.0,
     gamma: Annotated[float, Interval(gt=0, lt=1)] = 0.05,
     overshoot: bool = True,
-    targeted: bool = False,
+    targeted: parameters.NearestTarget = False,
     target: parameters.Target = "least_likely",
     target_class: parameters.TargetClass = None,
     area_to: parameters.AreaTo = None,
@@ -56,14 +56,11 @@ def fmn(
 
     Args:
         norm: Of the perturbation; L0 counts the values that change, of every channel.
-        steps: Iterates, the image itself included.
         step_size: L2 length of the first step, in pixel units; it falls to a hundredth of that. The authors
             take 1, and more in L1 and L0 (10), less in Linf.
         gamma: Share by which the radius changes in the first step; it falls to 0.001.
         overshoot: Let the radius grow by that share at least until the boundary was crossed once. Without it,
             as in the authors' code, each step may end short of the boundary of a smooth model.
-        targeted: Look for the smallest perturbation that is classified as the target; one that is
-            misclassified in another way doesn't count.
     """
     del area_to  # read by the summary
     goal = Goal(targeted, target, target_class)

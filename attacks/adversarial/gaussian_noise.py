@@ -14,6 +14,7 @@ from typing import Annotated
 from annotated_types import Interval
 from torch import Tensor
 
+from assay.attacks import parameters
 from assay.attacks.adversarial.kernels.noise import Noise, draw
 from assay.attacks.kernel import Attack, Setting, State
 from assay.attacks.threat import Fraction
@@ -31,14 +32,12 @@ PASSES = ("params.draws + 1", "0")
 def gaussian_noise(
     *,
     sigma: Annotated[Fraction, Interval(ge=0, le=1000)] = 0.1,
-    draws: Annotated[int, Interval(ge=1, le=100_000)] = 1,
+    draws: parameters.Draws = 1,
 ) -> Attack:
     """Random perturbations, normal and independent in every pixel and channel.
 
     Args:
         sigma: Standard deviation: in pixel units in `pixel`, in units of the normalised images in `paper`.
-        draws: How many perturbations are tried; an example is broken if one of them is misclassified
-            (`pixel`), or the one with the highest loss counts (`paper`).
     """
     # Refuses NaN as well.
     if not 0 <= sigma < float("inf"):

@@ -21,7 +21,7 @@ from assay.attacks import parameters
 from assay.attacks.adversarial.kernels.momentum_ascent import MomentumAscent
 from assay.attacks.adversarial.kernels.targeting import Goal
 from assay.attacks.kernel import Attack
-from assay.attacks.threat import Ball, Fraction, Norm
+from assay.attacks.threat import Ball, Fraction
 
 __all__ = ["mi_fgsm"]
 
@@ -42,8 +42,8 @@ RULES = (
 
 def mi_fgsm(
     *,
-    epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 8 / 255,
-    norm: Norm = "Linf",
+    epsilon: parameters.ProtocolRadius = 8 / 255,
+    norm: parameters.L2OrLinf = "Linf",
     steps: Annotated[int, Interval(ge=1, le=100_000)] = 10,
     step_size: Annotated[Fraction, Interval(gt=0, le=1000)] | None = None,
     momentum: Annotated[float, Interval(ge=0, le=10)] = 1.0,
@@ -59,8 +59,6 @@ def mi_fgsm(
     """Steps along an average of past gradients, which overfits the attacked model less.
 
     Args:
-        epsilon: Radius: in pixel units in `pixel`, in units of the normalised images in `paper`.
-        norm: Norm of the ball and of the steps.
         steps: Gradient steps.
         step_size: Length of a step; None takes `epsilon / steps`.
         momentum: Weight of the past gradients.

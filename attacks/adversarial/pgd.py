@@ -30,7 +30,7 @@ from assay.attacks.adversarial.kernels.targeting import Goal
 from assay.attacks.adversarial.libraries.cleverhans import cleverhans_pgd, native_only
 from assay.attacks.expectation import JUDGING, LAST, PIXEL_ONLY, Expectation
 from assay.attacks.kernel import Attack
-from assay.attacks.threat import IMAGE_OR_SERIES, Ball, Fraction, Norm
+from assay.attacks.threat import IMAGE_OR_SERIES, Ball, Fraction
 
 __all__ = ["pgd"]
 
@@ -70,12 +70,12 @@ RULES = (
 def pgd(
     *,
     epsilon: parameters.Epsilon = 1 / 255,
-    norm: Norm = "Linf",
+    norm: parameters.L2OrLinf = "Linf",
     steps: parameters.Steps = 20,
     step_size: Annotated[Fraction, Interval(gt=0, le=1000)] | None = None,
     relative_step_size: parameters.RelativeStepSize = 0.15,
     random_start: bool = True,
-    restarts: Annotated[int, Interval(ge=1, le=10_000)] = 1,
+    restarts: parameters.ProtocolRestarts = 1,
     targeted: parameters.Targeted = False,
     target: parameters.Target = "least_likely",
     target_class: parameters.TargetClass = None,
@@ -90,11 +90,8 @@ def pgd(
     """Many small gradient steps, projected onto the ball of radius epsilon after each.
 
     Args:
-        norm: Norm of the ball and of the steps.
         step_size: Length of a step; None takes `relative_step_size * epsilon`.
         random_start: Begin at a random point: uniform in the cube of half-width epsilon, then projected.
-        restarts: How many random starts; an example stops at the first success (`pixel`), or the restart with
-            the highest final loss counts (`paper`).
         cycle_detection: Cut a restart short once an iterate repeats an earlier one bit for bit: what follows
             repeats as well (unless the model is random). The same numbers in fewer passes; native only, and
             not with `eot` above 1, which is for random models.

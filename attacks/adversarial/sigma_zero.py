@@ -36,7 +36,7 @@ PROTOCOLS = ("pixel",)
 def sigma_zero(
     *,
     norm: Literal["L0"] = "L0",
-    steps: Annotated[int, Interval(ge=2, le=100_000)] = 1000,
+    steps: parameters.Iterates = 1000,
     step_size: Annotated[Fraction, Interval(gt=0, le=1000)] = 1.0,
     sigma: Annotated[float, Interval(gt=0, le=1000)] = 1e-3,
     threshold: Annotated[float, Interval(ge=0, le=1)] = 0.3,
@@ -48,7 +48,6 @@ def sigma_zero(
 
     Args:
         norm: Of the perturbation: it counts the values that change, of every channel.
-        steps: Iterates, the image itself included.
         step_size: Of Adam's first step, in pixel units; it falls to a tenth of that.
         sigma: Smoothness of the count; smaller is nearer to a count, and harder to descend.
         threshold: Changes that are smaller become 0, at first.

@@ -71,7 +71,7 @@ def sparse_l1_descent(
     sparsity: Annotated[float, Interval(ge=0, lt=1)] = 0.99,
     skip_clipped: bool = True,
     random_start: bool = False,
-    restarts: Annotated[int, Interval(ge=1, le=10_000)] = 1,
+    restarts: parameters.ProtocolRestarts = 1,
     targeted: parameters.Targeted = False,
     target: parameters.Target = "least_likely",
     target_class: parameters.TargetClass = None,
@@ -92,8 +92,6 @@ def sparse_l1_descent(
             (cleverhans' `clip_grad`, off by default there). Without it an attack stands still where the
             largest entries are such. No effect in `paper`, which has no range.
         random_start: Begin at a random point, uniform in the ball.
-        restarts: How many random starts; an example stops at the first success (`pixel`), or the restart with
-            the highest final loss counts (`paper`).
         backend: Our kernel, or the library's function (which looks at the last iterate only).
     """
     if steps < 1 or restarts < 1:

@@ -31,16 +31,16 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import torch
-from annotated_types import Ge, Interval
+from annotated_types import Interval
 from torch import Tensor
 
 from assay.attacks import parameters
 from assay.attacks.adversarial.kernels.losses import margin
 from assay.attacks.adversarial.kernels.random_signs import random_signs, unpack
-from assay.attacks.adversarial.kernels.targeting import Goal, TargetRule
+from assay.attacks.adversarial.kernels.targeting import Goal
 from assay.attacks.adversarial.libraries.cleverhans import native_only
 from assay.attacks.adversarial.libraries.cleverhans_spsa import cleverhans_spsa
-from assay.attacks.expectation import JUDGING, PIXEL_ONLY, SINGLE, Average, Expectation, Judgement
+from assay.attacks.expectation import JUDGING, PIXEL_ONLY, SINGLE, Expectation
 from assay.attacks.kernel import Attack, Examples, Forward, Objective, Setting, State, begin, record
 from assay.attacks.passes import ask
 from assay.attacks.sending import sent
@@ -74,7 +74,7 @@ GradientPoint = Literal["true", "shifted"]
 
 def spsa(
     *,
-    epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 1 / 255,
+    epsilon: parameters.ProtocolRadius = 1 / 255,
     norm: parameters.NormOfBall = "Linf",
     steps: Annotated[int, Interval(ge=1, le=100_000)] = 10,
     samples: Annotated[int, Interval(ge=1, le=1_000_000)] = 128,
@@ -83,11 +83,11 @@ def spsa(
     learning_rate: Annotated[float, Interval(gt=0, le=1000)] = 0.01,
     gradient_point: GradientPoint = "true",
     targeted: bool = False,
-    target: TargetRule = "least_likely",
-    target_class: Annotated[int, Ge(0)] | None = None,
+    target: parameters.Target = "least_likely",
+    target_class: parameters.TargetClass = None,
     eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
-    eot_average: Average = "losses",
-    judgement: Judgement = "expected",
+    eot_average: parameters.EotAverage = "losses",
+    judgement: parameters.Judging = "expected",
     model_draws: parameters.ModelDraws = 100,
     backend: Literal["native", "cleverhans"] = "native",
 ) -> Attack:
@@ -96,7 +96,6 @@ def spsa(
     RPC-Attention's paper runs 40 steps at epsilon 0.1; the defaults are those of its released code.
 
     Args:
-        epsilon: Radius: in pixel units in `pixel`, in units of the normalised images in `paper`.
         steps: Adam steps (cleverhans: `nb_iter`).
         samples: Random directions per step (`spsa_samples`); each takes two forward passes.
         samples_per_pass: How many directions, of one or several images, go through the model together: the
@@ -108,13 +107,8 @@ def spsa(
         targeted: Raise the margin of a target class instead of lowering the label's; an example that is
             misclassified in any way counts as broken all the same; `target_hit_rate`
             counts those that end in the target.
-        target: How the target is chosen.
-        target_class: One target for all examples, instead of `target`.
         eot: Passes at each iterate, for models that answer at random (expectation over transformation).
             Native only.
-        eot_average: Average the losses of these passes, or take the loss of their mean logits.
-        judgement: With `eot` above 1 the expected accuracy over fresh draws of the model, or, as published
-            codes do, that of a single draw: an example is broken by one wrong answer.
         backend: Our kernel, or the library's function (which looks at the last iterate only, and knows
             `gradient_point="shifted"` only).
     """

@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import torch
-from annotated_types import Ge, Interval
+from annotated_types import Interval
 from torch import Tensor
 
 from assay.attacks import parameters
@@ -32,14 +32,14 @@ from assay.attacks.adversarial.kernels.square_proposals import (
     Proposals,
 )
 from assay.attacks.adversarial.kernels.square_windows import SCHEDULE_LENGTH
-from assay.attacks.adversarial.kernels.targeting import Goal, TargetRule
+from assay.attacks.adversarial.kernels.targeting import Goal
 from assay.attacks.adversarial.libraries.cleverhans import native_only
 from assay.attacks.adversarial.libraries.pyautoattack_square_fab import library_square
-from assay.attacks.expectation import JUDGING, PIXEL_ONLY, SINGLE, Average, Expectation, Judgement
+from assay.attacks.expectation import JUDGING, PIXEL_ONLY, SINGLE, Expectation
 from assay.attacks.kernel import Attack, Examples, Forward, Objective, Setting, State, begin, record
 from assay.attacks.passes import ask
 from assay.attacks.sending import sent
-from assay.attacks.threat import Ball, BallNorm, Fraction, LpNorm, as_column, lp_ball
+from assay.attacks.threat import Ball, BallNorm, LpNorm, as_column, lp_ball
 
 __all__ = ["square"]
 
@@ -64,30 +64,27 @@ RULES = (
     PIXEL_ONLY,
 )
 
-Backend = Literal["native", "compatible", "pyautoattack"]
-
 
 def square(
     *,
-    epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 8 / 255,
+    epsilon: parameters.ProtocolRadius = 8 / 255,
     norm: LpNorm = "Linf",
     queries: Annotated[int, Interval(ge=1, le=1_000_000)] = 5000,
     share: Annotated[float, Interval(gt=0, le=1)] = 0.8,
     rescale_schedule: bool = False,
     restarts: Annotated[int, Interval(ge=1, le=10_000)] = 1,
     targeted: bool = False,
-    target: TargetRule = "least_likely",
-    target_class: Annotated[int, Ge(0)] | None = None,
+    target: parameters.Target = "least_likely",
+    target_class: parameters.TargetClass = None,
     eot: Annotated[int, Interval(ge=1, le=10_000)] = 1,
-    eot_average: Average = "losses",
-    judgement: Judgement = "expected",
+    eot_average: parameters.EotAverage = "losses",
+    judgement: parameters.Judging = "expected",
     model_draws: parameters.ModelDraws = 100,
-    backend: Backend = "native",
+    backend: parameters.LibraryBackend = "native",
 ) -> Attack:
     """Random search with squares of falling size; it needs no gradients.
 
     Args:
-        epsilon: Radius: in pixel units in `pixel`, in units of the normalised images in `paper`.
         norm: Norm of the ball.
         queries: Squares that are tried in each restart, after the start.
         share: Share of the image that the first squares cover (p_init).
@@ -96,15 +93,8 @@ def square(
         targeted: Lower the cross-entropy to a target class instead of the margin; an example that is
             misclassified in any way counts as broken all the same; `target_hit_rate`
             counts those that end in the target.
-        target: How the target is chosen.
-        target_class: One target for all examples, instead of `target`.
         eot: Passes at each iterate, for models that answer at random (expectation over transformation).
             Native only.
-        eot_average: Average the losses of these passes, or take the loss of their mean logits.
-        judgement: With `eot` above 1 the expected accuracy over fresh draws of the model, or, as published
-            codes do, that of a single draw: an example is broken by one wrong answer.
-        backend: Our kernel; our kernel with the draws of the library (they depend on the batch); or the
-            library's class.
     """
     if backend != "native":
         native_only(eot)
@@ -133,7 +123,7 @@ class _Square:
     share: float
     rescale_schedule: bool
     restarts: int
-    backend: Backend
+    backend: parameters.LibraryBackend
     expectation: Expectation = SINGLE
     name: ClassVar[str] = "square"
     gradient: ClassVar[bool] = False

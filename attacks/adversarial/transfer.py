@@ -33,7 +33,7 @@ from assay.attacks.adversarial.pgd import pgd
 from assay.attacks.kernel import Attack, Examples, Forward, Setting, State, begin, record
 from assay.attacks.passes import ask, in_parts_of
 from assay.attacks.sending import sent
-from assay.attacks.threat import PIXELS, Ball, Fraction
+from assay.attacks.threat import PIXELS, Ball
 
 __all__ = ["transfer"]
 
@@ -69,7 +69,7 @@ def transfer(
     job: Annotated[str, "job"],
     others: Annotated[list[Annotated[str, "job"]], Len(1, 15)] | None = None,
     fusion: Fusion = "logits",
-    epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 8 / 255,
+    epsilon: parameters.BallRadius = 8 / 255,
     norm: parameters.NormOfBall = "Linf",
     attack: Literal["pgd", "fgsm", "mi_fgsm"] = "pgd",
     steps: Annotated[int, Interval(ge=1, le=100_000)] = 40,
@@ -86,7 +86,6 @@ def transfer(
             and channels and the same image size; an unfinished job is waited for.
         others: Further models, named likewise: all are attacked together.
         fusion: What is averaged over several models.
-        epsilon: Radius of the ball, in pixel units.
         attack: What the other models are attacked with.
         steps: Gradient steps in each restart; 1 for fgsm. Those of mi_fgsm are epsilon / 10 long.
         restarts: Random starts of pgd.

@@ -9,16 +9,15 @@ raises, the perturbation is uniform in the ball: a normal direction at radius ep
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from annotated_types import Interval
 from torch import Tensor
 
 from assay.attacks import parameters
 from assay.attacks.adversarial.kernels.noise import Noise, draw
 from assay.attacks.adversarial.libraries.cleverhans import cleverhans_noise
 from assay.attacks.kernel import Attack, Setting, State
-from assay.attacks.threat import Ball, Fraction
+from assay.attacks.threat import Ball
 
 __all__ = ["uniform_noise"]
 
@@ -36,17 +35,14 @@ RULES = (
 
 def uniform_noise(
     *,
-    epsilon: Annotated[Fraction, Interval(ge=0, le=1000)] = 0.3,
+    epsilon: parameters.ProtocolRadius = 0.3,
     norm: parameters.NormOfBall = "Linf",
-    draws: Annotated[int, Interval(ge=1, le=100_000)] = 1,
+    draws: parameters.Draws = 1,
     backend: Literal["native", "cleverhans"] = "native",
 ) -> Attack:
     """Random perturbations that are uniform in the ball of radius epsilon.
 
     Args:
-        epsilon: Radius: in pixel units in `pixel`, in units of the normalised images in `paper`.
-        draws: How many perturbations are tried; an example is broken if one of them is misclassified
-            (`pixel`), or the one with the highest loss counts (`paper`).
         backend: Our kernel, or the library's function.
     """
     ball = Ball(norm, epsilon)

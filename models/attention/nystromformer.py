@@ -62,8 +62,6 @@ class NystromformerAttention(ProjectedAttention):
     Args:
         landmarks: L, the number of segments; a sequence of fewer tokens has one segment for each.
         iterations: steps of the inverse.
-        normaliser: where the inverse starts: from the largest column sum of each matrix ("matrix"), or of
-            the whole batch, so that answers depend on it ("tensor", as released).
         padding: whether the means leave padding out ("excluded"), or count it as zeros ("released").
         kernel: taps of the depth-wise convolution of the values over the tokens; odd, or 0 for none.
         dropout: rate of dropout of the output before its projection, in [0, 1).

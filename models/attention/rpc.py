@@ -29,8 +29,9 @@ import torch
 from annotated_types import Ge, Interval, doc
 from torch import Tensor, nn
 
+from assay.models.layers import parameters
 from assay.models.layers.attention_probe import PursuitTrace
-from assay.models.layers.heads import Dropout, PrefixTokens, attend, check_heads, merge_heads, split_heads
+from assay.models.layers.heads import PrefixTokens, attend, check_heads, merge_heads, split_heads
 
 __all__ = ["RPCAttention"]
 
@@ -103,7 +104,6 @@ class RPCAttention(nn.Module):
     Args:
         iterations: number n of PAP iterations.
         regularization: lambda, the weight of the sparse part; the authors use 4, and 3 for all layers.
-        dropout: share of the last iteration's attention weights that is dropped in training, in [0, 1).
     """
 
     name: ClassVar[str] = "rpc"
@@ -121,7 +121,7 @@ class RPCAttention(nn.Module):
         mu_width: MuWidth = "full",
         dual_sign: DualSign = -1,
         prefix_tokens: PrefixTokens = 1,
-        dropout: Dropout = 0.0,
+        dropout: parameters.LastDropout = 0.0,
     ) -> None:
         super().__init__()
         check_heads(dim, heads)

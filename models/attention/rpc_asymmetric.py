@@ -32,7 +32,8 @@ from assay.models.attention.rpc import (
     penalty,
 )
 from assay.models.attention.rpc_causal import prefix_penalty
-from assay.models.layers.heads import Causal, Dropout, PrefixTokens, attend, split_heads
+from assay.models.layers import parameters
+from assay.models.layers.heads import Causal, PrefixTokens, attend, split_heads
 
 __all__ = ["AsymmetricRPCAttention"]
 
@@ -50,7 +51,6 @@ class AsymmetricRPCAttention(RPCAttention):
     Args:
         iterations: number n of PAP iterations.
         causal: each token attends to itself and to those before it, and mu is taken over these.
-        dropout: share of the last iteration's attention weights that is dropped in training, in [0, 1).
     """
 
     name: ClassVar[str] = "rpc_asymmetric"
@@ -68,7 +68,7 @@ class AsymmetricRPCAttention(RPCAttention):
         dual_sign: DualSign = -1,
         prefix_tokens: PrefixTokens = 1,
         causal: Causal = False,
-        dropout: Dropout = 0.0,
+        dropout: parameters.LastDropout = 0.0,
     ) -> None:
         super().__init__(
             dim,

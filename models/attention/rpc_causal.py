@@ -34,9 +34,9 @@ from assay.models.attention.rpc import (
     magnitudes,
     penalty,
 )
+from assay.models.layers import parameters
 from assay.models.layers.heads import (
     Causal,
-    Dropout,
     PrefixTokens,
     attend,
     running_sum,
@@ -81,7 +81,6 @@ class CausalRPCAttention(RPCAttention):
         mu_tokens: what mu is taken over: the tokens up to each one ("prefix"), or all, which is not causal
             ("sequence").
         causal: always true here; `rpc` is the form without the mask.
-        dropout: share of the last iteration's attention weights that is dropped in training, in [0, 1).
     """
 
     name: ClassVar[str] = "rpc_causal"
@@ -102,7 +101,7 @@ class CausalRPCAttention(RPCAttention):
         dual_sign: DualSign = -1,
         prefix_tokens: PrefixTokens = 1,
         causal: Causal = True,
-        dropout: Dropout = 0.0,
+        dropout: parameters.LastDropout = 0.0,
     ) -> None:
         super().__init__(
             dim,

@@ -63,8 +63,6 @@ class SkyformerAttention(LandmarkAttention):
             answers are random ("released").
         gamma: what is added to the diagonal of the landmarks' kernel matrix.
         iterations: steps of the inverse.
-        normaliser: where the inverse starts: from the largest column sum of each matrix ("matrix"), or of
-            the whole batch, so that answers depend on it ("tensor", as released).
         scale: of q and k: D^-1/4 ("head"), or 32^-1/4 ("released").
         seed: of the draw.
         dropout: rate of dropout of the output before its projection, in [0, 1).

@@ -20,7 +20,9 @@ INSTALL = "Hugging Face models need the extra hf: pip install 'assay-robustness[
 FORBIDDEN = {"adapter_config.json": "an adapter (PEFT), not a whole model"}
 
 Repository = Annotated[str, Len(1, 200), doc("ORG/NAME.")]
-Revision = Annotated[str, Len(1, 200)]
+Revision = Annotated[
+    Annotated[str, Len(1, 200)] | None, doc("branch, tag or commit that was pulled; main if absent.")
+]
 
 
 def transformers() -> ModuleType:

@@ -14,14 +14,21 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
+from annotated_types import doc
 from torch import Tensor, nn
 
 from assay.models.layers.hf_folder import check_classes
 
-Labels = Literal["auto", "number"]
+Labels = Annotated[
+    Literal["auto", "number"],
+    doc(
+        '"auto" finds the logit of each class by its name where all names are the same, else by its number; '
+        '"number" always by its number.'
+    ),
+]
 
 
 class LabelOrder(NamedTuple):

@@ -23,14 +23,20 @@ from abc import abstractmethod
 from typing import Annotated, Literal, NamedTuple
 
 import torch
-from annotated_types import Interval
+from annotated_types import Interval, doc
 from torch import Tensor
 from torch.nn.functional import dropout as drop
 
 from assay.models.layers.heads import Dropout, PrefixTokens
 from assay.models.layers.projected_attention import ProjectedAttention, at_least, one_of
 
-Normaliser = Literal["matrix", "tensor"]
+Normaliser = Annotated[
+    Literal["matrix", "tensor"],
+    doc(
+        'where the inverse starts: from the largest column sum of each matrix ("matrix"), or of the whole '
+        'batch, so that answers depend on it ("tensor", as released).'
+    ),
+]
 NORMALISERS: tuple[Normaliser, ...] = ("matrix", "tensor")
 Draw = Literal["fixed", "training", "released"]
 DRAWS: tuple[Draw, ...] = ("fixed", "training", "released")

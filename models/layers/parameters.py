@@ -39,10 +39,28 @@ Cutoffs = Annotated[
         "with none it is a plain softmax."
     ),
 ]  # of the adaptive softmax, in words
+LayersLookedAt = Annotated[
+    Layers, doc("the layers to look at: all, first, last, or a list of layer numbers from 0.")
+]
 RpcLayers = Annotated[
     Layers, doc("the layers with RPC-Attention: all, first, last, or a list of layer numbers from 0.")
 ]
 Dropout = Annotated[DropRate, doc("dropout rate of embedding, attention output and MLP.")]
+LanguageDropout = Annotated[
+    DropRate, doc("dropout rate of embedding, attention output, MLP, and of what enters the softmax.")
+]
+AttentionDropout = Annotated[DropRate, doc("dropout rate of the attention weights.")]
+RpcDropout = Annotated[
+    DropRate, doc("dropout rate of the attention weights; with RPC, of the last iteration's.")
+]
+OtherDropout = Annotated[
+    DropRate,
+    doc("dropout rate of the attention weights in the layers without `attention`, which has its own."),
+]
+LastDropout = Annotated[
+    DropRate,
+    doc("share of the last iteration's attention weights that is dropped in training, in [0, 1)."),
+]
 DropPath = Annotated[
     DropRate, doc("rate of stochastic depth in the last layer; it rises linearly from 0 in the first.")
 ]

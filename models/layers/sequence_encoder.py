@@ -21,16 +21,19 @@ B = batch, N = places of the sequence, C = width.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from annotated_types import doc
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from assay.models.layers.heads import AttentionFactory, make_attention
 
 Activation = Literal["gelu", "relu"]
-Normalization = Literal["layer", "batch"]
+Normalization = Annotated[
+    Literal["layer", "batch"], doc('LayerNorm ("layer"), or BatchNorm over batch and places ("batch").')
+]
 SequencePooling = Literal["mean", "released", "last"]
 ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU}
 POSITION_STD = 0.02

@@ -7,8 +7,6 @@ image: the label, then 1024 red, 1024 green and 1024 blue bytes, row by row.
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.arrays import ArrayDataSet
 from assay.workers.data.formats.cifar_files import PIXEL_BYTES, CifarArchive, read_archive
@@ -48,7 +46,7 @@ def cifar10(
     root: parameters.Root,
     split: parameters.Split,
     *,
-    folder: Annotated[str, "folder"] = "cifar10",
+    folder: parameters.VersionFolder = "cifar10",
     download: bool = False,
 ) -> ArrayDataSet:
     """CIFAR-10 (10 classes, 32 x 32 colour images; 50 000 train, 10 000 test).
@@ -58,7 +56,6 @@ def cifar10(
     the split. Both give the same ids ("test/00012"), pixels, labels and content hash.
 
     Args:
-        folder: relative name of the folder that holds one of the two versions.
         download: fetch the python version (170 MB) through torchvision when neither is complete.
     """
     archive = CifarArchive(

@@ -7,8 +7,6 @@ label, the fine label, then 1024 red, 1024 green and 1024 blue bytes, row by row
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.arrays import ArrayDataSet
 from assay.workers.data.formats.cifar_files import CifarArchive, read_archive
@@ -51,7 +49,7 @@ def cifar100(
     root: parameters.Root,
     split: parameters.Split,
     *,
-    folder: Annotated[str, "folder"] = "cifar100",
+    folder: parameters.VersionFolder = "cifar100",
     download: bool = False,
 ) -> ArrayDataSet:
     """CIFAR-100 (100 fine classes, 32 x 32 colour images; 50 000 train, 10 000 test).
@@ -61,7 +59,6 @@ def cifar100(
     give the same ids ("test/00012"), pixels, labels and content hash.
 
     Args:
-        folder: relative name of the folder that holds one of the two versions.
         download: fetch the python version (169 MB) through torchvision when neither is complete.
     """
     archive = CifarArchive(

@@ -6,8 +6,6 @@ Perturbations".
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from assay.workers.data.cifar100 import CLASS_NAMES, MEAN, STD
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.stored_arrays import ArrayKind, StoredArrays, open_arrays
@@ -35,16 +33,13 @@ def cifar100_c(
     root: parameters.Root,
     split: parameters.Split,
     *,
-    folder: Annotated[str, "folder"] = "CIFAR-100-C",
+    folder: parameters.ArchiveFolder = "CIFAR-100-C",
 ) -> StoredArrays:
     """CIFAR-100-C as published: FOLDER/CORRUPTION.npy and FOLDER/labels.npy (100 classes, 32 x 32).
 
     For the evaluation `corruptions` with source "stored"; only the corruptions that it asks for need to be
     there. An array has CIFAR-100's 10 000 test images at severity 1, then at 2, to 5. Ids are those of
     `cifar100`, so that a limit takes the same images.
-
-    Args:
-        folder: relative name of the folder into which the archive was unpacked.
     """
     kind = ArrayKind("cifar100_c", "CIFAR-100-C", "cifar100", CLASS_NAMES, MEAN, STD, IMAGES)
     return open_arrays(kind, root, split, folder)

@@ -17,7 +17,14 @@ from annotated_types import Interval, MaxLen
 from assay.service.contract.data_findings import FileRead
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.delimited import Quoting
-from assay.workers.data.formats.tables import ColumnName, PartName, Splits, find_parts, rows_of, texts_of
+from assay.workers.data.formats.tables import (
+    ColumnName,
+    EvaluatedPart,
+    Splits,
+    find_parts,
+    rows_of,
+    texts_of,
+)
 from assay.workers.data.formats.text import Documents
 from assay.workers.data.formats.vocabulary import END_OF_LINE, PAD_WORD, Vocabulary
 
@@ -31,9 +38,9 @@ def document_table(
     root: parameters.Root,
     split: parameters.Split,
     *,
-    folder: Annotated[str, "folder"],
+    folder: parameters.TableFolder,
     text: ColumnName = "text",
-    evaluated: PartName | None = None,
+    evaluated: EvaluatedPart = None,
     splits: Splits = "auto",
     quoting: Quoting | None = None,
     separator: Annotated[str, MaxLen(20)] = "\n\n",
@@ -44,10 +51,7 @@ def document_table(
     The id of a document is its part and the number of its row, from 0. Empty rows have no words but `<eos>`.
 
     Args:
-        folder: relative name of the folder with {train,test}.{parquet,csv,tsv,jsonl}, or of what
-            `save_to_disk` has written.
         text: column of the documents.
-        evaluated: part that is evaluated; test, else validation, if absent.
         splits: of a folder of one part, without a name or called train: "auto" keeps a fifth of the rows,
             by hash, for evaluation; "all" takes every row for either.
         quoting: of .csv and .tsv files, as in `text_table`: "double" or "none"; if absent, .csv has double

@@ -68,7 +68,7 @@ def image_folder(
     exif_orientation: bool = False,
     labels: Annotated[str, "file_name"] | None = None,
     class_names: ClassNames | None = None,
-    class_names_file: ClassNamesFile | None = None,
+    class_names_file: ClassNamesFile = None,
 ) -> ImageFolder:
     """A folder of labelled images: FOLDER/{train,val,test}/CLASS/IMAGE (ImageNet) or FOLDER/CLASS/IMAGE.
 
@@ -93,7 +93,6 @@ def image_folder(
         labels: name of a CSV or TSV file in the folder with the columns name and label, for images without
             class folders.
         class_names: names of all class folders in the order of the model's logits.
-        class_names_file: a file in the folder with these names: one a line, or JSON (a list, or id2label).
     """
     where = resolve_folder(root, folder)
     assert root is not None

@@ -31,11 +31,11 @@ from assay.workers.data.formats.pictures import (
     pixels_of,
 )
 from assay.workers.data.formats.table_files import check_columns, pyarrow, read_columns, schema_of
-from assay.workers.data.formats.table_labels import ClassNames, ClassNamesFile, labels_of
+from assay.workers.data.formats.table_labels import ClassNamesFile, TableClassNames, labels_of
 from assay.workers.data.formats.tables import (
+    ClassSplits,
     ColumnName,
-    PartName,
-    Splits,
+    EvaluatedPart,
     Table,
     find_parts,
     rows_of,
@@ -55,10 +55,10 @@ def image_table(
     folder: Annotated[str, "folder"],
     image: ColumnName = "image",
     label: ColumnName = "label",
-    evaluated: PartName | None = None,
-    splits: Splits = "auto",
-    class_names: ClassNames | None = None,
-    class_names_file: ClassNamesFile | None = None,
+    evaluated: EvaluatedPart = None,
+    splits: ClassSplits = "auto",
+    class_names: TableClassNames = None,
+    class_names_file: ClassNamesFile = None,
     fit: Literal["crop", "squash"] = "crop",
     interpolation: Literal["bicubic", "bilinear"] = "bicubic",
     crop_fraction: Annotated[float, Gt(0), Le(1)] | None = None,
@@ -73,12 +73,6 @@ def image_table(
         folder: relative name of the folder with {train,test}.parquet, or of what `save_to_disk` has written.
         image: column of the images: encoded bytes, or a struct with them as `datasets` writes it.
         label: column of the labels: whole numbers or names.
-        evaluated: part that is evaluated; test, else validation, if absent.
-        splits: of a folder of one part, without a name or called train: "auto" keeps a fifth of each class,
-            by hash, for evaluation; "all" takes every row for either.
-        class_names: names of the classes in order; those written by `datasets`, else the lines of
-            class_names.txt, else the sorted labels of all parts, if absent.
-        class_names_file: a file in the folder with these names: one a line, or JSON (a list, or id2label).
         fit: of images of several sizes: "crop" resizes the short side and takes the centre; "squash" resizes
             both sides.
         interpolation: of images of several sizes.

@@ -6,16 +6,14 @@ its words, between white space, by the vocabulary of the training part.
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.delimited import Quoting
 from assay.workers.data.formats.sentences import LeastCount, VocabularySource, vocabulary_for
-from assay.workers.data.formats.table_labels import ClassNames, ClassNamesFile, labels_of
+from assay.workers.data.formats.table_labels import ClassNamesFile, TableClassNames, labels_of
 from assay.workers.data.formats.tables import (
+    ClassSplits,
     ColumnName,
-    PartName,
-    Splits,
+    EvaluatedPart,
     find_parts,
     rows_of,
     texts_of,
@@ -32,14 +30,14 @@ def text_table(
     root: parameters.Root,
     split: parameters.Split,
     *,
-    folder: Annotated[str, "folder"],
+    folder: parameters.TableFolder,
     text: ColumnName = "text",
     label: ColumnName = "label",
-    evaluated: PartName | None = None,
-    splits: Splits = "auto",
-    class_names: ClassNames | None = None,
+    evaluated: EvaluatedPart = None,
+    splits: ClassSplits = "auto",
+    class_names: TableClassNames = None,
     quoting: Quoting | None = None,
-    class_names_file: ClassNamesFile | None = None,
+    class_names_file: ClassNamesFile = None,
     vocabulary: VocabularySource = None,
     least_count: LeastCount = 2,
 ) -> Sentences:
@@ -48,19 +46,11 @@ def text_table(
     The id of an example is its part and the number of its row, from 0.
 
     Args:
-        folder: relative name of the folder with {train,test}.{parquet,csv,tsv,jsonl}, or of what
-            `save_to_disk` has written.
         text: column of the texts.
         label: column of the labels: whole numbers or names.
-        evaluated: part that is evaluated; test, else validation, if absent.
-        splits: of a folder of one part, without a name or called train: "auto" keeps a fifth of each class,
-            by hash, for evaluation; "all" takes every row for either.
-        class_names: names of the classes in order; those written by `datasets`, else the lines of
-            class_names.txt, else the sorted labels of all parts, if absent.
         quoting: of .csv and .tsv files: "double" lets a cell be in double quotes, which then may hold
             delimiters and line breaks; "none" reads quotes as characters of the text. If absent, .csv has
             double quotes and .tsv has none.
-        class_names_file: a file in the folder with these names: one a line, or JSON (a list, or id2label).
     """
     parts = find_parts(root, folder, split, evaluated, splits, "text_table", quoting)
     texts, found = texts_of(parts.chosen, text), labels_of(parts, label, class_names, class_names_file)

@@ -46,7 +46,7 @@ def tiny_imagenet(
     root: parameters.Root,
     split: Literal["train", "test"],
     *,
-    folder: Annotated[str, "folder"] = "tiny-imagenet-200",
+    folder: parameters.ArchiveFolder = "tiny-imagenet-200",
     resize: Resize = "bicubic",
     crop_fraction: Annotated[float, Gt(0), Le(1)] = 1.0,
 ) -> TinyImageNet:
@@ -59,7 +59,6 @@ def tiny_imagenet(
 
     Args:
         split: "train" reads the training images, "test" the validation images.
-        folder: relative name of the folder into which the archive was unpacked.
         resize: interpolation for models of another image size than 64.
         crop_fraction: side of the centre crop / short side after resizing; 1 keeps the whole image.
     """

@@ -7,7 +7,7 @@ validation set, image for image.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import MissingData
@@ -37,7 +37,7 @@ def tiny_imagenet_c(
     root: parameters.Root,
     split: parameters.Split,
     *,
-    folder: Annotated[str, "folder"] = "Tiny-ImageNet-C",
+    folder: parameters.ArchiveFolder = "Tiny-ImageNet-C",
     resize: Resize = "bicubic",
 ) -> StoredCorruptions:
     """Tiny ImageNet-C as published: FOLDER/CORRUPTION/SEVERITY/WNID/IMAGE, of 200 classes, 64 pixels.
@@ -46,7 +46,6 @@ def tiny_imagenet_c(
     for need to be there. Labels are in the order of the sorted WordNet ids, as of `tiny_imagenet`.
 
     Args:
-        folder: relative name of the folder into which the archive was unpacked.
         resize: interpolation for models of another image size than 64.
     """
     if split == "train":

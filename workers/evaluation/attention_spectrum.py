@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from assay.models.layers.heads import running_sum
-from assay.models.layers.parameters import Layers
+from assay.models.layers.parameters import Layers, LayersLookedAt
 from assay.workers.evaluation.engine.analysis import Measured
 from assay.workers.evaluation.engine.attention_layers import (
     LAYER_RULES,
@@ -59,14 +59,12 @@ SLACK = 1e-12  # of rounding, where MOST is reached exactly
 
 
 def attention_spectrum(
-    *, of: Of = "squares", layers: Layers = "all", length: WindowLength = 256
+    *, of: Of = "squares", layers: LayersLookedAt = "all", length: WindowLength = 256
 ) -> Evaluation:
     """Singular values of attention matrices per layer: explained variance, and how many explain 90 %.
 
     Args:
         of: whether squared singular values are summed ("squares"), or the values ("values").
-        layers: the layers to look at: all, first, last, or a list of layer numbers from 0.
-        length: words of a window of a language model, at most those that it reads; not used for other data.
     """
     return _AttentionSpectrum(of, layers, length)
 

@@ -34,7 +34,7 @@ from torch import Tensor
 
 from assay.attacks.randomness import Randomness
 from assay.models.layers.attention_probe import QueriesKeysValues
-from assay.models.layers.parameters import Layers
+from assay.models.layers.parameters import Layers, LayersLookedAt
 from assay.workers.evaluation.engine.analysis import Measured
 from assay.workers.evaluation.engine.attention_layers import LAYER_RULES, look_at_layers
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
@@ -58,12 +58,8 @@ SPREAD_BINS = 48  # of these powers of ten; the first and the last bin include v
 POWERS = (-20.0, 4.0)
 
 
-def eigenvector_check(*, layers: Layers = "all") -> Evaluation:
-    """Whether values hold eigenvectors of the keys' Gram matrix, against random and permuted values.
-
-    Args:
-        layers: the layers to look at: all, first, last, or a list of layer numbers from 0.
-    """
+def eigenvector_check(*, layers: LayersLookedAt = "all") -> Evaluation:
+    """Whether values hold eigenvectors of the keys' Gram matrix, against random and permuted values."""
     return _EigenvectorCheck(layers)
 
 

@@ -21,7 +21,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from assay.models.layers.parameters import Layers
+from assay.models.layers.parameters import Layers, LayersLookedAt
 from assay.workers.evaluation.engine.analysis import Measured
 from assay.workers.evaluation.engine.attention_layers import (
     LAYER_RULES,
@@ -45,14 +45,12 @@ Normalisation = Literal["matrix", "row"]
 
 
 def head_distance(
-    *, normalisation: Normalisation = "matrix", layers: Layers = "all", length: WindowLength = 256
+    *, normalisation: Normalisation = "matrix", layers: LayersLookedAt = "all", length: WindowLength = 256
 ) -> Evaluation:
     """L2 distance between the attention of a layer's heads, per layer.
 
     Args:
         normalisation: the distance of whole matrices ("matrix"), or the mean over their rows ("row").
-        layers: the layers to look at: all, first, last, or a list of layer numbers from 0.
-        length: words of a window of a language model, at most those that it reads; not used for other data.
     """
     return _HeadDistance(normalisation, layers, length)
 

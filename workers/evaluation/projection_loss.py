@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from assay.models.layers.attention_probe import QueriesKeysValues
-from assay.models.layers.parameters import Layers
+from assay.models.layers.parameters import Layers, LayersLookedAt
 from assay.workers.evaluation.engine.analysis import Measured
 from assay.workers.evaluation.engine.attention_layers import LAYER_RULES, look_at_layers
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
@@ -52,12 +52,11 @@ PASSES = ("3", "0")
 Form = Literal["released", "paper"]
 
 
-def projection_loss(*, form: Form = "released", layers: Layers = "all") -> Evaluation:
+def projection_loss(*, form: Form = "released", layers: LayersLookedAt = "all") -> Evaluation:
     """Projection loss J_proj of attention as kernel PCA, per layer.
 
     Args:
         form: "released", the logarithm of the mean as in the authors' code, or "paper", equation 13.
-        layers: the layers to look at: all, first, last, or a list of layer numbers from 0.
     """
     return _ProjectionLoss(form, layers)
 

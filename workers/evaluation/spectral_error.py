@@ -40,7 +40,7 @@ from assay.models.attention.skyformer import sketched
 from assay.models.layers.attention_probe import QueriesKeysValues
 from assay.models.layers.heads import attend
 from assay.models.layers.nystrom import Gamma, Iterations, draw_halves
-from assay.models.layers.parameters import Layers
+from assay.models.layers.parameters import Layers, LayersLookedAt
 from assay.workers.evaluation.engine.analysis import Measured
 from assay.workers.evaluation.engine.attention_layers import (
     LAYER_RULES,
@@ -69,16 +69,14 @@ def spectral_error(
     length: WindowLength = 512,
     gamma: Gamma = 0.1,
     iterations: Iterations = 6,
-    layers: Layers = "all",
+    layers: LayersLookedAt = "all",
 ) -> Evaluation:
     """Spectral-norm error of approximate attention against its number of features, per layer.
 
     Args:
         features: the numbers of features d, of each method.
-        length: words of a window of a language model, at most those that it reads; not used for other data.
         gamma: of `skyformer` and `nystrom_scores`.
         iterations: steps of the inverse of those and of `nystromformer`.
-        layers: the layers to look at: all, first, last, or a list of layer numbers from 0.
     """
     return _SpectralError(tuple(features), length, gamma, iterations, layers)
 

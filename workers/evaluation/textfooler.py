@@ -58,7 +58,7 @@ def textfooler(
     *,
     vectors: Annotated[str, "folder"] = "counter-fitted",
     neighbours: Annotated[int, Interval(ge=1, le=200)] = 50,
-    min_similarity: Annotated[float, Interval(ge=0.0, le=1.0)] = 0.5,
+    min_similarity: Annotated[float, Interval(ge=0, le=1)] = 0.5,
     eot: parameters.TextEot = 1,
     model_draws: parameters.TextModelDraws = 100,
     backend: parameters.TextBackend = "native",

@@ -14,6 +14,7 @@ Steps = Annotated[int, Interval(ge=1, le=100_000_000), doc("optimiser steps, the
 LearningRate = Annotated[float, Gt(0), Le(1), doc("AdamW's peak; it does not depend on the batch size.")]
 MinimumLearningRate = Annotated[float, Interval(ge=0, le=1), doc("where the cosine ends.")]
 WarmupEpochs = Annotated[float, Ge(0), doc("linear rise to the peak.")]
+WarmupFromLow = Annotated[WarmupEpochs, doc("linear rise to the peak, from 1e-6.")]
 WarmupSteps = Annotated[int, Interval(ge=0, le=100_000_000)]
 WeightDecay = Annotated[float, Interval(ge=0, le=10), doc("of weight matrices only.")]
 ClipNorm = Annotated[
@@ -52,6 +53,20 @@ TotalBatch = Annotated[
     doc(
         "examples of a step, reached by accumulating the gradients of smaller batches; null takes "
         "execution.batch_size."
+    ),
+]
+WindowsPerStep = Annotated[
+    TotalBatch,
+    doc(
+        "windows of a step, reached by accumulating the gradients of smaller batches; null takes "
+        "execution.batch_size."
+    ),
+]
+ScaledBatch = Annotated[
+    TotalBatch,
+    doc(
+        "examples of a step, reached by accumulating the gradients of smaller batches; null takes "
+        "execution.batch_size, whose learning rate is another one then."
     ),
 ]
 Validation = Annotated[
@@ -113,7 +128,36 @@ def adversarial_training(
 
 LongRangeTaskName = Literal["listops", "text", "retrieval", "pathfinder", "image"]
 # Null is the data's own task, which the service fills in.
-LongRangeTask = Annotated[LongRangeTaskName | None, "fact:long_range_task"]
+LongRangeTask = Annotated[
+    LongRangeTaskName | None,
+    "fact:long_range_task",
+    doc("whose published values are taken; null takes the data's own task, and other data need it stated."),
+]
+LongRangeSteps = Annotated[
+    Steps | None, doc("optimiser steps, the warm-up among them; null takes the task's.")
+]
+LongRangeRate = Annotated[
+    LearningRate | None,
+    doc("AdamW's peak; null takes the task's. It does not depend on the batch size."),
+]
+LongRangeWarmup = Annotated[
+    WarmupSteps | None,
+    doc("linear rise to the peak from its 25th part; null takes the task's share of the steps."),
+]
+LongRangeBatch = Annotated[
+    TotalBatch,
+    doc(
+        "examples of a step, reached by accumulating the gradients of smaller batches; null takes the task's."
+    ),
+]
+JudgedShare = Annotated[Validation, doc("share of the training set that is judged and not trained on.")]
+SelectedStep = Annotated[
+    Selection,
+    doc(
+        'whose weights are saved: of the "last" step; of the best judgement on the "validation" share; or '
+        'of the best one on the test set ("released_test"), which the results then warn of.'
+    ),
+]
 Selected = Annotated[
     Selection,
     doc(

@@ -30,19 +30,18 @@ Legend: B batch, T targets.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from assay.attacks import parameters
 from assay.attacks.adversarial.kernels.hyperplane import way_to_hyperplane
 from assay.attacks.adversarial.kernels.losses import margin
 from assay.attacks.kernel import Examples, Forward, Objective, Setting, State, begin, record
 from assay.attacks.passes import ask, evaluate, note_gradient
 from assay.attacks.sending import sent
 from assay.attacks.threat import DUAL, Ball, BallNorm, as_column, clip_to, sizes
-
-Backend = Literal["native", "compatible", "pyautoattack"]
 
 TINY = 1e-12
 MIN_DISTANCE = 1e-8
@@ -60,7 +59,7 @@ class Boundary:
     alpha_max: float
     eta: float
     beta: float
-    backend: Backend
+    backend: parameters.LibraryBackend
     gradient: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
-from annotated_types import Len, MaxLen
+from annotated_types import Len, MaxLen, doc
 
 from assay.service.contract.problems import nearest
 from assay.service.submission.class_order import NUMBER, WrongClasses, in_order, stated_names
@@ -24,7 +24,17 @@ INFO, NAMES = "dataset_info.json", "class_names.txt"
 LISTED = 6
 
 ClassNames = Annotated[list[Annotated[str, Len(1, 200)]], MaxLen(100_000)]
-ClassNamesFile = Annotated[str, Len(1, 200)]
+TableClassNames = Annotated[
+    ClassNames | None,
+    doc(
+        "names of the classes in order; those written by `datasets`, else the lines of class_names.txt, "
+        "else the sorted labels of all parts, if absent."
+    ),
+]
+ClassNamesFile = Annotated[
+    Annotated[str, Len(1, 200)] | None,
+    doc("a file in the folder with these names: one a line, or JSON (a list, or id2label)."),
+]
 
 
 @dataclass(frozen=True)

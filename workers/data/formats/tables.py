@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from annotated_types import Len
+from annotated_types import Len, doc
 
 from assay.service.contract.data_findings import FileRead
 from assay.service.contract.problems import nearest
@@ -46,6 +46,14 @@ ONE = ""  # the name of the only part of a folder without parts
 ColumnName = Annotated[str, Len(1, 200)]
 PartName = Annotated[str, Len(1, 200)]
 Splits = Literal["auto", "all"]
+EvaluatedPart = Annotated[PartName | None, doc("part that is evaluated; test, else validation, if absent.")]
+ClassSplits = Annotated[
+    Splits,
+    doc(
+        'of a folder of one part, without a name or called train: "auto" keeps a fifth of each class, by '
+        'hash, for evaluation; "all" takes every row for either.'
+    ),
+]
 
 
 @dataclass(frozen=True)

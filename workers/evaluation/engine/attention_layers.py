@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, NamedTuple
 
 import torch
-from annotated_types import Interval
+from annotated_types import Interval, doc
 from torch import Tensor, nn
 
 from assay.attacks.kernel import frozen
@@ -43,7 +43,11 @@ LAYER_RULES = (
 # The tasks of models whose layers can be looked at with padding, and with hidden tokens.
 LAYER_TASKS = ("classification", "segmentation", "language", "sequence", "series", "series_regression")
 
-WindowLength = Annotated[int, Interval(ge=2, le=8192)]  # words
+WindowLength = Annotated[
+    int,
+    Interval(ge=2, le=8192),
+    doc("words of a window of a language model, at most those that it reads; not used for other data."),
+]
 
 Look = Callable[[int, QueriesKeysValues, Sequence[str]], Mapping[str, Tensor]]
 """From a layer's number, its q, k, v in float64, each (B, H, N, D), and the example ids, to what was measured

@@ -32,7 +32,7 @@ def decision_transformer(
     warmup_steps: Annotated[int, Interval(ge=1, le=100_000_000)] = 10_000,
     weight_decay: parameters.WeightDecay = 1e-4,
     clip_norm: parameters.ClipNorm = 0.25,
-    total_batch: parameters.TotalBatch = 64,
+    total_batch: parameters.WindowsPerStep = 64,
 ) -> Recipe:
     """Train a Decision Transformer as Primal-Attention's was, in batches of 64 windows.
 
@@ -40,8 +40,6 @@ def decision_transformer(
         learning_rate: AdamW's, after the warm-up; it does not depend on the batch size.
         warmup_steps: linear rise from 1 / warmup_steps of it.
         weight_decay: of all parameters.
-        total_batch: windows of a step, reached by accumulating the gradients of smaller batches; null takes
-            execution.batch_size.
     """
     # The warm-up begins at its first value, not at zero, and reaches the peak one step earlier.
     return Recipe(

@@ -19,12 +19,12 @@ def deit(
     *,
     epochs: parameters.Epochs = 300,
     learning_rate: parameters.LearningRate = 5e-4,
-    warmup_epochs: parameters.WarmupEpochs = 5.0,
+    warmup_epochs: parameters.WarmupFromLow = 5.0,
     minimum_learning_rate: parameters.MinimumLearningRate = 1e-5,
     weight_decay: parameters.WeightDecay = 0.05,
     clip_norm: parameters.ClipNorm = None,
     repeated_augmentation: bool = True,
-    total_batch: parameters.TotalBatch = 1024,
+    total_batch: parameters.ScaledBatch = 1024,
     validation: parameters.Validation = 0.0,
     selection: parameters.Selected = "last",
     adversarial: parameters.Adversarial = None,
@@ -41,10 +41,7 @@ def deit(
 
     Args:
         learning_rate: AdamW's peak for batches of 512; it is scaled in proportion to the batch.
-        warmup_epochs: linear rise to the peak, from 1e-6.
         repeated_augmentation: visit a third of the images in each epoch, three times each.
-        total_batch: examples of a step, reached by accumulating the gradients of smaller batches; null takes
-            execution.batch_size, whose learning rate is another one then.
     """
     return Recipe(
         epochs=epochs,

@@ -17,7 +17,7 @@ def imagenet_100(
     *,
     epochs: parameters.Epochs = 300,
     learning_rate: parameters.LearningRate = 5e-4,
-    warmup_epochs: parameters.WarmupEpochs = 5.0,
+    warmup_epochs: parameters.WarmupFromLow = 5.0,
     minimum_learning_rate: parameters.MinimumLearningRate = 1e-5,
     weight_decay: parameters.WeightDecay = 0.05,
     total_batch: parameters.TotalBatch = 1024,
@@ -31,7 +31,6 @@ def imagenet_100(
 
     Args:
         learning_rate: AdamW's peak for batches of 512; it is scaled in proportion to the batch.
-        warmup_epochs: linear rise to the peak, from 1e-6.
     """
     return deit(
         epochs=epochs,

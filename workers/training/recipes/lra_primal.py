@@ -6,7 +6,7 @@ Chen et al., NeurIPS 2023, with the values of the released configuration; it doe
 from __future__ import annotations
 
 from assay.workers.training import parameters
-from assay.workers.training.recipe import Recipe, Selection
+from assay.workers.training.recipe import Recipe
 
 __all__ = ["lra_primal"]
 
@@ -25,29 +25,18 @@ PUBLISHED: dict[parameters.LongRangeTaskName, parameters.LongRangeValues] = {
 def lra_primal(
     *,
     task: parameters.LongRangeTask = None,
-    steps: parameters.Steps | None = None,
-    learning_rate: parameters.LearningRate | None = None,
-    warmup_steps: parameters.WarmupSteps | None = None,
-    total_batch: parameters.TotalBatch = None,
-    validation: parameters.Validation = 0.0,
-    selection: Selection = "last",
+    steps: parameters.LongRangeSteps = None,
+    learning_rate: parameters.LongRangeRate = None,
+    warmup_steps: parameters.LongRangeWarmup = None,
+    total_batch: parameters.LongRangeBatch = None,
+    validation: parameters.JudgedShare = 0.0,
+    selection: parameters.SelectedStep = "last",
 ) -> Recipe:
     """Train a sequence classifier on a task of the Long Range Arena as Primal-Attention was.
 
     The released code keeps the best weights on the development set, judged every 50 to 500 steps:
     `selection` = "validation" does so on a share of the training set. Its arithmetic is mixed:
     execution.dtype = "float16".
-
-    Args:
-        task: whose published values are taken; null takes the data's own task, and other data need it stated.
-        steps: optimiser steps, the warm-up among them; null takes the task's.
-        learning_rate: AdamW's peak; null takes the task's. It does not depend on the batch size.
-        warmup_steps: linear rise to the peak from its 25th part; null takes the task's share of the steps.
-        total_batch: examples of a step, reached by accumulating the gradients of smaller batches; null takes
-            the task's.
-        validation: share of the training set that is judged and not trained on.
-        selection: whose weights are saved: of the "last" step; of the best judgement on the "validation"
-            share; or of the best one on the test set ("released_test"), which the results then warn of.
     """
     given = {
         "steps": steps,

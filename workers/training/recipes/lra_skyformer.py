@@ -11,7 +11,7 @@ from typing import Annotated
 from annotated_types import Gt
 
 from assay.workers.training import parameters
-from assay.workers.training.recipe import Recipe, Selection
+from assay.workers.training.recipe import Recipe
 
 __all__ = ["lra_skyformer"]
 
@@ -30,13 +30,13 @@ PUBLISHED: dict[parameters.LongRangeTaskName, parameters.LongRangeValues] = {
 def lra_skyformer(
     *,
     task: parameters.LongRangeTask = None,
-    steps: parameters.Steps | None = None,
-    learning_rate: parameters.LearningRate | None = None,
-    warmup_steps: parameters.WarmupSteps | None = None,
+    steps: parameters.LongRangeSteps = None,
+    learning_rate: parameters.LongRangeRate = None,
+    warmup_steps: parameters.LongRangeWarmup = None,
     clip_value: Annotated[float, Gt(0)] | None = 1.0,
-    total_batch: parameters.TotalBatch = None,
-    validation: parameters.Validation = 0.0,
-    selection: Selection = "last",
+    total_batch: parameters.LongRangeBatch = None,
+    validation: parameters.JudgedShare = 0.0,
+    selection: parameters.SelectedStep = "last",
 ) -> Recipe:
     """Train a sequence classifier on a task of the Long Range Arena as Skyformer was.
 
@@ -45,16 +45,7 @@ def lra_skyformer(
     mixed: execution.dtype = "float16".
 
     Args:
-        task: whose published values are taken; null takes the data's own task, and other data need it stated.
-        steps: optimiser steps, the warm-up among them; null takes the task's.
-        learning_rate: AdamW's peak; null takes the task's. It does not depend on the batch size.
-        warmup_steps: linear rise to the peak from its 25th part; null takes the task's share of the steps.
         clip_value: largest element of the gradient; null does not clip.
-        total_batch: examples of a step, reached by accumulating the gradients of smaller batches; null takes
-            the task's.
-        validation: share of the training set that is judged and not trained on.
-        selection: whose weights are saved: of the "last" step; of the best judgement on the "validation"
-            share; or of the best one on the test set ("released_test"), which the results then warn of.
     """
     given = {
         "steps": steps,

@@ -26,7 +26,7 @@ def wikitext(
     weight_decay: parameters.WeightDecay = 0.0,
     clip_norm: parameters.ClipNorm = 0.25,
     ema_decay: parameters.EmaDecay = None,
-    total_batch: parameters.TotalBatch = 96,
+    total_batch: parameters.WindowsPerStep = 96,
 ) -> Recipe:
     """Train a language model as Symmlm was, on WikiText-103 in batches of 96 windows of 256 words.
 
@@ -34,8 +34,6 @@ def wikitext(
         learning_rate: Adam's peak; it does not depend on the batch size.
         warmup_steps: linear rise to the peak.
         weight_decay: decoupled, of weight matrices only; 0 is Adam.
-        total_batch: windows of a step, reached by accumulating the gradients of smaller batches; null takes
-            execution.batch_size.
     """
     return Recipe(
         epochs=1,
