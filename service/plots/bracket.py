@@ -8,6 +8,7 @@ from typing import Any
 
 from assay.service.contract.results import Bracket
 from assay.service.metrics.bracket import bracket_line, radius_text
+from assay.service.plots.marks import between, category, interval, quantity, stacked
 from assay.service.plots.series import LabelledResults, interval_text
 from assay.service.plots.theme import Spec, cycled, dashed_lines, frame, share_axis, shortened, with_lines
 
@@ -29,28 +30,23 @@ def bracket(jobs: Sequence[LabelledResults]) -> Spec | None:
     points = jobs[0].results.bracket
     units = list(dict.fromkeys((one.data, one.norm) for one in points))
     panels = [_panel([one for one in points if (one.data, one.norm) == unit]) for unit in units]
-    body: Spec = panels[0] if len(panels) == 1 else {"vconcat": panels}
     description = f"{TITLE}: {'; '.join(bracket_line(one) for one in points[:8])}."
-    return frame("bracket", TITLE, body, description=description, subtitle=jobs[0].label)
+    return frame("bracket", TITLE, stacked(panels), description=description, subtitle=jobs[0].label)
 
 
 def _panel(points: Sequence[Bracket]) -> Spec:
     in_pixels = points[0].norm == "Linf"
-    x: Spec = {
-        "field": "x",
-        "type": "quantitative",
-        "title": shortened(f"ε{' in 1/255' * in_pixels} ({points[0].norm}, {points[0].data})"),
-        "axis": {"tickCount": 6, "grid": False},
-    }
-    y: Spec = share_axis("value", "Robust accuracy")
+    title = shortened(f"ε{' in 1/255' * in_pixels} ({points[0].norm}, {points[0].data})")
+    x = quantity("x", title=title, axis={"tickCount": 6, "grid": False})
+    y = share_axis("value", "Robust accuracy")
     told = cycled("side", SIDES, title="Bound")
-    lines = {"x": x, "y": y, "color": told["color"], "detail": {"field": "side", "type": "nominal"}}
+    lines = {"x": x, "y": y, "color": told["color"], "detail": category("side")}
     tooltip = [
-        {"field": "side", "type": "nominal", "title": "bound"},
-        {"field": "epsilon", "type": "nominal", "title": "ε"},
-        {"field": "value", "type": "quantitative", "title": "accuracy", "format": ".1%"},
-        {"field": "interval", "type": "nominal", "title": "95 % interval"},
-        {"field": "n", "type": "quantitative"},
+        category("side", title="bound"),
+        category("epsilon", title="ε"),
+        quantity("value", title="accuracy", format=".1%"),
+        interval(),
+        quantity("n"),
     ]
     # Between two radii nothing was measured: what is known there is a step, not a slope.
     steps: list[Spec] = [
@@ -61,12 +57,7 @@ def _panel(points: Sequence[Bracket]) -> Spec:
         {
             "data": {"values": _band(points, 255 if in_pixels else 1)},
             "mark": {"type": "rect", "opacity": 0.16},
-            "encoding": {
-                "x": x,
-                "x2": {"field": "x2"},
-                "y": {**y, "field": "low"},
-                "y2": {"field": "high"},
-            },
+            "encoding": {"x": x, "x2": {"field": "x2"}, **between("y", y, "low", "high")},
         },
         *steps,
         {

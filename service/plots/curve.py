@@ -7,6 +7,7 @@ from typing import Any
 
 from assay.service.contract.fractions import PIXEL_STEPS
 from assay.service.contract.results import Metric
+from assay.service.plots.marks import band, between, categories, category, interval, points, quantity, stacked
 from assay.service.plots.series import (
     IN_STEPS,
     TITLES,
@@ -14,7 +15,9 @@ from assay.service.plots.series import (
     Measured,
     accuracy_name,
     attacked,
+    ends_of,
     interval_text,
+    label_of_one,
 )
 from assay.service.plots.theme import (
     Spec,
@@ -46,14 +49,13 @@ def curve(jobs: Sequence[LabelledResults]) -> Spec | None:
     panels = [
         _panel([row for row in rows if (row.norm, row.unit) == unit], several=len(jobs) > 1) for unit in units
     ]
-    body: Spec = panels[0] if len(panels) == 1 else {"vconcat": panels}
-    subtitle = "" if len(jobs) > 1 else jobs[0].label
-    return frame("curve", TITLE, body, description=_description(rows, len(jobs) > 1), subtitle=subtitle)
+    description = _description(rows, len(jobs) > 1)
+    return frame("curve", TITLE, stacked(panels), description=description, subtitle=label_of_one(jobs))
 
 
 def _panel(rows: Sequence[Measured], *, several: bool) -> Spec:
     """One norm."""
-    points, published = _points(rows), _published(rows)
+    measured, published = _points(rows), _published(rows)
     attacks = list(dict.fromkeys(row.attack for row in rows))
     names = list(dict.fromkeys(row.job for row in rows))
     direct = not several and len(attacks) <= MAX_DIRECT
@@ -63,43 +65,32 @@ def _panel(rows: Sequence[Measured], *, several: bool) -> Spec:
         by_job = cycled("job", names, title="Job")
         told = {**(told if len(attacks) > 1 else by_job), "color": by_job["color"]}
     tooltip = [
-        *({"field": field, "type": "nominal"} for field in ("job", "attack")),
-        {"field": "epsilon", "type": "nominal", "title": "ε"},
-        {"field": "value", "type": "quantitative", "title": "accuracy", "format": ".1%"},
-        {"field": "interval", "type": "nominal", "title": "95 % interval"},
-        {"field": "n", "type": "quantitative"},
+        *categories("job", "attack"),
+        category("epsilon", title="ε"),
+        quantity("value", title="accuracy", format=".1%"),
+        interval(),
+        quantity("n"),
     ]
     order = told["shape"]["sort"]
-    ends = {"y": {**y, "field": "low"}, "y2": {"field": "high"}}
-    color, detail = told["color"], {"field": "attack", "type": "nominal"}
+    color, detail = told["color"], category("attack")
     layers: list[Spec] = [
-        {
-            "mark": {"type": "area", "opacity": 0.16, "line": False},
-            "encoding": {"x": x, **ends, "color": color, "detail": detail},
-        },
+        band({"x": x, **between("y", y, "low", "high"), "color": color, "detail": detail}),
         *dashed_lines(len(order), {"x": x, "y": y, "color": color, "detail": detail}),
-        {
-            "mark": {"type": "point", "filled": True, "size": 34, "opacity": 1},
-            "encoding": {"x": x, "y": y, "color": color, "shape": told["shape"], "tooltip": tooltip},
-        },
+        points(x, y, told, tooltip, size=34),
     ]
     if published:
         layers.append(_published_layer(published, x, y, told))
     if direct:
-        layers.append(_names_layer(points, attacks, x, y, color))
-    dashed = with_lines(points, told["shape"]["field"], order)
+        layers.append(_names_layer(measured, attacks, x, y, color))
+    dashed = with_lines(measured, told["shape"]["field"], order)
     return {"data": {"values": dashed}, "layer": layers}
 
 
 def _axes(row: Measured) -> tuple[Spec, Spec]:
     norm = NORMS.get(row.norm, shortened(row.norm, 10))
-    x: Spec = {
-        "field": "x",
-        "type": "quantitative",
-        "title": f"ε in {row.unit} ({norm})" if row.unit else f"ε ({norm})",
-        "axis": {"tickCount": 6, "grid": False},
-    }
-    y: Spec = share_axis("value", TITLES.get(accuracy_name(row.row) or "", "Accuracy"))
+    title = f"ε in {row.unit} ({norm})" if row.unit else f"ε ({norm})"
+    x = quantity("x", title=title, axis={"tickCount": 6, "grid": False})
+    y = share_axis("value", TITLES.get(accuracy_name(row.row) or "", "Accuracy"))
     return x, y
 
 
@@ -120,15 +111,15 @@ def _x(row: Measured) -> float:
 
 
 def _point(row: Measured, x: float, epsilon: str, metric: Metric) -> dict[str, Any]:
-    bounded = metric.ci_low is not None and metric.ci_high is not None
+    low, high = ends_of(metric)
     return {
         "job": row.job,
         "attack": row.attack,
         "x": x,
         "epsilon": epsilon,
         "value": metric.value,
-        "low": metric.ci_low if bounded else metric.value,
-        "high": metric.ci_high if bounded else metric.value,
+        "low": low,
+        "high": high,
         "interval": interval_text(metric),
         "n": metric.n,
     }
@@ -161,9 +152,9 @@ def _published_layer(published: Values, x: Spec, y: Spec, told: dict[str, Spec])
             "color": told["color"],
             "shape": told["shape"],
             "tooltip": [
-                {"field": "source", "type": "nominal", "title": "published in"},
-                {"field": "protocol", "type": "nominal"},
-                {"field": "value", "type": "quantitative", "format": ".1%"},
+                category("source", title="published in"),
+                category("protocol"),
+                quantity("value", format=".1%"),
             ],
         },
     }
@@ -181,7 +172,7 @@ def _names_layer(points: Values, attacks: Sequence[str], x: Spec, y: Spec, color
     return {
         "data": {"values": placed},
         "mark": {"type": "text", "align": "left", "baseline": "middle", "dx": 8, "limit": 170},
-        "encoding": {"x": x, "y": y, "text": {"field": "attack", "type": "nominal"}, "color": color},
+        "encoding": {"x": x, "y": y, "text": category("attack"), "color": color},
     }
 
 

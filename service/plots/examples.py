@@ -8,6 +8,7 @@ from typing import Any
 from assay.service.contract.results import EvaluationResult
 from assay.service.metrics.intervals import wilson
 from assay.service.plots.heatmap import cell_marks
+from assay.service.plots.marks import between, categories, category, heading, points, quantity, rule
 from assay.service.plots.series import LabelledResults, accuracy, attack_labels, setting_label
 from assay.service.plots.tallies import MAX_CLASSES
 from assay.service.plots.theme import Spec, Values, cycled, frame, percent, share_axis
@@ -28,18 +29,18 @@ def calibration(jobs: Sequence[LabelledResults]) -> Spec | None:
     found = next((row for row in _tallied(jobs, "bins")), None)
     if found is None:
         return None
-    heading, tallied, _ = found
-    points = [_bin(one) for one in tallied["bins"]]
+    setting, tallied, _ = found
+    bins = [_bin(one) for one in tallied["bins"]]
     x = share_axis("confidence", "Mean confidence", grid=False)
     y = share_axis("accuracy", "Accuracy", grid=False)
-    n = sum(point["n"] for point in points)
-    gap = sum(point["n"] * abs(point["accuracy"] - point["confidence"]) for point in points) / n
-    size = {"field": "n", "type": "quantitative", "title": "Examples", "scale": {"range": [20, 220]}}
+    n = sum(part["n"] for part in bins)
+    gap = sum(part["n"] * abs(part["accuracy"] - part["confidence"]) for part in bins) / n
+    size = quantity("n", title="Examples", scale={"range": [20, 220]})
     told = {"color": cycled("series", ["bin"], title=None, legend=False)["color"]}
     tooltip = [
-        {"field": "bin", "type": "nominal"},
-        *({"field": name, "type": "quantitative", "format": ".1%"} for name in ("confidence", "accuracy")),
-        {"field": "n", "type": "quantitative"},
+        category("bin"),
+        *(quantity(name, format=".1%") for name in ("confidence", "accuracy")),
+        quantity("n"),
     ]
     body: Spec = {
         "width": 190,
@@ -50,23 +51,19 @@ def calibration(jobs: Sequence[LabelledResults]) -> Spec | None:
                 "mark": {"type": "line", "strokeDash": [4, 3], "color": "#888888", "strokeWidth": 1},
                 "encoding": {"x": x, "y": y},
             },
+            {"data": {"values": bins}, **rule({"x": x, **between("y", y, "low", "high"), **told})},
             {
-                "data": {"values": points},
-                "mark": {"type": "rule", "opacity": 0.7},
-                "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, **told},
-            },
-            {
-                "data": {"values": points},
+                "data": {"values": bins},
                 "mark": {"type": "point", "filled": True, "opacity": 1},
                 "encoding": {"x": x, "y": y, "size": size, "tooltip": tooltip, **told},
             },
         ],
     }
     description = (
-        f"{CALIBRATION_TITLE}, {heading}: over {n} examples in {len(points)} bins the mean distance of"
+        f"{CALIBRATION_TITLE}, {setting}: over {n} examples in {len(bins)} bins the mean distance of"
         f" confidence and accuracy is {percent(gap)}; the dashed diagonal is perfect calibration."
     )
-    subtitle = f"{jobs[0].label}: {heading}"
+    subtitle = f"{jobs[0].label}: {setting}"
     return frame("calibration", CALIBRATION_TITLE, body, description=description, subtitle=subtitle)
 
 
@@ -78,15 +75,15 @@ def confusion(jobs: Sequence[LabelledResults]) -> Spec | None:
     classes = sorted(
         {one[key] for _, t, _ in chosen for one in t["confusion"] for key in ("label", "prediction")}
     )
-    panels = [_matrix(heading, tallied, classes) for heading, tallied, _ in chosen]
+    panels = [_matrix(setting, tallied, classes) for setting, tallied, _ in chosen]
     sentences = []
-    for heading, tallied, _ in chosen:
+    for setting, tallied, _ in chosen:
         wrong = [one for one in tallied["confusion"] if one["label"] != one["prediction"]]
         worst = max(wrong, key=lambda one: int(one["count"]), default=None)
         said = "no example is wrong"
         if worst is not None:
             said = f"most often {worst['label']} is taken for {worst['prediction']}, {worst['count']} times"
-        sentences.append(f"{heading}: {said}")
+        sentences.append(f"{setting}: {said}")
     description = f"{CONFUSION_TITLE}: {'; '.join(sentences)}."
     body: Spec = {"hconcat": panels} if len(panels) > 1 else panels[0]
     return frame("confusion", CONFUSION_TITLE, body, description=description, subtitle=jobs[0].label)
@@ -97,40 +94,26 @@ def classes(jobs: Sequence[LabelledResults]) -> Spec | None:
     chosen = _clean_and_strongest(_tallied(jobs, "classes"))
     if not chosen:
         return None
-    values = [_class(heading, one) for heading, tallied, _ in chosen for one in tallied["classes"]]
+    values = [_class(setting, one) for setting, tallied, _ in chosen for one in tallied["classes"]]
     shares: dict[str, list[float]] = {}
     for value in values:
         shares.setdefault(value["class"], []).append(value["accuracy"])
     # The largest drop first; without an attack the lowest accuracy.
     order = sorted(shares, key=lambda name: shares[name][-1] - (shares[name][0] if len(chosen) > 1 else 0))
     shown = order[:MAX_ROWS]
-    told = cycled("series", [heading for heading, _, _ in chosen], title=None)
+    told = cycled("series", [setting for setting, _, _ in chosen], title=None)
     x = share_axis("accuracy", "Accuracy")
-    y: Spec = {"field": "class", "type": "nominal", "sort": shown, "title": "Class", "axis": {"grid": True}}
-    ends = {"x": {**x, "field": "low"}, "x2": {"field": "high"}}
-    tooltip = [
-        *({"field": field, "type": "nominal"} for field in ("class", "series")),
-        {"field": "accuracy", "type": "quantitative", "format": ".1%"},
-        {"field": "n", "type": "quantitative"},
-    ]
+    y = category("class", sort=shown, title="Class", axis={"grid": True})
+    tooltip = [*categories("class", "series"), quantity("accuracy", format=".1%"), quantity("n")]
     body: Spec = {
         "height": {"step": 14},
         "data": {"values": [value for value in values if value["class"] in shown]},
         "layer": [
             {
                 "mark": {"type": "rule", "opacity": 0.35, "strokeWidth": 3},
-                "encoding": {**ends, "y": y, "color": told["color"]},
+                "encoding": {**between("x", x, "low", "high"), "y": y, "color": told["color"]},
             },
-            {
-                "mark": {"type": "point", "filled": True, "size": 45, "opacity": 1},
-                "encoding": {
-                    "x": x,
-                    "y": y,
-                    "color": told["color"],
-                    "shape": told["shape"],
-                    "tooltip": tooltip,
-                },
-            },
+            points(x, y, told, tooltip, size=45),
         ],
     }
     first = shares[shown[0]]
@@ -184,32 +167,25 @@ def _clean_and_strongest(found: Sequence[Tallied]) -> list[Tallied]:
 
 
 def _bin(one: Mapping[str, Any]) -> dict[str, Any]:
-    low, high = wilson(one["correct"], one["n"])
     return {
         "series": "bin",
         "bin": f"{percent(one['low'])} to {percent(one['high'])}",
         "confidence": one["confidence"],
-        "accuracy": one["correct"] / one["n"],
-        "low": low,
-        "high": high,
-        "n": one["n"],
+        **_share(one),
     }
 
 
-def _class(heading: str, one: Mapping[str, Any]) -> dict[str, Any]:
+def _share(one: Mapping[str, Any]) -> dict[str, Any]:
+    """The accuracy of counted examples with its interval."""
     low, high = wilson(one["correct"], one["n"])
-    accuracy_of = one["correct"] / one["n"]
-    return {
-        "class": str(one["label"]),
-        "series": heading,
-        "accuracy": accuracy_of,
-        "low": low,
-        "high": high,
-        "n": one["n"],
-    }
+    return {"accuracy": one["correct"] / one["n"], "low": low, "high": high, "n": one["n"]}
 
 
-def _matrix(heading: str, tallied: Mapping[str, Any], every: Sequence[int]) -> Spec:
+def _class(setting: str, one: Mapping[str, Any]) -> dict[str, Any]:
+    return {"class": str(one["label"]), "series": setting, **_share(one)}
+
+
+def _matrix(setting: str, tallied: Mapping[str, Any], every: Sequence[int]) -> Spec:
     totals: dict[int, int] = {}
     counts = {(one["label"], one["prediction"]): one["count"] for one in tallied["confusion"]}
     for (label, _), count in counts.items():
@@ -227,18 +203,14 @@ def _matrix(heading: str, tallied: Mapping[str, Any], every: Sequence[int]) -> S
     ]
     order = [str(one) for one in every]
     axis = {"domain": False, "ticks": False, "labelAngle": 0, "labelOverlap": True}
-    x: Spec = {"field": "prediction", "type": "nominal", "sort": order, "title": "Prediction", "axis": axis}
-    y: Spec = {"field": "label", "type": "nominal", "sort": order, "title": "Label", "axis": axis}
-    tooltip = [
-        *({"field": field, "type": "nominal"} for field in ("label", "prediction")),
-        {"field": "count", "type": "quantitative"},
-        {"field": "share", "type": "quantitative", "format": ".1%"},
-    ]
-    text = {"field": "count", "type": "quantitative"}
+    x = category("prediction", sort=order, title="Prediction", axis=axis)
+    y = category("label", sort=order, title="Label", axis=axis)
+    text = quantity("count")
+    tooltip = [*categories("label", "prediction"), text, quantity("share", format=".1%")]
     layers = cell_marks(x, y, "share", text, tooltip, title="Share of the label")
     step = 17 if len(every) <= MAX_NUMBERED else max(4, 240 // len(every))
     return {
-        "title": {"text": heading, "fontWeight": "normal", "fontSize": 10},
+        "title": heading(setting),
         "width": {"step": step},
         "height": {"step": step},
         "data": {"values": cells},

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from assay.service.contract.results import Breakdown, EvaluationResult, Metric
-from assay.service.plots.series import ACCURACIES, LabelledResults, interval_text, labels_of
+from assay.service.plots.marks import categories, category, heading, interval, quantity
+from assay.service.plots.series import (
+    ACCURACIES,
+    LabelledResults,
+    interval_text,
+    label_of_one,
+    labels_of,
+)
 from assay.service.plots.theme import PERCENT, Spec, Values, frame, percent, shortened
 
 TITLE = "Accuracy by corruption and severity"
@@ -24,17 +31,16 @@ def heatmap(jobs: Sequence[LabelledResults]) -> Spec | None:
         for row in job.results.evaluations:
             cells = _cells(row)
             if any(cell["severity"] != MEAN for cell in cells):
-                heading = f"{row.name} on {row.data.get('name')}"
-                found.append((label if len(jobs) > 1 else heading, cells))
+                measured = f"{row.name} on {row.data.get('name')}"
+                found.append((label if len(jobs) > 1 else measured, cells))
     if not found:
         return None
     several = len(found) > 1
-    panels = [_panel(shortened(heading) if several else None, cells) for heading, cells in found]
+    panels = [_panel(shortened(name) if several else None, cells) for name, cells in found]
     body: Spec = panels[0] if not several else {"concat": panels, "columns": 3}
-    sentences = [_sentence(heading, cells) for heading, cells in found]
-    subtitle = "" if len(jobs) > 1 else jobs[0].label
+    sentences = [_sentence(name, cells) for name, cells in found]
     description = f"{TITLE}: {'; '.join(sentences)}."
-    return frame("heatmap", TITLE, body, description=description, subtitle=subtitle)
+    return frame("heatmap", TITLE, body, description=description, subtitle=label_of_one(jobs))
 
 
 def cell_marks(x: Spec, y: Spec, value: str, text: Spec, tooltip: list[Spec], *, title: str) -> list[Spec]:
@@ -77,7 +83,7 @@ def _cell(part: Breakdown, metric: Metric) -> dict[str, Any]:
     }
 
 
-def _panel(heading: str | None, cells: Values) -> Spec:
+def _panel(title: str | None, cells: Values) -> Spec:
     numbers = sorted({cell["severity"] for cell in cells} - {MEAN}, key=int)
     means = [MEAN] if any(cell["severity"] == MEAN for cell in cells) else []
     x: Spec = {
@@ -87,20 +93,14 @@ def _panel(heading: str | None, cells: Values) -> Spec:
         "title": "Severity",
         "axis": {"labelAngle": 0, "domain": False, "ticks": False},
     }
-    y: Spec = {
-        "field": "corruption",
-        "type": "nominal",
-        "sort": list(dict.fromkeys(cell["corruption"] for cell in cells)),
-        "title": None,
-        "axis": {"domain": False, "ticks": False},
-    }
-    text = {"field": "value", "type": "quantitative", "format": ".0%"}
+    order = list(dict.fromkeys(cell["corruption"] for cell in cells))
+    y = category("corruption", sort=order, title=None, axis={"domain": False, "ticks": False})
+    text = quantity("value", format=".0%")
     tooltip = [
-        {"field": "corruption", "type": "nominal"},
-        {"field": "severity", "type": "nominal"},
-        {"field": "value", "type": "quantitative", "title": "accuracy", "format": ".1%"},
-        {"field": "interval", "type": "nominal", "title": "95 % interval"},
-        {"field": "n", "type": "quantitative"},
+        *categories("corruption", "severity"),
+        quantity("value", title="accuracy", format=".1%"),
+        interval(),
+        quantity("n"),
     ]
     panel: Spec = {
         "width": {"step": CELL["width"]},
@@ -108,17 +108,17 @@ def _panel(heading: str | None, cells: Values) -> Spec:
         "data": {"values": cells},
         "layer": cell_marks(x, y, "value", text, tooltip, title="Accuracy"),
     }
-    if heading is not None:
-        panel["title"] = {"text": heading, "fontWeight": "normal", "fontSize": 10}
+    if title is not None:
+        panel["title"] = heading(title)
     return panel
 
 
-def _sentence(heading: str, cells: Values) -> str:
+def _sentence(name: str, cells: Values) -> str:
     chosen = [cell for cell in cells if cell["severity"] != MEAN]
     worst = min(chosen, key=lambda cell: float(cell["value"]))
     best = max(chosen, key=lambda cell: float(cell["value"]))
     return (
-        f"{heading}: from {percent(worst['value'])} under {worst['corruption']} at severity"
+        f"{name}: from {percent(worst['value'])} under {worst['corruption']} at severity"
         f" {worst['severity']}"
         f" to {percent(best['value'])} under {best['corruption']} at severity {best['severity']}"
     )

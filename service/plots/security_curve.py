@@ -6,7 +6,16 @@ from collections.abc import Sequence
 
 from assay.service.contract.results import CurveBreakdown, EvaluationResult
 from assay.service.plots.curve import NORMS
-from assay.service.plots.series import LabelledResults, attack_labels, attack_name, interval_text, labels_of
+from assay.service.plots.marks import APART, band, between, category, interval, points, quantity, stacked
+from assay.service.plots.series import (
+    LabelledResults,
+    attack_labels,
+    attack_name,
+    ends_of,
+    interval_text,
+    label_of_one,
+    labels_of,
+)
 from assay.service.plots.theme import (
     Spec,
     Values,
@@ -19,6 +28,7 @@ from assay.service.plots.theme import (
 )
 
 TITLE = "Security curves"
+STEP = "step-after"
 NEEDS = (
     "an attack that looks for the smallest perturbation (ddn, fmn, sigma_zero, hop_skip_jump, carlini_wagner)"
 )
@@ -41,14 +51,9 @@ def security_curve(jobs: Sequence[LabelledResults]) -> Spec | None:
             sentences.append(f"{line}, {norm}: {_told(row, steps)}")
     if not panels:
         return None
-    built = [_panel(norm, points) for norm, points in panels.items()]
-    # Of their own, so that a panel's legend has its own lines alone.
-    apart = {"scale": {"color": "independent", "shape": "independent"}}
-    body = built[0] if len(built) == 1 else {"vconcat": built, "resolve": apart}
-    subtitle = "" if several else jobs[0].label
-    return frame(
-        "security_curve", TITLE, body, description=f"{TITLE}: {'; '.join(sentences)}.", subtitle=subtitle
-    )
+    body = stacked([_panel(norm, steps) for norm, steps in panels.items()], resolve=APART)
+    description = f"{TITLE}: {'; '.join(sentences)}."
+    return frame("security_curve", TITLE, body, description=description, subtitle=label_of_one(jobs))
 
 
 def _told(row: EvaluationResult, steps: Sequence[CurveBreakdown]) -> str:
@@ -66,13 +71,14 @@ def _points(line: str, steps: Sequence[CurveBreakdown]) -> Values:
         metric = step.metrics["curve_top1"]
         if metric.value is None:
             continue
+        low, high = ends_of(metric)
         points.append(
             {
                 "attack": line,
                 "x": step.epsilon,
                 "value": metric.value,
-                "low": metric.value if metric.ci_low is None else metric.ci_low,
-                "high": metric.value if metric.ci_high is None else metric.ci_high,
+                "low": low,
+                "high": high,
                 "shown": percent(metric.value),
                 "interval": interval_text(metric),
                 "place": place,
@@ -81,36 +87,28 @@ def _points(line: str, steps: Sequence[CurveBreakdown]) -> Values:
     return points
 
 
-def _panel(norm: str, points: Values) -> Spec:
-    order = list(dict.fromkeys(point["attack"] for point in points))
+def _panel(norm: str, steps: Values) -> Spec:
+    order = list(dict.fromkeys(step["attack"] for step in steps))
     told = cycled("attack", order, title="Attack")
-    x: Spec = {"field": "x", "type": "quantitative", "title": f"radius ({norm})", "axis": {"tickCount": 6}}
-    y: Spec = share_axis("value", "Accuracy")
+    x = quantity("x", title=f"radius ({norm})", axis={"tickCount": 6})
+    y = share_axis("value", "Accuracy")
     tooltip = [
-        {"field": "attack", "type": "nominal"},
-        {"field": "x", "type": "quantitative", "title": "radius", "format": ".4~g"},
-        {"field": "shown", "type": "nominal", "title": "accuracy"},
-        {"field": "interval", "type": "nominal", "title": "95 % interval"},
+        category("attack"),
+        quantity("x", title="radius", format=".4~g"),
+        category("shown", title="accuracy"),
+        interval(),
     ]
-    ends = {"y": {**y, "field": "low"}, "y2": {"field": "high"}}
     encoding: Spec = {"x": x, "y": y, "color": told["color"], "order": {"field": "place"}, "tooltip": tooltip}
-    band: Spec = {
-        "mark": {"type": "area", "opacity": 0.16, "line": False, "interpolate": "step-after"},
-        "encoding": {"x": x, **ends, "color": told["color"]},
-    }
+    inside = band({"x": x, **between("y", y, "low", "high"), "color": told["color"]}, interpolate=STEP)
     # Invisible points carry the tooltips.
     hover: Spec = {
         "mark": {"type": "point", "opacity": 0, "size": 60},
         "encoding": {"x": x, "y": y, "color": told["color"], "tooltip": tooltip},
     }
     # The last step of each line has a mark, which tells the lines of the legend apart without their colour.
-    ends_of = {point["attack"]: point for point in points}
-    marks: Spec = {
-        "data": {"values": list(ends_of.values())},
-        "mark": {"type": "point", "filled": True, "size": 45, "opacity": 1},
-        "encoding": {"x": x, "y": y, "color": told["color"], "shape": told["shape"], "tooltip": tooltip},
-    }
+    last = list({step["attack"]: step for step in steps}.values())
+    marks = {"data": {"values": last}, **points(x, y, told, tooltip, size=45)}
     return {
-        "data": {"values": with_lines(points, "attack", order)},
-        "layer": [band, *dashed_lines(len(order), encoding, interpolate="step-after"), hover, marks],
+        "data": {"values": with_lines(steps, "attack", order)},
+        "layer": [inside, *dashed_lines(len(order), encoding, interpolate=STEP), hover, marks],
     }

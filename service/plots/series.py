@@ -193,6 +193,17 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
+def label_of_one(jobs: Sequence[LabelledResults]) -> str:
+    """The label of a single job, for a subtitle; empty for several."""
+    return "" if len(jobs) > 1 else jobs[0].label
+
+
+def ends_of(metric: Metric) -> tuple[float | None, float | None]:
+    """The ends of a metric's interval; its value for an end that it lacks."""
+    low, high = metric.ci_low, metric.ci_high
+    return metric.value if low is None else low, metric.value if high is None else high
+
+
 def interval_text(metric: Metric) -> str:
     """The 95 % interval of a proportion as people read it."""
     if metric.ci_low is None or metric.ci_high is None:

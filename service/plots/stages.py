@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from assay.service.contract.results import EvaluationResult, StageBreakdown
+from assay.service.plots.marks import categories, heading, interval, points, quantity, stacked
 from assay.service.plots.series import (
     LabelledResults,
     attack_labels,
     interval_text,
+    label_of_one,
     labels_of,
     setting_label,
     unattacked_accuracy,
@@ -48,19 +50,16 @@ def stages(jobs: Sequence[LabelledResults]) -> Spec | None:
     panels: dict[str, list[Values]] = {}
     sentences = []
     for label, job, row in found:
-        heading = setting_label(row, settings)
-        points = _points(label, job, row)
-        panels.setdefault(heading, []).append(points)
-        steps = ", ".join(f"{point['stage']} {percent(point['value'])}" for point in points)
-        sentences.append(f"{heading}{f' of {label}' if several else ''}: {steps}")
-    built = [_panel(heading, lines, several=several) for heading, lines in panels.items()]
-    headings = list(panels)
-    subtitle = "" if several else jobs[0].label
+        setting = setting_label(row, settings)
+        line = _points(label, job, row)
+        panels.setdefault(setting, []).append(line)
+        steps = ", ".join(f"{point['stage']} {percent(point['value'])}" for point in line)
+        sentences.append(f"{setting}{f' of {label}' if several else ''}: {steps}")
+    built = [_panel(setting, lines, several=several) for setting, lines in panels.items()]
+    body, subtitle = stacked(built), label_of_one(jobs)
     if len(built) == 1:
-        body = {name: value for name, value in built[0].items() if name != "title"}
-        subtitle = f"{subtitle}: {headings[0]}" if subtitle else headings[0]
-    else:
-        body = {"vconcat": built}
+        del body["title"]
+        subtitle = ": ".join(filter(None, [subtitle, *panels]))
     description = f"{TITLE}: {'; '.join(sentences)}."
     return frame("stages", TITLE, body, description=description, subtitle=subtitle)
 
@@ -97,10 +96,10 @@ def _point(
     return {"job": label, "stage": stage, "place": place, "value": value, "interval": interval, **facts}
 
 
-def _panel(heading: str, lines: Sequence[Values], *, several: bool) -> Spec:
-    points = [point for line in lines for point in line]
-    order = [p["stage"] for p in sorted({p["stage"]: p for p in points}.values(), key=lambda p: p["place"])]
-    names = list(dict.fromkeys(p["job"] for p in points))
+def _panel(setting: str, lines: Sequence[Values], *, several: bool) -> Spec:
+    steps = [point for line in lines for point in line]
+    order = [p["stage"] for p in sorted({p["stage"]: p for p in steps}.values(), key=lambda p: p["place"])]
+    names = list(dict.fromkeys(p["job"] for p in steps))
     told = cycled("job", names, title="Job", legend=several)
     x: Spec = {
         "field": "stage",
@@ -110,19 +109,16 @@ def _panel(heading: str, lines: Sequence[Values], *, several: bool) -> Spec:
         "axis": {"labelAngle": -25 if len(order) > 3 else 0, "grid": False},
         "scale": {"type": "point", "padding": 0.5},
     }
-    y: Spec = share_axis("value", "Accuracy")
+    y = share_axis("value", "Accuracy")
     tooltip = [
-        *({"field": field, "type": "nominal"} for field in ("job", "stage")),
-        {"field": "value", "type": "quantitative", "title": "accuracy", "format": ".1%"},
-        {"field": "interval", "type": "nominal", "title": "95 % interval"},
-        *({"field": field, "type": "quantitative"} for field in ("entered", "broken", "passes", "seconds")),
+        *categories("job", "stage"),
+        quantity("value", title="accuracy", format=".1%"),
+        interval(),
+        *map(quantity, ("entered", "broken", "passes", "seconds")),
     ]
     layers: list[Spec] = [
         *dashed_lines(len(names), {"x": x, "y": y, "color": told["color"]}, interpolate="step"),
-        {
-            "mark": {"type": "point", "filled": True, "size": 36, "opacity": 1},
-            "encoding": {"x": x, "y": y, "color": told["color"], "shape": told["shape"], "tooltip": tooltip},
-        },
+        points(x, y, told, tooltip, size=36),
     ]
     if not several:
         area = {
@@ -131,14 +127,12 @@ def _panel(heading: str, lines: Sequence[Values], *, several: bool) -> Spec:
         }
         text = {
             "mark": {"type": "text", "dy": -9},
-            "encoding": {"x": x, "y": y, "text": {"field": "value", "type": "quantitative", "format": ".1%"}},
+            "encoding": {"x": x, "y": y, "text": quantity("value", format=".1%")},
         }
         layers = [area, *layers, text]
-    width = max(160, STEP * len(order))
-    title = {"text": heading, "fontWeight": "normal", "fontSize": 10, "offset": 10}
     return {
-        "title": title,
-        "width": width,
-        "data": {"values": with_lines(points, "job", names)},
+        "title": heading(setting, offset=10),
+        "width": max(160, STEP * len(order)),
+        "data": {"values": with_lines(steps, "job", names)},
         "layer": layers,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from assay.service.plots.marks import category, heading, points, quantity, stacked
 from assay.service.plots.series import LabelledResults, attack_labels, attack_name, ball_text
 from assay.service.plots.theme import (
     Spec,
@@ -38,62 +39,52 @@ def strength(jobs: Sequence[LabelledResults]) -> Spec | None:
     panels: dict[str, dict[str, _Curve]] = {}
     for place, tallied in sorted(job.tallies.items()):
         points = tallied.get("spent")
-        if place < len(rows) and points and (heading := ball_text(rows[place])) is not None:
-            panels.setdefault(heading, {})[attack_name(rows[place], names)] = points
-    chosen = {heading: found for heading, found in panels.items() if len(found) > 1}
+        if place < len(rows) and points and (ball := ball_text(rows[place])) is not None:
+            panels.setdefault(ball, {})[attack_name(rows[place], names)] = points
+    chosen = {ball: found for ball, found in panels.items() if len(found) > 1}
     if not chosen:
         return None
-    most = sorted(chosen, key=lambda heading: -len(chosen[heading]))[:MAX_PANELS]
-    order = list(dict.fromkeys(name for heading in most for name in chosen[heading]))
-    built = [_panel(heading, chosen[heading], order) for heading in chosen if heading in most]
+    most = sorted(chosen, key=lambda ball: -len(chosen[ball]))[:MAX_PANELS]
+    order = list(dict.fromkeys(name for ball in most for name in chosen[ball]))
+    built = [_panel(ball, chosen[ball], order) for ball in chosen if ball in most]
     sentences = [
-        f"{heading}: "
+        f"{ball}: "
         + ", ".join(
             f"{name} {percent(points[-1][1])} with {points[-1][0]:.4g}" for name, points in found.items()
         )
-        for heading, found in chosen.items()
-        if heading in most
+        for ball, found in chosen.items()
+        if ball in most
     ]
     description = f"{TITLE}, per example: {'; '.join(sentences)}."
-    body: Spec = {"vconcat": built}
-    subtitle = job.label
+    body, subtitle = stacked(built), job.label
     if len(built) == 1:
-        body = {name: value for name, value in built[0].items() if name != "title"}
+        del body["title"]
         subtitle = f"{subtitle}: {next(iter(chosen))}"
     return frame("strength", TITLE, body, description=description, subtitle=subtitle)
 
 
-def _panel(heading: str, curves: dict[str, _Curve], order: Sequence[str]) -> Spec:
-    points: Values = [
+def _panel(ball: str, curves: dict[str, _Curve], order: Sequence[str]) -> Spec:
+    steps: Values = [
         {"attack": name, "passes": x, "accuracy": y, "place": place}
         for name, curve in curves.items()
         for place, (x, y) in enumerate(curve)
         if x > 0
     ]
-    ends = [max(own, key=lambda point: point["place"]) for own in _by_attack(points)]
+    ends = [max(own, key=lambda point: point["place"]) for own in _by_attack(steps)]
     told = cycled("attack", order, title="Attack")
-    x: Spec = {
-        "field": "passes",
-        "type": "quantitative",
-        "title": "Passes per example",
-        "scale": {"type": "log"},
-        "axis": {"tickCount": 5, "format": "~s"},
-    }
-    y: Spec = share_axis("accuracy", "Accuracy left")
+    axis = {"tickCount": 5, "format": "~s"}
+    x = quantity("passes", title="Passes per example", scale={"type": "log"}, axis=axis)
+    y = share_axis("accuracy", "Accuracy left")
     tooltip = [
-        {"field": "attack", "type": "nominal"},
-        {"field": "passes", "type": "quantitative", "title": "passes per example", "format": ".4~g"},
-        {"field": "accuracy", "type": "quantitative", "format": ".1%"},
+        category("attack"),
+        quantity("passes", title="passes per example", format=".4~g"),
+        quantity("accuracy", format=".1%"),
     ]
-    dots: Spec = {
-        "data": {"values": ends},
-        "mark": {"type": "point", "filled": True, "size": 45, "opacity": 1},
-        "encoding": {"x": x, "y": y, "color": told["color"], "shape": told["shape"], "tooltip": tooltip},
-    }
+    dots = {"data": {"values": ends}, **points(x, y, told, tooltip, size=45)}
     encoding: Spec = {"x": x, "y": y, "color": told["color"], "order": {"field": "place"}, "tooltip": tooltip}
     return {
-        "title": {"text": heading, "fontWeight": "normal", "fontSize": 10, "offset": 10},
-        "data": {"values": with_lines(points, "attack", order)},
+        "title": heading(ball, offset=10),
+        "data": {"values": with_lines(steps, "attack", order)},
         "layer": [*dashed_lines(len(order), encoding, interpolate="step-after"), dots],
     }
 

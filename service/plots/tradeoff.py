@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from assay.service.plots.series import LabelledResults, Measured, attacked, interval_text
+from assay.service.contract.results import Metric
+from assay.service.plots.marks import between, categories, interval, points, quantity, rule
+from assay.service.plots.series import (
+    LabelledResults,
+    Measured,
+    attacked,
+    ends_of,
+    interval_text,
+    label_of_one,
+)
 from assay.service.plots.theme import Spec, cycled, frame, percent, share_axis, shortened
 
 TITLE = "Robust against clean accuracy"
@@ -26,7 +35,6 @@ def tradeoff(jobs: Sequence[LabelledResults]) -> Spec | None:
     chosen = _common(rows)
     if not chosen:
         return None
-    points = [_tradeoff_point(row) for row in chosen]
     names = list(dict.fromkeys(row.job for row in chosen))
     settings = list(dict.fromkeys(_setting(row) for row in chosen))
     several = len(jobs) > 1
@@ -35,45 +43,26 @@ def tradeoff(jobs: Sequence[LabelledResults]) -> Spec | None:
     told = {**by_setting, **({"color": by_job["color"]} if several else {})}
     x = share_axis("clean", "Clean accuracy", whole=False)
     y = share_axis("robust", "Accuracy under attack")
-    ends = [
-        {
-            "mark": {"type": "rule", "opacity": 0.7},
-            "encoding": {
-                "x": {**x, "field": "clean_low"},
-                "x2": {"field": "clean_high"},
-                "y": y,
-                "color": told["color"],
-            },
-        },
-        {
-            "mark": {"type": "rule", "opacity": 0.7},
-            "encoding": {
-                "x": x,
-                "y": {**y, "field": "robust_low"},
-                "y2": {"field": "robust_high"},
-                "color": told["color"],
-            },
-        },
-    ]
     tooltip = [
-        *({"field": field, "type": "nominal"} for field in ("job", "setting")),
-        {"field": "clean", "type": "quantitative", "title": "clean accuracy", "format": ".1%"},
-        {"field": "clean_interval", "type": "nominal", "title": "95 % interval"},
-        {"field": "robust", "type": "quantitative", "title": "under attack", "format": ".1%"},
-        {"field": "robust_interval", "type": "nominal", "title": "95 % interval"},
+        *categories("job", "setting"),
+        quantity("clean", title="clean accuracy", format=".1%"),
+        interval("clean_interval"),
+        quantity("robust", title="under attack", format=".1%"),
+        interval("robust_interval"),
     ]
-    dots = {
-        "mark": {"type": "point", "filled": True, "size": 55, "opacity": 1},
-        "encoding": {"x": x, "y": y, "color": told["color"], "shape": told["shape"], "tooltip": tooltip},
-    }
-    body: Spec = {"data": {"values": points}, "layer": [*ends, dots]}
+    layers = [
+        rule({**between("x", x, "clean_low", "clean_high"), "y": y, "color": told["color"]}),
+        rule({"x": x, **between("y", y, "robust_low", "robust_high"), "color": told["color"]}),
+        points(x, y, told, tooltip, size=55),
+    ]
+    body: Spec = {"data": {"values": [_tradeoff_point(row) for row in chosen]}, "layer": layers}
     sentences = [
         f"{row.job}, {_setting(row)}: {percent(row.metric.value)} at a clean accuracy of"
         f" {percent(row.unattacked.value if row.unattacked else None)}"
         for row in chosen[:8]
     ]
     description = f"{TITLE}: {'; '.join(sentences)}."
-    return frame("tradeoff", TITLE, body, description=description, subtitle="" if several else jobs[0].label)
+    return frame("tradeoff", TITLE, body, description=description, subtitle=label_of_one(jobs))
 
 
 def cost(jobs: Sequence[LabelledResults]) -> Spec | None:
@@ -81,51 +70,36 @@ def cost(jobs: Sequence[LabelledResults]) -> Spec | None:
     rows = [row for row in attacked(jobs) if _passes(row) > 0]
     if not rows:
         return None
-    points = [_cost_point(row) for row in rows]
     attacks = list(dict.fromkeys(row.attack for row in rows))
     names = list(dict.fromkeys(row.job for row in rows))
     told = cycled("attack", attacks, title="Attack")
     if len(jobs) > 1:
         told = {**told, "color": cycled("job", names, title="Job")["color"]}
-    x = {
-        "field": "passes",
-        "type": "quantitative",
-        "scale": {"type": "log"},
-        "title": "Passes per example (forward and backward)",
-        "axis": {"grid": False, "format": "~s", "tickCount": 4},
-    }
+    x = quantity(
+        "passes",
+        scale={"type": "log"},
+        title="Passes per example (forward and backward)",
+        axis={"grid": False, "format": "~s", "tickCount": 4},
+    )
     y = share_axis("robust", "Accuracy under attack")
     tooltip = [
-        *({"field": field, "type": "nominal"} for field in ("job", "attack", "epsilon")),
-        {"field": "robust", "type": "quantitative", "title": "accuracy", "format": ".1%"},
-        {"field": "robust_interval", "type": "nominal", "title": "95 % interval"},
-        {"field": "passes", "type": "quantitative", "title": "passes per example", "format": ".1f"},
-        {"field": "seconds", "type": "quantitative", "format": ".3g"},
+        *categories("job", "attack", "epsilon"),
+        quantity("robust", title="accuracy", format=".1%"),
+        interval("robust_interval"),
+        quantity("passes", title="passes per example", format=".1f"),
+        quantity("seconds", format=".3g"),
     ]
-    ends = {"y": {**y, "field": "robust_low"}, "y2": {"field": "robust_high"}}
-    body: Spec = {
-        "data": {"values": points},
-        "layer": [
-            {"mark": {"type": "rule", "opacity": 0.7}, "encoding": {"x": x, **ends, "color": told["color"]}},
-            {
-                "mark": {"type": "point", "filled": True, "size": 50, "opacity": 1},
-                "encoding": {
-                    "x": x,
-                    "y": y,
-                    "color": told["color"],
-                    "shape": told["shape"],
-                    "tooltip": tooltip,
-                },
-            },
-        ],
-    }
+    layers = [
+        rule({"x": x, **between("y", y, "robust_low", "robust_high"), "color": told["color"]}),
+        points(x, y, told, tooltip, size=50),
+    ]
+    body: Spec = {"data": {"values": [_cost_point(row) for row in rows]}, "layer": layers}
     dearest = max(rows, key=_passes)
     description = (
         f"{COST_TITLE}: the most expensive is {dearest.attack} at epsilon {dearest.epsilon_text} with"
         f" {_passes(dearest):.0f} passes per example, and leaves {percent(dearest.metric.value)}."
     )
-    subtitle = "" if len(jobs) > 1 else jobs[0].label
-    return frame("cost", COST_TITLE, body, description=description, subtitle=subtitle)
+    return frame("cost", COST_TITLE, body, description=description, subtitle=label_of_one(jobs))
 
 
 def _setting(row: Measured) -> str:
@@ -152,13 +126,13 @@ def _common(rows: Sequence[Measured]) -> list[Measured]:
     return [row for row in chosen if row.epsilon in epsilons]
 
 
-def _ends(row: Measured) -> dict[str, Any]:
-    metric = row.metric
+def _with_ends(name: str, metric: Metric) -> dict[str, Any]:
+    low, high = ends_of(metric)
     return {
-        "robust": metric.value,
-        "robust_low": metric.value if metric.ci_low is None else metric.ci_low,
-        "robust_high": metric.value if metric.ci_high is None else metric.ci_high,
-        "robust_interval": interval_text(metric),
+        name: metric.value,
+        f"{name}_low": low,
+        f"{name}_high": high,
+        f"{name}_interval": interval_text(metric),
     }
 
 
@@ -168,11 +142,8 @@ def _tradeoff_point(row: Measured) -> dict[str, Any]:
     return {
         "job": row.job,
         "setting": _setting(row),
-        "clean": clean.value,
-        "clean_low": clean.value if clean.ci_low is None else clean.ci_low,
-        "clean_high": clean.value if clean.ci_high is None else clean.ci_high,
-        "clean_interval": interval_text(clean),
-        **_ends(row),
+        **_with_ends("clean", clean),
+        **_with_ends("robust", row.metric),
     }
 
 
@@ -183,5 +154,5 @@ def _cost_point(row: Measured) -> dict[str, Any]:
         "epsilon": row.epsilon_text,
         "passes": _passes(row),
         "seconds": row.row.seconds,
-        **_ends(row),
+        **_with_ends("robust", row.metric),
     }

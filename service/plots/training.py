@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assay.service.plots.series import LabelledResults, labels_of
+from assay.service.plots.marks import APART, category, points, quantity, stacked
+from assay.service.plots.series import LabelledResults, label_of_one, labels_of
 from assay.service.plots.theme import (
     Spec,
     Values,
@@ -45,18 +46,15 @@ def training(jobs: Sequence[LabelledResults]) -> Spec | None:
         return None
     panels = []
     if losses:
-        loss = {"field": "value", "type": "quantitative", "title": "Loss", "scale": {"zero": False}}
-        panels.append(_panel(losses, loss))
+        panels.append(_panel(losses, quantity("value", title="Loss", scale={"zero": False})))
     if shares:
         panels.append(_panel(shares, share_axis("value", "Accuracy")))
     last = [f"loss {losses[-1]['value']:.3g}"] if losses else []
     last += [f"{shares[-1]['series']} accuracy {percent(shares[-1]['value'])}"] if shares else []
     epochs = max(point["epoch"] for point in [*losses, *shares])
     description = f"{TITLE}: {epochs} epochs; at the end {', '.join(last)}."
-    subtitle = "" if len(jobs) > 1 else jobs[0].label
-    apart = {"scale": dict.fromkeys(("color", "shape"), "independent")}
-    body: Spec = {"vconcat": panels, "resolve": apart} if len(panels) > 1 else panels[0]
-    return frame("training", TITLE, body, description=description, subtitle=subtitle)
+    body = stacked(panels, resolve=APART)
+    return frame("training", TITLE, body, description=description, subtitle=label_of_one(jobs))
 
 
 def _points(
@@ -77,33 +75,17 @@ def _points(
     ]
 
 
-def _panel(points: Values, y: Spec) -> Spec:
-    names = list(dict.fromkeys(point["series"] for point in points))
+def _panel(records: Values, y: Spec) -> Spec:
+    names = list(dict.fromkeys(record["series"] for record in records))
     told = cycled("series", names, title=None)
-    tooltip = [
-        {"field": "series", "type": "nominal"},
-        {"field": "epoch", "type": "quantitative"},
-        {"field": "value", "type": "quantitative", "format": ".4g"},
-    ]
-    encoding = {
-        "x": {
-            "field": "epoch",
-            "type": "quantitative",
-            "title": "Epoch",
-            "axis": {"grid": False, "tickMinStep": 1, "format": "d"},
-        },
-        "y": y,
-        "color": told["color"],
-    }
-    few = len({point["epoch"] for point in points}) <= 30
+    tooltip = [category("series"), quantity("epoch"), quantity("value", format=".4g")]
+    x = quantity("epoch", title="Epoch", axis={"grid": False, "tickMinStep": 1, "format": "d"})
+    few = len({record["epoch"] for record in records}) <= 30
     return {
         "height": 120,
-        "data": {"values": with_lines(points, "series", names)},
+        "data": {"values": with_lines(records, "series", names)},
         "layer": [
-            *dashed_lines(len(names), encoding),
-            {
-                "mark": {"type": "point", "filled": True, "size": 22 if few else 4, "opacity": 1},
-                "encoding": {**encoding, "shape": told["shape"], "tooltip": tooltip},
-            },
+            *dashed_lines(len(names), {"x": x, "y": y, "color": told["color"]}),
+            points(x, y, told, tooltip, size=22 if few else 4),
         ],
     }

@@ -1,0 +1,24 @@
+"""Pieces that plots share."""
+
+from __future__ import annotations
+
+from assay.service.plots.marks import between, category, quantity, stacked
+
+
+def test_a_field_keeps_the_order_of_what_it_states() -> None:
+    stated = quantity("passes", scale={"type": "log"}, title="Passes")
+    assert list(stated) == ["field", "type", "scale", "title"]
+    assert category("attack") == {"field": "attack", "type": "nominal"}
+
+
+def test_a_mark_between_two_fields_keeps_the_axis_of_its_channel() -> None:
+    axis = quantity("value", title="Accuracy")
+    ends = between("y", axis, "low", "high")
+    assert ends == {"y": quantity("low", title="Accuracy"), "y2": {"field": "high"}}
+    assert axis["field"] == "value"
+
+
+def test_a_single_panel_is_the_whole_plot() -> None:
+    panel = {"mark": "point"}
+    assert stacked([panel], resolve={}) is panel
+    assert stacked([panel, panel], resolve={}) == {"vconcat": [panel, panel], "resolve": {}}
