@@ -9,11 +9,11 @@ import shutil
 from pathlib import Path
 from typing import BinaryIO
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from starlette.responses import FileResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from assay.service.api.deps import JobDep, SettingsDep, StoreDep, StrictRoute, unchanged
+from assay.service.api.deps import JobDep, SettingsDep, StoreDep, StrictRouter, unchanged
 from assay.service.api.errors import documented
 from assay.service.api.views import JOBS_PATH, artifact_view, iso
 from assay.service.contract.errors import NotFound
@@ -23,15 +23,10 @@ from assay.service.store.rows import ArtifactRow
 
 logger = logging.getLogger(__name__)
 ONE_RANGE = re.compile(r"bytes=(\d{1,18})-(\d{0,18})", re.ASCII)
-router = APIRouter(route_class=StrictRoute, prefix=JOBS_PATH, tags=["artifacts"])
+router = StrictRouter(prefix=JOBS_PATH, tag="artifacts")
 
 
-@router.get(
-    "/{job_id}/artifacts",
-    operation_id="list_artifacts",
-    summary="List the files of a job",
-    responses=documented(NotFound),
-)
+@router.get("/{job_id}/artifacts", summary="List the files of a job", responses=documented(NotFound))
 def list_artifacts(job: JobDep, store: StoreDep) -> Page[Artifact]:
     """Name, size, sha256 and media type of every file."""
     return Page(items=[artifact_view(job.id, row) for row in store.artifacts.of(job.id)])
@@ -39,7 +34,6 @@ def list_artifacts(job: JobDep, store: StoreDep) -> Page[Artifact]:
 
 @router.get(
     "/{job_id}/artifacts/{name}",
-    operation_id="download_artifact",
     summary="Download a file of a job",
     response_class=FileResponse,
     responses={

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 from pydantic import AwareDatetime
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, StreamingResponse
 
 from assay.service.api.authentication import AUDIT_PATH
 from assay.service.api.caller import Caller, CallerDep
-from assay.service.api.deps import Cursor, Limit, StrictRoute, SystemStoreDep
+from assay.service.api.deps import Cursor, Limit, StrictRouter, SystemStoreDep
 from assay.service.api.errors import documented
 from assay.service.contract.audit import Action, AuditEntry
 from assay.service.contract.keys import TENANT_PATTERN
@@ -30,7 +30,7 @@ def _administrator(caller: CallerDep) -> None:
     caller.needs("admin")
 
 
-router = APIRouter(route_class=StrictRoute, prefix=AUDIT_PATH, tags=["audit"])
+router = StrictRouter(prefix=AUDIT_PATH, tag="audit")
 
 When = Annotated[AwareDatetime | None, Query(description="ISO 8601 with a time zone; entries from then on")]
 Until = Annotated[AwareDatetime | None, Query(description="ISO 8601 with a time zone; entries before then")]
@@ -40,7 +40,6 @@ KeyId = Annotated[str | None, Query(pattern=r"^[0-9a-z]{8}$", description="id of
 
 @router.get(
     "",
-    operation_id="list_audit",
     summary="Who did what",
     response_model=Page[AuditEntry],
     responses={

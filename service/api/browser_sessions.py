@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import parse_qs
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 from starlette.responses import JSONResponse, RedirectResponse
 
 from assay.service.api import login_page
 from assay.service.api.authentication import COOKIE, REFUSED, SESSION_PATH
 from assay.service.api.caller import ActorDep, Caller, CallerDep, actor_in
-from assay.service.api.deps import SettingsDep, StrictRoute, SystemStoreDep
+from assay.service.api.deps import SettingsDep, StrictRouter, SystemStoreDep
 from assay.service.api.errors import documented
 from assay.service.api.keys import keys_used, validated
 from assay.service.api.refusals import Refusals
@@ -35,9 +35,7 @@ from assay.service.store.audit import Actor
 from assay.service.store.browser_sessions import SESSION_SECONDS
 from assay.service.store.rows import BrowserSessionRow
 
-router = APIRouter(
-    route_class=StrictRoute, prefix=SESSION_PATH, tags=["keys"], dependencies=[Depends(keys_used)]
-)
+router = StrictRouter(prefix=SESSION_PATH, tag="keys", dependencies=[Depends(keys_used)])
 
 FORM = "application/x-www-form-urlencoded"
 JSON = "application/json"
@@ -82,7 +80,6 @@ _BODY = {
 
 @router.post(
     "",
-    operation_id="log_in",
     summary="Begin a browser session",
     status_code=201,
     response_model=Session,
@@ -115,12 +112,7 @@ def log_in(
     return response
 
 
-@router.get(
-    "",
-    operation_id="get_session",
-    summary="Look at the own session",
-    responses=documented(NotFound, InvalidState),
-)
+@router.get("", summary="Look at the own session", responses=documented(NotFound, InvalidState))
 def get_session(caller: CallerDep, response: Response) -> Session:
     """The session and its CSRF token, for reloaded pages."""
     response.headers["Cache-Control"] = "no-store"
@@ -128,11 +120,7 @@ def get_session(caller: CallerDep, response: Response) -> Session:
 
 
 @router.delete(
-    "",
-    operation_id="log_out",
-    summary="End the own session",
-    status_code=204,
-    responses=documented(NotFound, InvalidState),
+    "", summary="End the own session", status_code=204, responses=documented(NotFound, InvalidState)
 )
 def log_out(caller: CallerDep, by: ActorDep, response: Response, store: SystemStoreDep) -> None:
     """The cookie opens nothing afterwards."""

@@ -6,16 +6,16 @@ import hashlib
 import json
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import Path, Request, Response
 
-from assay.service.api.deps import CatalogDep, StrictRoute, unchanged
+from assay.service.api.deps import CatalogDep, StrictRouter, unchanged
 from assay.service.api.errors import documented
 from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import Component
 from assay.service.contract.errors import NotFound
 from assay.service.contract.results import Page
 
-router = APIRouter(route_class=StrictRoute, prefix="/api/v1/catalog", tags=["catalog"])
+router = StrictRouter(prefix="/api/v1/catalog", tag="catalog")
 
 NOT_MODIFIED: dict[str, Any] = {"description": "The catalog is that of the ETag in `If-None-Match`"}
 Kind = Literal["model", "attention", "attack", "corruption", "words", "data", "recipe", "evaluation", "suite"]
@@ -23,7 +23,6 @@ Kind = Literal["model", "attention", "attack", "corruption", "words", "data", "r
 
 @router.get(
     "",
-    operation_id="list_catalog",
     summary="List all components",
     response_model=Page[Component],
     responses={304: NOT_MODIFIED, **documented()},
@@ -38,7 +37,6 @@ def list_catalog(
 
 @router.get(
     "/{kind}/{name}",
-    operation_id="get_component",
     summary="Look at a component",
     response_model=Component,
     responses={304: NOT_MODIFIED, **documented(NotFound)},

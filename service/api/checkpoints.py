@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse
 
@@ -20,7 +20,7 @@ from assay.service.api.deps import (
     Limit,
     SettingsDep,
     StoreDep,
-    StrictRoute,
+    StrictRouter,
 )
 from assay.service.api.errors import documented
 from assay.service.api.upload_file import Hold, Upload
@@ -39,7 +39,7 @@ from assay.service.store.tenants import TenantStore
 from assay.service.submission.uploads import GIVEN, model_of_file, names_in, reference_in
 
 logger = logging.getLogger(__name__)
-router = APIRouter(route_class=StrictRoute, prefix=CHECKPOINTS_PATH, tags=["checkpoints"])
+router = StrictRouter(prefix=CHECKPOINTS_PATH, tag="checkpoints")
 
 PathName = Annotated[str, Path(description="the checkpoint's name", max_length=200)]
 Name = Annotated[str, Query(pattern=NAME_PATTERN, description="jobs use it as `weights.checkpoint`")]
@@ -79,7 +79,6 @@ ClassNames = Annotated[
 
 @router.post(
     "",
-    operation_id="upload_checkpoint",
     summary="Upload weights or an exported program",
     status_code=202,
     response_model=Checkpoint,
@@ -147,24 +146,14 @@ async def upload_checkpoint(
     )
 
 
-@router.get(
-    "",
-    operation_id="list_checkpoints",
-    summary="List the checkpoints",
-    responses=documented(),
-)
+@router.get("", summary="List the checkpoints")
 def list_checkpoints(store: StoreDep, limit: Limit = 50, cursor: Cursor | None = None) -> Page[Checkpoint]:
     """A page of the checkpoints of the caller's tenant, by name; `next_cursor` leads to the next page."""
     rows, following = store.checkpoints.page(limit=limit, cursor=cursor)
     return Page(items=[checkpoint_view(row) for row in rows], next_cursor=following)
 
 
-@router.get(
-    "/{name}",
-    operation_id="get_checkpoint",
-    summary="Look at a checkpoint",
-    responses=documented(NotFound),
-)
+@router.get("/{name}", summary="Look at a checkpoint", responses=documented(NotFound))
 def get_checkpoint(name: PathName, store: StoreDep) -> Checkpoint:
     """State, model and hash; of a rejected one the reason, with every key at fault."""
     return checkpoint_view(store.checkpoints.get(name))
@@ -172,7 +161,6 @@ def get_checkpoint(name: PathName, store: StoreDep) -> Checkpoint:
 
 @router.delete(
     "/{name}",
-    operation_id="delete_checkpoint",
     summary="Delete a checkpoint",
     status_code=204,
     responses=documented(NotFound, InvalidState),

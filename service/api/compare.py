@@ -6,9 +6,9 @@ import csv
 import io
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
-from assay.service.api.deps import CatalogDep, StoreDep, StrictRoute, find_job
+from assay.service.api.deps import CatalogDep, StoreDep, StrictRouter, find_job
 from assay.service.api.errors import documented
 from assay.service.api.outcome_tables import read_result, table_of
 from assay.service.api.results import finished_results
@@ -21,7 +21,7 @@ from assay.service.reports.formats.csv_text import compact, inert
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
 
-router = APIRouter(route_class=StrictRoute, prefix="/api/v1/compare", tags=["compare"])
+router = StrictRouter(prefix="/api/v1/compare", tag="compare")
 
 MAX_JOBS = 10
 # Of all evaluations of all jobs: ten jobs with twenty evaluations of 50,000 examples.
@@ -58,7 +58,6 @@ JobIds = Annotated[
 
 @router.get(
     "",
-    operation_id="compare_jobs",
     summary="Compare the results of jobs",
     response_model=Comparison,
     responses={

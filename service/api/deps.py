@@ -5,15 +5,18 @@ from __future__ import annotations
 import functools
 import re
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Annotated, Any, get_args, get_origin
 
-from fastapi import Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.dependencies.models import Dependant
+from fastapi.params import Depends as Dependency
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
 from assay.service.api.caller import actor_in, caller_in
+from assay.service.api.errors import documented
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import NotFound, UnsupportedMediaType
 from assay.service.contract.problems import Problems, nearest
@@ -236,6 +239,38 @@ class StrictRoute(APIRoute):
             return await handle(request)
 
         return checked
+
+
+class StrictRouter(APIRouter):
+    """Strict routes under a tag, which OpenAPI calls as their functions."""
+
+    def __init__(
+        self, prefix: str = "", *, tag: str, dependencies: Sequence[Dependency] | None = None
+    ) -> None:
+        super().__init__(
+            prefix=prefix,
+            tags=[tag],
+            dependencies=dependencies,
+            route_class=StrictRoute,
+            generate_unique_id_function=lambda route: route.name,
+        )
+
+    def add_api_route(
+        self,
+        path: str,
+        endpoint: Callable[..., Any],
+        *,
+        responses: dict[int | str, dict[str, Any]] | None = None,
+        **options: Any,
+    ) -> None:
+        """Adds a route, which without other `responses` documents those that every route can answer."""
+        super().add_api_route(path, endpoint, responses=responses or documented(), **options)
+
+
+def json_body(model: type[BaseModel]) -> dict[str, Any]:
+    """The `openapi_extra` of a route that checks its JSON body by a model itself."""
+    content = {"application/json": {"schema": model.model_json_schema()}}
+    return {"requestBody": {"required": True, "content": content}}
 
 
 def _parameters(dependant: Dependant) -> Iterator[tuple[str, bool]]:

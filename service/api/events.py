@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Annotated, Any, get_args
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import Header, Query, Request, Response
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.concurrency import run_in_threadpool
@@ -20,7 +20,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from assay.service.api.caller import CallerDep, caller_in
-from assay.service.api.deps import JobDep, StoreDep, StoreOpener, StrictRoute
+from assay.service.api.deps import JobDep, StoreDep, StoreOpener, StrictRouter
 from assay.service.api.errors import documented
 from assay.service.api.event_feed import Feed, StreamLimit
 from assay.service.api.views import JOBS_PATH, iso
@@ -30,7 +30,7 @@ from assay.service.store.rows import EventRow
 from assay.service.store.tenants import TenantStore
 
 logger = logging.getLogger(__name__)
-router = APIRouter(route_class=StrictRoute, prefix=JOBS_PATH, tags=["jobs"])
+router = StrictRouter(prefix=JOBS_PATH, tag="jobs")
 
 COMMENT_SECONDS = 15.0
 CHECK_SECONDS = 15.0
@@ -87,7 +87,6 @@ class EventStream(StreamingResponse):
 
 @router.get(
     "/{job_id}/events",
-    operation_id="stream_events",
     summary="Follow a job",
     response_class=EventStream,
     responses={

@@ -8,11 +8,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Literal
 
-from fastapi import APIRouter
 from pydantic import Field
 
-from assay.service.api.deps import CatalogDep, SettingsDep, StrictRoute, SystemStoreDep
-from assay.service.api.errors import documented
+from assay.service.api.deps import CatalogDep, SettingsDep, StrictRouter, SystemStoreDep
 from assay.service.contract.data_disagreements import counted
 from assay.service.contract.extras import DISTRIBUTION, version_of
 from assay.service.contract.results import Answer
@@ -23,7 +21,7 @@ from assay.service.store.live import redis_answers
 API_VERSION = "v1"
 PARAMETERS = re.compile(r"\(.*(?= has the content )", re.DOTALL)
 
-router = APIRouter(route_class=StrictRoute, tags=["health"])
+router = StrictRouter(tag="health")
 
 
 class Health(Answer):
@@ -68,13 +66,13 @@ class Readiness(Answer):
     workers_unknown: dict[str, int] = Field({}, description="code that waits for an administrator -> workers")
 
 
-@router.get("/healthz", operation_id="healthz", summary="Liveness", responses=documented())
+@router.get("/healthz", summary="Liveness")
 def healthz() -> Health:
     """Liveness, without any dependency: for the process manager that restarts a hung service."""
     return Health()
 
 
-@router.get("/readyz", operation_id="readyz", summary="Readiness", responses=documented())
+@router.get("/readyz", summary="Readiness")
 def readyz(store: SystemStoreDep, settings: SettingsDep, catalog: CatalogDep) -> Readiness:
     """Readiness: 503 when the database is away. Nothing else makes it fail: jobs queue, and files wait."""
     store.ping()
@@ -107,7 +105,7 @@ def readyz(store: SystemStoreDep, settings: SettingsDep, catalog: CatalogDep) ->
     )
 
 
-@router.get("/version", operation_id="version", summary="Version", responses=documented())
+@router.get("/version", summary="Version")
 def version(store: SystemStoreDep, catalog: CatalogDep) -> ServiceVersion:
     """The versions of the service and of its API, and the code of its workers."""
     return ServiceVersion(

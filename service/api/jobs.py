@@ -7,7 +7,7 @@ import json
 import logging
 from typing import Annotated, Any, Literal, cast
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import Header, Query, Response
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import JSONResponse
 
@@ -24,7 +24,7 @@ from assay.service.api.deps import (
     LiveDep,
     SettingsDep,
     StoreDep,
-    StrictRoute,
+    StrictRouter,
     checkpoint_finder,
     job_finder,
 )
@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 # In a shard of fewer passes, those backward counted twice, the start of an evaluation takes most of the time.
 FEW_PASSES = 1000
 
-router = APIRouter(route_class=StrictRoute, prefix=JOBS_PATH, tags=["jobs"])
+router = StrictRouter(prefix=JOBS_PATH, tag="jobs")
 
 Tag = Annotated[str, Query(min_length=1, max_length=64, pattern=r"^[^\x00]+$")]
 ModelName = Annotated[str, Query(min_length=1, max_length=200, pattern=r"^[^\x00]+$")]
@@ -155,12 +155,7 @@ def submit(
     return _submitted(store, row, created=created)
 
 
-@router.get(
-    "",
-    operation_id="list_jobs",
-    summary="List jobs, newest first",
-    responses=documented(),
-)
+@router.get("", summary="List jobs, newest first")
 def list_jobs(
     store: StoreDep,
     state: JobState | None = None,
@@ -181,12 +176,7 @@ def list_jobs(
     return Page(items=JobViews(store, rows).all(), next_cursor=following)
 
 
-@router.get(
-    "/{job_id}",
-    operation_id="get_job",
-    summary="Look at a job",
-    responses=documented(NotFound),
-)
+@router.get("/{job_id}", summary="Look at a job", responses=documented(NotFound))
 def get_job(job: JobDep, store: StoreDep, live: LiveDep) -> Job:
     """State, progress, place in the queue, and the spec with every default filled in."""
     return job_view(store, up_to_date(store, live, job))
@@ -194,7 +184,6 @@ def get_job(job: JobDep, store: StoreDep, live: LiveDep) -> Job:
 
 @router.post(
     "/{job_id}/cancel",
-    operation_id="cancel_job",
     summary="Cancel a job",
     status_code=202,
     responses=documented(NotFound, InvalidState),
@@ -209,7 +198,6 @@ def cancel_job(job: JobDep, store: StoreDep, live: LiveDep, dispatcher: Dispatch
 
 @router.post(
     "/{job_id}/retry",
-    operation_id="retry_job",
     summary="Retry a job",
     status_code=202,
     responses=documented(NotFound, InvalidState),
@@ -223,7 +211,6 @@ def retry_job(job: JobDep, store: StoreDep, dispatcher: DispatcherDep) -> Job:
 
 @router.post(
     "/{job_id}/replan",
-    operation_id="replan_job",
     summary="Plan a job again",
     status_code=202,
     responses=documented(NotFound, InvalidState),
@@ -242,7 +229,6 @@ def replan_job(job: JobDep, store: StoreDep, dispatcher: DispatcherDep) -> Job:
 
 @router.delete(
     "/{job_id}",
-    operation_id="delete_job",
     summary="Delete a finished job",
     status_code=204,
     responses=documented(NotFound, InvalidState),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Depends, Path, Response
+from fastapi import Depends, Path, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
 from assay.service.api.authentication import KEYS_PATH
 from assay.service.api.caller import ActorDep, CallerDep
-from assay.service.api.deps import BodyDep, SettingsDep, StrictRoute, SystemStoreDep
+from assay.service.api.deps import BodyDep, SettingsDep, StrictRouter, SystemStoreDep, json_body
 from assay.service.api.errors import documented
 from assay.service.api.views import iso, iso_or_none
 from assay.service.contract.errors import (
@@ -44,15 +44,10 @@ def _administrator(caller: CallerDep) -> None:
 
 
 GUARDED = [Depends(keys_used), Depends(_administrator)]
-router = APIRouter(route_class=StrictRoute, prefix=KEYS_PATH, tags=["keys"], dependencies=GUARDED)
+router = StrictRouter(prefix=KEYS_PATH, tag="keys", dependencies=GUARDED)
 
 
-@router.get(
-    "",
-    operation_id="list_keys",
-    summary="List the API keys",
-    responses=documented(InvalidState),
-)
+@router.get("", summary="List the API keys", responses=documented(InvalidState))
 def list_keys(store: SystemStoreDep) -> Page[Key]:
     """All keys, the revoked and expired ones too, without their secrets."""
     return Page(items=[key_view(row) for row in store.keys.list()])
@@ -60,16 +55,10 @@ def list_keys(store: SystemStoreDep) -> Page[Key]:
 
 @router.post(
     "",
-    operation_id="create_key",
     summary="Make an API key",
     status_code=201,
     responses=documented(MalformedJson, UnsupportedMediaType, InvalidState),
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": KeyRequest.model_json_schema()}},
-        }
-    },
+    openapi_extra=json_body(KeyRequest),
 )
 def create_key(body: BodyDep, store: SystemStoreDep, by: ActorDep, response: Response) -> NewKey:
     """The answer has the key's text, which cannot be had again."""
@@ -88,7 +77,6 @@ def create_key(body: BodyDep, store: SystemStoreDep, by: ActorDep, response: Res
 
 @router.delete(
     "/{key_id}",
-    operation_id="revoke_key",
     summary="Revoke an API key",
     status_code=204,
     responses=documented(NotFound, InvalidState),

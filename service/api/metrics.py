@@ -17,7 +17,7 @@ from concurrent.futures import TimeoutError as TooSlow
 from itertools import accumulate
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import CounterMetricFamily as Counter
@@ -30,7 +30,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
 from assay.service.api.caller import CallerDep
-from assay.service.api.deps import StrictRoute
+from assay.service.api.deps import StrictRouter
 from assay.service.api.errors import documented
 from assay.service.connection_guard import ConnectionGuard
 from assay.service.contract.states import JobState, ShardState
@@ -59,12 +59,11 @@ COUNTED = {
     "assay_evaluator_deaths": "Evaluator processes that died by themselves.",
     "assay_webhook_deliveries": "Attempts to post a message to a webhook, by outcome.",
 }
-router = APIRouter(route_class=StrictRoute, tags=["health"])
+router = StrictRouter(tag="health")
 
 
 @router.get(
     "/metrics",
-    operation_id="metrics",
     summary="Metrics for Prometheus",
     response_class=Response,
     responses={

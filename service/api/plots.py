@@ -6,7 +6,7 @@ import json
 import logging
 from typing import Annotated, Any, Literal, get_args
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import Path, Query, Request, Response
 
 from assay.service.api.artifacts import read_artifact
 from assay.service.api.deps import (
@@ -14,7 +14,7 @@ from assay.service.api.deps import (
     JobDep,
     SettingsDep,
     StoreDep,
-    StrictRoute,
+    StrictRouter,
     Version,
     find_job,
     unchanged,
@@ -35,7 +35,7 @@ from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
 
 logger = logging.getLogger(__name__)
-router = APIRouter(route_class=StrictRoute, tags=["results"])
+router = StrictRouter(tag="results")
 PREFIX = "/api/v1/plots"
 MAX_JOBS = 10
 MAX_STORED_BYTES = 16 * 1024**2
@@ -64,7 +64,6 @@ ANSWERS: dict[int | str, dict[str, Any]] = {
 
 @router.get(
     f"{JOBS_PATH}/{{job_id}}/plots",
-    operation_id="list_plots",
     summary="List the plots of a job",
     responses=documented(NotFound, NoResults),
 )
@@ -76,7 +75,6 @@ def list_plots(job: JobDep, store: StoreDep, catalog: CatalogDep, settings: Sett
 
 @router.get(
     f"{JOBS_PATH}/{{job_id}}/plots/{{kind}}",
-    operation_id="get_plot",
     summary="A plot of a job",
     response_class=Response,
     responses={**ANSWERS, **documented(NotFound, NoResults)},
@@ -103,7 +101,6 @@ def get_plot(
 
 @router.get(
     f"{PREFIX}/{{kind}}",
-    operation_id="plot_jobs",
     summary="Several jobs in one plot",
     response_class=Response,
     responses={**ANSWERS, **documented(NotFound, NoResults)},

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import Depends, Query, Response
 
 from assay.service.api.compare import MAX_JOBS, check_size, measured_side, row_count
 from assay.service.api.compare import MAX_ROWS as MAX_COMPARED_ROWS
-from assay.service.api.deps import CatalogDep, SettingsDep, StoreDep, StrictRoute, find_job
+from assay.service.api.deps import CatalogDep, SettingsDep, StoreDep, StrictRouter, find_job
 from assay.service.api.errors import documented
 from assay.service.api.plots import job_plots
 from assay.service.api.results import finished_results
@@ -29,7 +29,7 @@ from assay.service.settings import Settings
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
 
-router = APIRouter(route_class=StrictRoute, prefix="/api/v1", tags=["reports"])
+router = StrictRouter(prefix="/api/v1", tag="reports")
 
 MAX_TABLE_JOBS = 200
 Adjust = Annotated[Adjustment, Query(description="how p-values are adjusted for the number of all tests")]
@@ -62,7 +62,6 @@ ChoiceDep = Annotated[Choice, Depends()]
 
 @router.get(
     "/report",
-    operation_id="get_report",
     summary="Report on jobs: a page, Markdown, LaTeX, or one row a number",
     response_class=Response,
     responses={
@@ -103,7 +102,6 @@ def get_report(
 
 @router.get(
     "/table",
-    operation_id="get_table",
     summary="Table of the numbers of jobs",
     response_class=Response,
     responses={

@@ -7,10 +7,10 @@ import io
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from fastapi.responses import JSONResponse
 
-from assay.service.api.deps import CatalogDep, JobDep, StoreDep, StrictRoute
+from assay.service.api.deps import CatalogDep, JobDep, StoreDep, StrictRouter
 from assay.service.api.errors import documented
 from assay.service.api.views import JOBS_PATH, job_view, results_view
 from assay.service.catalog.catalog import Catalog
@@ -25,7 +25,7 @@ from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
 from assay.service.submission.warnings import spec_warnings
 
-router = APIRouter(route_class=StrictRoute, prefix=JOBS_PATH, tags=["results"])
+router = StrictRouter(prefix=JOBS_PATH, tag="results")
 
 # A worker may still merge an evaluation of a job that was canceled or has failed.
 SETTLED_SECONDS = 300.0
@@ -51,7 +51,6 @@ _CSV_EXAMPLE = (
 
 @router.get(
     "/{job_id}/results",
-    operation_id="get_results",
     summary="Results of a job",
     response_model=Results,
     responses={

@@ -15,11 +15,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from assay.service.api.artifacts import remove_artifacts
 from assay.service.api.authentication import SIGNING_KEYS_PATH
-from assay.service.api.deps import CatalogDep, JobDep, SettingsDep, StoreDep, StrictRoute
+from assay.service.api.deps import CatalogDep, JobDep, SettingsDep, StoreDep, StrictRouter
 from assay.service.api.errors import documented
 from assay.service.api.results import finished_results
 from assay.service.api.views import JOBS_PATH, iso
@@ -35,18 +35,13 @@ from assay.service.store.rows import ArtifactRow
 from assay.service.store.tenants import TenantStore
 
 logger = logging.getLogger(__name__)
-router = APIRouter(route_class=StrictRoute, tags=["signatures"])
+router = StrictRouter(tag="signatures")
 CANNOT_SIGN = "the service cannot use its signing key; its log says why"
 # Of results with thousands of evaluations; a file in the job's folder may be longer, but is none of ours.
 MAX_SIGNATURE_BYTES = 256 * 1024**2
 
 
-@router.get(
-    SIGNING_KEYS_PATH,
-    operation_id="list_signing_keys",
-    summary="Public keys of signatures",
-    responses=documented(Unavailable),
-)
+@router.get(SIGNING_KEYS_PATH, summary="Public keys of signatures", responses=documented(Unavailable))
 def list_signing_keys(settings: SettingsDep) -> KeySet:
     """The keys that sign results, as a JSON Web Key Set; needs no API key."""
     try:
@@ -58,7 +53,6 @@ def list_signing_keys(settings: SettingsDep) -> KeySet:
 
 @router.get(
     f"{JOBS_PATH}/{{job_id}}/signature",
-    operation_id="get_signature",
     summary="Signature of a job's results",
     response_model=Envelope,
     responses=documented(NotFound, InvalidState, Unavailable),

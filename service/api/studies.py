@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from starlette.responses import JSONResponse
 
 from assay.service.api.artifacts import remove_artifacts
@@ -20,7 +20,7 @@ from assay.service.api.deps import (
     LiveDep,
     SettingsDep,
     StoreDep,
-    StrictRoute,
+    StrictRouter,
     StudyDep,
     checkpoint_finder,
     job_finder,
@@ -65,13 +65,12 @@ from assay.service.submission.studies import ValidStudy, check_seeds, check_stud
 from assay.service.submission.study_runs import training_key
 
 STUDIES_PATH = "/api/v1/studies"
-router = APIRouter(route_class=StrictRoute, prefix=STUDIES_PATH, tags=["studies"])
+router = StrictRouter(prefix=STUDIES_PATH, tag="studies")
 Format = Annotated[Literal["json", "csv", "markdown"], Query()]
 
 
 @router.post(
     "",
-    operation_id="submit_study",
     summary="Submit a study",
     status_code=201,
     response_model=StudyStatus,
@@ -125,24 +124,14 @@ def submit_study(
     return _submitted(row, created=created)
 
 
-@router.get(
-    "",
-    operation_id="list_studies",
-    summary="List studies, newest first",
-    responses=documented(),
-)
+@router.get("", summary="List studies, newest first")
 def list_studies(store: StoreDep, limit: Limit = 50, cursor: Cursor | None = None) -> Page[StudySummary]:
     """A page of the studies; `next_cursor` leads to the next page."""
     rows, following = store.studies.page(limit=limit, cursor=cursor)
     return Page(items=[StudySummary.model_validate(_summary(row)) for row in rows], next_cursor=following)
 
 
-@router.get(
-    "/{study_id}",
-    operation_id="get_study",
-    summary="Look at a study",
-    responses=documented(NotFound),
-)
+@router.get("/{study_id}", summary="Look at a study", responses=documented(NotFound))
 def get_study(study: StudyDep) -> StudyStatus:
     """State, progress, the jobs of each arm and seed, and the spec with every default filled in."""
     return study_view(study)
@@ -150,7 +139,6 @@ def get_study(study: StudyDep) -> StudyStatus:
 
 @router.get(
     "/{study_id}/results",
-    operation_id="get_study_results",
     summary="Results of a study",
     response_model=StudyResults,
     responses={
@@ -186,7 +174,6 @@ def get_study_results(
 
 @router.post(
     "/{study_id}/seeds",
-    operation_id="extend_study",
     summary="Add seeds to a study",
     status_code=202,
     responses=documented(MalformedJson, NotFound),
@@ -200,7 +187,6 @@ def extend_study(study: StudyDep, body: BodyDep, store: StoreDep, dispatcher: Di
 
 @router.post(
     "/{study_id}/cancel",
-    operation_id="cancel_study",
     summary="Cancel a study",
     status_code=202,
     responses=documented(NotFound, InvalidState),
@@ -217,7 +203,6 @@ def cancel_study(study: StudyDep, store: StoreDep, live: LiveDep, dispatcher: Di
 
 @router.post(
     "/{study_id}/retry",
-    operation_id="retry_study",
     summary="Resume a study",
     status_code=202,
     responses=documented(NotFound, InvalidState),
@@ -231,7 +216,6 @@ def retry_study(study: StudyDep, store: StoreDep, dispatcher: DispatcherDep) -> 
 
 @router.delete(
     "/{study_id}",
-    operation_id="delete_study",
     summary="Delete a study that has ended",
     status_code=204,
     responses=documented(NotFound, InvalidState),

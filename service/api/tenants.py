@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, cast
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 
 from assay.service.api.authentication import TENANTS_PATH
 from assay.service.api.caller import ActorDep
 from assay.service.api.checkpoints import quota_of
-from assay.service.api.deps import BodyDep, SettingsDep, StoreDep, StrictRoute, SystemStoreDep
+from assay.service.api.deps import (
+    BodyDep,
+    SettingsDep,
+    StoreDep,
+    StrictRouter,
+    SystemStoreDep,
+    json_body,
+)
 from assay.service.api.errors import documented
 from assay.service.api.keys import GUARDED, validated
 from assay.service.api.views import iso_or_none
@@ -32,29 +39,19 @@ from assay.service.contract.limits import (
 from assay.service.contract.results import Page
 from assay.service.store.allotments import Allotment, QueuePlace, Use
 
-router = APIRouter(route_class=StrictRoute, prefix=TENANTS_PATH, tags=["tenants"], dependencies=GUARDED)
-quota = APIRouter(route_class=StrictRoute, prefix="/api/v1/quota", tags=["quota"])
+router = StrictRouter(prefix=TENANTS_PATH, tag="tenants", dependencies=GUARDED)
+quota = StrictRouter(prefix="/api/v1/quota", tag="quota")
 Name = Annotated[str, Path(pattern=TENANT_PATTERN, description="the tenant's name")]
 
 
-@router.get(
-    "",
-    operation_id="list_tenants",
-    summary="List the tenants",
-    responses=documented(InvalidState),
-)
+@router.get("", summary="List the tenants", responses=documented(InvalidState))
 def list_tenants(store: SystemStoreDep, settings: SettingsDep) -> Page[Tenant]:
     """All tenants that have a key, a weight or limits of their own, by name."""
     found = store.allotments.all()
     return Page(items=[tenant_view(name, own, settings.limits) for name, own in found.items()])
 
 
-@router.get(
-    "/{tenant}",
-    operation_id="get_tenant",
-    summary="Look at a tenant",
-    responses=documented(NotFound, InvalidState),
-)
+@router.get("/{tenant}", summary="Look at a tenant", responses=documented(NotFound, InvalidState))
 def get_tenant(tenant: Name, store: SystemStoreDep, settings: SettingsDep) -> Tenant:
     """Weight and limits of a tenant; an unknown one has the defaults."""
     return tenant_view(tenant, store.allotments.settings(tenant), settings.limits)
@@ -62,15 +59,9 @@ def get_tenant(tenant: Name, store: SystemStoreDep, settings: SettingsDep) -> Te
 
 @router.put(
     "/{tenant}",
-    operation_id="set_tenant",
     summary="Set a tenant's weight and limits",
     responses=documented(MalformedJson, UnsupportedMediaType, InvalidState),
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": TenantSettings.model_json_schema()}},
-        }
-    },
+    openapi_extra=json_body(TenantSettings),
 )
 def set_tenant(
     tenant: Name, body: BodyDep, store: SystemStoreDep, by: ActorDep, settings: SettingsDep
@@ -87,12 +78,7 @@ def tenant_view(name: str, own: TenantSettings, defaults: Limits) -> Tenant:
     return Tenant(name=name, weight=own.weight, own=own.own_limits, limits=limit_values(in_force))
 
 
-@quota.get(
-    "",
-    operation_id="get_quota",
-    summary="Look at the tenant's limits",
-    responses=documented(),
-)
+@quota.get("", summary="Look at the tenant's limits")
 def get_quota(store: StoreDep, settings: SettingsDep) -> QuotaStatus:
     """Each limit of the caller's tenant with what is used of it, its weight, and its place in the queues."""
     return quota_view(store.quota.status(quota_of(settings)))

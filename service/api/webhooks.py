@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Response
+from fastapi import Path, Response
 from sqlalchemy import Row
 
-from assay.service.api.deps import BodyDep, Cursor, Limit, SettingsDep, StoreDep, StrictRoute
+from assay.service.api.deps import BodyDep, Cursor, Limit, SettingsDep, StoreDep, StrictRouter, json_body
 from assay.service.api.errors import documented
 from assay.service.api.keys import validated
 from assay.service.api.views import iso, iso_or_none
@@ -27,15 +27,10 @@ from assay.service.webhook_address import BadAddress, Reach
 WebhookId = Annotated[str, Path(description="webhook id", examples=["01jd3q0x5v8f7m2n9k4t6w1z0w"])]
 DeliveryId = Annotated[str, Path(description="delivery id, the header webhook-id")]
 
-router = APIRouter(route_class=StrictRoute, prefix="/api/v1/webhooks", tags=["webhooks"])
+router = StrictRouter(prefix="/api/v1/webhooks", tag="webhooks")
 
 
-@router.get(
-    "",
-    operation_id="list_webhooks",
-    summary="List webhooks",
-    responses=documented(),
-)
+@router.get("", summary="List webhooks")
 def list_webhooks(store: StoreDep) -> Page[Webhook]:
     """The webhooks of the caller's tenant, oldest first, without their secrets."""
     return Page(items=[webhook_view(row) for row in store.webhooks.list()])
@@ -43,16 +38,10 @@ def list_webhooks(store: StoreDep) -> Page[Webhook]:
 
 @router.post(
     "",
-    operation_id="create_webhook",
     summary="Register a webhook",
     status_code=201,
     responses=documented(MalformedJson, UnsupportedMediaType, InvalidState),
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": WebhookRequest.model_json_schema()}},
-        }
-    },
+    openapi_extra=json_body(WebhookRequest),
 )
 def create_webhook(body: BodyDep, store: StoreDep, settings: SettingsDep, response: Response) -> NewWebhook:
     """The answer has the secret that signs its messages, which cannot be had again."""
@@ -62,47 +51,26 @@ def create_webhook(body: BodyDep, store: StoreDep, settings: SettingsDep, respon
     return _with_secret(row, secret, response)
 
 
-@router.get(
-    "/{webhook_id}",
-    operation_id="get_webhook",
-    summary="A webhook",
-    responses=documented(NotFound),
-)
+@router.get("/{webhook_id}", summary="A webhook", responses=documented(NotFound))
 def get_webhook(webhook_id: WebhookId, store: StoreDep) -> Webhook:
     """One webhook without its secret."""
     return webhook_view(store.webhooks.get(webhook_id))
 
 
-@router.delete(
-    "/{webhook_id}",
-    operation_id="delete_webhook",
-    summary="Remove a webhook",
-    status_code=204,
-    responses=documented(NotFound),
-)
+@router.delete("/{webhook_id}", summary="Remove a webhook", status_code=204, responses=documented(NotFound))
 def delete_webhook(webhook_id: WebhookId, store: StoreDep) -> None:
     """Nothing is posted to it from now on; its log is deleted too."""
     store.webhooks.delete(webhook_id)
 
 
-@router.post(
-    "/{webhook_id}/rotate",
-    operation_id="rotate_webhook",
-    summary="Give a webhook a new secret",
-    responses=documented(NotFound),
-)
+@router.post("/{webhook_id}/rotate", summary="Give a webhook a new secret", responses=documented(NotFound))
 def rotate_webhook(webhook_id: WebhookId, store: StoreDep, response: Response) -> NewWebhook:
     """For a day, messages have a signature by the old secret beside that by the new one."""
     row, secret = store.webhooks.rotate(webhook_id)
     return _with_secret(row, secret, response)
 
 
-@router.post(
-    "/{webhook_id}/enable",
-    operation_id="enable_webhook",
-    summary="Enable a disabled webhook",
-    responses=documented(NotFound),
-)
+@router.post("/{webhook_id}/enable", summary="Enable a disabled webhook", responses=documented(NotFound))
 def enable_webhook(webhook_id: WebhookId, store: StoreDep) -> Webhook:
     """It gets new events again; what it missed can be redelivered."""
     return webhook_view(store.webhooks.enable(webhook_id))
@@ -110,7 +78,6 @@ def enable_webhook(webhook_id: WebhookId, store: StoreDep) -> Webhook:
 
 @router.post(
     "/{webhook_id}/test",
-    operation_id="test_webhook",
     summary="Post a test message",
     status_code=202,
     responses=documented(NotFound, InvalidState),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import Depends, Path
 from pydantic import ValidationError
 
 from assay.service.api.authentication import WORKERS_PATH
 from assay.service.api.caller import ActorDep, Caller, CallerDep
-from assay.service.api.deps import StrictRoute, SystemStoreDep
+from assay.service.api.deps import StrictRouter, SystemStoreDep
 from assay.service.api.errors import documented
 from assay.service.api.views import iso, iso_or_none
 from assay.service.contract.errors import NotFound
@@ -33,9 +33,7 @@ def _administrator(caller: CallerDep) -> None:
     caller.needs("admin")
 
 
-router = APIRouter(
-    route_class=StrictRoute, prefix=WORKERS_PATH, tags=["workers"], dependencies=[Depends(_administrator)]
-)
+router = StrictRouter(prefix=WORKERS_PATH, tag="workers", dependencies=[Depends(_administrator)])
 Name = Annotated[
     str, Path(min_length=1, max_length=300, description="the worker's name or id", examples=["box:gpu0"])
 ]
@@ -45,78 +43,43 @@ Digest = Annotated[
 ]
 
 
-@router.get(
-    "",
-    operation_id="list_workers",
-    summary="List the workers",
-    responses=documented(),
-)
+@router.get("", summary="List the workers")
 def list_workers(store: SystemStoreDep) -> Page[WorkerStatus]:
     """All workers by name: those online, and those that were within a day or are cordoned."""
     return Page(items=[worker_view(one) for one in store.cordons.workers()])
 
 
-@router.post(
-    "/{name}/cordon",
-    operation_id="cordon_worker",
-    summary="Take a worker out of service",
-    responses=documented(NotFound),
-)
+@router.post("/{name}/cordon", summary="Take a worker out of service", responses=documented(NotFound))
 def cordon_worker(name: Name, store: SystemStoreDep, caller: CallerDep, by: ActorDep) -> WorkerStatus:
     """It finishes its running shard and takes no other, also after a restart, until it is uncordoned."""
     return worker_view(store.cordons.set(name, drain=False, by_whom=_who(caller), by=by))
 
 
-@router.post(
-    "/{name}/drain",
-    operation_id="drain_worker",
-    summary="Take a worker out of service at once",
-    responses=documented(NotFound),
-)
+@router.post("/{name}/drain", summary="Take a worker out of service at once", responses=documented(NotFound))
 def drain_worker(name: Name, store: SystemStoreDep, caller: CallerDep, by: ActorDep) -> WorkerStatus:
     """As a cordon; its running shard goes back to the queue too, within seconds and uncounted."""
     return worker_view(store.cordons.set(name, drain=True, by_whom=_who(caller), by=by))
 
 
-@router.post(
-    "/{name}/uncordon",
-    operation_id="uncordon_worker",
-    summary="Put a worker back into service",
-    responses=documented(NotFound),
-)
+@router.post("/{name}/uncordon", summary="Put a worker back into service", responses=documented(NotFound))
 def uncordon_worker(name: Name, store: SystemStoreDep, by: ActorDep) -> WorkerStatus:
     """Lifts a cordon or a drain. A worker that failed its self-test goes on testing itself."""
     return worker_view(store.cordons.lift(name, by=by))
 
 
-@router.get(
-    "/identities",
-    operation_id="list_identities",
-    summary="List the identities that are ruled on",
-    responses=documented(),
-)
+@router.get("/identities", summary="List the identities that are ruled on")
 def list_identities(store: SystemStoreDep) -> Page[IdentityStatus]:
     """What the service declares, and what administrators have allowed or withdrawn."""
     return Page(items=[_identity_view(one) for one in store.identities.all()])
 
 
-@router.post(
-    "/identities/{digest}/allow",
-    operation_id="allow_identity",
-    summary="Let workers of an identity take work",
-    responses=documented(),
-)
+@router.post("/identities/{digest}/allow", summary="Let workers of an identity take work")
 def allow_identity(digest: Digest, store: SystemStoreDep, caller: CallerDep, by: ActorDep) -> IdentityStatus:
     """Their code is not the service's own: it may now plan and measure jobs. Known before they start, too."""
     return _identity_view(store.identities.rule(digest, ALLOWED, _who(caller), by))
 
 
-@router.post(
-    "/identities/{digest}/withdraw",
-    operation_id="withdraw_identity",
-    summary="Give workers of an identity no more work",
-    responses=documented(),
-)
+@router.post("/identities/{digest}/withdraw", summary="Give workers of an identity no more work")
 def withdraw_identity(
     digest: Digest, store: SystemStoreDep, caller: CallerDep, by: ActorDep
 ) -> IdentityStatus:
