@@ -46,7 +46,7 @@ class Explicit(RPCAttention):
         self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """Map tokens (B, N, C) to (B, N, C)."""
-        keys, values = split_heads(self.qkv(x), self.parts, self.heads)
+        keys, values = split_heads(self.qkv(x), self.projections, self.heads)
         mu = self.width * keys.shape[-2] / (4.0 * keys.abs().sum(dim=(-2, -1), keepdim=True))
         tau, scale = self.regularization * mu, keys.shape[-1] ** -0.5
         low_rank = dual = torch.zeros_like(keys)

@@ -54,4 +54,4 @@ class AttentionSH(ScaledHeads):
     def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, factor: int) -> Tensor:
         """softmax(q k^T / sqrt(D)) v of the heads of one factor, (B, h, N, D)."""
         del factor
-        return attend(queries, keys, values, mask, self.dropout if self.training else 0.0)
+        return attend(queries, keys, values, mask, self.training_rate())

@@ -24,10 +24,15 @@ from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Interval
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from assay.models.layers.heads import Dropout, PrefixTokens, attend, check_heads, merge_heads, split_heads
+from assay.models.layers.heads import (
+    Dropout,
+    HeadProjections,
+    PrefixTokens,
+    attend,
+)
 from assay.models.layers.keyed_draws import draw_key, keyed_uniform
 
 __all__ = ["BigBirdAttention"]
@@ -39,7 +44,7 @@ BlockSize = Annotated[int, Interval(ge=1, le=4096)]
 RandomBlocks = Annotated[int, Interval(ge=0, le=64)]
 
 
-class BigBirdAttention(nn.Module):
+class BigBirdAttention(HeadProjections):
     """Softmax attention of blocks to their neighbours, to random blocks, and to the first and the last.
 
     The weights are `qkv` (3C, C) with the row blocks q, k, v, and `proj`; the buffer `key` of the draws is
@@ -70,8 +75,7 @@ class BigBirdAttention(nn.Module):
         prefix_tokens: PrefixTokens = 1,
         dropout: Dropout = 0.0,
     ) -> None:
-        super().__init__()
-        check_heads(dim, heads)
+        super().__init__(dim, heads, prefix_tokens=prefix_tokens, dropout=dropout)
         if block_size < 1 or random_blocks < 0:
             raise ValueError(
                 "block_size must be at least 1 and random_blocks at least 0: "
@@ -79,29 +83,23 @@ class BigBirdAttention(nn.Module):
             )
         if random_at not in ("always", "training"):
             raise ValueError(f"random_at must be 'always' or 'training': got {random_at!r}")
-        self.heads = heads
         self.block_size = block_size
         self.random_blocks = random_blocks
         self.always_random = random_at == "always"
         self.longest_full = (5 + 2 * random_blocks) * block_size
-        self.prefix_tokens = prefix_tokens
-        self.dropout = dropout
-        self.qkv = nn.Linear(dim, 3 * dim)
-        self.proj = nn.Linear(dim, dim)
         self.register_buffer("key", draw_key())
 
     def forward(
         self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
-        queries, keys, values = split_heads(self.qkv(x), 3, self.heads)  # (B, H, N, D) each
-        rate = self.dropout if self.training else 0.0
+        queries, keys, values = self.project(x)
+        rate = self.training_rate()
         if x.shape[1] <= self.longest_full:
             attended = attend(queries, keys, values, mask, rate)
         else:
             attended = self._attend_blocks(queries, keys, values, mask, rate)
-        output: Tensor = self.proj(merge_heads(attended))
-        return output
+        return self.merge(attended)
 
     def _attend_blocks(
         self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, rate: float

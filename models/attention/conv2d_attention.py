@@ -25,7 +25,13 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d, pad
 
 from assay.models.attention import attention_bn
-from assay.models.layers.heads import Dropout, PrefixTokens, attend, check_heads, merge_heads, split_heads
+from assay.models.layers.heads import (
+    Dropout,
+    HeadProjections,
+    PrefixTokens,
+    attend,
+    split_heads,
+)
 
 __all__ = ["Conv2DAttention"]
 
@@ -34,7 +40,7 @@ RULES = (("model.image_plane != False", "conv2d_attention needs the image plane:
 PAPER = attention_bn.PAPER
 
 
-class Conv2DAttention(nn.Module):
+class Conv2DAttention(HeadProjections):
     """Softmax attention whose queries and keys are weighted sums of those of neighbouring patches.
 
     The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`; and
@@ -60,18 +66,12 @@ class Conv2DAttention(nn.Module):
         prefix_tokens: PrefixTokens = 1,
         dropout: Dropout = 0.0,
     ) -> None:
-        super().__init__()
-        check_heads(dim, heads)
+        super().__init__(dim, heads, prefix_tokens=prefix_tokens, dropout=dropout)
         if size < 1:
             raise ValueError(f"size must be at least 1: got {size}")
-        self.heads = heads
-        self.prefix_tokens = prefix_tokens
-        self.dropout = dropout
         self.before = (size - 1) // 2
-        self.qkv = nn.Linear(dim, 3 * dim)
         self.kernel = nn.Parameter(torch.zeros(size, size))
         nn.init.ones_(self.kernel.data[self.before, self.before])
-        self.proj = nn.Linear(dim, dim)
 
     def forward(
         self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
@@ -89,9 +89,7 @@ class Conv2DAttention(nn.Module):
         queries_keys, values = self.qkv(x).split([2 * x.shape[-1], x.shape[-1]], dim=-1)
         queries, keys = split_heads(self._convolved(queries_keys, grid, mask), 2, self.heads)
         (values,) = split_heads(values, 1, self.heads)
-        attended = attend(queries, keys, values, mask, self.dropout if self.training else 0.0)
-        output: Tensor = self.proj(merge_heads(attended))
-        return output
+        return self.merge(attend(queries, keys, values, mask, self.training_rate()))
 
     def _convolved(self, features: Tensor, grid: tuple[int, int], mask: Tensor | None) -> Tensor:
         """The kernel applied to all features (B, N, 2C), without the prefix."""

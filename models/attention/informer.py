@@ -33,19 +33,18 @@ from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Interval
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from assay.models.layers.heads import (
     Causal,
     Dropout,
+    HeadProjections,
     PrefixTokens,
     Tokens,
     attend,
-    check_heads,
     merge_heads,
     running_sum,
-    split_heads,
 )
 from assay.models.layers.keyed_draws import draw_key, keyed_uniform
 from assay.models.layers.parameters import past_rule
@@ -64,7 +63,7 @@ Factor = Annotated[int, Interval(ge=1, le=1024)]
 DRAWS = 8  # keys of a query that are looked at together
 
 
-class InformerAttention(nn.Module):
+class InformerAttention(HeadProjections):
     """ProbSparse attention: softmax for the queries whose weights are least uniform, else the mean of v.
 
     The weights are `qkv` (3C, C) with the row blocks q, k, v, and `proj`; the buffer `key` of the draws is
@@ -98,32 +97,26 @@ class InformerAttention(nn.Module):
         causal: Causal = False,
         dropout: Dropout = 0.0,
     ) -> None:
-        super().__init__()
-        check_heads(dim, heads)
+        super().__init__(dim, heads, prefix_tokens=prefix_tokens, dropout=dropout)
         if factor is not None and factor < 1:
             raise ValueError(f"factor must be at least 1, or absent: got {factor}")
         if padding not in ("respected", "released"):
             raise ValueError(f"padding must be 'respected' or 'released': got {padding!r}")
         if choice not in ("past", "sequence"):
             raise ValueError(f"choice must be 'past' or 'sequence': got {choice!r}")
-        self.heads = heads
         self.factor = factor
         self.respects_padding = padding == "respected"
         self.past_only = causal and choice == "past"
         self.sees_later_tokens = causal and choice == "sequence"
-        self.prefix_tokens = prefix_tokens
         self.tokens = tokens
         self.causal = causal
-        self.dropout = dropout
-        self.qkv = nn.Linear(dim, 3 * dim)
-        self.proj = nn.Linear(dim, dim)
         self.register_buffer("key", draw_key())
 
     def forward(
         self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
-        queries, keys, values = split_heads(self.qkv(x), 3, self.heads)  # (B, H, N, D) each
+        queries, keys, values = self.project(x)
         if mask is None or not self.respects_padding:
             present = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
         else:
@@ -144,7 +137,7 @@ class InformerAttention(nn.Module):
         self, queries: Tensor, keys: Tensor, values: Tensor, present: Tensor, taken: Tensor, others: Tensor
     ) -> Tensor:
         """Attention for the queries taken, and `others` for the rest, (B, H, N, D)."""
-        rate = self.dropout if self.training else 0.0
+        rate = self.training_rate()
         if bool(taken.all()):
             return attend(queries, keys, values, present, rate, causal=self.causal)
         first = (

@@ -32,10 +32,16 @@ from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Interval
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import dropout, pad
 
-from assay.models.layers.heads import Causal, Dropout, PrefixTokens, check_heads, merge_heads, split_heads
+from assay.models.layers.heads import (
+    Causal,
+    Dropout,
+    HeadProjections,
+    PrefixTokens,
+    merge_heads,
+)
 from assay.models.layers.parameters import past_rule
 
 __all__ = ["PerformerAttention"]
@@ -82,7 +88,7 @@ def positive_features(points: Tensor, vectors: Tensor) -> Tensor:
     return exponents.exp() / math.sqrt(len(vectors))
 
 
-class PerformerAttention(nn.Module):
+class PerformerAttention(HeadProjections):
     """Softmax attention estimated with random features, at a cost that grows linearly with the tokens.
 
     The weights are `qkv` (3C, C) with the row blocks q, k, v, and `proj`; the buffer `features` (M, D),
@@ -115,23 +121,17 @@ class PerformerAttention(nn.Module):
         causal: Causal = False,
         dropout: Dropout = 0.0,
     ) -> None:
-        super().__init__()
-        check_heads(dim, heads)
+        super().__init__(dim, heads, prefix_tokens=prefix_tokens, dropout=dropout)
         if not 1 <= features <= 8192:
             raise ValueError(f"features must be from 1 to 8192: got {features}")
         if scaling not in ("once", "twice"):
             raise ValueError(f"scaling must be 'once' or 'twice': got {scaling!r}")
         if stabilizer not in ("example", "batch"):
             raise ValueError(f"stabilizer must be 'example' or 'batch': got {stabilizer!r}")
-        self.heads = heads
         self.scale = (dim // heads) ** (-0.25 if scaling == "once" else -0.5)
         self.by_example = stabilizer == "example"
-        self.prefix_tokens = prefix_tokens
         self.causal = causal
         self.sees_later_tokens = causal and not self.by_example
-        self.dropout = dropout
-        self.qkv = nn.Linear(dim, 3 * dim)
-        self.proj = nn.Linear(dim, dim)
         seed = int(torch.randint(2**31 - 1, (), device="cpu"))  # one number of torch, independent of M and D
         drawn = orthogonal_features(features, dim // heads, torch.Generator().manual_seed(seed))
         self.register_buffer("features", drawn)
@@ -140,7 +140,7 @@ class PerformerAttention(nn.Module):
         self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
-        queries, keys, values = split_heads(self.qkv(x), 3, self.heads)  # (B, H, N, D) each
+        queries, keys, values = self.project(x)
         wide = torch.promote_types(values.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):
             values = dropout(values.to(wide), self.dropout, self.training)

@@ -31,17 +31,15 @@ from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Interval
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import dropout, pad
 
 from assay.models.layers.heads import (
     Causal,
     Dropout,
+    HeadProjections,
     PrefixTokens,
     Tokens,
-    check_heads,
-    merge_heads,
-    split_heads,
 )
 from assay.models.layers.parameters import past_rule
 
@@ -59,7 +57,7 @@ ALONE = -1e5  # the released logit of a token with itself
 MIN_SQUARE = 1e-6  # added to the mean square of a key, as released
 
 
-class ReformerAttention(nn.Module):
+class ReformerAttention(HeadProjections):
     """Attention of hashed neighbours with shared queries and keys; N log N in the tokens, by the sort.
 
     The weights are `qkv` (2C, C) with the row blocks q = k and v, and `proj`; the buffer `rotations` is
@@ -77,6 +75,7 @@ class ReformerAttention(nn.Module):
     """
 
     name: ClassVar[str] = "reformer"
+    projections: ClassVar[int] = 2
     causal_with: ClassVar[tuple[str, str]] = CAUSAL_WITH
     permutation_equivariant: ClassVar[bool] = False
     padding_invariant: ClassVar[bool] = True
@@ -96,8 +95,7 @@ class ReformerAttention(nn.Module):
         causal: Causal = False,
         dropout: Dropout = 0.0,
     ) -> None:
-        super().__init__()
-        check_heads(dim, heads)
+        super().__init__(dim, heads, prefix_tokens=prefix_tokens, dropout=dropout)
         for name, value in (("hashes", hashes), ("bucket_length", bucket_length)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1: got {value}")
@@ -105,7 +103,6 @@ class ReformerAttention(nn.Module):
             raise ValueError(f"rotations must be 'stored' or 'each_pass': got {rotations!r}")
         if chunks not in ("past", "released"):
             raise ValueError(f"chunks must be 'past' or 'released': got {chunks!r}")
-        self.heads = heads
         self.bucket_length = bucket_length
         self.factors = bucket_factors(tokens, bucket_length)
         self.drawn_anew = rotations == "each_pass"
@@ -113,11 +110,7 @@ class ReformerAttention(nn.Module):
         self.sees_later_tokens = causal and chunks == "released"
         # Causal outputs may not depend on how long the sequence happens to be.
         self.hashed_beyond = 0 if self.past_only and tokens > bucket_length else bucket_length
-        self.prefix_tokens = prefix_tokens
         self.causal = causal
-        self.dropout = dropout
-        self.qkv = nn.Linear(dim, 2 * dim)
-        self.proj = nn.Linear(dim, dim)
         seed = int(torch.randint(2**31 - 1, (), device="cpu"))
         shape = (heads, dim // heads, hashes, sum(self.factors) // 2)
         drawn = torch.randn(shape, generator=torch.Generator().manual_seed(seed), device="cpu")
@@ -127,15 +120,14 @@ class ReformerAttention(nn.Module):
         self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
-        queries, values = split_heads(self.qkv(x), 2, self.heads)  # (B, H, N, D) each
+        queries, values = self.project(x)
         wide = torch.promote_types(values.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):
             q, v = queries.to(wide), values.to(wide)
             present = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask
             hashed = x.shape[1] > self.hashed_beyond
             attended = self._attend_hashed(q, v, present) if hashed else self._attend_all(q, v, present)
-        output: Tensor = self.proj(merge_heads(attended).to(queries.dtype))
-        return output
+        return self.merge(attended.to(queries.dtype))
 
     def _attend_all(self, queries: Tensor, values: Tensor, present: Tensor) -> Tensor:
         """Attention of at most m tokens to all others, (B, H, N, D)."""

@@ -27,11 +27,15 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
 from annotated_types import Ge, Interval, doc
-from torch import Tensor, nn
+from torch import Tensor
 
 from assay.models.layers import parameters
 from assay.models.layers.attention_probe import PursuitTrace
-from assay.models.layers.heads import PrefixTokens, attend, check_heads, merge_heads, split_heads
+from assay.models.layers.heads import (
+    HeadProjections,
+    PrefixTokens,
+    attend,
+)
 
 __all__ = ["RPCAttention"]
 
@@ -94,7 +98,7 @@ class Operands(NamedTuple):
     low_rank_step: LowRankStep  # the L step
 
 
-class RPCAttention(nn.Module):
+class RPCAttention(HeadProjections):
     """Attention with robust principal components: symmetric attention that splits off sparse corruption.
 
     The weights have the layout of the authors: `qkv` (2C, C) with the row blocks k, v, and `proj`. The
@@ -108,7 +112,7 @@ class RPCAttention(nn.Module):
 
     name: ClassVar[str] = "rpc"
     permutation_equivariant: ClassVar[bool] = True
-    parts: ClassVar[int] = 2  # of `qkv`
+    projections: ClassVar[int] = 2
 
     def __init__(
         self,
@@ -123,8 +127,7 @@ class RPCAttention(nn.Module):
         prefix_tokens: PrefixTokens = 1,
         dropout: parameters.LastDropout = 0.0,
     ) -> None:
-        super().__init__()
-        check_heads(dim, heads)
+        super().__init__(dim, heads, prefix_tokens=prefix_tokens, dropout=dropout)
         if iterations < 1:
             raise ValueError(f"iterations must be at least 1: got {iterations}")
         if not regularization >= 0:
@@ -135,16 +138,11 @@ class RPCAttention(nn.Module):
             raise ValueError(f"mu_width must be 'full' or 'head': got {mu_width!r}")
         if dual_sign not in (-1, 1):
             raise ValueError(f"dual_sign must be -1 or 1: got {dual_sign}")
-        self.heads = heads
         self.iterations = iterations
         self.regularization = regularization
         self.threshold = threshold
         self.width = dim if mu_width == "full" else dim // heads
         self.dual_sign = dual_sign
-        self.prefix_tokens = prefix_tokens
-        self.dropout = dropout
-        self.qkv = nn.Linear(dim, self.parts * dim)
-        self.proj = nn.Linear(dim, dim)
 
     def forward(
         self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
@@ -152,14 +150,12 @@ class RPCAttention(nn.Module):
         """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
         keys, _, mu, low_rank_step = self.operands(x, mask)
         # As released: dropping weights earlier would feed the noise back through the iteration.
-        dropout = self.dropout if self.training else 0.0
-        pursued = low_rank_step(self._last_point(keys, mu, low_rank_step), dropout)
-        output: Tensor = self.proj(merge_heads(pursued))
-        return output
+        last_point = self._last_point(keys, mu, low_rank_step)
+        return self.merge(low_rank_step(last_point, self.training_rate()))
 
     def operands(self, x: Tensor, mask: Tensor | None = None) -> Operands:
         """What the pursuit starts from for tokens (B, N, C)."""
-        keys, values = split_heads(self.qkv(x), self.parts, self.heads)  # (B, H, N, D) each
+        keys, values = self.project(x)
 
         def low_rank_step(point: Tensor, dropout: float) -> Tensor:
             return attend(point, point, values, mask, dropout)

@@ -33,7 +33,7 @@ from assay.models.attention.rpc import (
 )
 from assay.models.attention.rpc_causal import prefix_penalty
 from assay.models.layers import parameters
-from assay.models.layers.heads import Causal, PrefixTokens, attend, split_heads
+from assay.models.layers.heads import Causal, PrefixTokens, attend
 
 __all__ = ["AsymmetricRPCAttention"]
 
@@ -54,7 +54,7 @@ class AsymmetricRPCAttention(RPCAttention):
     """
 
     name: ClassVar[str] = "rpc_asymmetric"
-    parts: ClassVar[int] = 3
+    projections: ClassVar[int] = 3
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class AsymmetricRPCAttention(RPCAttention):
 
     def operands(self, x: Tensor, mask: Tensor | None = None) -> Operands:
         """What the pursuit starts from for tokens (B, N, C)."""
-        queries, keys, values = split_heads(self.qkv(x), self.parts, self.heads)  # (B, H, N, D) each
+        queries, keys, values = self.project(x)
 
         def low_rank_step(point: Tensor, dropout: float) -> Tensor:
             return attend(queries, point, values, mask, dropout, causal=self.causal)
@@ -95,6 +95,6 @@ class AsymmetricRPCAttention(RPCAttention):
 
     def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Operands of the last softmax, each (B, H, N, D): k is Z."""
-        queries = split_heads(self.qkv(x), self.parts, self.heads)[0]
+        queries = self.project(x)[0]
         _, point, values = super().queries_keys_values(x, mask)
         return queries, point, values

@@ -40,7 +40,6 @@ from assay.models.layers.heads import (
     PrefixTokens,
     attend,
     running_sum,
-    split_heads,
 )
 from assay.models.layers.parameters import past_rule
 
@@ -123,7 +122,7 @@ class CausalRPCAttention(RPCAttention):
 
     def operands(self, x: Tensor, mask: Tensor | None = None) -> Operands:
         """What the pursuit starts from for tokens (B, N, C)."""
-        keys, values = split_heads(self.qkv(x), self.parts, self.heads)  # (B, H, N, D) each
+        keys, values = self.project(x)
 
         def low_rank_step(point: Tensor, dropout: float) -> Tensor:
             return attend(point, point, values, mask, dropout, causal=True)

@@ -26,10 +26,11 @@ from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Interval
-from torch import Tensor, nn
+from torch import Tensor
 
 from assay.models.attention import rpc
-from assay.models.layers.heads import Dropout, PrefixTokens, attend, check_heads, merge_heads, split_heads
+from assay.models.layers.dot_product import DotProductAttention
+from assay.models.layers.heads import Dropout, PrefixTokens
 
 __all__ = ["ExactScaledAttention"]
 
@@ -72,7 +73,7 @@ def scaled_mean(values: Tensor, log_g: Tensor, log_range: float, mask: Tensor | 
     return (largest - torch.maximum(log_g, largest - log_range)).exp() * mean
 
 
-class ExactScaledAttention(nn.Module):
+class ExactScaledAttention(DotProductAttention):
     """Softmax attention whose values lose their scaled mean, as kernel principal components have it.
 
     The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`. It
@@ -95,28 +96,13 @@ class ExactScaledAttention(nn.Module):
         prefix_tokens: PrefixTokens = 1,
         dropout: Dropout = 0.0,
     ) -> None:
-        super().__init__()
-        check_heads(dim, heads)
+        super().__init__(dim, heads, prefix_tokens=prefix_tokens, dropout=dropout)
         if not 0 <= log_range <= 80:
             raise ValueError(f"log_range must be from 0 to 80: got {log_range}")
-        self.heads = heads
         self.log_range = log_range
-        self.prefix_tokens = prefix_tokens
-        self.dropout = dropout
-        self.qkv = nn.Linear(dim, 3 * dim)
-        self.proj = nn.Linear(dim, dim)
-
-    def forward(
-        self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
-    ) -> Tensor:
-        """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
-        queries, keys, values = self.queries_keys_values(x, mask)
-        dropout = self.dropout if self.training else 0.0
-        output: Tensor = self.proj(merge_heads(attend(queries, keys, values, mask, dropout)))
-        return output
 
     def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Operands of the softmax, each (B, H, N, D); v is (I - S) V."""
-        queries, keys, values = split_heads(self.qkv(x), 3, self.heads)
+        queries, keys, values = self.project(x)
         mean = scaled_mean(values, log_normalizers(keys, mask), self.log_range, mask)
         return queries, keys, (values - mean).to(values.dtype)

@@ -18,14 +18,11 @@ from annotated_types import Interval
 from torch import Tensor, nn
 
 from assay.models.attention import rpc
+from assay.models.layers.dot_product import DotProductAttention
 from assay.models.layers.heads import (
     Causal,
     Dropout,
     PrefixTokens,
-    attend,
-    check_heads,
-    merge_heads,
-    split_heads,
 )
 
 __all__ = ["LearnedScaledAttention"]
@@ -42,7 +39,7 @@ RULES = (
 )
 
 
-class LearnedScaledAttention(nn.Module):
+class LearnedScaledAttention(DotProductAttention):
     """Softmax attention whose values lose a learned combination of all values.
 
     The weights have the layout of the authors: `qkv` (3C, C) with the row blocks q, k, v, `s` (H, N, N), and
@@ -69,39 +66,22 @@ class LearnedScaledAttention(nn.Module):
         causal: Causal = False,
         dropout: Dropout = 0.0,
     ) -> None:
-        super().__init__()
-        check_heads(dim, heads)
+        super().__init__(dim, heads, prefix_tokens=prefix_tokens, causal=causal, dropout=dropout)
         if patches < 1:
             raise ValueError(f"patches must be at least 1: got {patches}")
-        self.heads = heads
         self.tokens = prefix_tokens + patches
-        self.prefix_tokens = prefix_tokens
-        self.dropout = dropout
-        self.causal = causal
-        self.qkv = nn.Linear(dim, 3 * dim)
         self.s = nn.Parameter(torch.zeros(heads, self.tokens, self.tokens))
-        self.proj = nn.Linear(dim, dim)
 
-    def forward(
-        self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
-    ) -> Tensor:
-        """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part.
+    def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Operands of the softmax, each (B, H, N, D); v is (I - S) V.
 
         Raises:
             ValueError: the sequence is longer than N.
         """
-        queries, keys, values = self.queries_keys_values(x, mask)
-        dropout = self.dropout if self.training else 0.0
-        attended = attend(queries, keys, values, mask, dropout, causal=self.causal)
-        output: Tensor = self.proj(merge_heads(attended))
-        return output
-
-    def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Operands of the softmax, each (B, H, N, D); v is (I - S) V."""
         length = x.shape[1]
         if length > self.tokens:
             raise ValueError(f"this attention has S for {self.tokens} tokens: got a sequence of {length}")
-        queries, keys, values = split_heads(self.qkv(x), 3, self.heads)
+        queries, keys, values = self.project(x)
         present = values if mask is None else values.masked_fill(~mask[:, None, :, None], 0.0)
         scaling = self.s[:, :length, :length]
         return queries, keys, values - (scaling.tril() if self.causal else scaling) @ present

@@ -7,30 +7,18 @@ B = batch, N = tokens, C = width, H = heads, D = C / H.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from torch import Tensor
 
-from torch import Tensor, nn
-
-from assay.models.layers.heads import (
-    Causal,
-    Dropout,
-    PrefixTokens,
-    attend,
-    check_heads,
-    merge_heads,
-    split_heads,
-)
+from assay.models.layers.heads import Causal, Dropout, HeadProjections, PrefixTokens, attend
 
 
-class DotProductAttention(nn.Module):
+class DotProductAttention(HeadProjections):
     """What the mechanisms share that change queries, keys or values and not the softmax.
 
     The weights are `qkv` (`projections` * C, C) and `proj` (C, C). If `causal`, each token attends to itself
     and to those before it. Dropout is the share of the attention weights that is dropped in training, in
     [0, 1). `heads` that do not divide `dim` are a ValueError.
     """
-
-    projections: ClassVar[int] = 3
 
     def __init__(
         self,
@@ -41,28 +29,15 @@ class DotProductAttention(nn.Module):
         causal: Causal = False,
         dropout: Dropout = 0.0,
     ) -> None:
-        super().__init__()
-        check_heads(dim, heads)
-        self.heads = heads
-        self.prefix_tokens = prefix_tokens
-        self.dropout = dropout
+        super().__init__(dim, heads, prefix_tokens=prefix_tokens, dropout=dropout)
         self.causal = causal
-        self.qkv = nn.Linear(dim, self.projections * dim)
-        self.proj = nn.Linear(dim, dim)
 
     def forward(
         self, x: Tensor, *, grid: tuple[int, int] | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
         queries, keys, values = self.queries_keys_values(x, mask)
-        dropout = self.dropout if self.training else 0.0
-        attended = attend(queries, keys, values, mask, dropout, causal=self.causal)
-        output: Tensor = self.proj(merge_heads(attended))
-        return output
-
-    def project(self, x: Tensor) -> tuple[Tensor, ...]:
-        """The row blocks of `qkv` applied to x, each (B, H, N, D)."""
-        return split_heads(self.qkv(x), self.projections, self.heads)
+        return self.merge(attend(queries, keys, values, mask, self.training_rate(), causal=self.causal))
 
     def queries_keys_values(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """What the softmax attends with, each (B, H, N, D)."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Protocol
+from typing import Annotated, ClassVar, Protocol
 
 import torch
 from annotated_types import Interval, doc
@@ -110,6 +110,38 @@ def split_heads(projected: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]
 def merge_heads(by_head: Tensor) -> Tensor:
     """Undo `split_heads` for one part: (B, H, N, D) to (B, N, C)."""
     return by_head.transpose(1, 2).flatten(2)
+
+
+class HeadProjections(nn.Module):
+    """The projections around a mechanism.
+
+    `qkv` is (`projections` * C, C), head-major inside a row block; `proj` is (C, C). Dropout is the rate of
+    what the mechanism drops in training, in [0, 1). `heads` that do not divide `dim` are a ValueError.
+    """
+
+    projections: ClassVar[int] = 3
+
+    def __init__(self, dim: int, heads: int, *, prefix_tokens: int, dropout: float) -> None:
+        super().__init__()
+        check_heads(dim, heads)
+        self.heads = heads
+        self.prefix_tokens = prefix_tokens
+        self.dropout = dropout
+        self.qkv = nn.Linear(dim, self.projections * dim)
+        self.proj = nn.Linear(dim, dim)
+
+    def project(self, x: Tensor) -> tuple[Tensor, ...]:
+        """The row blocks of `qkv` applied to tokens (B, N, C), each (B, H, N, D)."""
+        return split_heads(self.qkv(x), self.projections, self.heads)
+
+    def merge(self, attended: Tensor) -> Tensor:
+        """`proj` of what the heads attended to, (B, H, N, D) to (B, N, C)."""
+        output: Tensor = self.proj(merge_heads(attended))
+        return output
+
+    def training_rate(self) -> float:
+        """The dropout rate in the present mode."""
+        return self.dropout if self.training else 0.0
 
 
 def attend(

@@ -8,27 +8,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from assay.models.layers.heads import check_heads, merge_heads, split_heads
+from assay.models.layers.heads import HeadProjections, split_heads
 
 
-class ProjectedAttention(nn.Module, ABC):
+class ProjectedAttention(HeadProjections, ABC):
     """Projections of the tokens around `mix`, which computes in float32 at least, also under autocast.
 
     The weights have the layout of softmax attention: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
-    Dropout is the rate of what the mechanism drops in training, in [0, 1). `heads` that do not divide `dim`
-    are a ValueError.
     """
-
-    def __init__(self, dim: int, heads: int, *, prefix_tokens: int, dropout: float) -> None:
-        super().__init__()
-        check_heads(dim, heads)
-        self.heads = heads
-        self.prefix_tokens = prefix_tokens
-        self.dropout = dropout
-        self.qkv = nn.Linear(dim, 3 * dim)
-        self.proj = nn.Linear(dim, dim)
 
     @abstractmethod
     def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
@@ -46,12 +35,7 @@ class ProjectedAttention(nn.Module, ABC):
         with torch.autocast(x.device.type, enabled=False):
             queries, keys, values = split_heads(wide, 3, self.heads)
             mixed = self.mix(queries, keys, values, mask)
-        output: Tensor = self.proj(merge_heads(mixed).to(projected.dtype))
-        return output
-
-    def training_rate(self) -> float:
-        """The dropout rate in the present mode."""
-        return self.dropout if self.training else 0.0
+        return self.merge(mixed.to(projected.dtype))
 
 
 def without_padding(values: Tensor, mask: Tensor | None) -> Tensor:

@@ -25,10 +25,10 @@ from typing import Annotated
 
 import torch
 from annotated_types import Interval, Len, doc
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import linear, pad
 
-from assay.models.layers.heads import check_heads, merge_heads, split_heads
+from assay.models.layers.heads import HeadProjections, split_heads
 from assay.models.layers.key_normalization import KeyNormalization
 
 Factors = Annotated[
@@ -100,7 +100,7 @@ def _windows(values: Tensor, factor: int) -> Tensor:
     return sums
 
 
-class ScaledHeads(nn.Module, ABC):
+class ScaledHeads(HeadProjections, ABC):
     """Attention of queries to keys and values at each head's resolution; subclasses say how, in `mix`.
 
     The weights are `qkv` (3C, C) with the row blocks q, k, v, head-major inside a block, and `proj` (C, C).
@@ -123,17 +123,11 @@ class ScaledHeads(nn.Module, ABC):
         causal: bool = False,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__()
-        check_heads(dim, heads)
-        self.heads = heads
+        super().__init__(dim, heads, prefix_tokens=prefix_tokens, dropout=dropout)
         self.factors = factors_of(factors, heads)
         if causal and max(self.factors) > 1:
             raise ValueError(f"scaled heads have no causal form: got factors {list(self.factors)}")
-        self.prefix_tokens = prefix_tokens
         self.causal = causal
-        self.dropout = dropout
-        self.qkv = nn.Linear(dim, 3 * dim)
-        self.proj = nn.Linear(dim, dim)
         self.normalization = normalization
         self.groups = {
             factor: [head for head in range(heads) if self.factors[head] == factor]
@@ -147,14 +141,13 @@ class ScaledHeads(nn.Module, ABC):
     ) -> Tensor:
         """Map tokens (B, N, C) to (B, N, C); `mask` is boolean (B, N), true for tokens that take part."""
         if list(self.groups) == [1]:
-            queries, keys, values = split_heads(self.qkv(x), 3, self.heads)
+            queries, keys, values = self.project(x)
             attended = self._attend(queries, keys, values, mask, 1)
         else:
             (queries,) = split_heads(self._project(x, slice(0, 1), range(self.heads)), 1, self.heads)
             found = [self._group(x, mask, queries, factor) for factor in self.groups]
             attended = torch.cat(found, dim=1)[:, _places(self.order)]  # (B, H, N, D)
-        output: Tensor = self.proj(merge_heads(attended))
-        return output
+        return self.merge(attended)
 
     def attention_matrix(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Weight of token j for token i of each head, (B, H, N, N), for tokens (B, N, C).

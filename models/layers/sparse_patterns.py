@@ -273,7 +273,7 @@ class SparseHeads(ScaledHeads):
             keys,
             values,
             mask,
-            self.dropout if self.training else 0.0,
+            self.training_rate(),
             pattern=self.pattern.name,
             stride=stride,
             summary=summary,
