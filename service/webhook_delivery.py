@@ -105,7 +105,9 @@ class WebhookPoster(threading.Thread):
         for webhook_id, count in store.webhooks.trim(self._max_pending).items():
             log.warning(
                 "webhook %s: %d messages given up, the oldest of more than %d that were waiting",
-                *(webhook_id, count, self._max_pending),
+                webhook_id,
+                count,
+                self._max_pending,
             )
             store.counters.add({(COUNTER, (("outcome", "dropped"),)): count})
 

@@ -68,10 +68,14 @@ def mi_fgsm(
         smoothing: Side of the normal kernel that gradients are convolved with, in pixels, odd (TI).
         scales: Copies at 1, 1/2, 1/4 ... of the pixel values over which gradients are averaged (SI).
     """
-    goal = Goal(targeted, target, target_class)
-    size = epsilon / max(steps, 1) if step_size is None else step_size
     return MomentumAscent(
-        *("mi_fgsm", Ball(norm, epsilon), goal, size, steps, momentum, nesterov),
+        "mi_fgsm",
+        Ball(norm, epsilon),
+        Goal(targeted, target, target_class),
+        step_size=epsilon / max(steps, 1) if step_size is None else step_size,
+        steps=steps,
+        momentum=momentum,
+        nesterov=nesterov,
         diversity=diversity,
         resize=resize,
         smoothing=smoothing,

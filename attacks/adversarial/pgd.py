@@ -111,7 +111,13 @@ def pgd(
             ball, goal, step_size=step, steps=steps, random_start=random_start, restarts=restarts
         )
     return Ascent(
-        *("pgd", ball, goal, step, steps, restarts, random_start),
+        "pgd",
+        ball,
+        goal,
+        step_size=step,
+        steps=steps,
+        restarts=restarts,
+        random_start=random_start,
         # What a random model repeats by chance doesn't go on in the same way.
         cycle_detection=cycle_detection and eot == 1,
         expectation=Expectation(eot, eot_average, judgement, model_draws),

@@ -103,7 +103,13 @@ def sparse_l1_descent(
         native_only(eot)
         return _cleverhans(ball, goal, step_size, steps, sparsity, skip_clipped, random_start, restarts)
     return SparseAscent(
-        *("sparse_l1_descent", ball, goal, step_size, steps, restarts, random_start),
+        "sparse_l1_descent",
+        ball,
+        goal,
+        step_size=step_size,
+        steps=steps,
+        restarts=restarts,
+        random_start=random_start,
         expectation=Expectation(eot, eot_average, judgement, model_draws),
         sparsity=sparsity,
         skip_clipped=skip_clipped,

@@ -99,8 +99,13 @@ class _PursuitCheck:
                 "pursuit_check needs a model with RPC-Attention in some layer: this one has none"
             )
         loader = Loader(
-            *(shard.classifier, shard.images, shard.labels, shard.ids),
-            *(shard.batch_size, shard.device, shard.dtype),
+            shard.classifier,
+            shard.images,
+            shard.labels,
+            shard.ids,
+            shard.batch_size,
+            shard.device,
+            shard.dtype,
         )
         look = _Look(self, shard, loader, layers)
         found: list[dict[str, Tensor]] = []

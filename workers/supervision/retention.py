@@ -79,7 +79,9 @@ class Retention:
             log.warning(
                 "%d of %d job folders in %s have no job in the database: nothing is deleted,"
                 " it looks like the wrong database or the wrong folder",
-                *(len(orphans), len(orphans) + known, self._folder),
+                len(orphans),
+                len(orphans) + known,
+                self._folder,
             )
             return 0
         return sum(self._remove(name) for name in old)

@@ -89,7 +89,11 @@ def cleverhans_spsa(
 
     works = ball.epsilon > 0
     return CleverhansSpsa(
-        *("spsa", ball, goal, run, 0),
+        "spsa",
+        ball,
+        goal,
+        run,
+        steps=0,
         queries=steps * (2 * samples + 1) if works else 0,
         gradient=False,
         adam_steps=steps,
