@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData, MissingData
-from assay.workers.data.formats.folders import check_inside, resolve_folder
+from assay.workers.data.formats.folders import check_inside, find_folder
 from assay.workers.data.formats.segmentation import IGNORE
 from assay.workers.data.formats.segmentation_files import SegmentationFiles, find_pairs
 from assay.workers.data.image_folder import MEAN, STD
@@ -42,17 +42,16 @@ def ade20k(
         split: "train" reads `training`, "test" reads `validation`.
         folder: relative name of the folder that holds `ADEChallengeData2016`, or of that folder itself.
     """
-    where = resolve_folder(root, folder)
-    assert root is not None
+    root, where = find_folder(root, folder)
     if (where / ARCHIVE).is_dir():
-        check_inside(where / ARCHIVE, root.resolve())
+        check_inside(where / ARCHIVE, root)
         where = where / ARCHIVE
     part = PARTS[split]
     return SegmentationFiles(
         name="ade20k",
-        class_names=_class_names(where / NAMES_FILE, root.resolve()),
+        class_names=_class_names(where / NAMES_FILE, root),
         folder=where,
-        pairs=find_pairs(where, root.resolve(), f"images/{part}", f"annotations/{part}"),
+        pairs=find_pairs(where, root, f"images/{part}", f"annotations/{part}"),
         meaning=MEANING,
         mean=MEAN,
         std=STD,

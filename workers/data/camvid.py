@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Literal
 
 from assay.workers.data.formats import parameters
-from assay.workers.data.formats.folders import resolve_folder
+from assay.workers.data.formats.folders import find_folder
 from assay.workers.data.formats.segmentation import IGNORE
 from assay.workers.data.formats.segmentation_files import SegmentationFiles, find_pairs
 from assay.workers.data.image_folder import MEAN, STD
@@ -45,14 +45,13 @@ def camvid(
         split: "train" reads `train`.
         evaluated: which part is read for evaluation.
     """
-    where = resolve_folder(root, folder)
-    assert root is not None
+    root, where = find_folder(root, folder)
     part = "train" if split == "train" else evaluated
     return SegmentationFiles(
         name="camvid",
         class_names=CLASS_NAMES,
         folder=where,
-        pairs=find_pairs(where, root.resolve(), part, f"{part}annot"),
+        pairs=find_pairs(where, root, part, f"{part}annot"),
         meaning=MEANING,
         mean=MEAN,
         std=STD,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import MissingData
-from assay.workers.data.formats.folders import resolve_folder
+from assay.workers.data.formats.folders import find_folder
 from assay.workers.data.formats.imagenet_files import Resize
 from assay.workers.data.formats.stored_corruptions import Kind, StoredCorruptions
 from assay.workers.data.formats.table_labels import ClassNames
@@ -37,8 +37,7 @@ def corrupted_folder(
     """
     if split == "train":
         raise MissingData("A corrupted_folder is a test set: it has no training images. Train on other data.")
-    where = resolve_folder(root, folder)
-    assert root is not None
+    root, where = find_folder(root, folder)
     classes = None if class_names is None else tuple(class_names)
     kind = Kind("corrupted_folder", "A folder of corrupted images", clean="image_folder", classes=classes)
-    return StoredCorruptions(kind, where, root.resolve(), RESAMPLING[resize])
+    return StoredCorruptions(kind, where, root, RESAMPLING[resize])

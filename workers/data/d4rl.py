@@ -13,7 +13,7 @@ from typing import Literal
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.data.formats.environments import Environment, by_environment
-from assay.workers.data.formats.folders import check_inside, resolve_folder
+from assay.workers.data.formats.folders import check_inside, find_folder
 from assay.workers.data.formats.trajectories import Trajectories
 from assay.workers.data.formats.trajectory_files import read_transitions, recorded
 
@@ -71,12 +71,11 @@ def d4rl(
 
 
 def _path(root: Path | None, folder: str, stem: str) -> Path:
-    where = resolve_folder(root, folder)
-    assert root is not None
+    root, where = find_folder(root, folder)
     for suffix in (".hdf5", ".npz"):
         path = where / f"{stem}{suffix}"
         if path.is_file():
-            check_inside(path, root.resolve())
+            check_inside(path, root)
             return path
     raise MissingData(
         f"the data set 'd4rl' wants {where / stem}.hdf5 (or .npz), one of D4RL's gym-mujoco files, version 2"

@@ -26,7 +26,7 @@ from assay.service.submission.class_folders import ignored_in
 from assay.service.submission.class_order import WrongClasses, in_stated_order, stated_names
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData, checked_indices, checked_size
-from assay.workers.data.formats.folders import resolve_folder
+from assay.workers.data.formats.folders import find_folder
 from assay.workers.data.formats.image_files import ImageFiles, find_images
 from assay.workers.data.formats.labels_files import listed_images
 from assay.workers.data.formats.pictures import (
@@ -94,14 +94,12 @@ def image_folder(
             class folders.
         class_names: names of all class folders in the order of the model's logits.
     """
-    where = resolve_folder(root, folder)
-    assert root is not None
-    base = root.resolve()
+    root, where = find_folder(root, folder)
     if labels is None:
-        found = find_images(where, base, split, splits, "image_folder")
+        found = find_images(where, root, split, splits, "image_folder")
     else:
-        found = listed_images(where, base, labels, split, splits, "image_folder")
-    files = _with_stated_classes(found, where, base, class_names, class_names_file)
+        found = listed_images(where, root, labels, split, splits, "image_folder")
+    files = _with_stated_classes(found, where, root, class_names, class_names_file)
     data = ImageFolder(where, files, RESAMPLING[resize], crop_fraction)
     data.sorted_classes, data.exif_orientation = files is found, exif_orientation
     if channels == 1:

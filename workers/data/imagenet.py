@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from annotated_types import Gt, Le
 
 from assay.workers.data.formats import parameters
-from assay.workers.data.formats.folders import resolve_folder
+from assay.workers.data.formats.folders import find_folder
 from assay.workers.data.formats.imagenet_files import (
     ImageNetFiles,
     Resize,
@@ -44,10 +44,9 @@ def imagenet(
         split: "train" reads the training images, "test" the validation images.
         crop_fraction: side of the centre crop / short side after resizing; 1 keeps the whole short side.
     """
-    where = resolve_folder(root, folder)
-    assert root is not None
+    root, where = find_folder(root, folder)
     find = training_images if split == "train" else validation_images
-    data = ImageNetFiles("imagenet", root.resolve(), find(where, root.resolve()), resize, crop_fraction)
+    data = ImageNetFiles("imagenet", root, find(where, root), resize, crop_fraction)
     if split == "train":
         data.published = None
     return data

@@ -6,7 +6,7 @@ Hendrycks et al. 2021, Natural Adversarial Examples.
 from __future__ import annotations
 
 from assay.workers.data.formats import parameters
-from assay.workers.data.formats.folders import resolve_folder
+from assay.workers.data.formats.folders import find_folder
 from assay.workers.data.formats.imagenet_files import ImageNetFiles, Resize, find_classes, refuse_training
 
 __all__ = ["imagenet_a"]
@@ -39,7 +39,6 @@ def imagenet_a(
         resize: interpolation of the short side (the set's authors: bilinear).
     """
     refuse_training("imagenet_a", split)
-    where = resolve_folder(root, folder)
-    assert root is not None
-    images = find_classes(where, root.resolve(), "imagenet_a")
-    return ImageNetFiles("imagenet_a", root.resolve(), images, resize, crop_fraction)
+    root, where = find_folder(root, folder)
+    images = find_classes(where, root, "imagenet_a")
+    return ImageNetFiles("imagenet_a", root, images, resize, crop_fraction)

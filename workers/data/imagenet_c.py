@@ -10,7 +10,7 @@ from typing import Annotated
 
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import MissingData
-from assay.workers.data.formats.folders import resolve_folder
+from assay.workers.data.formats.folders import find_folder
 from assay.workers.data.formats.imagenet_classes import ALL, PUBLISHED, class_list
 from assay.workers.data.formats.imagenet_files import Resize
 from assay.workers.data.formats.stored_corruptions import Kind, StoredCorruptions
@@ -51,8 +51,7 @@ def imagenet_c(
     """
     if split == "train":
         raise MissingData("ImageNet-C is a test set: it has no training images. Train on other data.")
-    where = resolve_folder(root, folder)
-    assert root is not None
+    root, where = find_folder(root, folder)
     kind = Kind(
         "imagenet_c",
         "ImageNet-C",
@@ -62,4 +61,4 @@ def imagenet_c(
         crop=CROP,
         published=PUBLISHED[ALL],
     )
-    return StoredCorruptions(kind, where, root.resolve(), RESAMPLING[resize])
+    return StoredCorruptions(kind, where, root, RESAMPLING[resize])

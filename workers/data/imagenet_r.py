@@ -6,7 +6,7 @@ Hendrycks et al. 2021, The Many Faces of Robustness.
 from __future__ import annotations
 
 from assay.workers.data.formats import parameters
-from assay.workers.data.formats.folders import resolve_folder
+from assay.workers.data.formats.folders import find_folder
 from assay.workers.data.formats.imagenet_files import ImageNetFiles, Resize, find_classes, refuse_training
 
 __all__ = ["imagenet_r"]
@@ -33,7 +33,6 @@ def imagenet_r(
         resize: interpolation of the short side (the set's authors: bilinear).
     """
     refuse_training("imagenet_r", split)
-    where = resolve_folder(root, folder)
-    assert root is not None
-    images = find_classes(where, root.resolve(), "imagenet_r")
-    return ImageNetFiles("imagenet_r", root.resolve(), images, resize, crop_fraction)
+    root, where = find_folder(root, folder)
+    images = find_classes(where, root, "imagenet_r")
+    return ImageNetFiles("imagenet_r", root, images, resize, crop_fraction)

@@ -6,7 +6,7 @@ Wang et al. 2019, "Learning Robust Global Representations by Penalizing Local Pr
 from __future__ import annotations
 
 from assay.workers.data.formats import parameters
-from assay.workers.data.formats.folders import resolve_folder
+from assay.workers.data.formats.folders import find_folder
 from assay.workers.data.formats.imagenet_files import ImageNetFiles, Resize, find_classes, refuse_training
 
 __all__ = ["imagenet_sketch"]
@@ -29,7 +29,6 @@ def imagenet_sketch(
     FOLDER/WNID/IMAGE: the archive's folder `sketch`, or what is in it. The folders must be the 1000 classes.
     """
     refuse_training("imagenet_sketch", split)
-    where = resolve_folder(root, folder)
-    assert root is not None
-    images = find_classes(where, root.resolve(), "imagenet_sketch")
-    return ImageNetFiles("imagenet_sketch", root.resolve(), images, resize, crop_fraction)
+    root, where = find_folder(root, folder)
+    images = find_classes(where, root, "imagenet_sketch")
+    return ImageNetFiles("imagenet_sketch", root, images, resize, crop_fraction)

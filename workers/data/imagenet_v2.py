@@ -6,7 +6,7 @@ Recht et al. 2019, "Do ImageNet Classifiers Generalize to ImageNet?".
 from __future__ import annotations
 
 from assay.workers.data.formats import parameters
-from assay.workers.data.formats.folders import resolve_folder
+from assay.workers.data.formats.folders import find_folder
 from assay.workers.data.formats.imagenet_files import ImageNetFiles, Resize, find_classes, refuse_training
 
 __all__ = ["imagenet_v2"]
@@ -34,7 +34,6 @@ def imagenet_v2(
     ids.
     """
     refuse_training("imagenet_v2", split)
-    where = resolve_folder(root, folder)
-    assert root is not None
-    images = find_classes(where, root.resolve(), "imagenet_v2", folders=FOLDERS)
-    return ImageNetFiles("imagenet_v2", root.resolve(), images, resize, crop_fraction)
+    root, where = find_folder(root, folder)
+    images = find_classes(where, root, "imagenet_v2", folders=FOLDERS)
+    return ImageNetFiles("imagenet_v2", root, images, resize, crop_fraction)

@@ -13,7 +13,7 @@ from pathlib import Path
 from assay.service.submission.data_folders import is_ignored
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData, MissingData
-from assay.workers.data.formats.folders import check_inside, resolve_folder
+from assay.workers.data.formats.folders import check_inside, find_folder
 from assay.workers.data.formats.sentences import LeastCount, VocabularySource, vocabulary_for
 from assay.workers.data.formats.text import Sentences
 from assay.workers.data.formats.text_files import read_text
@@ -42,9 +42,7 @@ def imdb(
 
     Reviews without labels are not read.
     """
-    where = resolve_folder(root, folder)
-    assert root is not None
-    base = root.resolve()
+    base, where = find_folder(root, folder)
     files = review_files(where, base, split)
     texts = [_text(path) for path, _ in files]
     if vocabulary is not None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData
-from assay.workers.data.formats.folders import resolve_folder
+from assay.workers.data.formats.folders import find_folder
 from assay.workers.data.formats.sequences import ByteTexts
 from assay.workers.data.imdb import CLASS_NAMES, review_files
 
@@ -38,9 +38,8 @@ def lra_text(
     root: parameters.Root, split: parameters.Split, *, folder: parameters.Folder = "aclImdb"
 ) -> ByteTexts:
     """IMDB's film reviews as bytes (Long Range Arena's Text), from FOLDER/{train,test}/{neg,pos}/*.txt."""
-    where = resolve_folder(root, folder)
-    assert root is not None
-    files = review_files(where, root.resolve(), split)
+    root, where = find_folder(root, folder)
+    files = review_files(where, root, split)
     return ByteTexts(
         name="lra_text",
         class_names=CLASS_NAMES,

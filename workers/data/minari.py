@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from assay.workers.data.d4rl import ENVIRONMENTS as D4RL
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import MissingData
-from assay.workers.data.formats.folders import check_inside, resolve_folder
+from assay.workers.data.formats.folders import check_inside, find_folder
 from assay.workers.data.formats.trajectories import Trajectories
 from assay.workers.data.formats.trajectory_files import read_episodes, recorded
 
@@ -47,12 +47,11 @@ def minari(
         quality: of the policies that made the trajectories.
         folder: relative name of the folder; a copy of Minari's own.
     """
-    where = resolve_folder(root, folder)
-    assert root is not None
+    root, where = find_folder(root, folder)
     path = where / "mujoco" / environment / f"{quality}-v0" / "data" / "main_data.hdf5"
     if not path.is_file():
         raise MissingData(f"the data set 'minari' wants {path}, of a copy of Minari's folder of data sets")
-    check_inside(path, root.resolve())
+    check_inside(path, root)
     trajectories = recorded(read_episodes, path)
     return Trajectories(
         name="minari",

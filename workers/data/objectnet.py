@@ -19,7 +19,7 @@ from PIL import Image
 from assay.service.submission.class_folders import visible_folders
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData, MissingData
-from assay.workers.data.formats.folders import check_inside, resolve_folder
+from assay.workers.data.formats.folders import check_inside, find_folder
 from assay.workers.data.formats.image_files import ImageFiles, walk_images
 from assay.workers.data.formats.imagenet_classes import ALL, class_list
 from assay.workers.data.formats.imagenet_files import Resize
@@ -63,20 +63,18 @@ def objectnet(
     """
     if split == "train":
         raise MissingData("ObjectNet is a test set: it has no training images. Train on other data.")
-    where = resolve_folder(root, folder)
-    assert root is not None
-    base = root.resolve()
-    labels, groups = _classes(where / MAPPINGS, base)
+    root, where = find_folder(root, folder)
+    labels, groups = _classes(where / MAPPINGS, root)
     images = where / IMAGES
     if not images.is_dir():
         raise MissingData(f"ObjectNet's images are wanted in {images}. Unpack objectnet-1.0.zip there.")
-    check_inside(images, base)
-    found = visible_folders(images, base)
+    check_inside(images, root)
+    found = visible_folders(images, root)
     chosen = sorted(name for name in labels if labels[name] in groups)
     _check_folders(images, found, chosen, labels)
     ids, places = [], []
     for place, name in enumerate(chosen):
-        paths = list(walk_images(images / name, base, name))
+        paths = list(walk_images(images / name, root, name))
         if not paths:
             raise MissingData(f"ObjectNet's class {labels[name]!r} has no image in {images / name}.")
         ids += paths

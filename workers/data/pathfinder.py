@@ -22,7 +22,7 @@ from torch import Tensor
 
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData, MissingData
-from assay.workers.data.formats.folders import check_inside, resolve_folder
+from assay.workers.data.formats.folders import check_inside, find_folder
 from assay.workers.data.formats.sampling import example_key
 from assay.workers.data.formats.sequences import Evaluated, Seed, TokenSequences, grey_ids, grey_levels
 from assay.workers.data.formats.text_files import content_lines
@@ -59,10 +59,8 @@ def pathfinder(
         black: "token": black pixels take part; "padding": they do not, as released.
         seed: another seed, another split.
     """
-    where = resolve_folder(root, folder)
-    assert root is not None
-    base = root.resolve()
-    labels = _listed(where, base)
+    root, where = find_folder(root, folder)
+    labels = _listed(where, root)
     order = sorted(labels, key=lambda name: example_key(f"pathfinder/{seed}", name))
     begin, end = (round(share * len(order)) for share in SHARES["train" if split == "train" else evaluated])
     chosen = sorted(order[begin:end])
@@ -70,7 +68,7 @@ def pathfinder(
         raise MissingData(f"{where} has only {len(order)} images: too few for three parts")
 
     def read(index: int) -> tuple[Tensor, ...]:
-        return (grey_ids(_levels(where / chosen[index], base), black=black),)
+        return (grey_ids(_levels(where / chosen[index], root), black=black),)
 
     return TokenSequences(
         name="pathfinder",

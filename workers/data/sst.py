@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData, MissingData
-from assay.workers.data.formats.folders import check_inside, resolve_folder
+from assay.workers.data.formats.folders import check_inside, find_folder
 from assay.workers.data.formats.sentences import LeastCount, VocabularySource, vocabulary_for
 from assay.workers.data.formats.text import Sentences
 from assay.workers.data.formats.text_files import read_lines
@@ -58,12 +58,11 @@ def sst(
         classes: 2 for negative and positive, 5 for the fine-grained labels.
         evaluated: which part is read for evaluation; GLUE's test part has no labels.
     """
-    where = resolve_folder(root, folder)
-    assert root is not None
+    base, where = find_folder(root, folder)
     part = "train" if split == "train" else evaluated
     found = {name: _find(where, name, classes) for name in ("train", part)}
     for path in found.values():
-        check_inside(path, root.resolve())
+        check_inside(path, base)
     rows = read(found[part], classes)
     train = [row.sentence for row in (rows if part == "train" else read(found["train"], classes))]
     return Sentences(

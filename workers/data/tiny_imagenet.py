@@ -16,7 +16,7 @@ from annotated_types import Gt, Le
 from assay.service.submission.class_folders import holds_images, visible_folders
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData, MissingData
-from assay.workers.data.formats.folders import check_inside, find_file, resolve_folder
+from assay.workers.data.formats.folders import check_inside, find_file, find_folder
 from assay.workers.data.formats.image_files import ImageFiles, walk_images
 from assay.workers.data.formats.imagenet_files import Resize
 from assay.workers.data.formats.text_files import content_lines, read_text
@@ -62,11 +62,10 @@ def tiny_imagenet(
         resize: interpolation for models of another image size than 64.
         crop_fraction: side of the centre crop / short side after resizing; 1 keeps the whole image.
     """
-    where = resolve_folder(root, folder)
-    assert root is not None
+    base, where = find_folder(root, folder)
     classes = _classes(find_file(root, folder, CLASS_FILE, advice=f"Tiny ImageNet is wanted there. {REMEDY}"))
     find = _train if split == "train" else _validation
-    found = find(where, root.resolve(), classes)
+    found = find(where, base, classes)
     _check_whole(where, split, classes, [label for _, _, label in found])
     ids, paths, labels = (list(column) for column in zip(*sorted(found), strict=True))
     files = ImageFiles(classes, ids, labels, paths)

@@ -11,7 +11,7 @@ from typing import Any
 
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import MissingData
-from assay.workers.data.formats.folders import resolve_folder
+from assay.workers.data.formats.folders import find_folder
 from assay.workers.data.formats.imagenet_files import Resize
 from assay.workers.data.formats.stored_corruptions import Kind, StoredCorruptions
 from assay.workers.data.image_folder import RESAMPLING
@@ -50,8 +50,7 @@ def tiny_imagenet_c(
     """
     if split == "train":
         raise MissingData("Tiny ImageNet-C is a test set: it has no training images. Train on other data.")
-    where = resolve_folder(root, folder)
-    assert root is not None
+    root, where = find_folder(root, folder)
     kind = Kind(
         "tiny_imagenet_c",
         "Tiny ImageNet-C",
@@ -60,4 +59,4 @@ def tiny_imagenet_c(
         crop=SIDE,
         published=FACTS["test"],
     )
-    return StoredCorruptions(kind, where, root.resolve(), RESAMPLING[resize])
+    return StoredCorruptions(kind, where, root, RESAMPLING[resize])

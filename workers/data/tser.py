@@ -14,7 +14,7 @@ from annotated_types import MaxLen, MinLen
 
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData
-from assay.workers.data.formats.folders import resolve_folder
+from assay.workers.data.formats.folders import find_folder
 from assay.workers.data.formats.series import TargetSeries, filled, statistics_of
 from assay.workers.data.formats.ts_files import find_file, read_series
 from assay.workers.data.uea import NAME
@@ -41,9 +41,8 @@ def tser(
     """
     if not NAME.fullmatch(dataset):
         raise ValueError(f"dataset is {dataset[:100]!r}; allowed: letters, digits, hyphens and underscores")
-    where = resolve_folder(root, folder)
-    assert root is not None
-    both = {part: find_file(where, dataset, part, root.resolve(), "tser") for part in ("TRAIN", "TEST")}
+    root, where = find_folder(root, folder)
+    both = {part: find_file(where, dataset, part, root, "tser") for part in ("TRAIN", "TEST")}
     train, test = (read_series(both[part], regression=True) for part in ("TRAIN", "TEST"))
     features, wanted = test.values[0].shape[1], train.values[0].shape[1]
     if features != wanted:

@@ -19,7 +19,7 @@ from annotated_types import MaxLen, MinLen
 
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData
-from assay.workers.data.formats.folders import resolve_folder
+from assay.workers.data.formats.folders import find_folder
 from assay.workers.data.formats.series import Series, filled, statistics_of
 from assay.workers.data.formats.ts_files import SeriesFile, find_file, read_series
 
@@ -61,9 +61,8 @@ def uea(
     """
     if not NAME.fullmatch(dataset):
         raise ValueError(f"dataset is {dataset[:100]!r}; allowed: letters, digits, hyphens and underscores")
-    where = resolve_folder(root, folder)
-    assert root is not None
-    both = {part: find_file(where, dataset, part, root.resolve(), "uea") for part in ("TRAIN", "TEST")}
+    root, where = find_folder(root, folder)
+    both = {part: find_file(where, dataset, part, root, "uea") for part in ("TRAIN", "TEST")}
     train, test = (read_series(both[part]) for part in ("TRAIN", "TEST"))
     _check_alike(train, test, both["TEST"])
     statistics = statistics_of(train.values)

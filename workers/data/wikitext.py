@@ -17,7 +17,7 @@ from typing import Literal
 
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData, MissingData
-from assay.workers.data.formats.folders import check_inside, resolve_folder
+from assay.workers.data.formats.folders import check_inside, find_folder
 from assay.workers.data.formats.text import Documents
 from assay.workers.data.formats.vocabulary import END_OF_LINE, PAD_WORD, Vocabulary
 
@@ -59,8 +59,7 @@ def wikitext(
         split: "train" reads `wiki.train.tokens`.
         evaluated: which part is read for evaluation.
     """
-    where = resolve_folder(root, folder)
-    assert root is not None
+    root, where = find_folder(root, folder)
     part = "train" if split == "train" else evaluated
     paths = {name: where / f"wiki.{name}.tokens" for name in PARTS}
     missing = [paths[name].name for name in ("train", part) if not paths[name].is_file()]
@@ -71,7 +70,7 @@ def wikitext(
             " wikitext-103-v1.zip (not the raw archives); the training part is read for its words."
         )
     for name in ("train", part):
-        check_inside(paths[name], root.resolve())
+        check_inside(paths[name], root)
     places = list(documents(paths[part]))
     return Documents(
         name="wikitext",

@@ -33,14 +33,20 @@ def resolve_folder(root: Path | None, name: str, *, create: bool = False) -> Pat
     return folder
 
 
+def find_folder(root: Path | None, name: str) -> tuple[Path, Path]:
+    """The data root and the folder named by a job, both resolved; errors as of `resolve_folder`."""
+    folder = resolve_folder(root, name)
+    assert root is not None
+    return root.resolve(), folder
+
+
 def find_file(root: Path | None, folder: str, name: str, *, advice: str) -> Path:
     """The file `name` of a folder below the data root."""
-    where = resolve_folder(root, folder)
-    assert root is not None
+    root, where = find_folder(root, folder)
     path = where / name
     if not path.is_file():
         raise MissingData(f"{name} not found in {where}. {advice}")
-    check_inside(path, root.resolve())
+    check_inside(path, root)
     return path
 
 

@@ -29,7 +29,7 @@ from assay.service.submission.imagenet_c_layout import (
     find_missing_arrays,
 )
 from assay.workers.data.formats.dataset import CorruptData, MissingData, checked_indices, resize
-from assay.workers.data.formats.folders import check_inside, resolve_folder
+from assay.workers.data.formats.folders import check_inside, find_folder
 from assay.workers.data.formats.stored_corruptions import corruption_names
 
 # Images hashed at a time.
@@ -54,9 +54,8 @@ def open_arrays(kind: ArrayKind, root: Path | None, split: str, folder: str) -> 
     """The set in a folder."""
     if split == "train":
         raise MissingData(f"{kind.title} is a test set: it has no training images. Train on other data.")
-    where = resolve_folder(root, folder)
-    assert root is not None
-    return StoredArrays(kind, where, root.resolve())
+    root, where = find_folder(root, folder)
+    return StoredArrays(kind, where, root)
 
 
 class StoredArrays:

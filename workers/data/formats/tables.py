@@ -26,7 +26,7 @@ from assay.service.contract.problems import nearest
 from assay.service.submission.data_folders import is_ignored
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.delimited import Quoting
-from assay.workers.data.formats.folders import check_inside, resolve_folder
+from assay.workers.data.formats.folders import check_inside, find_folder
 from assay.workers.data.formats.sampling import held_out_split
 from assay.workers.data.formats.table_files import (
     column_names,
@@ -131,22 +131,21 @@ def find_parts(
     A folder of one part, without a name or for training, is divided for training and evaluation, by a hash
     with the `name` of the data set; with the splits "all" either takes every row.
     """
-    where = resolve_folder(root, folder)
-    assert root is not None
-    tables = {part: Table(part, paths, quoting) for part, paths in _tables(where, root.resolve()).items()}
+    root, where = find_folder(root, folder)
+    tables = {part: Table(part, paths, quoting) for part, paths in _tables(where, root).items()}
     if evaluated is not None and evaluated not in tables:
         raise MissingData(_no_part(where, evaluated, tables))
     if len(tables) == 1 and evaluated is None and {ONE, *TRAINING}.issuperset(tables):
         (only,) = tables.values()
         half = None if splits == "all" else lambda ids, labels: _half(name, split, ids, labels)
-        return Parts(tables, only, half, where, root.resolve())
+        return Parts(tables, only, half, where, root)
     if split == "train":
         chosen = next((part for part in TRAINING if part in tables), None)
     else:
         chosen = evaluated or next((part for part in EVALUATED if part in tables), None)
     if chosen is None:
         raise MissingData(_no_part(where, "train" if split == "train" else "test", tables))
-    return Parts(tables, tables[chosen], None, where, root.resolve())
+    return Parts(tables, tables[chosen], None, where, root)
 
 
 def set_of_table(folder: Path) -> str | None:
