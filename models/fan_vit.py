@@ -17,8 +17,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from torch import nn
-
 from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.layers import parameters
 from assay.models.layers.attention_lookup import attention_of_layers
@@ -55,7 +53,7 @@ def fan_vit(
     layers: parameters.Layers = "all",
     dropout: parameters.Dropout = 0.0,
     drop_path: parameters.DropRate = 0.0,
-) -> nn.Module:
+) -> parameters.ImageClassifier:
     """Fully attentional network, at any size, with any attention in all or some layers and softmax elsewhere.
 
     The defaults are the published tiny model's.
@@ -67,12 +65,6 @@ def fan_vit(
         heads: heads for tokens and for channels; must divide `width`.
         attention: the attention mechanism between tokens with its parameters, or its name.
         drop_path: rate of stochastic depth, the same in every FAN block.
-
-    Returns:
-        Module from normalised images (B, channels, image_size, image_size) to logits (B, classes).
-
-    Raises:
-        ValueError: a rule is broken, or no attention has that name.
     """
     return FullyAttentionalNetwork(
         attention_of_layers(attention, layers, depth, SoftmaxAttention),

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from typing import Annotated, cast
 
-from torch import nn
-
 from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.layers import parameters
 from assay.models.layers.attention_lookup import find_attention
@@ -54,7 +52,7 @@ def lm(
     dropout: parameters.LanguageDropout = 0.1,
     initialization: Initialization = "released",
     encoder: Annotated[bool, "system"] = False,
-) -> nn.Module:
+) -> parameters.WordPredictor:
     """Transformer language model with any causal attention in all or some layers, softmax in the others.
 
     The defaults are the small model of the authors' code: 44,018,394 parameters for 267,735 words.
@@ -62,10 +60,6 @@ def lm(
     Args:
         attention: the attention mechanism with its parameters, or its name; one with a causal form.
         encoder: it only gives vectors of words, so that attention may see later tokens.
-
-    Returns:
-        Module from tokens, int64 (B, N), to log-probabilities (B, N, words); a
-        `models.layers.language.LanguageModel`.
 
     Raises:
         ValueError: a rule is broken, no attention has that name, or it has no causal form

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import functools
 
-from torch import nn
-
 from assay.models.attention import primal
 from assay.models.attention.primal import PrimalAttention
 from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.layers import parameters
+from assay.models.layers.attention_lookup import attention_of_layers
 from assay.models.layers.heads import AttentionFactory, Dropout
 from assay.models.layers.presets import VIT_COMMON, VIT_SMALL, Preset
 from assay.models.layers.transformer import VisionTransformer
@@ -63,7 +62,7 @@ def primal_vit(
     dropout: parameters.Dropout = 0.0,
     attention_dropout: Dropout = 0.0,
     drop_path: parameters.DropPath = 0.1,
-) -> nn.Module:
+) -> parameters.ImageClassifier:
     """Vision transformer with Primal-Attention in the last or other layers, and softmax in the rest.
 
     The defaults are the published Primal.+DeiT-Small/16; primal_layers = "all" is Primal.
@@ -80,14 +79,7 @@ def primal_vit(
             image's square ("example").
         ksvd_trace: whether its trace has W_e and W_r ("parameters") or W_e|X and W_r|X ("projected").
         attention_dropout: dropout rate of the attention weights; with Primal-Attention, of its output.
-
-    Returns:
-        Module from normalised images (B, channels, image_size, image_size) to logits (B, classes).
-
-    Raises:
-        ValueError: a rule is broken.
     """
-    chosen = parameters.select_layers(primal_layers, depth)
     projected: AttentionFactory = functools.partial(
         PrimalAttention,
         rank=rank,
@@ -102,7 +94,7 @@ def primal_vit(
     )
     softmax: AttentionFactory = functools.partial(SoftmaxAttention, dropout=attention_dropout)
     return VisionTransformer(
-        [projected if layer in chosen else softmax for layer in range(depth)],
+        attention_of_layers(projected, primal_layers, depth, softmax),
         classes=classes,
         channels=channels,
         image_size=image_size,

@@ -13,13 +13,12 @@ from __future__ import annotations
 import functools
 from typing import Literal
 
-from torch import nn
-
 from assay.models.attention import rpc
 from assay.models.attention.rpc import RPCAttention
 from assay.models.attention.rpc_asymmetric import AsymmetricRPCAttention
 from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.layers import parameters
+from assay.models.layers.attention_lookup import attention_of_layers
 from assay.models.layers.heads import AttentionFactory
 from assay.models.layers.presets import VIT_BASE, VIT_COMMON, VIT_TINY, Preset
 from assay.models.layers.transformer import VisionTransformer
@@ -56,7 +55,7 @@ def rpc_asymvit(
     dropout: parameters.Dropout = 0.0,
     attention_dropout: parameters.RpcDropout = 0.0,
     drop_path: parameters.DropPath = 0.1,
-) -> nn.Module:
+) -> parameters.ImageClassifier:
     """Vision transformer with RPC-Attention in the first or other layers, and softmax attention in the rest.
 
     Both published tiny models have four iterations in the first layer: "4iter/layer1", with queries of their
@@ -65,16 +64,9 @@ def rpc_asymvit(
 
     Args:
         rpc_form: the attention of those layers, by its name in the catalog.
-
-    Returns:
-        Module from normalised images (B, channels, image_size, image_size) to logits (B, classes).
-
-    Raises:
-        ValueError: a rule is broken, or `rpc_form` is neither of the two.
     """
     if rpc_form not in FORMS:
         raise ValueError(f"rpc_form must be 'rpc_asymmetric' or 'rpc': got {rpc_form!r}")
-    chosen = parameters.select_layers(rpc_layers, depth)
     robust: AttentionFactory = functools.partial(
         FORMS[rpc_form],
         iterations=iterations,
@@ -86,7 +78,7 @@ def rpc_asymvit(
     )
     softmax: AttentionFactory = functools.partial(SoftmaxAttention, dropout=attention_dropout)
     return VisionTransformer(
-        [robust if layer in chosen else softmax for layer in range(depth)],
+        attention_of_layers(robust, rpc_layers, depth, softmax),
         classes=classes,
         channels=channels,
         image_size=image_size,

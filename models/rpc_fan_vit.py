@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import functools
 
-from torch import nn
-
 from assay.models.attention import rpc
 from assay.models.attention.rpc import RPCAttention
 from assay.models.attention.symmetric import SymmetricAttention
 from assay.models.layers import parameters
+from assay.models.layers.attention_lookup import attention_of_layers
 from assay.models.layers.conv_stem import STEM_RULES, StemPatchSize
 from assay.models.layers.fan import FullyAttentionalNetwork
 from assay.models.layers.heads import AttentionFactory
@@ -61,7 +60,7 @@ def rpc_fan_vit(
     dropout: parameters.Dropout = 0.0,
     attention_dropout: parameters.RpcDropout = 0.0,
     drop_path: parameters.DropRate = 0.0,
-) -> nn.Module:
+) -> parameters.ImageClassifier:
     """Fully attentional network with RPC-Attention in the first or other layers, and symmetric in the rest.
 
     The defaults are the published tiny model's, with four iterations in the first layer.
@@ -72,14 +71,7 @@ def rpc_fan_vit(
         depth: number of FAN blocks; two class-attention blocks follow them.
         heads: heads for tokens and for channels; must divide `width`.
         drop_path: rate of stochastic depth, the same in every FAN block.
-
-    Returns:
-        Module from normalised images (B, channels, image_size, image_size) to logits (B, classes).
-
-    Raises:
-        ValueError: a rule is broken.
     """
-    chosen = parameters.select_layers(rpc_layers, depth)
     robust: AttentionFactory = functools.partial(
         RPCAttention,
         iterations=iterations,
@@ -91,7 +83,7 @@ def rpc_fan_vit(
     )
     symmetric: AttentionFactory = functools.partial(SymmetricAttention, dropout=attention_dropout)
     return FullyAttentionalNetwork(
-        [robust if layer in chosen else symmetric for layer in range(depth)],
+        attention_of_layers(robust, rpc_layers, depth, symmetric),
         classes=classes,
         channels=channels,
         image_size=image_size,

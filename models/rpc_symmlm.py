@@ -16,8 +16,6 @@ from __future__ import annotations
 import functools
 from typing import Annotated
 
-from torch import nn
-
 from assay.models.attention import rpc
 from assay.models.attention.rpc_causal import CAUSAL_WITH, CausalRPCAttention, MuTokens
 from assay.models.attention.symmetric import SymmetricAttention
@@ -63,7 +61,7 @@ def rpc_symmlm(
     attention_dropout: parameters.RpcDropout = 0.0,
     initialization: Initialization = "released",
     encoder: Annotated[bool, "system"] = False,
-) -> nn.Module:
+) -> parameters.WordPredictor:
     """Transformer language model with causal RPC-Attention in some layers, and symmetric in the rest.
 
     The defaults are the published model, with four iterations in layers 1 to 4: 43,756,250 parameters for
@@ -73,13 +71,6 @@ def rpc_symmlm(
         mu_tokens: what mu is taken over: the tokens up to each one ("prefix"), or all ("sequence"), which
             only a text classifier's encoder may have, as later tokens are seen.
         encoder: it only gives vectors of words, so that attention may see later tokens.
-
-    Returns:
-        Module from tokens, int64 (B, N), to log-probabilities (B, N, words); a
-        `models.layers.language.LanguageModel`.
-
-    Raises:
-        ValueError: a rule is broken.
     """
     del classes
     chosen = parameters.select_layers(rpc_layers, depth)

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import functools
 
-from torch import nn
-
 from assay.models.attention import rpc
 from assay.models.attention.rpc import RPCAttention
 from assay.models.attention.symmetric import SymmetricAttention
 from assay.models.layers import parameters
+from assay.models.layers.attention_lookup import attention_of_layers
 from assay.models.layers.heads import AttentionFactory
 from assay.models.layers.presets import VIT_BASE, VIT_COMMON, VIT_TINY, Preset
 from assay.models.layers.transformer import VisionTransformer
@@ -50,20 +49,13 @@ def rpc_symvit(
     dropout: parameters.Dropout = 0.0,
     attention_dropout: parameters.RpcDropout = 0.0,
     drop_path: parameters.DropPath = 0.1,
-) -> nn.Module:
+) -> parameters.ImageClassifier:
     """Vision transformer with RPC-Attention in the first or other layers, and symmetric in the rest.
 
     The defaults are the published tiny model with four iterations in the first layer. The published model
     with RPC in all layers has rpc_layers = "all" and iterations = 2, with regularization 3 in the paper's
     text and 4 in the released evaluation.
-
-    Returns:
-        Module from normalised images (B, channels, image_size, image_size) to logits (B, classes).
-
-    Raises:
-        ValueError: a rule is broken.
     """
-    chosen = parameters.select_layers(rpc_layers, depth)
     robust: AttentionFactory = functools.partial(
         RPCAttention,
         iterations=iterations,
@@ -75,7 +67,7 @@ def rpc_symvit(
     )
     symmetric: AttentionFactory = functools.partial(SymmetricAttention, dropout=attention_dropout)
     return VisionTransformer(
-        [robust if layer in chosen else symmetric for layer in range(depth)],
+        attention_of_layers(robust, rpc_layers, depth, symmetric),
         classes=classes,
         channels=channels,
         image_size=image_size,

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import functools
 
-from torch import nn
-
 from assay.models.attention import symmetric
 from assay.models.attention.symmetric import SymmetricAttention
 from assay.models.layers import parameters
@@ -46,17 +44,10 @@ def symmlm(
     dropout: parameters.LanguageDropout = 0.1,
     attention_dropout: parameters.AttentionDropout = 0.0,
     initialization: Initialization = "released",
-) -> nn.Module:
+) -> parameters.WordPredictor:
     """Transformer language model with symmetric attention in every layer.
 
     The defaults are the published model: 43,756,250 parameters for 267,735 words.
-
-    Returns:
-        Module from tokens, int64 (B, N), to log-probabilities (B, N, words); a
-        `models.layers.language.LanguageModel`.
-
-    Raises:
-        ValueError: a rule is broken.
     """
     del classes
     attention: CausalFactory = functools.partial(SymmetricAttention, dropout=attention_dropout)

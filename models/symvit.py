@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import functools
 
-from torch import nn
-
 from assay.models.attention import symmetric
 from assay.models.attention.symmetric import SymmetricAttention
 from assay.models.layers import parameters
@@ -43,16 +41,10 @@ def symvit(
     dropout: parameters.Dropout = 0.0,
     attention_dropout: parameters.AttentionDropout = 0.0,
     drop_path: parameters.DropPath = 0.1,
-) -> nn.Module:
+) -> parameters.ImageClassifier:
     """Vision transformer with symmetric attention in every layer, at any size.
 
     The defaults are the published tiny model.
-
-    Returns:
-        Module from normalised images (B, channels, image_size, image_size) to logits (B, classes).
-
-    Raises:
-        ValueError: a rule is broken.
     """
     attention: AttentionFactory = functools.partial(SymmetricAttention, dropout=attention_dropout)
     return VisionTransformer(

@@ -10,8 +10,6 @@ Patches are cut by a convolution; LN is LayerNorm. See `models/layers/transforme
 
 from __future__ import annotations
 
-from torch import nn
-
 from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.layers import parameters
 from assay.models.layers.attention_lookup import attention_of_layers
@@ -41,16 +39,10 @@ def vit(
     layers: parameters.Layers = "all",
     dropout: parameters.Dropout = 0.0,
     drop_path: parameters.DropPath = 0.1,
-) -> nn.Module:
+) -> parameters.ImageClassifier:
     """Vision transformer with any attention in all or some layers, and softmax attention in the others.
 
     The defaults are DeiT-tiny's (ViT-tiny, 5,717,416 parameters for 1000 classes).
-
-    Returns:
-        Module from normalised images (B, channels, image_size, image_size) to logits (B, classes).
-
-    Raises:
-        ValueError: a rule is broken, or no attention has that name.
     """
     return VisionTransformer(
         attention_of_layers(attention, layers, depth, SoftmaxAttention),

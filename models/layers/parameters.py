@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Interval, MaxLen, doc
+from torch import nn
 
 from assay.models.layers.heads import AttentionFactory
 
@@ -15,6 +16,17 @@ Channels = Annotated[int, doc("channels of the images.")]
 SeriesFeatures = Annotated[int, doc("number of features F.")]
 Words = Annotated[int, doc("words of the vocabulary: classes and channels of a language model.")]
 
+# What builders return. A broken rule, or the name of no attention, is a ValueError.
+ImageClassifier = Annotated[
+    nn.Module, doc("from normalised images (B, channels, image_size, image_size) to logits (B, classes).")
+]
+WordPredictor = Annotated[
+    nn.Module,
+    doc(
+        "from tokens, int64 (B, N), to log-probabilities (B, N, words); a "
+        "`models.layers.language.LanguageModel`."
+    ),
+]
 ImageSize = Annotated[int, Interval(ge=1, le=4096), doc("height and width of the images in pixels.")]
 PatchSize = Annotated[
     int, Interval(ge=1, le=1024), doc("height and width of a patch in pixels; must divide `image_size`.")

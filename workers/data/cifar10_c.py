@@ -1,8 +1,4 @@
-"""CIFAR-10-C: CIFAR-10's test images under 19 corruptions at five severities, as they were published.
-
-Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations".
-"""
+"""CIFAR-10-C: CIFAR-10's test images under 19 corruptions at five severities, as they were published."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""ImageNet-1K: 1.28 million training and 50,000 validation images of 1000 classes, from folders.
-
-Russakovsky et al. 2015, "ImageNet Large Scale Visual Recognition Challenge".
-"""
+"""ImageNet-1K: 1.28 million training and 50,000 validation images of 1000 classes, from folders."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""ImageNet-A: natural images that a ResNet-50 gets wrong, 7,500 of 200 of ImageNet's classes.
-
-Hendrycks et al. 2021, Natural Adversarial Examples.
-"""
+"""ImageNet-A: natural images that a ResNet-50 gets wrong, 7,500 of 200 of ImageNet's classes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""ImageNet-C: ImageNet's validation images under 19 corruptions at five severities, as they were published.
-
-Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations".
-"""
+"""ImageNet-C: ImageNet's validation images under 19 corruptions at five severities, as published."""
 
 from __future__ import annotations
 

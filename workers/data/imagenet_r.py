@@ -1,7 +1,4 @@
-"""ImageNet-R: paintings, sculptures, toys and other renditions, 30,000 of 200 of ImageNet's classes.
-
-Hendrycks et al. 2021, The Many Faces of Robustness.
-"""
+"""ImageNet-R: paintings, sculptures, toys and other renditions, 30,000 of 200 of ImageNet's classes."""
 
 from __future__ import annotations
 

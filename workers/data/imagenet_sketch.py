@@ -1,7 +1,4 @@
-"""ImageNet-Sketch: 50,889 drawings in black and white of ImageNet's 1000 classes.
-
-Wang et al. 2019, "Learning Robust Global Representations by Penalizing Local Predictive Power".
-"""
+"""ImageNet-Sketch: 50,889 drawings in black and white of ImageNet's 1000 classes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""ImageNet-V2: 10,000 images of ImageNet's 1000 classes, collected anew in the way of its validation set.
-
-Recht et al. 2019, "Do ImageNet Classifiers Generalize to ImageNet?".
-"""
+"""ImageNet-V2: 10,000 images of ImageNet's 1000 classes, collected anew in the way of its validation set."""
 
 from __future__ import annotations
 
