@@ -45,7 +45,7 @@ def exported(
     made_for = program.signature
     text = made_for.length is not None
     sizes = [("classes", made_for.classes, classes), ("channels", made_for.channels, channels)]
-    if text:  # those of a language model are its words
+    if text:  # the classes of a language model are its words
         sizes = [("words", made_for.channels, channels), sizes[0]]
     for what, given, wanted in sizes:
         if given != wanted:

@@ -2,7 +2,7 @@
 
     logits = architecture(x),    x = the normalised pixels
 
-The network is that of timm.
+The network is timm's.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     logits = architecture(x),    x = the normalised pixels
 
-The network is that of torchvision. Its weights know 1000 classes and three channels.
+The network is torchvision's. Its weights know 1000 classes and three channels.
 """
 
 from __future__ import annotations

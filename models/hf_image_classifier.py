@@ -2,7 +2,7 @@
 
     logits = model(crop(resize(z))),    z = (x - mean) / std of pixels x in [0, 1]
 
-The network is that of the library transformers. Mean, standard deviation, resizing and crop are those of the
+The network is the library transformers' own. Mean, standard deviation, resizing and crop are those of the
 repository's preprocessor_config.json; all are part of the model, so that attacks act on the data's pixels and
 gradients pass. `models/layers/hf_images.py` says what deviates.
 """

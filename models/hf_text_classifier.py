@@ -2,9 +2,9 @@
 
     logits = model([special] tokens of the text [special])
 
-The network is that of the library transformers. It reads the data's texts as they are, by its own tokenizer;
+The network is the library transformers' own. It reads the data's texts as they are, by its own tokenizer;
 longer texts than it reads are cut at their end, special tokens stay. Attacks change words of the text, and
-each candidate is tokenised anew.
+each candidate is tokenised again.
 
 B = batch, N = tokens, K = classes.
 """

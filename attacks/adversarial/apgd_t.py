@@ -3,7 +3,7 @@
 Croce and Hein 2020, "Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse Parameter-free
 Attacks", algorithm 1. One run for each of the wrong classes with the highest logits on the unattacked image,
 the highest first; an example stops at the first success, with any wrong class. The defaults are
-those of AutoAttack, version "standard". See `auto_pgd.py` for what differs from the library's code.
+AutoAttack's, version "standard". See `auto_pgd.py` for what differs from the library's code.
 
     x_{k+1} = P(x_k + 0.75 (P(x_k + s direction(gradient)) - x_k) + 0.25 (x_k - x_{k-1}))
     s       = 2 epsilon at first, halved, from the best point so far, where the loss stalls

@@ -46,7 +46,7 @@ PAPER = (
     "Croce and Hein 2020, Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse "
     "Parameter-free Attacks (Auto-PGD); Melamed et al. 2024, MALT Powers Up Adversarial Attacks (targets)"
 )
-# A loading pass per stage, and those of AutoAttack with `confirm`.
+# A loading pass per stage, and AutoAttack's passes with `confirm`.
 PASSES = (
     "4 + params.targets * (params.steps + 1 + params.rounds * (2 * params.steps + 1)) + params.queries"
     " + params.confirm * (4 + 101 + 9 * 101 + 9 * 202 + 5003)",

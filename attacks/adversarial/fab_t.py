@@ -1,6 +1,6 @@
 """FAB-T, the fast adaptive boundary attack on one wrong class after the other (kernel: `kernels/fab.py`).
 
-The defaults are those of AutoAttack's standard version: 9 targets, 100 iterations, one run without a random
+The defaults are from AutoAttack's standard version: 9 targets, 100 iterations, one run without a random
 start.
 
     x' = clip((1 - alpha) (x + eta d) + alpha (x0 + eta d0)),    alpha = min(|d| / (|d| + |d0|), alpha_max)

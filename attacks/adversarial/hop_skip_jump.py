@@ -163,7 +163,7 @@ class _HopSkipJump:
         live = torch.ones_like(state["broken"])
         answers, cube = torch.zeros_like(distance), self.norm == "Linf"
         signed, plain = torch.zeros_like(points), torch.zeros_like(points)
-        # A few draws at a time: those of a round would not fit into memory.
+        # A few draws at a time: the draws of a round would not fit into memory.
         for first in range(0, count, DRAWN):
             some, purpose = min(DRAWN, count - first), f"direction/{first}"
             draws = self._draw(setting, state, some, number, purpose, uniform=cube)

@@ -14,7 +14,7 @@ last one of each restart.
 
 with the logits z, z_1 >= z_2 >= ... in order, p = softmax(z), the label y. Sources: `kernels/losses.py`.
 
-The defaults are those of the released code of RPC-Attention: 20 steps of 0.15 * epsilon.
+The defaults are from the released code of RPC-Attention: 20 steps of 0.15 * epsilon.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Madry et al. 2018, "Towards Deep Learning Models Resistant to Adversarial Attacks", section 2.1, with the loss
 of Arnab et al. 2018, "On the Robustness of Semantic Segmentation Models to Adversarial Attacks". It is the
 baseline of `segpgd` and `sea`: pixels that are wrong already have the largest gradients, so it spends its
-steps on them. Parameters and defaults are those of `pgd`.
+steps on them. Parameters and defaults are as in `pgd`.
 
     x' = clip(x0 + P(x + s sign(g) - x0)),    g = the gradient of sum over pixels of -log p_y
 """

@@ -10,7 +10,7 @@ Sparse Black-Box Adversarial Attacks", algorithm 1 and section 4.1: with M the k
              8000 of 10,000 queries
     kept where z_y - max_{i != y} z_i falls
 
-Pixels are places: all channels of one change together. The divisors are those of the authors' code. Other
+Pixels are places: all channels of one change together. The divisors are from the authors' code. Other
 budgets have the schedule in proportion, as that code with `rescale_schedule`. No library has the attack.
 
 Use it for few changed pixels where gradients are masked or missing; `sigma_zero` and `fmn` with norm L0 count
@@ -132,7 +132,7 @@ class _SparseRS(RandomSearch):
             wanted = int(count[slot])
             orders.append(torch.randperm(self.pixels, generator=generator))
             taken = set() if query == 0 else set(changed[slot].tolist())
-            # M itself may only be drawn anew where it leaves no room for as many others.
+            # M itself may only be drawn again where it leaves no room for as many others.
             room = places - len(taken)
             found: list[int] = []
             while len(found) < min(wanted, room):

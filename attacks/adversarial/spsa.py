@@ -7,7 +7,7 @@ the margin of the best wrong class over the label, and v_1 .. v_S vectors of ran
     x' = clip(x0 + P(x - x0 + Adam(g))),    P projects onto the ball
 
 i.e. an Adam step on the perturbation, and the projection onto the ball and the valid range. Arithmetic, start
-(uniform in the cube, projected) and Adam's constants are those of cleverhans 4.0 (`spsa`).
+(uniform in the cube, projected) and Adam's constants are as in cleverhans 4.0 (`spsa`).
 
 The point z of the gradient is here the iterate, as in the paper. cleverhans takes twice the unattacked image,
 at every step (its issue 1249: a function that adds the image already is given the image instead of the
@@ -20,7 +20,7 @@ at the first that is misclassified. The library evaluates the iterate after each
 there with `early_stop_loss_threshold=0`, but not at the start. In `paper` only the final iterate is
 evaluated.
 
-The defaults are those of RPC-Attention's released code, 10 steps; its paper says 40 steps and epsilon 0.1.
+The defaults are from RPC-Attention's released code, 10 steps; its paper says 40 steps and epsilon 0.1.
 
 B = slots, S = directions, D = entries of an image.
 """
@@ -93,7 +93,7 @@ def spsa(
 ) -> Attack:
     """Adam steps along gradients that are estimated from forward passes at random points nearby.
 
-    RPC-Attention's paper runs 40 steps at epsilon 0.1; the defaults are those of its released code.
+    RPC-Attention's paper runs 40 steps at epsilon 0.1; the defaults are from its released code.
 
     Args:
         steps: Adam steps (cleverhans: `nb_iter`).

@@ -140,7 +140,7 @@ class _Square:
 
     @property
     def _own_best(self) -> bool:
-        """Whether the search goes on from another iterate than the one that counts."""
+        """Whether the search goes on from an iterate other than the iterate that counts."""
         return self.restarts > 1 or self.expectation.expected or self.goal.targeted
 
     def start(self, setting: Setting, examples: Examples) -> State:

@@ -11,7 +11,7 @@ connection that every block has around its attention. No code was released.
     form "full"    q' = (q - beta mu) / s,    k' = (k - beta mu) / s
     output = proj(softmax(q' k'^T / sqrt(D)) v)
 
-Causal: the mean, and the variance, of query i are those of the keys up to i.
+Causal: the mean, and the variance, of query i are of the keys up to i.
 
 B = batch, N = tokens, C = width, H = heads, D = C / H.
 """

@@ -21,7 +21,7 @@ and takes query i if its M is among the u largest of all tokens before its block
 is then the longest sequence of the model. It takes about u (1 + ln(N / u)) queries, u at a time.
 
 Keys are drawn by a hash of the layer's key, the query's place and the draw, with replacement as released; the
-released code draws anew in each pass. The heads share them.
+released code draws again in each pass. The heads share them.
 
 B = batch, N = tokens, C = width, H = heads, D = C / H, K = queries taken.
 """

@@ -12,7 +12,7 @@ of table 12. Here centring the keys does change the result, unlike in softmax at
 
 Causal (not in the paper): the features of a key are shared by all later queries, so each token, as query and
 as key, is normalised once, by the statistics of the keys up to itself. The last token's output therefore is
-not that of the form without the mask.
+not the output of the form without the mask.
 
 B = batch, N = tokens, C = width, H = heads, D = C / H.
 """

@@ -1,7 +1,7 @@
 """Performer: the softmax kernel by positive orthogonal random features (FAVOR+), in linear time.
 
 Choromanski et al., "Rethinking Attention with Performers", ICLR 2021, lemma 1 and section 2.3: with M random
-vectors w_f whose directions are orthogonal (in blocks of D) and whose lengths are those of normal vectors,
+vectors w_f with orthogonal directions (in blocks of D) and the lengths of normal vectors,
 
     exp(q . k / sqrt(D)) = E[phi(q) . phi(k)],   phi_f(x) = exp(w_f . x' - |x'|^2 / 2) / sqrt(M)
     x' = x / D^1/4
@@ -19,8 +19,8 @@ second does not: it is relative to the largest, so the result depends on what "t
 "batch" lets an example's output depend on its batch, and the causal form on later tokens: the other is the
 default. Deviation: LAPACK's QR fixes a sign of each direction, so that the first is never uniform on the
 sphere and the estimate is biased; here R's diagonal is positive. Features are drawn at construction, by
-torch's generator as the weights are, and stored with them; the released code may draw anew in training.
-Gradients are those of the whole formula, the largest exponents included.
+torch's generator as the weights are, and stored with them; the released code may draw again in training.
+Gradients go through the whole formula, the largest exponents included.
 
 B = batch, N = tokens, C = width, H = heads, D = C / H, M = features, L = tokens of a chunk.
 """

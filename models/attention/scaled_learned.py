@@ -44,7 +44,7 @@ class LearnedScaledAttention(DotProductAttention):
 
     The weights have the layout of the authors: `qkv` (3C, C) with the row blocks q, k, v, `s` (H, N, N), and
     `proj`. `s` grows with the square of the number of tokens: 24 % more parameters in ViT-tiny at 224 pixels.
-    It belongs to places in the sequence, so weights of one image size do not fit another.
+    It belongs to places in the sequence, so weights for an image size do not fit another.
 
     Args:
         patches: number of patch tokens; a shorter sequence uses the first rows and columns of `s`.

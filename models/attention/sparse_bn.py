@@ -1,9 +1,9 @@
 """Sparse Attention-BN: sparse attention of queries centred by the mean of the keys.
 
 Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, table 10, with the
-beta of table 12. The statistics are those of all keys, not of the keys that a query sees (not stated). As in
+beta of table 12. The statistics are of all keys, not of the keys that a query sees (not stated). As in
 softmax attention, centring the keys changes nothing. Patterns: `layers/sparse_patterns.py`. No code was
-released. Causal: the statistics of query i are those of the keys up to i.
+released. Causal: the statistics of query i are of the keys up to i.
 
     mu = mean_j k_j,    s = sqrt(mean_j (k_j - mu)^2 + 1e-5)    of all keys
     form "beta"    q' = q - beta mu,          k' = k - beta mu

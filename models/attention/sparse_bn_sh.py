@@ -1,7 +1,7 @@
 """Sparse Attention-BN+SH: Sparse Attention-BN whose heads see the keys at several resolutions.
 
 Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, table 10, with the
-beta of table 12. The statistics of a head are those of all of its own pooled keys. See `sparse_bn.py` and
+beta of table 12. The statistics of a head are of all its own pooled keys. See `sparse_bn.py` and
 `sparse_sh.py` for what is not stated. No code was released.
 
     x_f = average of x over windows of f_h tokens

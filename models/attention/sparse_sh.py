@@ -1,7 +1,7 @@
 """Sparse Attention-SH: sparse attention whose heads see the keys and values at several resolutions.
 
 Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, table 10. How a
-pattern meets pooled keys is not stated: here it is that of the shorter sequence, in which f queries share the
+pattern meets pooled keys is not stated: here it is the shorter sequence's, in which f queries share the
 place of their window. `layers/sparse_patterns.py`, `layers/scaled_heads.py`. No code was released.
 
     x_f = average of x over windows of f_h tokens

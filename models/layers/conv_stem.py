@@ -2,7 +2,7 @@
 
 El-Nouby et al., "XCiT: Cross-covariance image transformers", NeurIPS 2021, for patches of 16 and 8 pixels;
 the released code of Zhou et al., "Understanding the robustness in vision transformers", ICML 2022, for 4
-pixels. Names and layouts of the weights are those of both.
+pixels. Names and layouts of the weights are the same in both.
 
 B = batch, C = width, H and W = height and width in pixels, N = tokens.
 """

@@ -29,7 +29,7 @@ CLASS_BLOCKS = 2
 
 FEATURES = 32  # for the row, and as many for the column
 TEMPERATURE = 10_000.0
-EPSILON = 1e-6  # as released: the last position is a full turn but for this
+EPSILON = 1e-6  # as released: the last position is short of a full turn by this
 
 
 class FourierPositions(nn.Module):

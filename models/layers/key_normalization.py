@@ -10,7 +10,7 @@ mu and var are the mean and the biased variance of the keys of one sequence and 
 nothing is shared between sequences and no running statistics are kept, so training and inference agree. eps
 is not stated in the paper; 1e-5 here. There is no released code.
 
-Causal forms (not in the paper): the statistics of token i are those of the keys up to i.
+Causal forms (not in the paper): the statistics of token i are of the keys up to i.
 
 B = batch, H = heads, N = queries, M = keys, D = width of a head.
 """

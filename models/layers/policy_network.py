@@ -39,7 +39,7 @@ class Context(NamedTuple):
     """The parts of a window."""
 
     observations: Tensor  # (B, K, S)
-    actions: Tensor  # (B, K, A), one-hot or in [-1, 1]; that of the last step is not looked at
+    actions: Tensor  # (B, K, A), one-hot or in [-1, 1]; the last step's is not looked at
     returns: Tensor  # returns-to-go, (B, K, 1)
     steps: Tensor  # the steps' numbers in the episode, from 0, (B, K, 1)
     present: Tensor  # 1 where the step exists, 0 where it is padding, (B, K, 1)
@@ -147,7 +147,7 @@ class PolicyNetwork(nn.Module):
         x = self.drop(self.embed_norm(x))
         for block in self.blocks:
             x = block(x, mask)
-        features = self.norm(x).view(batch, steps, TOKENS, -1)[:, :, 1]  # those of the observations
+        features = self.norm(x).view(batch, steps, TOKENS, -1)[:, :, 1]  # the observations'
         outputs: Tensor = self.head(features)
         return outputs if self.discrete else outputs.tanh()
 

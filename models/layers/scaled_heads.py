@@ -152,7 +152,7 @@ class ScaledHeads(HeadProjections, ABC):
     def attention_matrix(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Weight of token j for token i of each head, (B, H, N, N), for tokens (B, N, C).
 
-        The weight of a window is shared by its tokens: with it the output is that of all tokens' values.
+        The weight of a window is shared by its tokens: with it the output is of all tokens' values.
         """
         (queries,) = split_heads(self._project(x, slice(0, 1), range(self.heads)), 1, self.heads)
         unit = torch.eye(x.shape[1], dtype=x.dtype, device=x.device).expand(x.shape[0], -1, -1)  # (B, N, N)

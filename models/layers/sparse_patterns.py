@@ -11,7 +11,7 @@ Each head has the union of both sets ("merged heads"). Child et al. have only j 
 here; the form without that is theirs in both directions. Prefix tokens (CLS) are outside the pattern: all
 tokens attend to them, and they to all (causal: to themselves, as they come first).
 
-With scaled heads (factor f) the pattern is that of the shorter sequence of pooled keys; f queries share a
+With scaled heads (factor f) the pattern is over the shorter sequence of pooled keys; f queries share a
 place. Scores are made for a block of l places at once: with 3 blocks (strided; causal 2) or its own (fixed),
 and with one place, or c, of every other block. So memory and operations grow with N (3 l + N / l), or
 N (l + c N / l): N sqrt(N) for l near sqrt(N), and N^2 for l near 1 or N.

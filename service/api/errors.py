@@ -175,7 +175,7 @@ def _http_exception(request: Request, error: Exception) -> Response:
 
 
 def _methods_of(request: Request, named: str) -> list[str]:
-    """All methods of a path; the framework names only those of the first route that has it."""
+    """All methods of a path; the framework names only the methods of the first route that has it."""
     path = request.url.path
     routes = [route for route in request.app.state.routes if route.path_regex.match(path)]
     methods = {method for route in routes for method in route.methods} or set(named.split(", "))

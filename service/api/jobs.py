@@ -290,7 +290,7 @@ def _device_classes(store: TenantStore, execution: Execution) -> list[str]:
 
 
 def _speed(store: TenantStore, settings: Settings, model: ModelReference, device: str) -> Speed:
-    """Speed of a model on a device class: that of the caller's finished jobs, else the setting's."""
+    """Speed of a model on a device class: from the caller's finished jobs, else from the settings."""
     found = store.results.seconds_per_pass(model, device)
     if found is not None:
         seconds, made = found

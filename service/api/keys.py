@@ -89,7 +89,7 @@ def revoke_key(
 
 
 def validated(model: type[Model], body: Any) -> Model:
-    """The body as a model; its errors are reported like those of any other parameter."""
+    """The body as a model; its errors are reported like any other parameter's."""
     try:
         return model.model_validate(body)
     except ValidationError as error:

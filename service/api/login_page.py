@@ -84,7 +84,7 @@ def path_of(scope: Scope) -> str:
 
 
 def own_path(path: str) -> str:
-    """The path, or that of the overview when it could lead out of this service."""
+    """The path, or the overview's when it could lead out of this service."""
     return path if OWN_PATH.fullmatch(path) else HOME
 
 

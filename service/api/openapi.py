@@ -115,7 +115,7 @@ def _with_specs(document: dict[str, Any]) -> dict[str, Any]:
             assert schemas.get(name, definition) == definition, f"two schemas are named {name}"
             schemas[name] = definition
         schemas[title] = schema
-    # Its inner schema is that of the envelope too, and is there.
+    # Its inner schema is the envelope's too, and is there.
     problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas["Problem"] = {key: value for key, value in problem.items() if key != "$defs"}
     paths = document["paths"]

@@ -51,7 +51,7 @@ class MinuteCounts:
         self._counts = array("L", bytes(array("L").itemsize * COUNTERS))
 
     def count(self, number: int) -> tuple[int, float]:
-        """Counts one more; the new count, and the seconds until it begins anew."""
+        """Counts one more; the new count, and the seconds until it begins again."""
         moment = self._clock()
         with self._lock:
             if self._ends[number] <= moment:

@@ -187,7 +187,7 @@ def _too_many(field: str, given: str | None, limit: int) -> InvalidSpec:
 def _figures(
     store: TenantStore, catalog: Catalog, settings: Settings, rows: list[JobRow], jobs: list[ReportedJob]
 ) -> tuple[list[Figure], list[str]]:
-    """The plots of one job, or those of several in one; and notes on those that could not be drawn."""
+    """The plots of a job, or of several in one; and notes on the plots that could not be drawn."""
     if len(rows) == 1:
         specs = job_plots(store, catalog, settings, rows[0])
     else:

@@ -262,7 +262,7 @@ def _summary(row: StudyRow) -> dict[str, Any]:
 
 
 def study_state(states: list[RunState]) -> JobState:
-    """The state of a study from those of its jobs, as `StudySummary` says."""
+    """The state of a study from the states of its jobs, as `StudySummary` says."""
     found = set(states)
     if JobState.CANCELING in found:
         return JobState.CANCELING

@@ -36,7 +36,7 @@ ACCURACIES = ("top1", "expected_top1")
 
 
 def stages(jobs: Sequence[LabelledResults]) -> Spec | None:
-    """A staircase for each ensemble and job, those of one kind in one panel; None without stages."""
+    """A staircase for each ensemble and job, with a panel for each kind; None without stages."""
     found = [
         (label, job, row)
         for label, job in zip(labels_of(jobs), jobs, strict=True)

@@ -1,4 +1,4 @@
-"""Accuracy left by each attack of one epsilon against the passes that it has spent, on the same examples."""
+"""Accuracy left by each attack at an epsilon against the passes that it has spent, on the same examples."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Curve = list[tuple[float, float]]
 
 
 def strength(jobs: Sequence[LabelledResults]) -> Spec | None:
-    """A staircase for each attack, those of one norm and epsilon in one panel; None without two of them.
+    """A staircase for each attack, with a panel for each norm and epsilon; None without two attacks.
 
     A point (x, y) says that y of the examples hold out where each gets at most so many passes, forward and
     backward together, that the mean over all examples is x.

@@ -1,6 +1,6 @@
 """Colours, fonts and frame of all plots.
 
-Colours are those of Okabe and Ito 2008, "Color Universal Design", which people with any colour vision can
+Colours are from Okabe and Ito 2008, "Color Universal Design", which people with any colour vision can
 tell apart; marks and dashes differ with them, so that no plot depends on colour. The font is one that the
 renderer carries, with the widths of Arial: it is embedded in a PDF.
 
@@ -34,7 +34,7 @@ PALETTES: Mapping[Scheme, tuple[str, ...]] = {
     "light": ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#737373"),
     "dark": ("#56b4e9", "#e69f00", "#2cc79b", "#cc79a7", "#f0e442", "#ff8a3d", "#ffffff", "#a6a6a6"),
 }
-# A path in a box from -1 to 1: the name of this shape in Vega is that of an attack.
+# A path in a box from -1 to 1: the name of this shape in Vega is an attack's too.
 BOX = "M-0.89,-0.89H0.89V0.89H-0.89Z"
 SHAPES = (
     "circle",

@@ -10,7 +10,7 @@ begins at 2 epsilon:
 At checkpoints s is halved and the ascent goes on from the best point so far, where the loss rose in at most
 rho of the window's steps, or s was kept at the last checkpoint and the best loss did not rise since.
 
-The arithmetic and these details are those of AutoAttack's code (package pyautoattack), not of the paper: of
+The arithmetic and these details are from AutoAttack's code (package pyautoattack), not from the paper: of
 n steps the windows have 0.22 n, then each 0.03 n less, at least 0.06 n, rounded down (the paper rounds the
 checkpoints up); "at most rho", not "fewer than rho"; the first step of a run counts as a rise where its loss
 is above zero; each run begins at a random point, in Linf on a face of the cube, in L2 on the sphere.
@@ -19,7 +19,7 @@ Deviations from that code, none of which changes which examples break: the last 
 pass, a slot goes on to its next target by itself, and the iterate that is kept is the first misclassified one
 (the code keeps the last). Besides, a gradient that is not finite counts as zero.
 
-With `malt` the order of the targets is not that of the logits (`malt.py`).
+With `malt` the order of the targets is not the order of the logits (`malt.py`).
 
 Every iterate counts, also in the `paper` protocol, where the papers have no such attack: there the point with
 the highest loss of all runs is kept, and nothing is clipped.
@@ -75,7 +75,7 @@ class AutoPGD:
     A step of the kernel evaluates the present iterate of every slot and moves those with steps left.
     Everything that depends only on a slot's number of steps is known without asking the device.
 
-    Keys of the state, besides those of `begin`:
+    Keys of the state beside the keys of `begin`:
 
         target        (CPU) number of the present target
         fresh         (CPU) the next step begins a run

@@ -12,7 +12,7 @@ every 4 % of a part's steps k becomes the number of changed entries of the best 
 number has fallen by 5 % since the last time, the step size is reset to the radius and the ascent goes on from
 the best point; else it is divided by 1.5, down to a tenth of the radius.
 
-The details are those of AutoAttack's code (package pyautoattack), as for `auto_pgd.py`. No momentum.
+The details are as in AutoAttack's code (package pyautoattack), as for `auto_pgd.py`. No momentum.
 
 Legend: B slots, D entries of an image.
 """
@@ -53,7 +53,7 @@ def parts(steps: int) -> tuple[int, ...]:
 class AutoPGDL1(AutoPGD):
     """Auto-PGD in L1.
 
-    Keys of the state besides those of `AutoPGD`, whose `iteration` counts within a part:
+    Keys of the state beside the keys of `AutoPGD`, whose `iteration` counts within a part:
 
         part          (CPU) number of the part of the run
         share         k as a share of all entries, (B,)
@@ -121,7 +121,7 @@ class AutoPGDL1(AutoPGD):
 
     @staticmethod
     def _changed(state: State) -> Tensor:
-        """How many entries of the best points are not those of the images, float64 (B,)."""
+        """How many entries of the best points differ from the images, float64 (B,)."""
         return (state["run_best"] != state["images"]).flatten(1).sum(1).double()
 
     @staticmethod

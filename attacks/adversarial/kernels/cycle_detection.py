@@ -43,7 +43,7 @@ def watch(first: Tensor) -> State:
 
 
 def watch_again(state: State, index: Tensor, first: Tensor) -> None:
-    """Begins anew in the slots `index`, on the device, (A,), from their first iterates (A, C, H, W)."""
+    """Begins again in the slots `index`, on the device, (A,), from their first iterates (A, C, H, W)."""
     state["landmark"] = state["landmark"].index_copy(0, index, first)
     state["period"] = state["period"].index_fill(0, index, 0)
 

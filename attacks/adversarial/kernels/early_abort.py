@@ -45,7 +45,7 @@ def distance(iterations: int) -> int:
 
 
 def watch(images: Tensor) -> State:
-    """Returns the keys that a state needs in addition; `images` are those of new slots, (B, C, H, W)."""
+    """Returns the keys that a state needs in addition; `images` are the images of new slots, (B, C, H, W)."""
     nothing = torch.zeros(len(images), dtype=torch.bool, device=images.device)
     return {
         "unread": torch.zeros(len(images), dtype=torch.int64),
@@ -75,7 +75,7 @@ def look(state: State, loss: Tensor, iterations: int, last_search: Tensor) -> No
 def ask(state: State, iterations: int) -> Tensor | None:
     """Returns which searches are over, on the CPU, (B,); None if the flags are unchanged, or can wait.
 
-    `iteration` of the state is the number of the iterate to come; `iterations` are those of one search.
+    `iteration` of the state is the number of the iterate to come; `iterations` count within a search.
     """
     before, between = state["iteration"] - 1, distance(iterations)
     # The first check ends nothing.

@@ -36,7 +36,7 @@ LAST_STEP = 0.01
 
 @dataclass(frozen=True)
 class FastMinimumNorm(MinimumNorm):
-    """FMN. Key of its own: `radius`, that of the ball of the next perturbation, (B,)."""
+    """FMN. Key of its own: `radius`, the radius of the ball of the next perturbation, (B,)."""
 
     step_size: float = 1.0  # L2 length of the first step
     gamma: float = 0.05  # Share by which the radius changes in the first step

@@ -49,7 +49,7 @@ class Loss(Protocol):
     """A loss to raise, and its sequence of targets."""
 
     def targets(self, labels: Tensor, logits: Tensor) -> Tensor:
-        """Returns the targets of each example in their order, (B, T); the label where there are none.
+        """Returns the targets of each example in their order, (B, T); the label where no target is.
 
         `labels` (B,) are the classes to lead away from, `logits` (B, C) the answer to the unattacked images.
         """

@@ -41,7 +41,7 @@ class MomentumAscent:
     """Ascends from the image. Key of its own in the state: `momentum`, g, like the images.
 
     A step of the kernel evaluates the present iterate of every slot, then moves those with steps left. Where
-    the gradient is not that of the iterate itself, it takes passes of its own.
+    the gradient is not the iterate's own, it takes passes of its own.
     """
 
     name: str
@@ -71,7 +71,7 @@ class MomentumAscent:
 
     @property
     def _elsewhere(self) -> bool:
-        """Whether gradients are those of other points than the iterates."""
+        """Whether gradients are of other points than the iterates."""
         return self.nesterov or self.diversity > 0 or self.scales > 1
 
     def start(self, setting: Setting, examples: Examples) -> State:

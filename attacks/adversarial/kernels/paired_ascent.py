@@ -79,12 +79,12 @@ class _Rounds(AutoPGD):
 class PairedAscent:
     """Auto-PGD on the targets of each example side by side.
 
-    Keys of the state, besides those of `begin`:
+    Keys of the state beside the keys of `begin`:
 
         round         (CPU) present round
         active        (CPU) lanes that take part in it, (B, K)
         unordered     (CPU) targets are still to be chosen by their distance in a linear model
-        candidates    wrong classes with the highest logits, but for the very highest, (B, T)
+        candidates    wrong classes with the highest logits, without the very highest, (B, T)
         clean_logits  logits of the unattacked image, (B, classes)
         at_image      the loss of each lane at the unattacked image, (B, K)
         halfway       the highest loss of each lane in the middle of the round, (B, K)
@@ -170,7 +170,7 @@ class PairedAscent:
         }
 
     def _order(self, model: Forward, state: State, waiting: Tensor) -> None:
-        """Gives the lanes of these slots, but for the first one, the nearest classes of the linear model."""
+        """Gives the lanes of these slots, without the first lane, the nearest classes of the linear model."""
         index = sent(waiting.nonzero().flatten(), state["images"])
         others = state["active"].shape[1] - 1
         images, labels, candidates = (state[key][index] for key in ("images", "goal", "candidates"))
@@ -209,7 +209,7 @@ class PairedAscent:
 
     @staticmethod
     def _combine(state: State) -> None:
-        """Makes the best lane's iterate that of the slot: of a broken lane, else with the highest loss."""
+        """Makes the best lane's iterate the slot's: a broken lane's, else with the highest loss."""
         fresh, broken = ~state["broken"], state[PREFIX + "broken"]
         objective = state[PREFIX + "objective"]
         place = torch.where(broken, torch.inf, objective.nan_to_num(-torch.inf)).argmax(1)

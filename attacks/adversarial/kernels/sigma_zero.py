@@ -68,6 +68,6 @@ class SigmaZero(MinimumNorm):
         return images + few
 
     def _length(self, state: State, earlier: int) -> Tensor:
-        """The step size of the present step, or for `earlier` 1 that of the step before, (B,)."""
+        """The step size of the present step, or for `earlier` 1 of the step before, (B,)."""
         before = {"iteration": (state["iteration"] - earlier).clamp(min=0), "images": state["images"]}
         return self.annealed(before, self.step_size, 0.1 * self.step_size)

@@ -106,7 +106,7 @@ class LibraryAutoPGD:
         logits = model(state["adversarial"])
         values = self.loss.objective(state["goal"], target)(logits).double()
         live = ~state["broken"]
-        # The library differentiates the last iterate too, in L1 that of each part of a run.
+        # The library differentiates the last iterate too, in L1 the last iterate of each part of a run.
         iterates = self.steps + (len(RADII) if self.ball.norm == "L1" else 1)
         state["forward"] += live * (iterates * self.eot + 1)
         state["backward"] += live * (iterates * self.eot)
