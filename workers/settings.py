@@ -84,6 +84,13 @@ class WorkerSettings(Connections):
         default=1.0, gt=0, description="how often a running shard asks whether to stop"
     )
     shard_seconds: float = Field(default=240.0, gt=0, description="nominal length of a shard")
+    repeat: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="share of the shards that are computed again on another worker, unless a job states it;"
+        " empty: 0.01 distributed, where there is another worker, and 0 embedded",
+    )
     database_away_seconds: float = Field(default=2.0, gt=0, description="between attempts to reach it")
     checkpoint_seconds: float = Field(default=60.0, gt=0, description="between two checkpoints of a training")
     stall_seconds: float = Field(

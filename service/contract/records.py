@@ -12,7 +12,7 @@ from assay.service.contract.data_findings import DataFound, DoubtfulData
 from assay.service.contract.results import RowProtocol
 from assay.service.contract.stored_specs import ComponentReference, Spec
 from assay.service.contract.weights_options import ChannelStatistics
-from assay.service.contract.worker_records import CodeProvenance, WorkerIdentity
+from assay.service.contract.worker_records import CodeProvenance, Repeated, Requirements, WorkerIdentity
 
 # The rows of a shard by column name: lists of one length, a value for each example.
 Columns = dict[str, list[Any]]
@@ -89,17 +89,17 @@ class ModelJoin(TypedDict):
 
 
 class Plan(TypedDict):
-    """Common input of all shards of a job; the job's row keeps it.
+    """Common input of all shards of a job; the job's row keeps it. Earlier versions have fewer keys.
 
     `batch_size` is in examples, `forward_flops` the operations of one example's forward pass, `image_size` in
     pixels (of text in tokens). `estimated_seconds` is the computing of all evaluations at the speed measured
-    by the plan shard, `deadline_seconds` the time that the job gets where its user gave no timeout; those of
-    earlier versions lack both. `data_sha256` is keyed by `results.data_label`, `sources` by what names them;
-    `data_read` has what was read of files and tables, by the same label.
-    The plan of a training lacks `image_size`, `forward_flops`, what is assumed or unstated. `example_bytes`,
-    of evaluations, is what the model keeps of one example for its backward pass; `parameters` are its
-    weights. `identity` is the worker's that made the plan; plans of earlier versions lack it. `requirements`
-    are the digests of what the workers of each evaluation must have, empty for nothing.
+    by the plan shard, `deadline_seconds` the time of a job without its user's timeout. `data_sha256` and
+    `data_read`, of files and tables, are keyed by `results.data_label`, `sources` by what names them. The
+    plan of a training lacks `image_size`, `forward_flops`, what is assumed or unstated. `example_bytes`, of
+    evaluations, is what the model keeps of one example for its backward pass; `parameters` are its weights.
+    `identity` is the worker's that made the plan. `requirements` are digests of what the workers of each
+    evaluation must have, empty for nothing; `stated` has their text where the share `repeat` of the shards is
+    computed again.
     """
 
     identity: NotRequired[WorkerIdentity]
@@ -122,6 +122,8 @@ class Plan(TypedDict):
     sources: NotRequired[dict[str, ForeignModel]]
     sources_not_compared: NotRequired[list[str]]
     requirements: NotRequired[list[str]]
+    repeat: NotRequired[float]
+    stated: NotRequired[dict[str, Requirements]]
     joined: NotRequired[ModelJoin | None]
 
 
@@ -158,14 +160,11 @@ class PlanWithShards(Plan):
 
 
 class ReducedBatch(TypedDict):
-    """Examples in a batch: as `asked`, and as `used` because memory was short.
-
-    In a training: in a pass; `batch_norm` says whether the model takes the statistics of one.
-    """
+    """Examples in a batch, of a training in a pass: as `asked`, and as `used` because memory was short."""
 
     asked: int
     used: int
-    batch_norm: NotRequired[bool]
+    batch_norm: NotRequired[bool]  # whether the model takes the statistics of a pass
 
 
 class InactivePursuit(TypedDict):
@@ -365,6 +364,7 @@ class JobProvenance(TypedDict):
     data_read: NotRequired[dict[str, DataFound]]
     sources: NotRequired[dict[str, ForeignModel]]
     pulled: NotRequired[PulledOrigin | None]
+    repeated: NotRequired[Repeated | None]
     times: RunTimes
 
 

@@ -262,6 +262,8 @@ class Provenance(Answer):
     what was `ignored` beside images, and a `crop_fraction` that only the model's training states. `sources`
     is keyed by the id of the job that the model comes from, or by `checkpoint:NAME@SHA256` of the upload.
     `pulled` is the weights' reference, revision, license and sha256; null where they were not pulled.
+    `repeated` counts the `shards` that were computed again: those with `equal` bits, on `other_workers`, and
+    those `not_compared` by reason; null without any.
     """
 
     spec: dict[str, Any]
@@ -274,6 +276,7 @@ class Provenance(Answer):
     data_read: dict[str, dict[str, Any]] = {}
     sources: dict[str, Source] = {}
     pulled: dict[str, str | None] | None = None
+    repeated: dict[str, int | dict[str, int]] | None = None
     times: dict[str, Any]
 
 

@@ -133,6 +133,8 @@ class ExecutionSpec(Spec):
     boundary than a measured bound of its error are judged in `dtype`.
     `float16` is for training alone; the trained model is then measured in float32. `devices` is for training
     too: it runs on so many GPUs of one machine (or in so many processes on the CPU), which share every batch.
+    `repeat` is for evaluations: this share of the shards is computed again on another worker, and other bits
+    fail the job; null is the service's share.
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -140,6 +142,12 @@ class ExecutionSpec(Spec):
     batch_size: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = "auto"
     screening: Literal["bfloat16", "bfloat16_gradients"] | None = None
     devices: Annotated[int, Field(ge=1, le=64)] = 1
+    repeat: Annotated[float, Field(ge=0, le=1)] | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_nothing(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = dump(self)
+        return {key: value for key, value in written.items() if key != "repeat" or value is not None}
 
 
 class JobSpecBase(Spec):

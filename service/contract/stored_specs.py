@@ -58,11 +58,12 @@ class DeviceChoice(TypedDict):
 
 
 class Execution(DeviceChoice):
-    """How a job runs; `batch_size` is in examples. Specs of earlier versions lack `screening`."""
+    """How a job runs; `batch_size` is in examples. Older specs lack `screening`."""
 
     dtype: DTypeName
     batch_size: int | Literal["auto"]
     screening: NotRequired[Literal["bfloat16", "bfloat16_gradients"] | None]
+    repeat: NotRequired[float]
 
 
 class EvaluationItem(ComponentReference):

@@ -37,7 +37,7 @@ class Requirements(TypedDict, total=False):
     of pulled weights by reference, empty where submission could not know it. Each of its GPUs must have
     `memory` bytes and the compute `capability`; `gpu` asks for a GPU at all. `libraries` are versions of
     packages that run attacks, empty for any. `files` are folders below the data root, each with the module
-    that has the files too.
+    that has the files too. `besides` names a worker that the shard is not for, as it has measured it.
     """
 
     folders: list[str]
@@ -48,6 +48,16 @@ class Requirements(TypedDict, total=False):
     gpu: bool
     libraries: dict[str, str]
     files: dict[str, str]
+    besides: str
+
+
+class Repeated(TypedDict):
+    """Shards computed again: with `equal` bits, by `other_workers` of these, or `not_compared` and why."""
+
+    shards: int
+    equal: int
+    other_workers: int
+    not_compared: dict[str, int]
 
 
 class GpuMemory(TypedDict):

@@ -24,6 +24,8 @@ WEIGHTS = "weights.safetensors"
 FOLDER_MODE, FILE_MODE = 0o770, 0o640  # of a job's folder and of files placed in it: closed to other users
 # Prefix of the names of unfinished uploads.
 UPLOAD = ".upload-"
+# The same of folders of shards that are computed again; a shard's id follows.
+AGAIN = ".again-"
 
 
 @dataclass(frozen=True)

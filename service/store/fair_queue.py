@@ -55,7 +55,7 @@ def lanes_of(
 
 def expected_seconds(kind: str, cost: float) -> float:
     """How long a shard of a kind is expected to run; `cost` is the plan's estimate, in seconds."""
-    return max(cost, 0.0) if kind == "evaluate" else STATED_SECONDS[kind]
+    return STATED_SECONDS.get(kind, max(cost, 0.0))
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,10 @@ from assay.service.store.transactions.end_job import (
     problem,
 )
 from assay.service.store.transactions.event_log import record_message
-from assay.service.store.transactions.finish import is_left
+from assay.service.store.transactions.repetition import free_waiting
 from assay.service.store.transactions.retry import retry_job
 from assay.service.store.transactions.submit import add_job, known_job
-from assay.service.store.transactions.transitions import CLAIMABLE, lock_job, states_before
+from assay.service.store.transactions.transitions import CLAIMABLE, is_left, lock_job, states_before
 
 # Of all specs on a page of a list; one job is always on it.
 MAX_PAGE_CHARACTERS = 4_000_000
@@ -213,6 +213,10 @@ class Jobs:
                 statement = _places(tenant, priority, ids)
                 places |= {row.id: row.place for row in connection.execute(statement)}
         return places
+
+    def free_repetitions(self, seconds: float) -> None:
+        """Lets repetitions that have waited so long run where they were measured, or ends them."""
+        free_waiting(self._database, seconds)
 
     def ready_to_finish(self) -> list[str]:
         """Ids of active jobs whose shards are all done: only the merge is missing, or was lost."""

@@ -21,9 +21,10 @@ from assay.service.contract.stored_specs import ComponentReference, Spec
 from assay.service.contract.studies import ArmTemplate, Role, RunState
 from assay.service.contract.verdict_records import VerdictRecord
 from assay.service.contract.weights_options import WeightsReading
+from assay.service.contract.worker_records import Repeated
 
 JobKind = Literal["train", "evaluate", "check"]
-ShardKind = Literal["plan", "train", "evaluate", "check"]
+ShardKind = Literal["plan", "train", "evaluate", "check", "repeat"]
 CheckpointState = Literal["checking", "ready", "rejected"]
 Unit = Literal["examples", "steps"]
 
@@ -62,6 +63,7 @@ class JobRow:
     tenant: str | None = None  # whose job it is; None where the service asked for no keys
     study_id: str | None = None  # the study that it is part of; None for a job of its own
     replans: list[Replan] | None = None  # when it was planned again, the oldest first
+    repeated: Repeated | None = None  # what came of shards that were computed again; None without any
 
 
 class JobFilters(TypedDict, total=False):
@@ -194,6 +196,7 @@ class Claim:
     losses: int
     expected_seconds: float = 0.0  # of an evaluate shard, at the speed that the plan measured; else 0
     requirements: str = ""  # digest of what its worker must have; empty for nothing
+    repeat: bool = False  # whether the shard was measured before; its kind is "evaluate"
 
 
 @dataclass(frozen=True)

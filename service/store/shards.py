@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from sqlalchemy import ColumnElement, case, exists, select, update
+from sqlalchemy import ColumnElement, select, update
 
 from assay.service.contract.limits import UNLIMITED, Limits
 from assay.service.contract.records import PlanWithShards
@@ -22,16 +22,16 @@ from assay.service.store.row_mapping import read_job, shard_row
 from assay.service.store.rows import Claim, Finished, JobRow, OutcomeRow, ProgressSnapshot, ShardRow
 from assay.service.store.tables import RUNNING, jobs, shards
 from assay.service.store.transactions.claim import Claimer, candidate, changed_clock, retake, take
-from assay.service.store.transactions.deadline import lower_deadline, pause
-from assay.service.store.transactions.end_job import cancel_when_idle, one_line
+from assay.service.store.transactions.deadline import lower_deadline, put_right
+from assay.service.store.transactions.end_job import one_line
 from assay.service.store.transactions.event_log import record_message
-from assay.service.store.transactions.finish import complete, finished, finished_before, write_outcome
+from assay.service.store.transactions.finish import finish, finished_before
 from assay.service.store.transactions.progress import progress_snapshot, set_done
 from assay.service.store.transactions.release import ShardFailure, count_failure, expire, fail, requeue
 from assay.service.store.transactions.standings import charge, read_pool, set_clock
 from assay.service.store.transactions.transitions import (
     CLAIMABLE,
-    OPEN,
+    complete,
     held,
     lock_claim,
     transition_job,
@@ -170,9 +170,14 @@ class Shards:
                 lower_deadline(connection, found[0], seconds)
 
     def finish_plan(
-        self, claim: Claim, plan: PlanWithShards, requirements: Sequence[Requirements] = ()
+        self,
+        claim: Claim,
+        plan: PlanWithShards,
+        requirements: Sequence[Requirements] = (),
+        *,
+        repeat: float = 0.0,
     ) -> bool:
-        """Writes the job's evaluate shards, once.
+        """Writes the job's evaluate shards, once; a share of them, `repeat`, is to be computed again.
 
         Args:
             claim: of a plan shard.
@@ -188,7 +193,7 @@ class Shards:
             planned = bool(job.state == JobState.STARTING)
             if planned:
                 complete(connection, shard)
-                write_plan(connection, job, plan, requirements)
+                write_plan(connection, job, plan, requirements, repeat)
             else:
                 requeue(connection, job, shard)
             charge(connection, job.tenant, [shard])
@@ -212,10 +217,7 @@ class Shards:
             if found is None:
                 return finished_before(connection, claim)
             job, shard = found
-            write_outcome(connection, shard, outcome)
-            pause(connection, job)
-            cancel_when_idle(connection, job.id)
-            completions = finished(connection, job, shard)
+            completions = finish(connection, job, shard, outcome)
             charge(connection, job.tenant, [shard])
             return completions
 
@@ -308,29 +310,8 @@ class Shards:
             lease_seconds: length of the leases.
             elapsed: seconds within which the jump was.
         """
-        # Before a jump forward all times are older than it is long; before one back, older or in the future.
-        begun = now() - (jump if jump > 0 else elapsed)
-        claimed = case((shards.c.claimed_at.between(begun, now()), shards.c.claimed_at), else_=_moved(jump))
-        values = {"lease_until": now() + lease_seconds, "claimed_at": claimed, "progressed_at": now()}
-        right: ColumnElement[bool] = jobs.c.started_at.between(begun, now())
-        if jump < 0:
-            # Which deadlines are of a plan since the jump is seen by their shards; none may pass by the jump.
-            measuring = select(shards.c.id).where(shards.c.job_id == jobs.c.id, shards.c.kind == "evaluate")
-            planned_before = exists(measuring.where(~shards.c.queued_at.between(begun, now())))
-            right |= (exists(measuring) & ~planned_before) | (jobs.c.deadline + jump < now())
-        late = {
-            "deadline": case((right, jobs.c.deadline), else_=jobs.c.deadline + jump),
-            "paused_at": case(
-                (jobs.c.paused_at.between(begun, now()), jobs.c.paused_at), else_=jobs.c.paused_at + jump
-            ),
-        }
-        started = jobs.c.state.in_([str(state) for state in OPEN]) & jobs.c.started_at.is_not(None)
-        in_order = select(jobs.c.id).where(started).order_by(jobs.c.id)
         with self._database.writing() as connection:
-            # Jobs before their shards, and in the order of their ids, as all who lock several.
-            connection.execute(in_order.with_for_update(key_share=True)).all()
-            connection.execute(update(shards).where(RUNNING).values(values))
-            connection.execute(update(jobs).where(started).values(late))
+            put_right(connection, jump, lease_seconds, elapsed)
 
     def adrift(self, shard_id: str, fence: int) -> bool:
         """Whether the newest claim of a shard has run out, without another since.
@@ -370,9 +351,3 @@ class Shards:
                 if message:
                     record_message(connection, job.id, one_line(message))
                 charge(connection, job.tenant, [shard])
-
-
-def _moved(jump: float) -> ColumnElement[float]:
-    """When a shard was claimed, by a clock that has jumped; never in the future."""
-    moved = shards.c.claimed_at + jump
-    return case((moved > now(), now()), else_=moved)

@@ -96,6 +96,8 @@ jobs = Table(
     Column("name", PlainText, nullable=False, server_default=""),
     # When it was planned again, and what it was planned by before; for the provenance.
     Column("replans", Json),
+    # What came of the shards that were computed again; null before, and without any.
+    Column("repeated", Json),
     Index("jobs_state_idx", "state", "id"),
     Index("jobs_queue_idx", "state", "tenant", "priority", "id"),
     Index("jobs_kind_idx", "kind", "id"),
@@ -180,6 +182,8 @@ outcomes = Table(
     Column("forward_passes", BigInteger, nullable=False),
     Column("backward_passes", BigInteger, nullable=False),
     Column("created_at", Double, nullable=False),
+    # Who measured it, by name; null in rows of earlier versions.
+    Column("worker", PlainText),
     Index("outcomes_job_id_idx", "job_id"),
 )
 

@@ -146,6 +146,7 @@ class RunningBox(RunningService):
             "ASSAY_REDIS_URL": self.redis.url,
             "ASSAY_NODES": environment.get("ASSAY_WORKERS", "1"),
             "ASSAY_SWEEP_SECONDS": "1",
+            "ASSAY_REPEAT": "0",  # by chance: tests count shards
             "CUDA_VISIBLE_DEVICES": "",
         }
         super().__init__(state, **own, **environment)

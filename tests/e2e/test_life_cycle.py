@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 
@@ -23,6 +24,23 @@ GRID = [
 ]
 # Long enough to be interrupted.
 LONG = [pgd("1/255", steps=60), pgd("2/255", steps=60), pgd("4/255", steps=60), pgd("8/255", steps=60)]
+
+
+def test_another_worker_computes_shards_again(shared: RunningService, trained: str) -> None:
+    client = shared.client
+    execution = {"device": "cpu", "batch_size": 32, "repeat": 0.3}
+    spec = attacking(trained, GRID[1:], execution=execution, save_adversarial=True, limit=96)
+    job = finished(client, client.submit(spec).id)
+    results = client.results(job.id)
+    assert results.provenance is not None
+    found, shards = results.provenance.repeated, results.provenance.times["shards"]
+    assert found is not None
+    assert found["equal"] == found["other_workers"] == found["shards"] == math.ceil(0.3 * shards)
+    assert found["not_compared"] == {}
+    assert not list((shared.state / "artifacts").glob(".again-*"))
+    with pytest.raises(InvalidSpec) as refused:
+        client.submit(training(execution=execution))
+    assert "execution.repeat" in str(refused.value)
 
 
 def test_train_then_attack_then_compare(shared: RunningService, trained: str, tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ def weathered(folder: Path, kinds: Iterable[str]) -> Report:
     assert set(report.faults) == set(kinds)
     assert min(report.faults.values()) > 0
     assert report.counts["duplicates"] == 0
+    assert report.counts["repetitions with equal bits"] > 0
     assert report.named.keys() == NAMED & set(kinds)
     return report
 

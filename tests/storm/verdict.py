@@ -13,6 +13,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from assay.service.store.columns import unpack
+from assay.service.store.transactions.progress import UNCOUNTED
 from assay.service.store.transactions.submit import FENCES
 from tests.storm.disguise import LIE
 from tests.storm.jobs import Wish
@@ -20,7 +21,7 @@ from tests.storm.site import Site
 
 Row = dict[str, Any]
 # Time-dependent values and job ids; everything else must be equal.
-OF_THE_RUN = ("times", "spec")
+OF_THE_RUN = ("times", "spec", "repeated")
 # Lines of the workers' logs that are counted.
 COUNTED = {
     "losses": re.compile(r"(\d+) leases expired or belonged to a dead process"),
@@ -50,10 +51,10 @@ EXPLAINED = re.compile(
     # The API process's word for a database that is down, answered by 503.
     r"|the database is away"
 )
-JSON = {"spec", "plan", "replans", "provenance", "error", "data", "result"}
+JSON = {"spec", "plan", "replans", "repeated", "provenance", "error", "data", "result"}
 QUERIES = {
     "jobs": "SELECT id, kind, state, attempt, message, error, progress_done, progress_total, started_at,"
-    " finished_at, last_event, spec, plan, replans, provenance FROM jobs ORDER BY id",
+    " finished_at, last_event, spec, plan, replans, repeated, provenance FROM jobs ORDER BY id",
     "shards": "SELECT * FROM shards ORDER BY id",
     "outcomes": "SELECT shard_id, job_id, fence, n, seconds, created_at FROM outcomes ORDER BY shard_id",
     "events": "SELECT * FROM events ORDER BY job_id, seq",
@@ -152,6 +153,8 @@ def counts(site: Site) -> Counter[str]:
     asked = f"SELECT coalesce(sum(mod(fence, {FENCES})), 0) AS claims, count(*) AS shards FROM shards"
     told = rows(site.url, asked)[0]
     found["claims"], found["shards"] = int(told["claims"]), int(told["shards"])
+    repeated = [row["repeated"] for row in rows(site.url, QUERIES["jobs"]) if row["repeated"] is not None]
+    found["repetitions with equal bits"] = sum(one["equal"] for one in repeated)
     found["outcomes"] = rows(site.url, "SELECT count(*) AS n FROM outcomes")[0]["n"]
     distinct = "SELECT count(*) - count(DISTINCT shard_id) AS n FROM outcomes"
     found["duplicates"] = rows(site.url, distinct)[0]["n"]
@@ -180,19 +183,24 @@ def _job(job: Row, ends: list[Row]) -> Iterator[str]:
         yield f"ended {len(ends)} times in {job['attempt']} attempts: {[row['data'] for row in ends]}"
     if sum(row["data"]["state"] == "succeeded" for row in ends) != 1:
         yield "did not succeed exactly once"
+    told = job["repeated"] or {"shards": 0, "equal": 0, "not_compared": {}}
+    if told["equal"] + sum(told["not_compared"].values()) != told["shards"]:
+        yield f"not every repetition has an end: {told}"
+    if job["kind"] == "evaluate" and (job["provenance"] or {}).get("repeated") != job["repeated"]:
+        yield "its provenance says something else of its repetitions"
 
 
 def _shards(wish: Wish, shards: list[Row]) -> Iterator[str]:
     open_ones = [row["id"] for row in shards if row["state"] != "done" or row["owner"] is not None]
     if open_ones:
         yield f"shards are not done, or still owned: {open_ones}"
-    measuring = [row for row in shards if row["kind"] != "plan"]
+    measuring = [row for row in shards if row["kind"] not in UNCOUNTED]
     if wish.shards is not None and len(measuring) != wish.shards:
         yield f"has {len(measuring)} shards, {wish.shards} were expected"
 
 
 def _outcomes(shards: list[Row], outcomes: list[Row]) -> Iterator[str]:
-    measuring = {row["id"]: row for row in shards if row["kind"] != "plan"}
+    measuring = {row["id"]: row for row in shards if row["kind"] not in UNCOUNTED}
     if sorted(measuring) != sorted(row["shard_id"] for row in outcomes):
         yield f"{len(measuring)} shards have {len(outcomes)} outcomes"
     seen: Counter[tuple[int, str]] = Counter()

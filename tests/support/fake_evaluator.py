@@ -15,7 +15,7 @@ The job's `name`, or the environment variable FAKE_EVALUATOR, scripts its behavi
     hang            never answers                          deaf           ignores SIGTERM
     child           starts a process that outlives it      holder         ... and holds its report pipe open
     short           answers with an example too few        gpu            tells of a GPU's memory
-    reject          finds the checked weights wrong
+    reject          finds the checked weights wrong        lie            measures other numbers
     fill=N          writes N bytes into two files of the job's folder
     refill=N        ... half a second after its answer
     last=N          ... just before it (of an evaluation)
@@ -239,7 +239,8 @@ def facts(sizes: list[int]) -> Json:
 
 
 def outcome(request: Json, ids: list[int], how: dict[str, str], extra: Json) -> None:
-    draws = [hashlib.sha256(f"{request['spec']['seed']}/{i}".encode()).digest() for i in ids]
+    seed = request["spec"]["seed"] + ("lie" in how)
+    draws = [hashlib.sha256(f"{seed}/{i}".encode()).digest() for i in ids]
     columns = {
         "id": [f"{i:05d}" for i in ids],
         "label": [d[0] % 10 for d in draws],

@@ -349,6 +349,7 @@ def provenance(job: JobRow, rows: Sequence[OutcomeRow]) -> JobProvenance:
         pulled=None
         if (origin := first.get("pulled")) is None
         else {**cast(Mapping[str, str | None], origin)},
+        repeated=cast(dict[str, int | dict[str, int]] | None, job.repeated),
         times={
             "created_at": _iso(job.created_at),
             "started_at": _iso(job.started_at),

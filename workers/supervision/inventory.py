@@ -66,7 +66,8 @@ class Walk:
 class Inventory:
     """What one worker has. Its methods may be called from any thread; walks through files hold no lock."""
 
-    def __init__(self, settings: WorkerSettings) -> None:
+    def __init__(self, settings: WorkerSettings, known_as: str = "") -> None:
+        self._known_as = known_as
         self._root = settings.data_root
         self._folder = settings.state / FOLDER
         place = hashlib.sha256(str(self._root).encode()).hexdigest()[:8]
@@ -98,6 +99,8 @@ class Inventory:
         other: set[str] = set()
         for digest, stated in {one.lane.requirements: one.stated for one in lanes}.items():
             wrong = self._wrong_data(stated, look=look)
+            if stated.get("besides") == self._known_as:
+                lacks[digest] = "it has measured the shard that is computed again"
             if (reason := wrong or self._missing(stated, gpu)) is not None:
                 lacks[digest] = reason
             other |= set() if wrong is None else {wrong}

@@ -32,6 +32,8 @@ OWN_SECONDS = 10.0
 DUTY_SECONDS, DUTY_SWEEPS = 10.0, 3
 # How often lanes that no shard waits in are removed.
 PRUNE_SECONDS = 600.0
+# How long a shard that is computed again waits for another worker.
+WAITED_SECONDS = 600.0
 
 
 class Reaper(threading.Thread):
@@ -115,6 +117,7 @@ class Reaper(threading.Thread):
         if time.monotonic() - self._pruned_at > PRUNE_SECONDS:
             self._pruned_at = time.monotonic()
             self._store.lanes.prune()
+        self._store.jobs.free_repetitions(WAITED_SECONDS)
         pool = (self._devices, device_count(self._settings.devices), self._settings.limits)
         self._store.shards.keep_time(*pool)
         mine = identity()["digest"]

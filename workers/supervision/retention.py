@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from itertools import islice
 from pathlib import Path
 
-from assay.service.store.artifacts import UPLOAD
+from assay.service.store.artifacts import AGAIN, UPLOAD
 from assay.service.store.ids import is_id
 from assay.service.store.store import Store
 from assay.workers.settings import WorkerSettings
@@ -56,6 +56,9 @@ class Retention:
         for path in self._folder.glob(f"{UPLOAD}*"):
             if _age(path) > DAY:  # left by a killed service; a day without a byte means no upload
                 path.unlink(missing_ok=True)
+        for path in self._folder.glob(f"{AGAIN}*"):
+            if _age(path) > DAY:
+                shutil.rmtree(path, ignore_errors=True)
         removed, known = 0, 0
         orphans: set[str] = set()
         for names in _batches(path.name for path in self._folder.glob("*") if is_id(path.name)):

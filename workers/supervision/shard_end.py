@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from assay.service.contract.errors import NotFound
 from assay.service.contract.messages import Failure, FinalReport, OutcomeReport
@@ -29,6 +29,8 @@ from assay.workers.supervision.warm_evaluator import DEVICE_FAULT, LAST_ERRORS, 
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+# Share of the shards that are computed again where no one has said which, and another worker is there.
+REPEAT = 0.01
 NO_FILE = (errno.EINVAL, errno.ELOOP, errno.ENOENT, errno.ENOTDIR, errno.ENXIO, errno.EACCES)
 
 
@@ -92,7 +94,8 @@ class ShardEnd:
         elif message["type"] == "plan":
             plan = accepted(self._place.settings.job_limits, data.trusted(message["plan"]))
             wanted = data.requirements(plan)
-            if self.insist(lambda: self._store.shards.finish_plan(self._claim, plan, wanted)):
+            share, finish_plan = self._repeat(), self._store.shards.finish_plan
+            if self.insist(lambda: finish_plan(self._claim, plan, wanted, repeat=share)):
                 self._ring_others()
         elif message["type"] == "checked":
             verdict, error = message["verdict"], message["error"]
@@ -137,6 +140,13 @@ class ShardEnd:
         self.insist(lambda: give_back(self._claim, said))
         self._ring_others()
 
+    def _repeat(self) -> float:
+        """The share of the shards that are computed again: the job's, the service's, or a hundredth."""
+        settings, asked = self._place.settings, self._claim.spec["execution"].get("repeat")
+        if (share := settings.repeat if asked is None else cast(float, asked)) is not None:
+            return share
+        return REPEAT if settings.mode == "distributed" and self._has_others() else 0.0
+
     def _has_others(self) -> bool:
         """Whether other workers could take the shard; this one may have just stopped serving its device."""
         claim, online = self._claim, self._store.workers.online
@@ -158,8 +168,8 @@ class ShardEnd:
         else:
             self._place.counters.outcome(self._claim, row)
             merge_and_finish(self._store, self._place.settings, self._claim, finished)
-            if finished.job_done:
-                self._ring_others()  # for the jobs that waited for this one
+            if finished.job_done or finished.evaluation_done:
+                self._ring_others()  # for jobs that waited for this one, and shards that are computed again
 
     def _outcome(self, message: OutcomeReport) -> OutcomeRow:
         """The row of an outcome; its files are looked at, hashed and measured here.
@@ -168,6 +178,12 @@ class ShardEnd:
             OSError: one is not there, or no regular file of the job's folder.
         """
         folder, extra = self._place.settings.folder(self._claim.job_id), message["extra"]
+        if self._claim.repeat:  # without its files, which are not kept
+            extra = {
+                "attack": extra["attack"],
+                "evidence": extra["evidence"],
+                "provenance": extra["provenance"],
+            }
         if "artifacts" in extra:
             extra = {**extra, "artifacts": [describe(folder / one["name"]) for one in extra["artifacts"]]}
         if "gallery" in extra:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import shutil
 import threading
 import time
 from typing import Literal, TypeVar, cast
@@ -26,6 +27,7 @@ from assay.service.contract.messages import (
     ShardRequest,
 )
 from assay.service.contract.verdict_records import VerdictRecord
+from assay.service.store.artifacts import AGAIN
 from assay.service.store.rows import Claim
 from assay.workers.supervision.evaluator_process import (
     EvaluatorDied,
@@ -65,6 +67,7 @@ class ShardRun:
         self._place = place
         self._store = place.store
         self._claim = claim
+        self._folder = place.settings.folder(f"{AGAIN}{claim.shard_id}" if claim.repeat else claim.job_id)
         self._reports = ProgressReporter(place.store, place.live, claim)
         self._limits = TrainingLimits(
             place.settings.job_limits, claim.spec["execution"]["device"], self._set_deadline
@@ -153,8 +156,8 @@ class ShardRun:
             evaluator.about = self._about
             settings = self._place.settings
             evaluator.send(self._request(self._data.hashes()))
-            folder, most = settings.folder(self._claim.job_id), settings.max_job_files_bytes
-            watch = EvaluatorWatch(evaluator, folder, most, settings.control_seconds)
+            most = settings.max_job_files_bytes
+            watch = EvaluatorWatch(evaluator, self._folder, most, settings.control_seconds)
             stall = ProgressDeadline(
                 self._claim, settings.stall_seconds, settings.motionless_seconds, lambda: evaluator.work
             )
@@ -181,6 +184,8 @@ class ShardRun:
             return None
         finally:
             self._reports.close()
+            if self._claim.repeat:
+                shutil.rmtree(self._folder, ignore_errors=True)
 
     def _interrupted(self) -> bool:
         """Whether the shard has to end now for a reason outside it."""
@@ -228,7 +233,7 @@ class ShardRun:
             "evaluation": claim.evaluation,
             "start": claim.start,
             "stop": claim.stop,
-            "folder": str(settings.folder(claim.job_id)),
+            "folder": str(self._folder),
             "weights": sources.weights(),
             "sources": sources.others(),
             "data_sha256": data,

@@ -76,8 +76,9 @@ class Supervisor(threading.Thread):
         self._prefetch = settings.prefetch and not self._only_checks
         self._cordoned = False
         self._unknown = False
+        self._repeats = False
         self._watch: EvaluatorWatch | None = None
-        self._inventory = Inventory(settings)
+        self._inventory = Inventory(settings, self.known_as)
         self._told: tuple[object, ...] = ()
         self._spool = Spool(settings.state / "spool", store, self.worker_id)
         self._live = Live(settings.redis)
@@ -154,6 +155,9 @@ class Supervisor(threading.Thread):
         with logs.about(job=claim.job_id, shard=claim.shard_id):
             log.info("shard %s (%s): claimed, fence %d", claim.shard_id, claim.kind, claim.fence)
             begun = time.monotonic()
+            if claim.repeat and not self._repeats and self._evaluator.job == claim.job_id:
+                self._evaluator.end()  # it may have measured the shard
+            self._repeats = claim.repeat
             ShardRun(self._place, claim).run()
             self._idle_since = time.monotonic()
             log.info("shard %s: over after %.1f s", claim.shard_id, self._idle_since - begun)

@@ -19,6 +19,7 @@ from assay.service.store.rows import Claim
 from assay.service.store.tables import RUNNING, jobs, shards
 from assay.service.store.transactions.deadline import first_deadline, resume
 from assay.service.store.transactions.pace import begun_pace
+from assay.service.store.transactions.progress import UNCOUNTED
 from assay.service.store.transactions.standings import (
     Pool,
     lift,
@@ -33,6 +34,9 @@ from assay.service.store.transactions.transitions import (
     transition_job,
     transition_shards,
 )
+
+# Kinds of shards by which a job is running.
+MEASURING = ("evaluate", "repeat")
 
 
 @dataclass(frozen=True)
@@ -161,8 +165,8 @@ def take(connection: Connection, found: Candidate, claimer: Claimer, lease_secon
         connection, shards.c.id == shard.id, {ShardState.QUEUED}, ShardState.RUNNING, **taken
     ):
         return None
-    start_job(connection, job, running=shard.kind == "evaluate")
-    if shard.kind != "plan" and job.paced_at is None:
+    start_job(connection, job, running=shard.kind in MEASURING)
+    if shard.kind not in UNCOUNTED and job.paced_at is None:
         pace: dict[str, Any] = {"paced_at": now(), "paced_from": jobs.c.cost_done}
         if job.pace is not None:
             pace["pace"] = begun_pace(job.pace)
@@ -215,7 +219,7 @@ def _claim(job: Row[Any], shard: Row[Any], worker: str, fence: int) -> Claim:
     return Claim(
         shard_id=shard.id,
         job_id=job.id,
-        kind=shard.kind,
+        kind="evaluate" if shard.kind == "repeat" else shard.kind,
         attempt=job.attempt,
         fence=fence,
         worker=worker,
@@ -229,12 +233,13 @@ def _claim(job: Row[Any], shard: Row[Any], worker: str, fence: int) -> Claim:
         losses=shard.losses,
         expected_seconds=_expected_seconds(job, shard),
         requirements=shard.requirements,
+        repeat=shard.kind == "repeat",
     )
 
 
 def _expected_seconds(job: Row[Any], shard: Row[Any]) -> float:
     """The shard's part of the plan's estimate; costs are nominal seconds, of a nominal machine."""
-    if shard.kind != "evaluate" or not job.cost_total:
+    if shard.kind not in MEASURING or not job.cost_total:
         return 0.0
     estimated = (job.plan or {}).get("estimated_seconds", job.cost_total)
     return float(shard.cost * max(1.0, estimated / job.cost_total))

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, exists, update
+from sqlalchemy import ColumnElement, Connection, Row, case, exists, select, update
 
 from assay.service.store.clock import now
 from assay.service.store.tables import RUNNING, jobs, shards
-from assay.service.store.transactions.transitions import CLAIMABLE
+from assay.service.store.transactions.transitions import CLAIMABLE, OPEN
 
 
 def first_deadline(job: Row[Any]) -> ColumnElement[float] | None:
@@ -64,3 +64,35 @@ def overdue_message(job: Row[Any]) -> str:
         f"the job ran longer than its default deadline of {job.deadline - job.started_at:.0f} seconds, ten"
         " times its estimate; a retry starts anew, and timeout_seconds in the spec sets another deadline"
     )
+
+
+def put_right(connection: Connection, jump: float, lease_seconds: float, elapsed: float) -> None:
+    """Puts leases, deadlines and times of claims right after a jump of the clock, as `Shards.reset_clock`."""
+    # Before a jump forward all times are older than it is long; before one back, older or in the future.
+    begun = now() - (jump if jump > 0 else elapsed)
+    claimed = case((shards.c.claimed_at.between(begun, now()), shards.c.claimed_at), else_=_moved(jump))
+    values = {"lease_until": now() + lease_seconds, "claimed_at": claimed, "progressed_at": now()}
+    right: ColumnElement[bool] = jobs.c.started_at.between(begun, now())
+    if jump < 0:
+        # Which deadlines are of a plan since the jump is seen by their shards; none may pass by the jump.
+        measuring = select(shards.c.id).where(shards.c.job_id == jobs.c.id, shards.c.kind == "evaluate")
+        planned_before = exists(measuring.where(~shards.c.queued_at.between(begun, now())))
+        right |= (exists(measuring) & ~planned_before) | (jobs.c.deadline + jump < now())
+    late = {
+        "deadline": case((right, jobs.c.deadline), else_=jobs.c.deadline + jump),
+        "paused_at": case(
+            (jobs.c.paused_at.between(begun, now()), jobs.c.paused_at), else_=jobs.c.paused_at + jump
+        ),
+    }
+    started = jobs.c.state.in_([str(state) for state in OPEN]) & jobs.c.started_at.is_not(None)
+    in_order = select(jobs.c.id).where(started).order_by(jobs.c.id)
+    # Jobs before their shards, and in the order of their ids, as all who lock several.
+    connection.execute(in_order.with_for_update(key_share=True)).all()
+    connection.execute(update(shards).where(RUNNING).values(values))
+    connection.execute(update(jobs).where(started).values(late))
+
+
+def _moved(jump: float) -> ColumnElement[float]:
+    """When a shard was claimed, by a clock that has jumped; never in the future."""
+    moved = shards.c.claimed_at + jump
+    return case((moved > now(), now()), else_=moved)

@@ -10,10 +10,9 @@ from assay.service.store.rows import Claim
 from assay.service.store.tables import checkpoints
 from assay.service.store.transactions.claim import retake
 from assay.service.store.transactions.end_job import end_job
-from assay.service.store.transactions.finish import complete
 from assay.service.store.transactions.release import fail
 from assay.service.store.transactions.standings import charge
-from assay.service.store.transactions.transitions import lock_claim
+from assay.service.store.transactions.transitions import complete, lock_claim
 
 # The error of a check that found the weights wrong; its other errors are accidents.
 BAD_WEIGHTS = "bad_weights"

@@ -10,19 +10,29 @@ from assay.service.contract.states import JobState, ShardState
 from assay.service.store.clock import now
 from assay.service.store.columns import pack
 from assay.service.store.rows import Claim, Finished, OutcomeRow
-from assay.service.store.tables import LEFT, outcomes, shards
+from assay.service.store.tables import outcomes, shards
+from assay.service.store.transactions.deadline import pause
+from assay.service.store.transactions.end_job import cancel_when_idle
 from assay.service.store.transactions.progress import set_done
-from assay.service.store.transactions.transitions import lock_job, transition_shards
+from assay.service.store.transactions.repetition import compare, draw, known_as
+from assay.service.store.transactions.transitions import complete, is_left, lock_job
 
 
-def complete(connection: Connection, shard: Row[Any]) -> None:
-    """Moves a running shard to `done`."""
-    free = {"owner": None, "lease_until": None}
-    transition_shards(connection, shards.c.id == shard.id, {ShardState.RUNNING}, ShardState.DONE, **free)
+def finish(connection: Connection, job: Row[Any], shard: Row[Any], outcome: OutcomeRow) -> Finished:
+    """Completes a running shard with its outcome, which of a repetition is only compared."""
+    again = shard.kind == "repeat"
+    if again:
+        compare(connection, job, shard, outcome)
+    else:
+        _write_outcome(connection, shard, outcome)
+    pause(connection, job)
+    cancel_when_idle(connection, job.id)
+    done = finished(connection, job, shard)
+    more = done.job_done and draw(connection, job)
+    return Finished(evaluation_done=done.evaluation_done and not again, job_done=done.job_done and not more)
 
 
-def write_outcome(connection: Connection, shard: Row[Any], outcome: OutcomeRow) -> None:
-    """Adds the outcome of a running shard and completes the shard."""
+def _write_outcome(connection: Connection, shard: Row[Any], outcome: OutcomeRow) -> None:
     assert (outcome.evaluation, outcome.number) == (shard.evaluation, shard.number), "another shard's outcome"
     values = {
         "shard_id": shard.id,
@@ -34,6 +44,7 @@ def write_outcome(connection: Connection, shard: Row[Any], outcome: OutcomeRow) 
         "forward_passes": outcome.forward_passes,
         "backward_passes": outcome.backward_passes,
         "created_at": now(),
+        "worker": known_as(shard.owner),
     }
     connection.execute(insert(outcomes).values(**values))
     if shard.total is not None:
@@ -61,14 +72,3 @@ def finished_before(connection: Connection, claim: Claim) -> Finished | None:
     if job.state == JobState.SUCCEEDED:
         return Finished(evaluation_done=False, job_done=False)
     return finished(connection, job, shard)
-
-
-def is_left(connection: Connection, job_id: str, evaluation: int | None = None) -> bool:
-    """Whether a job, or one of its evaluations, has a shard that is not done.
-
-    One step in an index, however many shards there are. Those that plan and train count as evaluation 0.
-    """
-    left = select(shards.c.id).where(shards.c.job_id == job_id, LEFT).limit(1)
-    if evaluation is not None:
-        left = left.where(shards.c.evaluation == evaluation)
-    return connection.execute(left).first() is not None

@@ -17,14 +17,18 @@ from assay.service.store.tables import RUNNING, jobs, shards
 from assay.service.store.transactions.event_log import record_progress_event
 from assay.service.store.transactions.pace import paced
 
+# Kinds of shards without a part in the progress of their job.
+UNCOUNTED = ("plan", "repeat")
+
 
 def set_done(connection: Connection, shard: Row[Any], done: int, total: int | None = None) -> None:
     """Sets a shard's progress, adds the difference to its job and records the event.
 
-    The caller holds the job's lock and has just read the shard. Plan shards do not count: their work is not
-    in examples. `total` is known from the plan for evaluate shards and ignored there.
+    The caller holds the job's lock and has just read the shard. Plans do not count, as their work is not in
+    examples, nor do repetitions, whose examples are done. `total` is known from the plan for evaluate shards
+    and ignored there.
     """
-    if shard.kind == "plan":
+    if shard.kind in UNCOUNTED:
         return
     if shard.kind == "train":
         total = shard.total if total is None else max(0, total)
@@ -95,8 +99,8 @@ def with_reports(job: JobRow, snapshot: ProgressSnapshot, reported: Sequence[int
 
 
 def _ahead(shard: RunningShard, report: int | None) -> int:
-    """A report's lead over the shard's row, capped at its total; 0 for a plan or without a total."""
-    if report is None or shard.kind == "plan" or shard.total is None:
+    """A report's lead over the shard's row, capped at its total; 0 where it does not count, or without."""
+    if report is None or shard.kind in UNCOUNTED or shard.total is None:
         return 0
     return max(0, min(report, shard.total) - shard.done)
 

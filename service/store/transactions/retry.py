@@ -23,11 +23,11 @@ from assay.service.store.tables import artifacts, jobs, results, shards
 from assay.service.store.transactions.claim import start_job
 from assay.service.store.transactions.dependencies import lock_required, required_jobs
 from assay.service.store.transactions.end_job import cancel_job
-from assay.service.store.transactions.finish import is_left
 from assay.service.store.transactions.release import release
+from assay.service.store.transactions.repetition import DIFFERENT, draw
 from assay.service.store.transactions.standings import charge, running_shards, tenant_limits
 from assay.service.store.transactions.submit import add_first_shard
-from assay.service.store.transactions.transitions import lock_job, transition_job, transition_shards
+from assay.service.store.transactions.transitions import is_left, lock_job, transition_job, transition_shards
 from assay.service.submission.dependencies import dependencies_of
 
 CLEARED: dict[str, Any] = dict.fromkeys(
@@ -36,7 +36,7 @@ CLEARED: dict[str, Any] = dict.fromkeys(
 
 
 UNPLANNED: dict[str, Any] = {
-    **dict.fromkeys(("plan", "progress_total", "cost_total", "pace")),
+    **dict.fromkeys(("plan", "progress_total", "cost_total", "pace", "repeated")),
     **dict.fromkeys(("progress_done", "cost_done", "paced_from"), 0),
 }
 
@@ -71,10 +71,14 @@ def retry_job(
         waiting = ", and those that wait for other workers," if replan else ""
         allowed = f"only failed, canceled and timed out jobs{waiting} can be {again}"
         raise InvalidState(f"job {job_id} is {job.state}: {allowed}")
+    if (job.error or {}).get("type") == DIFFERENT and not replan:
+        raise InvalidState(
+            f"two workers have other numbers for a shard of job {job_id}: plan it again (replan)"
+        )
     check_submission(connection, job.tenant, tenant_limits(connection, job.tenant, limits))
     forgotten: dict[str, Any] = _forget_plan(connection, job) if replan else {}
     stopped = _queue_shards(connection, job_id) if not replan else []
-    left = is_left(connection, job_id)
+    left = is_left(connection, job_id) or (not replan and draw(connection, job))
     missing = _missing(connection, job_id, needed) if left else []
     to = JobState.WAITING if missing else JobState.QUEUED
     named = [f"{_named(connection, job_id, source.id)}, which is {_state_text(source)}" for source in missing]

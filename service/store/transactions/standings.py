@@ -176,7 +176,9 @@ def _running_sums(dialect: Dialect) -> str:
     at = select(now().label("at")).cte("moment").c.at
     elapsed = case((shards.c.claimed_at < at, at - shards.c.claimed_at), else_=0.0)
     stated = case(*((shards.c.kind == kind, seconds) for kind, seconds in STATED_SECONDS.items()), else_=0.0)
-    expected = case((shards.c.kind != "evaluate", stated), (shards.c.cost > 0, shards.c.cost), else_=0.0)
+    expected = case(
+        (shards.c.kind.in_(STATED_SECONDS), stated), (shards.c.cost > 0, shards.c.cost), else_=0.0
+    )
     ahead = case((expected > elapsed, expected - elapsed), else_=0.0)
     columns = (
         func.count().label("number"),

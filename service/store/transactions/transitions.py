@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Table, select, update
 
 from assay.service.contract.states import JOB_TRANSITIONS, SHARD_TRANSITIONS, TERMINAL, JobState, ShardState
 from assay.service.store.rows import Claim
-from assay.service.store.tables import jobs, shards
+from assay.service.store.tables import LEFT, jobs, shards
 from assay.service.store.transactions.event_log import record_state_event
 
 # States in which a job's shards may be claimed.
@@ -60,6 +60,23 @@ def transition_shards(
         IllegalTransitionError: when a shard in one of `from_states` may not go to `to`.
     """
     return _transition(connection, shards, SHARD_TRANSITIONS, condition, from_states, to, values)
+
+
+def complete(connection: Connection, shard: Row[Any]) -> None:
+    """Moves a running shard to `done`."""
+    free = {"owner": None, "lease_until": None}
+    transition_shards(connection, shards.c.id == shard.id, {ShardState.RUNNING}, ShardState.DONE, **free)
+
+
+def is_left(connection: Connection, job_id: str, evaluation: int | None = None) -> bool:
+    """Whether a job, or one of its evaluations, has a shard that is not done.
+
+    One step in an index, however many shards there are. Those that plan and train count as evaluation 0.
+    """
+    left = select(shards.c.id).where(shards.c.job_id == job_id, LEFT).limit(1)
+    if evaluation is not None:
+        left = left.where(shards.c.evaluation == evaluation)
+    return connection.execute(left).first() is not None
 
 
 def _transition(

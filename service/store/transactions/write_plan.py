@@ -20,7 +20,11 @@ from assay.service.store.transactions.transitions import transition_job
 
 
 def write_plan(
-    connection: Connection, job: Row[Any], plan: PlanWithShards, requirements: Sequence[Requirements] = ()
+    connection: Connection,
+    job: Row[Any],
+    plan: PlanWithShards,
+    requirements: Sequence[Requirements] = (),
+    repeat: float = 0.0,
 ) -> None:
     """Queues the evaluate shards of a plan, pinned to its device, and sets the job running.
 
@@ -49,6 +53,9 @@ def write_plan(
     kept = {key: value for key, value in plan.items() if key != "shards"}
     if any(lanes):
         kept["requirements"] = lanes
+    if repeat:
+        # With the text of the requirements: their lanes may be gone when the last shard is done.
+        kept |= {"repeat": repeat, "stated": dict(zip(lanes, requirements, strict=True))}
     if "deadline_seconds" in plan:
         lower_deadline(connection, job, plan["deadline_seconds"])
     pause(connection, job)

@@ -49,6 +49,7 @@ ADDED = frozenset(
         "median_distance",
         "curve_area",
         "data_read",
+        "repeated",
     }
 )
 # Keys whose values follow from the methods of today, where they are computed anew.

@@ -154,10 +154,13 @@ def test_options_go_to_the_jobs_that_have_them() -> None:
         "float32",
         1,
     )
-    screened = check(example() | {"execution": {"screening": "bfloat16"}}).arms[0].template
+    execution = {"screening": "bfloat16", "repeat": 0.5}
+    screened = check(example() | {"execution": execution}).arms[0].template
     assert screened["train"] is not None
     assert screened["train"]["execution"].get("screening") is None
     assert screened["evaluate"]["execution"].get("screening") == "bfloat16"
+    assert screened["train"]["execution"].get("repeat") is None
+    assert screened["evaluate"]["execution"].get("repeat") == 0.5
 
 
 def test_an_arm_may_have_data_and_a_recipe_of_its_own() -> None:

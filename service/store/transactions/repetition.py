@@ -1,0 +1,172 @@
+"""Proof by repetition: shards that are computed a second time, and the comparison of their bits.
+
+The shards are drawn when all of a job are done, so no worker knows before which of its numbers are looked at.
+A repetition is a shard of kind "repeat"; its rows are compared with the first ones, and not kept.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, select, update
+
+from assay.service.contract.records import Columns, OutcomeExtra, Plan
+from assay.service.contract.states import JobState
+from assay.service.contract.worker_records import Requirements
+from assay.service.store.clock import now
+from assay.service.store.columns import pack, unpack
+from assay.service.store.database import Database
+from assay.service.store.lanes import lacking, open_lane
+from assay.service.store.rows import OutcomeRow
+from assay.service.store.tables import QUEUED, jobs, outcomes, shards, workers
+from assay.service.store.transactions.event_log import record_message
+from assay.service.store.transactions.release import fail, requeue
+from assay.service.store.transactions.submit import first_fence, shard_values
+from assay.service.store.transactions.transitions import CLAIMABLE, complete, lock_job
+
+# The error of a job whose shard has other bits when it is computed again.
+DIFFERENT = "invalid"
+SUFFIX = "-again"
+DRAW = random.SystemRandom()
+
+
+def draw(connection: Connection, job: Row[Any]) -> bool:
+    """Queues repetitions of a job whose shards are all done; False where it gets none, or has had them.
+
+    A job that asks for a share gets a repetition at least. The service's share is right on average: most jobs
+    with a single shard get none. Measurements of the machine are not repeated.
+    """
+    plan: Plan | None = job.plan
+    share = 0.0 if plan is None else plan.get("repeat", 0.0)
+    if plan is None or share == 0 or job.repeated is not None:
+        return False
+    measured = (
+        select(shards, outcomes.c.worker)
+        .join(outcomes, outcomes.c.shard_id == shards.c.id)
+        .where(shards.c.job_id == job.id)
+        .order_by(shards.c.id)
+    )
+    rows = connection.execute(measured).all()
+    found = [row for row in rows if "repeats" not in plan["evaluations"][row.evaluation]]
+    wanted = share * len(found)
+    asked = job.spec["execution"].get("repeat") is not None
+    count = math.ceil(wanted) if asked else math.floor(wanted + DRAW.random())
+    if count == 0:
+        return False
+    online = {name for name, _ in lacking(connection, plan["device"], identity=found[0].identity)}
+    at = float(connection.execute(select(now())).scalar_one())
+    repetitions = [
+        shard_values(job.id, "repeat", job.priority, shard.device, job.tenant, at)
+        | {name: getattr(shard, name) for name in ("evaluation", "number", "start", "stop", "total", "cost")}
+        | {"id": f"{shard.id}{SUFFIX}", "fence": first_fence(job.attempt), "identity": shard.identity}
+        | {"requirements": _lane(connection, plan, shard, besides=online - {shard.worker} and shard.worker)}
+        for shard in DRAW.sample(found, count)
+    ]
+    connection.execute(insert(shards), repetitions)
+    _note(connection, job, {"shards": count, "equal": 0, "other_workers": 0, "not_compared": {}})
+    record_message(connection, job.id, f"{count} of {len(rows)} shards are computed again, to compare bits")
+    return True
+
+
+def _lane(connection: Connection, plan: Plan, shard: Row[Any], besides: object = None) -> str:
+    """The requirements of a repetition: its shard's, and another worker than `besides`."""
+    digests = plan.get("requirements")
+    stated: Requirements = {} if digests is None else plan["stated"][digests[shard.evaluation]]
+    if besides:
+        stated = {**stated, "besides": str(besides)}
+    return open_lane(connection, shard.device, shard.identity, stated)
+
+
+def compare(connection: Connection, job: Row[Any], shard: Row[Any], outcome: OutcomeRow) -> None:
+    """Completes a repetition with the bits of the first outcome; with others its job fails."""
+    first = connection.execute(
+        select(outcomes).where(outcomes.c.shard_id == shard.id.removesuffix(SUFFIX))
+    ).one()
+    columns, extra = unpack(first.payload)
+    again = unpack(pack(outcome.columns, outcome.extra))[0]
+    noted = {**job.repeated, "not_compared": {**job.repeated["not_compared"]}}
+    worker = connection.execute(select(known_as(shard.owner))).scalar_one()
+    if (reason := _incomparable(extra, outcome.extra)) is not None:
+        noted["not_compared"][reason] = noted["not_compared"].get(reason, 0) + 1
+    elif (place := _first_difference(columns, again)) is not None:
+        message = (
+            f"shard {shard.number} of evaluation {shard.evaluation} has other numbers where it was computed"
+            f" again: {place}; it was measured by worker {first.worker}, and again by worker {worker}. At"
+            " least one of the two is wrong: look at both, then plan the job again (assay replan)"
+        )
+        if JobState(job.state) in CLAIMABLE:
+            fail(connection, job, shard, DIFFERENT, message)
+        else:
+            requeue(connection, job, shard)
+        return
+    else:
+        noted["equal"] += 1
+        noted["other_workers"] += worker != first.worker
+    _note(connection, job, noted)
+    complete(connection, shard)
+
+
+def known_as(owner: str) -> ColumnElement[str]:
+    """The name of a worker by its id, as administrators know it; without a heartbeat its id."""
+    named = select(workers.c.name).where(workers.c.worker == owner, workers.c.name != "").scalar_subquery()
+    return func.coalesce(named, owner)
+
+
+def _incomparable(first: OutcomeExtra, again: OutcomeExtra) -> str | None:
+    """Why two outcomes of a shard may differ in their bits, and both be right."""
+    if first["provenance"]["device"] != again["provenance"]["device"]:
+        return "on another device, or with other arithmetic"
+    if "reduced_batch" in first["evidence"] or "reduced_batch" in again["evidence"]:
+        return "in smaller batches, as memory was short"
+    return None
+
+
+def _first_difference(first: Columns, again: Columns) -> str | None:
+    """Where two outcomes differ first: by row, then by column."""
+    if first.keys() != again.keys():
+        return f"column {min(first.keys() ^ again.keys())!r} is there only once"
+    if len({len(values) for values in (*first.values(), *again.values())}) > 1:
+        return f"{len(first['id'])} and {len(again['id'])} rows"
+    # As text, for which NaN is equal to itself, and 0.0 is not -0.0.
+    differing = [name for name in sorted(first) if json.dumps(first[name]) != json.dumps(again[name])]
+    found = [
+        (row, name, one, other)
+        for name in differing
+        for row, (one, other) in enumerate(zip(first[name], again[name], strict=True))
+        if json.dumps(one) != json.dumps(other)
+    ]
+    if not found:
+        return None
+    row, name, one, other = min(found, key=lambda place: place[:2])
+    return f"row {row} (example {first['id'][row]}), column {name!r}: {one} and {other}"
+
+
+def free_waiting(database: Database, seconds: float) -> None:
+    """Lets any fit worker take repetitions that have waited so long; without one online they are given up."""
+    waiting = QUEUED & (shards.c.kind == "repeat") & (shards.c.queued_at < now() - seconds)
+    with database.reading() as connection:
+        job_ids = connection.execute(select(shards.c.job_id).where(waiting).distinct()).scalars().all()
+    for job_id in sorted(job_ids):
+        with database.writing() as connection:
+            job = lock_job(connection, job_id)
+            if job is None:
+                continue
+            mine = connection.execute(select(shards).where(waiting, shards.c.job_id == job_id)).all()
+            here = bool(mine) and bool(lacking(connection, mine[0].device, identity=mine[0].identity))
+            for shard in mine:
+                this = shards.c.id == shard.id
+                if here:
+                    lane = _lane(connection, job.plan, shard)
+                    connection.execute(update(shards).where(this).values(requirements=lane, queued_at=now()))
+                else:
+                    connection.execute(delete(shards).where(this))
+            if mine and not here:
+                left = {**job.repeated["not_compared"], "no worker was there to compute them": len(mine)}
+                _note(connection, job, {**job.repeated, "not_compared": left})
+
+
+def _note(connection: Connection, job: Row[Any], repeated: dict[str, Any]) -> None:
+    connection.execute(update(jobs).where(jobs.c.id == job.id).values(repeated=repeated))
