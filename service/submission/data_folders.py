@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +55,14 @@ def check_folder(
     if not must_exist:
         return None
     return FolderProblem(f"there is no folder {name!r} under the data root", *_known(root, name))
+
+
+def name_roots(text: str, roots: Mapping[str, Path | None]) -> str:
+    """A text for users whose paths below some roots begin with the name of the root's variable."""
+    for name, root in roots.items():
+        if root is not None and root.is_absolute() and root.parent != root:
+            text = re.sub(rf"{re.escape(str(root))}(?![\w-])", f"${name}", text)
+    return text
 
 
 def _missing_root(root: Path | None) -> FolderProblem:

@@ -17,6 +17,7 @@ from typing import Any
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.extras import MissingExtra, require
 from assay.service.contract.stored_specs import ComponentReference, EvaluateJobSpec, TrainJobSpec
+from assay.service.submission.data_folders import name_roots
 
 CHECK = "assay.workers.data.formats.check"
 # Seconds for decoding a part of a set, and for the rest: imports and lists of files.
@@ -115,6 +116,6 @@ def _run(arguments: list[str], root: Path) -> dict[str, Any] | str:
         return f"the look at the data did not end within {SECONDS + REST} s"
     if not done.stdout:  # a set that cannot be used ends it with 1
         last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        return f"the look at the data failed: {last[:500]}"
-    found: dict[str, Any] = json.loads(done.stdout)
+        return name_roots(f"the look at the data failed: {last[:500]}", {"ASSAY_DATA_ROOT": root})
+    found: dict[str, Any] = json.loads(name_roots(done.stdout.decode(), {"ASSAY_DATA_ROOT": root}))
     return found

@@ -49,7 +49,7 @@ def _save(store: Store, settings: WorkerSettings, job_id: str, evaluation: int |
         store.jobs.fail(job_id, "mixed_identities", str(error))
     except Exception as error:  # a result that cannot be saved, for any reason, fails the job
         log.exception("job %s: the results could not be saved", job_id)
-        said = without_paths(in_words(error), folder, settings.state)
+        said = without_paths(in_words(error), settings, job_id)
         store.jobs.fail(job_id, "save_failed", f"the results could not be saved: {said}")
 
 

@@ -1,11 +1,14 @@
-"""Errors of a worker in words that a job's user may read: no SQL, and no path of anything but the job."""
+"""Errors of a worker in words that a job's user may read: no SQL, and no path of the machine."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from sqlalchemy.exc import SQLAlchemyError
+
+from assay.service.contract.pulled_weights import VARIABLE as WEIGHTS_ROOT
+from assay.service.submission.data_folders import name_roots
+from assay.workers.settings import WorkerSettings
 
 ELSEWHERE = "(a file of the service)"
 
@@ -17,10 +20,13 @@ def in_words(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def without_paths(text: str, folder: Path, state: Path) -> str:
-    """A text whose paths in the job's folder are relative to it, and all others in the state folder hidden.
+def without_paths(text: str, settings: WorkerSettings, job_id: str) -> str:
+    """An error with paths relative to the job's folder, and without all others of the state folder.
 
-    `text`: of an error; `folder`: of the job's files; `state`: of the service.
+    Of a distributed service, whose users are not those of its machines, the roots of data and weights are
+    named by their variables.
     """
-    text = text.replace(f"{folder}/", "")
-    return re.sub(rf"{re.escape(str(state))}(?:/[^\s'\",;:)]*)?", ELSEWHERE, text)
+    text = text.replace(f"{settings.folder(job_id)}/", "")
+    if settings.mode == "distributed":
+        text = name_roots(text, {"ASSAY_DATA_ROOT": settings.data_root, WEIGHTS_ROOT: settings.weights_root})
+    return re.sub(rf"{re.escape(str(settings.state))}(?:/[^\s'\",;:)]*)?", ELSEWHERE, text)

@@ -217,8 +217,7 @@ class ShardEnd:
         log.info("shard %s: job is %s", self._claim.shard_id, job.state)
 
     def _public(self, text: str) -> str:
-        settings = self._place.settings
-        return without_paths(text, settings.folder(self._claim.job_id), settings.state)
+        return without_paths(text, self._place.settings, self._claim.job_id)
 
     def remove_unlisted_files(self) -> None:
         """Frees the disk of a job that has ended over a limit; its artifacts stay."""

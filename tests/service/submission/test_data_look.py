@@ -50,8 +50,8 @@ def test_everything_that_is_wrong_is_listed_at_once(root: Path) -> None:
     assert (found["looked"], found["problem"], found["split"]) == (True, None, "test")
     assert (found["examples"], found["decoded"], found["unreadable_count"]) == (6, 6, 2)
     assert [message.partition(" cannot")[0] for message in found["unreadable"]] == [
-        str(root / "pets" / "cat" / "1.png"),
-        str(root / "pets" / "dog" / "2.png"),
+        "$ASSAY_DATA_ROOT/pets/cat/1.png",
+        "$ASSAY_DATA_ROOT/pets/dog/2.png",
     ]
     assert found["ignored"] == {"count": 1, "first": ["__MACOSX/"]}
     assert found["empty_classes"] == ["fox"]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy.exc import ProgrammingError
 
+from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.public_errors import ELSEWHERE, in_words, without_paths
 
 STATE = Path("/srv/assay")
@@ -21,9 +23,24 @@ def test_errors_of_the_database_are_their_type_alone() -> None:
     assert in_words(ValueError("n is 3")) == "ValueError: n is 3"
 
 
+def settings(**changes: Any) -> WorkerSettings:
+    return WorkerSettings(state=STATE, data_root="/data", weights_root="/srv/weights", **changes)  # type: ignore[arg-type]
+
+
+def distributed() -> WorkerSettings:
+    chosen = {"database_url": "postgresql+psycopg://a@127.0.0.1/c", "redis_url": "redis://localhost:6379/0"}
+    return settings(mode="distributed", **chosen)
+
+
 def test_paths_are_relative_to_the_job_or_hidden() -> None:
     text = (
         f"no {FOLDER}/a.csv, '{STATE}/artifacts/02other/weights.safetensors' ({STATE}/assay.sqlite), {STATE}"
     )
-    assert without_paths(text, FOLDER, STATE) == f"no a.csv, '{ELSEWHERE}' ({ELSEWHERE}), {ELSEWHERE}"
-    assert without_paths("below /data/images", FOLDER, STATE) == "below /data/images"
+    assert without_paths(text, settings(), "01job") == f"no a.csv, '{ELSEWHERE}' ({ELSEWHERE}), {ELSEWHERE}"
+    assert without_paths("below /data/images", settings(), "01job") == "below /data/images"
+
+
+def test_users_of_a_distributed_service_read_no_path_of_its_machines() -> None:
+    text = "'/data/images/a.png', not /database/b nor /data-old; /data. (/srv/weights/timm)"
+    said = "'$ASSAY_DATA_ROOT/images/a.png', not /database/b nor /data-old; $ASSAY_DATA_ROOT."
+    assert without_paths(text, distributed(), "01job") == f"{said} ($ASSAY_WEIGHTS_ROOT/timm)"
