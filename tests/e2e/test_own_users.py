@@ -94,8 +94,14 @@ def test_jobs_run_as_their_users_and_leave_nothing(service: RunningService, tmp_
     trained = client.submit(training()).id
     assert running_as(trained)
     finished(client, trained)
-    attacked = client.submit(attacking(trained, [pgd(steps=2)], limit=64)).id
+    attack = attacking(trained, [pgd(steps=2)], limit=64)
+    attack["execution"]["repeat"] = 0.5
+    attacked = client.submit(attack).id
     finished(client, attacked)
+    # Shards that are computed again have a user of their own, who reads the weights too.
+    provenance = client.results(attacked).provenance
+    assert provenance is not None
+    assert provenance.repeated == {"shards": 1, "equal": 1, "other_workers": 1, "not_compared": {}}
     # What evaluators wrote is read by the service, and by no other user.
     before = outcomes(client, attacked, tmp_path / "before")
     assert len(before) == 1
