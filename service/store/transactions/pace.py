@@ -15,6 +15,8 @@ from assay.service.contract.states import JobState
 
 # What the plan's timing counts for, beside 1 for an evaluation of the same cost.
 PLAN_WEIGHT = 0.1
+# Of sums of costs, relative to them.
+ROUNDING = 1e-9
 # Share of an evaluation that the guess counts for once it is measured itself.
 GUESS_WEIGHT = 0.02
 
@@ -79,7 +81,7 @@ def cost_share(row: Pace) -> float | None:
 
 
 def eta_seconds(row: Pace, now: float) -> float | None:
-    """Seconds until the job is done; None when unknown.
+    """Seconds until the job is done; None when unknown, as while its shards are merged or computed again.
 
     The cost that is left of each evaluation, at its own speed, by as many shards at a time as ran on average.
     From the claim of the attempt's first measuring shard, because planning and earlier attempts say nothing
@@ -89,7 +91,7 @@ def eta_seconds(row: Pace, now: float) -> float | None:
         return None
     done = row.cost_done - row.paced_from
     left = row.cost_total - row.cost_done
-    if done <= 0 or left < 0:
+    if done <= 0 or left <= ROUNDING * row.cost_total:
         return None
     measured = None if row.pace is None else _left_seconds(row.pace, row.paced_at, left)
     if measured is None:

@@ -12,6 +12,7 @@ from assay.service.contract.errors import InvalidState
 from assay.service.store.fair_queue import Lane
 from assay.service.store.rows import Claim, OutcomeRow
 from assay.service.store.store import Store
+from assay.service.store.transactions.pace import eta_seconds
 from assay.service.store.transactions.repetition import DIFFERENT, DRAW
 from tests.support.jobs import WORKER, add, claim, evaluate_spec, outcome, plan, states
 
@@ -79,6 +80,7 @@ def test_equal_bits_are_counted_and_the_job_is_done(store: Store) -> None:
     assert len(store.results.outcomes(job_id, None)) == 3
     row = store.jobs.get(job_id)
     assert (row.progress_done, row.progress_total, row.cost_done) == (30, 30, 7.5)
+    assert eta_seconds(row, row.created_at + 100.0) is None
     assert store.jobs.ready_to_finish() == [job_id]
 
 
