@@ -17,14 +17,7 @@ import torch
 from torch import Tensor
 
 from assay.attacks.corruptions.imaging.constants import FORK, Constants, constant
-from assay.attacks.corruptions.imaging.corruption import (
-    IMAGENET_C,
-    SLACK,
-    Corruption,
-    Draws,
-    Severity,
-    cut,
-)
+from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, SLACK, Corruption, Draws, Severity, cut
 from assay.attacks.corruptions.imaging.draws import between
 from assay.attacks.corruptions.imaging.motion import MAGICK_SLACK, smear
 

@@ -27,12 +27,7 @@ from annotated_types import Interval
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from assay.models.layers.heads import (
-    Dropout,
-    HeadProjections,
-    PrefixTokens,
-    attend,
-)
+from assay.models.layers.heads import Dropout, HeadProjections, PrefixTokens, attend
 from assay.models.layers.keyed_draws import draw_key, keyed_uniform
 
 __all__ = ["BigBirdAttention"]

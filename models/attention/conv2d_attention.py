@@ -25,13 +25,7 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d, pad
 
 from assay.models.attention import attention_bn
-from assay.models.layers.heads import (
-    Dropout,
-    HeadProjections,
-    PrefixTokens,
-    attend,
-    split_heads,
-)
+from assay.models.layers.heads import Dropout, HeadProjections, PrefixTokens, attend, split_heads
 
 __all__ = ["Conv2DAttention"]
 

@@ -35,13 +35,7 @@ from annotated_types import Interval
 from torch import Tensor
 from torch.nn.functional import dropout, pad
 
-from assay.models.layers.heads import (
-    Causal,
-    Dropout,
-    HeadProjections,
-    PrefixTokens,
-    merge_heads,
-)
+from assay.models.layers.heads import Causal, Dropout, HeadProjections, PrefixTokens, merge_heads
 from assay.models.layers.parameters import past_rule
 
 __all__ = ["PerformerAttention"]

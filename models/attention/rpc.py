@@ -31,11 +31,7 @@ from torch import Tensor
 
 from assay.models.layers import parameters
 from assay.models.layers.attention_probe import PursuitTrace
-from assay.models.layers.heads import (
-    HeadProjections,
-    PrefixTokens,
-    attend,
-)
+from assay.models.layers.heads import HeadProjections, PrefixTokens, attend
 
 __all__ = ["RPCAttention"]
 

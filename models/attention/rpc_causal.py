@@ -35,12 +35,7 @@ from assay.models.attention.rpc import (
     penalty,
 )
 from assay.models.layers import parameters
-from assay.models.layers.heads import (
-    Causal,
-    PrefixTokens,
-    attend,
-    running_sum,
-)
+from assay.models.layers.heads import Causal, PrefixTokens, attend, running_sum
 from assay.models.layers.parameters import past_rule
 
 __all__ = ["CausalRPCAttention"]

@@ -19,11 +19,7 @@ from torch import Tensor, nn
 
 from assay.models.attention import rpc
 from assay.models.layers.dot_product import DotProductAttention
-from assay.models.layers.heads import (
-    Causal,
-    Dropout,
-    PrefixTokens,
-)
+from assay.models.layers.heads import Causal, Dropout, PrefixTokens
 
 __all__ = ["LearnedScaledAttention"]
 

@@ -22,13 +22,7 @@ from assay.models.programs.graph import Calls, Node, Own, Ref, read_nodes, unlis
 from assay.models.programs.guards import find_check
 from assay.models.programs.payload import read_tensors
 from assay.models.programs.reading import ReadEntry, field, of_type, parse, refuse, shown
-from assay.models.programs.signature import (
-    Signature,
-    count_words,
-    read_inputs,
-    read_output,
-    read_signature,
-)
+from assay.models.programs.signature import Signature, count_words, read_inputs, read_output, read_signature
 from assay.models.programs.sizes import MAX_ELEMENTS, check_prediction, check_results
 
 MAX_GRAPH_BYTES = 64 * 2**20

@@ -13,12 +13,7 @@ from assay.service.api.caller import ActorDep, CallerDep
 from assay.service.api.deps import BodyDep, SettingsDep, StrictRouter, SystemStoreDep, json_body
 from assay.service.api.errors import documented
 from assay.service.api.views import iso, iso_or_none
-from assay.service.contract.errors import (
-    InvalidState,
-    MalformedJson,
-    NotFound,
-    UnsupportedMediaType,
-)
+from assay.service.contract.errors import InvalidState, MalformedJson, NotFound, UnsupportedMediaType
 from assay.service.contract.keys import Key, KeyRequest, NewKey
 from assay.service.contract.results import Page
 from assay.service.store.rows import KeyRow

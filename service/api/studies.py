@@ -26,13 +26,7 @@ from assay.service.api.deps import (
     job_finder,
 )
 from assay.service.api.errors import documented
-from assay.service.api.jobs import (
-    IdempotencyKey,
-    canonical_sha256,
-    device_warnings,
-    estimated_work,
-    ring,
-)
+from assay.service.api.jobs import IdempotencyKey, canonical_sha256, device_warnings, estimated_work, ring
 from assay.service.api.study_results import results_of
 from assay.service.api.views import iso
 from assay.service.contract.errors import (

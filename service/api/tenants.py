@@ -9,23 +9,11 @@ from fastapi import Path
 from assay.service.api.authentication import TENANTS_PATH
 from assay.service.api.caller import ActorDep
 from assay.service.api.checkpoints import quota_of
-from assay.service.api.deps import (
-    BodyDep,
-    SettingsDep,
-    StoreDep,
-    StrictRouter,
-    SystemStoreDep,
-    json_body,
-)
+from assay.service.api.deps import BodyDep, SettingsDep, StoreDep, StrictRouter, SystemStoreDep, json_body
 from assay.service.api.errors import documented
 from assay.service.api.keys import GUARDED, validated
 from assay.service.api.views import iso_or_none
-from assay.service.contract.errors import (
-    InvalidState,
-    MalformedJson,
-    NotFound,
-    UnsupportedMediaType,
-)
+from assay.service.contract.errors import InvalidState, MalformedJson, NotFound, UnsupportedMediaType
 from assay.service.contract.keys import TENANT_PATTERN
 from assay.service.contract.limits import (
     Limits,

@@ -6,15 +6,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from assay.service.client.transport import (
-    API,
-    BadAnswer,
-    Connection,
-    error_of,
-    parsed,
-    part,
-    reaching,
-)
+from assay.service.client.transport import API, BadAnswer, Connection, error_of, parsed, part, reaching
 from assay.service.contract.results import Artifact, Page
 from assay.service.contract.signatures import KeySet
 

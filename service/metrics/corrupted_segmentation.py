@@ -17,11 +17,7 @@ from typing import Any, ClassVar
 from assay.service.contract.corruption_cells import Cell, cells_of
 from assay.service.contract.results import Breakdown, Metric
 from assay.service.metrics.answers import Answers
-from assay.service.metrics.corrupted_pixel_counts import (
-    COLUMN,
-    CellCounts,
-    mean_ratios,
-)
+from assay.service.metrics.corrupted_pixel_counts import COLUMN, CellCounts, mean_ratios
 from assay.service.metrics.corrupted_pixel_counts import Cell as Measured
 from assay.service.metrics.estimates import groups, jackknifed
 from assay.service.metrics.jackknife import TestedDifference

@@ -22,12 +22,7 @@ from statistics import NormalDist, median
 from typing import NamedTuple
 
 from assay.service.contract.results import IntervalMethod
-from assay.service.metrics.distributions import (
-    binomial_draw,
-    checked_confidence,
-    normal_p,
-    normal_quantile,
-)
+from assay.service.metrics.distributions import binomial_draw, checked_confidence, normal_p, normal_quantile
 from assay.service.metrics.student_t import quantile
 from assay.service.metrics.tango import carried_score, few_carry
 

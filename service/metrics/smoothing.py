@@ -15,13 +15,7 @@ from assay.service.contract.results import Metric, SmoothedBreakdown
 from assay.service.metrics.analyses.svg import Panel, Series, draw
 from assay.service.metrics.estimates import mean, proportion
 from assay.service.metrics.paired import Pair, PairedMetrics, PairedShares, Rows
-from assay.service.metrics.paired_estimates import (
-    AnyEstimator,
-    Estimator,
-    FirstOf,
-    PairedEstimates,
-    ratio_of,
-)
+from assay.service.metrics.paired_estimates import AnyEstimator, Estimator, FirstOf, PairedEstimates, ratio_of
 from assay.service.metrics.table import Context, OutcomeTable, Summary, Units, columns_of
 
 ABSTAINED = -1

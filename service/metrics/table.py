@@ -14,13 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 
 from assay.service.contract.records import Evidence
-from assay.service.contract.results import (
-    AnyBreakdown,
-    EvaluationResult,
-    Metric,
-    Unit,
-    Warning,
-)
+from assay.service.contract.results import AnyBreakdown, EvaluationResult, Metric, Unit, Warning
 from assay.service.metrics.answers import Answers
 from assay.service.metrics.paired import Pair, PairedMetrics, Rows
 

@@ -10,13 +10,7 @@ from typing import ClassVar
 from assay.service.metrics.answers import Answers, classified
 from assay.service.metrics.estimates import mean, proportion
 from assay.service.metrics.paired import Pair, PairedMetrics, PairedShares, Rows
-from assay.service.metrics.paired_estimates import (
-    AnyEstimator,
-    Estimator,
-    FirstOf,
-    PairedEstimates,
-    ratio_of,
-)
+from assay.service.metrics.paired_estimates import AnyEstimator, Estimator, FirstOf, PairedEstimates, ratio_of
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
 

@@ -7,13 +7,7 @@ from typing import Any
 
 from assay.service.contract.results import Breakdown, EvaluationResult, Metric
 from assay.service.plots.marks import categories, category, heading, interval, quantity
-from assay.service.plots.series import (
-    ACCURACIES,
-    LabelledResults,
-    interval_text,
-    label_of_one,
-    labels_of,
-)
+from assay.service.plots.series import ACCURACIES, LabelledResults, interval_text, label_of_one, labels_of
 from assay.service.plots.theme import PERCENT, Spec, Values, frame, percent, shortened
 
 TITLE = "Accuracy by corruption and severity"

@@ -22,13 +22,7 @@ from assay.service.store.rows import JobRow, SourceRow
 from assay.service.store.tables import LEFT, jobs, shards, tags
 from assay.service.store.transactions.deadline import overdue, overdue_message
 from assay.service.store.transactions.dependencies import unfinished_dependent
-from assay.service.store.transactions.end_job import (
-    cancel_job,
-    delete_job,
-    end_job,
-    one_line,
-    problem,
-)
+from assay.service.store.transactions.end_job import cancel_job, delete_job, end_job, one_line, problem
 from assay.service.store.transactions.event_log import record_message
 from assay.service.store.transactions.repetition import free_waiting
 from assay.service.store.transactions.retry import retry_job

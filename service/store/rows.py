@@ -8,14 +8,7 @@ from typing import Any, Literal, TypedDict
 from assay.service.contract.checkpoints import OWN_LAYOUT, PROGRAM_LAYOUT
 from assay.service.contract.events import EventData, EventType
 from assay.service.contract.keys import Scope
-from assay.service.contract.records import (
-    Columns,
-    ErrorRecord,
-    JobProvenance,
-    OutcomeExtra,
-    Plan,
-    Replan,
-)
+from assay.service.contract.records import Columns, ErrorRecord, JobProvenance, OutcomeExtra, Plan, Replan
 from assay.service.contract.states import JobState, ShardState
 from assay.service.contract.stored_specs import ComponentReference, Spec
 from assay.service.contract.studies import ArmTemplate, Role, RunState

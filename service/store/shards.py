@@ -29,13 +29,7 @@ from assay.service.store.transactions.finish import finish, finished_before
 from assay.service.store.transactions.progress import progress_snapshot, set_done
 from assay.service.store.transactions.release import ShardFailure, count_failure, expire, fail, requeue
 from assay.service.store.transactions.standings import charge, read_pool, set_clock
-from assay.service.store.transactions.transitions import (
-    CLAIMABLE,
-    complete,
-    held,
-    lock_claim,
-    transition_job,
-)
+from assay.service.store.transactions.transitions import CLAIMABLE, complete, held, lock_claim, transition_job
 from assay.service.store.transactions.write_plan import write_plan
 
 

@@ -14,10 +14,7 @@ from torch.nn import functional
 from assay.workers import accelerator
 from assay.workers.jobs.session import resolve_device
 from tests.support.emulated_device.device import EmulatedDevice, EmulatedTensor, emulated_device
-from tests.support.emulated_device.rules import (
-    DeviceMixError,
-    PinnedMemoryError,
-)
+from tests.support.emulated_device.rules import DeviceMixError, PinnedMemoryError
 
 
 @pytest.fixture

@@ -17,14 +17,7 @@ from annotated_types import Interval, MaxLen
 from assay.service.contract.data_findings import FileRead
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.delimited import Quoting
-from assay.workers.data.formats.tables import (
-    ColumnName,
-    EvaluatedPart,
-    Splits,
-    find_parts,
-    rows_of,
-    texts_of,
-)
+from assay.workers.data.formats.tables import ColumnName, EvaluatedPart, Splits, find_parts, rows_of, texts_of
 from assay.workers.data.formats.text import Documents
 from assay.workers.data.formats.vocabulary import END_OF_LINE, PAD_WORD, Vocabulary
 

@@ -40,11 +40,7 @@ from assay.models.layers.token_model import word_vectors
 from assay.service.contract.problems import nearest
 from assay.workers.data.formats.vocabulary import PAD, UNKNOWN
 from assay.workers.evaluation.engine.shard import Shard
-from assay.workers.evaluation.engine.token_attack import (
-    OF_WHOLE_WORDS,
-    gradient_by_vectors,
-    words_of_letters,
-)
+from assay.workers.evaluation.engine.token_attack import OF_WHOLE_WORDS, gradient_by_vectors, words_of_letters
 from assay.workers.evaluation.gradient_word_swap import AttackedDocuments
 
 __all__ = ["forced_continuation"]

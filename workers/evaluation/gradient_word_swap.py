@@ -38,11 +38,7 @@ from assay.workers.data.formats.vocabulary import UNKNOWN
 from assay.workers.evaluation.engine.likelihood import Window, Windows, score
 from assay.workers.evaluation.engine.outcomes import WithoutFiles
 from assay.workers.evaluation.engine.shard import Shard
-from assay.workers.evaluation.engine.token_attack import (
-    OF_WHOLE_WORDS,
-    gradient_by_vectors,
-    words_of_letters,
-)
+from assay.workers.evaluation.engine.token_attack import OF_WHOLE_WORDS, gradient_by_vectors, words_of_letters
 
 __all__ = ["gradient_word_swap"]
 

@@ -41,12 +41,7 @@ from assay.workers.jobs.failures import BadWeights
 from assay.workers.training.files import content_sha256
 from assay.workers.weights.backbone import load_backbone
 from assay.workers.weights.headers import read_shapes
-from assay.workers.weights.load import (
-    File,
-    load_weights,
-    normalization_of_pulled,
-    normalization_of_upload,
-)
+from assay.workers.weights.load import File, load_weights, normalization_of_pulled, normalization_of_upload
 from assay.workers.weights.logit_names import LogitNames, names_of
 from assay.workers.weights.programs import load_classifier
 from assay.workers.weights.pulled import pulled_weights

@@ -9,13 +9,7 @@ from typing import TypedDict, cast
 
 from assay.service.contract.corruption_cells import TASK, cells_of, content_label
 from assay.service.contract.extras import require_module
-from assay.service.contract.messages import (
-    EvaluateRequest,
-    HashReport,
-    HashRequest,
-    ModelSource,
-    PlanRequest,
-)
+from assay.service.contract.messages import EvaluateRequest, HashReport, HashRequest, ModelSource, PlanRequest
 from assay.service.contract.problems import path_text
 from assay.service.contract.records import ForeignModel, Plan
 from assay.service.contract.results import data_label

@@ -20,12 +20,7 @@ from typing import Literal, TypeVar, cast
 from assay.service.contract import logs
 from assay.service.contract.checkpoints import Verdict
 from assay.service.contract.errors import NotFound
-from assay.service.contract.messages import (
-    CheckedReport,
-    FinalReport,
-    ProgressReport,
-    ShardRequest,
-)
+from assay.service.contract.messages import CheckedReport, FinalReport, ProgressReport, ShardRequest
 from assay.service.contract.verdict_records import VerdictRecord
 from assay.service.store.artifacts import AGAIN
 from assay.service.store.rows import Claim
@@ -36,22 +31,14 @@ from assay.workers.supervision.evaluator_process import (
     UnfitWorker,
 )
 from assay.workers.supervision.heartbeat import ProgressDeadline, ProgressReporter, Stalled, Watch
-from assay.workers.supervision.job_limits import (
-    EvaluatorWatch,
-    OverLimit,
-    TooManyFiles,
-    TrainingLimits,
-)
+from assay.workers.supervision.job_limits import EvaluatorWatch, OverLimit, TooManyFiles, TrainingLimits
 from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE
 from assay.workers.supervision.public_errors import in_words
 from assay.workers.supervision.shard_data import OtherDataHere, ShardData
 from assay.workers.supervision.shard_end import ShardEnd
 from assay.workers.supervision.shard_end import Workplace as Workplace
 from assay.workers.supervision.shard_sources import ShardSources
-from assay.workers.supervision.warm_evaluator import (
-    OTHER_DATA,
-    UNFIT_WORKER,
-)
+from assay.workers.supervision.warm_evaluator import OTHER_DATA, UNFIT_WORKER
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

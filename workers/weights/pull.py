@@ -20,14 +20,7 @@ from typing import TYPE_CHECKING, Any
 from assay.service.contract.errors import WeightsUnavailable
 from assay.service.contract.pulled_weights import FORMS, PulledReference, PullRequest, parse_reference
 from assay.workers.weights.download import MEGABYTE, Progress, PullFailed, Unreachable, download
-from assay.workers.weights.pulled import (
-    PulledWeights,
-    find,
-    keep,
-    listed,
-    name_commit,
-    weights_root,
-)
+from assay.workers.weights.pulled import PulledWeights, find, keep, listed, name_commit, weights_root
 
 if TYPE_CHECKING:
     from assay.workers.weights.origins import Origin

@@ -20,14 +20,7 @@ from assay.service.store.tables import RUNNING, jobs, shards
 from assay.service.store.transactions.deadline import first_deadline, resume
 from assay.service.store.transactions.pace import begun_pace
 from assay.service.store.transactions.progress import UNCOUNTED
-from assay.service.store.transactions.standings import (
-    Pool,
-    lift,
-    read_heads,
-    read_pool,
-    set_clock,
-    waits_in,
-)
+from assay.service.store.transactions.standings import Pool, lift, read_heads, read_pool, set_clock, waits_in
 from assay.service.store.transactions.transitions import (
     CLAIMABLE,
     lock_job,

@@ -13,14 +13,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from assay.service.contract.limits import LIMITS, Limits
 from assay.service.contract.states import ShardState
 from assay.service.store.clock import now
-from assay.service.store.fair_queue import (
-    STATED_SECONDS,
-    Lane,
-    Standing,
-    clock_after,
-    lanes_of,
-    pool_of,
-)
+from assay.service.store.fair_queue import STATED_SECONDS, Lane, Standing, clock_after, lanes_of, pool_of
 from assay.service.store.identities import admitted
 from assay.service.store.lanes import read_lanes
 from assay.service.store.tables import RUNNING, jobs, shards, workers

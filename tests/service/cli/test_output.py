@@ -9,14 +9,7 @@ from assay.service.cli import output
 from assay.service.cli.markdown import comparison_markdown
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NotFound
 from assay.service.contract.problems import Problems
-from assay.service.contract.results import (
-    Artifact,
-    EvaluationResult,
-    JobError,
-    Metric,
-    Results,
-    Warning,
-)
+from assay.service.contract.results import Artifact, EvaluationResult, JobError, Metric, Results, Warning
 
 
 def test_tables_align_numbers_right_and_texts_left() -> None:

@@ -9,13 +9,7 @@ import pytest
 from assay.service.catalog.catalog import KINDS, Catalog, load
 from assay.service.contract.errors import NotFound
 from assay.service.dashboard.example_specs import PRESETS, conditions_of, example_of
-from assay.service.dashboard.spec_form import (
-    defaults_of_training,
-    form_of,
-    has_form,
-    read_spec,
-    reduced,
-)
+from assay.service.dashboard.spec_form import defaults_of_training, form_of, has_form, read_spec, reduced
 from assay.service.submission.validate import validate
 from tests.service.conftest import component
 

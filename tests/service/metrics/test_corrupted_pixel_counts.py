@@ -6,12 +6,7 @@ from statistics import fmean
 
 import pytest
 
-from assay.service.metrics.corrupted_pixel_counts import (
-    CellCounts,
-    mean_ratios,
-    read,
-    write,
-)
+from assay.service.metrics.corrupted_pixel_counts import CellCounts, mean_ratios, read, write
 from assay.service.metrics.pixel_counts import ratios, total
 from tests.support.cell_counts import dense, image
 

@@ -9,12 +9,7 @@ from scipy import stats
 
 from assay.service.metrics.estimates import GROUPS, groups
 from assay.service.metrics.intervals import NO_SPREAD, TOO_FEW
-from assay.service.metrics.jackknife import (
-    Variance,
-    jackknife_variance,
-    logit_bounds,
-    student_difference,
-)
+from assay.service.metrics.jackknife import Variance, jackknife_variance, logit_bounds, student_difference
 
 VALUES = [0.1, 0.4, 0.4, 0.7, 0.9]
 

@@ -19,13 +19,7 @@ from assay.attacks.words.search.text import Text
 from assay.service.contract.extras import require_module
 from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.evaluation.engine.text import TextOutcomes, TextRow
-from assay.workers.evaluation.engine.text_attack import (
-    Ask,
-    JudgedText,
-    judged,
-    reader_of,
-    with_notes,
-)
+from assay.workers.evaluation.engine.text_attack import Ask, JudgedText, judged, reader_of, with_notes
 from assay.workers.training.randomness import derive_seed, library_generators_restored, seed_libraries
 
 
