@@ -143,7 +143,7 @@ def check_execution(given: object, protocol: str | None, problems: Problems) -> 
         message = "only float32 is screened: bfloat16 is confirmed without autocast anyway"
         problems.add(("execution", "screening"), message, given=screening, allowed=[None])
     _check_devices(execution, protocol, problems)
-    if protocol is None and execution.get("repeat") is not None:
+    if protocol is None and execution.get("repeat"):
         message = "only evaluations are repeated: a training is one shard, which goes on from its checkpoints"
         problems.add(("execution", "repeat"), message, given=execution["repeat"], allowed=[None])
     # Only evaluations have a protocol.

@@ -38,6 +38,7 @@ def test_another_worker_computes_shards_again(shared: RunningService, trained: s
     assert found["equal"] == found["other_workers"] == found["shards"] == math.ceil(0.3 * shards)
     assert found["not_compared"] == {}
     assert not list((shared.state / "artifacts").glob(".again-*"))
+    client.dry_run(training(execution={**execution, "repeat": 0}))
     with pytest.raises(InvalidSpec) as refused:
         client.submit(training(execution=execution))
     assert "execution.repeat" in str(refused.value)

@@ -13,14 +13,19 @@ from assay.service.store.database import Database
 from assay.service.store.tables import RUNNING, jobs, shards
 from assay.service.store.transactions.deadline import pause
 from assay.service.store.transactions.end_job import cancel_when_idle, end_job, problem
+from assay.service.store.transactions.event_log import record_message
 from assay.service.store.transactions.progress import set_done
 from assay.service.store.transactions.standings import charge
 from assay.service.store.transactions.transitions import (
     CLAIMABLE,
+    complete,
     lock_job,
     transition_job,
     transition_shards,
 )
+
+# The error of a job whose shard has other bits when it is computed again.
+DIFFERENT = "invalid"
 
 
 def release(connection: Connection, shard: Row[Any], to: ShardState, **values: Any) -> None:
@@ -41,6 +46,8 @@ def requeue(connection: Connection, job: Row[Any], shard: Row[Any], **values: An
         cancel_when_idle(connection, job.id)
         return
     release(connection, shard, ShardState.QUEUED, **values)
+    if shard.kind == "repeat":
+        record_message(connection, job.id, "a shard that is to be computed again waits for a worker")
     pause(connection, job)
     # The time in which no worker has a shard of the job, as in a restart, says nothing of its speed.
     running = (shards.c.job_id == job.id) & RUNNING
@@ -54,10 +61,22 @@ def requeue(connection: Connection, job: Row[Any], shard: Row[Any], **values: An
 def fail(
     connection: Connection, job: Row[Any], shard: Row[Any], error_type: str, message: str, **values: Any
 ) -> None:
-    """Fails a running shard and its job."""
+    """Fails a running shard and its job; a repetition is given up, as all of its job is measured."""
+    if shard.kind == "repeat" and error_type != DIFFERENT:
+        not_compared(connection, job, f"they failed with {error_type}", 1)
+        record_message(connection, job.id, f"a shard was not computed again, {error_type}: {message}"[:500])
+        complete(connection, shard)
+        return
     release(connection, shard, ShardState.FAILED, **values)
     error = problem(error_type, message)
     end_job(connection, job.id, {JobState(job.state)}, JobState.FAILED, error=error)
+
+
+def not_compared(connection: Connection, job: Row[Any], reason: str, count: int) -> None:
+    """Notes repetitions of a job whose bits were not compared."""
+    before: dict[str, int] = job.repeated["not_compared"]
+    noted = {**job.repeated, "not_compared": {**before, reason: before.get(reason, 0) + count}}
+    connection.execute(update(jobs).where(jobs.c.id == job.id).values(repeated=noted))
 
 
 class ShardFailure(NamedTuple):

@@ -21,14 +21,12 @@ from assay.service.store.columns import pack, unpack
 from assay.service.store.database import Database
 from assay.service.store.lanes import lacking, open_lane
 from assay.service.store.rows import OutcomeRow
-from assay.service.store.tables import QUEUED, jobs, outcomes, shards, workers
+from assay.service.store.tables import QUEUED, jobs, lanes, outcomes, shards, workers
 from assay.service.store.transactions.event_log import record_message
-from assay.service.store.transactions.release import fail, requeue
+from assay.service.store.transactions.release import DIFFERENT, fail, not_compared, requeue
 from assay.service.store.transactions.submit import first_fence, shard_values
 from assay.service.store.transactions.transitions import CLAIMABLE, complete, lock_job
 
-# The error of a job whose shard has other bits when it is computed again.
-DIFFERENT = "invalid"
 SUFFIX = "-again"
 DRAW = random.SystemRandom()
 
@@ -87,15 +85,13 @@ def compare(connection: Connection, job: Row[Any], shard: Row[Any], outcome: Out
     ).one()
     columns, extra = unpack(first.payload)
     again = unpack(pack(outcome.columns, outcome.extra))[0]
-    noted = {**job.repeated, "not_compared": {**job.repeated["not_compared"]}}
     worker = connection.execute(select(known_as(shard.owner))).scalar_one()
     if (reason := _incomparable(extra, outcome.extra)) is not None:
-        noted["not_compared"][reason] = noted["not_compared"].get(reason, 0) + 1
+        not_compared(connection, job, reason, 1)
     elif (place := _first_difference(columns, again)) is not None:
         message = (
             f"shard {shard.number} of evaluation {shard.evaluation} has other numbers where it was computed"
-            f" again: {place}; it was measured by worker {first.worker}, and again by worker {worker}. At"
-            " least one of the two is wrong: look at both, then plan the job again (assay replan)"
+            f" again: {place}; {_told(first.worker, worker)}, then plan the job again (assay replan)"
         )
         if JobState(job.state) in CLAIMABLE:
             fail(connection, job, shard, DIFFERENT, message)
@@ -103,10 +99,20 @@ def compare(connection: Connection, job: Row[Any], shard: Row[Any], outcome: Out
             requeue(connection, job, shard)
         return
     else:
-        noted["equal"] += 1
-        noted["other_workers"] += worker != first.worker
-    _note(connection, job, noted)
+        equal, others = job.repeated["equal"] + 1, job.repeated["other_workers"] + (worker != first.worker)
+        _note(connection, job, {**job.repeated, "equal": equal, "other_workers": others})
     complete(connection, shard)
+
+
+def _told(first: str | None, again: str) -> str:
+    """Who measured two different results, and what that means."""
+    if first == again:
+        said = (
+            f"worker {again} has given both: its device is defective, or the job's code is not deterministic"
+        )
+        return f"{said}. Look at both"
+    said = f"it was measured by worker {first}, and again by worker {again}. Either is wrong, or"
+    return f"{said} the job's code is not deterministic: look at all three"
 
 
 def known_as(owner: str) -> ColumnElement[str]:
@@ -145,27 +151,47 @@ def _first_difference(first: Columns, again: Columns) -> str | None:
 
 
 def free_waiting(database: Database, seconds: float) -> None:
-    """Lets any fit worker take repetitions that have waited so long; without one online they are given up."""
-    waiting = QUEUED & (shards.c.kind == "repeat") & (shards.c.queued_at < now() - seconds)
+    """Lets any fit worker take repetitions that wait in vain for another worker.
+
+    After so many seconds also where there is another; then they are given up where no worker is online.
+    """
+    of_lane = (lanes.c.requirements == shards.c.requirements) & (lanes.c.device == shards.c.device)
+    of_lane &= lanes.c.identity == shards.c.identity
+    late = (shards.c.queued_at < now() - seconds).label("late")
+    waiting = (
+        select(shards.c.id, shards.c.job_id, shards.c.device, shards.c.identity, late, lanes.c.stated)
+        .select_from(shards.outerjoin(lanes, of_lane))
+        .where(QUEUED, shards.c.kind == "repeat")
+        .order_by(shards.c.job_id)
+    )
     with database.reading() as connection:
-        job_ids = connection.execute(select(shards.c.job_id).where(waiting).distinct()).scalars().all()
-    for job_id in sorted(job_ids):
-        with database.writing() as connection:
-            job = lock_job(connection, job_id)
-            if job is None:
-                continue
-            mine = connection.execute(select(shards).where(waiting, shards.c.job_id == job_id)).all()
-            here = bool(mine) and bool(lacking(connection, mine[0].device, identity=mine[0].identity))
-            for shard in mine:
-                this = shards.c.id == shard.id
-                if here:
-                    lane = _lane(connection, job.plan, shard)
-                    connection.execute(update(shards).where(this).values(requirements=lane, queued_at=now()))
-                else:
-                    connection.execute(delete(shards).where(this))
-            if mine and not here:
-                left = {**job.repeated["not_compared"], "no worker was there to compute them": len(mine)}
-                _note(connection, job, {**job.repeated, "not_compared": left})
+        rows = connection.execute(waiting).all()
+        online = {
+            (device, identity): {name for name, _ in lacking(connection, device, identity=identity)}
+            for device, identity in {(row.device, row.identity) for row in rows}
+        }
+    for row in rows:
+        here, besides = online[row.device, row.identity], (row.stated or {}).get("besides")
+        if here and besides is not None and (row.late or not here - {besides}):
+            _change(database, row.job_id, row.id, lift=True)
+        elif row.late and not here:
+            _change(database, row.job_id, row.id, lift=False)
+
+
+def _change(database: Database, job_id: str, shard_id: str, *, lift: bool) -> None:
+    """Lifts what a queued repetition asks of its worker, or gives the repetition up."""
+    this = QUEUED & (shards.c.id == shard_id)
+    with database.writing() as connection:
+        job = lock_job(connection, job_id)
+        shard = connection.execute(select(shards).where(this)).one_or_none()
+        if job is None or shard is None:
+            return
+        if lift:
+            values = {"requirements": _lane(connection, job.plan, shard), "queued_at": now()}
+            connection.execute(update(shards).where(this).values(values))
+        else:
+            not_compared(connection, job, "no worker was there to compute them", 1)
+            connection.execute(delete(shards).where(this))
 
 
 def _note(connection: Connection, job: Row[Any], repeated: dict[str, Any]) -> None:

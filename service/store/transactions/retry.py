@@ -23,8 +23,8 @@ from assay.service.store.tables import artifacts, jobs, results, shards
 from assay.service.store.transactions.claim import start_job
 from assay.service.store.transactions.dependencies import lock_required, required_jobs
 from assay.service.store.transactions.end_job import cancel_job
-from assay.service.store.transactions.release import release
-from assay.service.store.transactions.repetition import DIFFERENT, draw
+from assay.service.store.transactions.release import DIFFERENT, release
+from assay.service.store.transactions.repetition import draw
 from assay.service.store.transactions.standings import charge, running_shards, tenant_limits
 from assay.service.store.transactions.submit import add_first_shard
 from assay.service.store.transactions.transitions import is_left, lock_job, transition_job, transition_shards

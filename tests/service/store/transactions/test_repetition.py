@@ -13,7 +13,8 @@ from assay.service.store.fair_queue import Lane
 from assay.service.store.rows import Claim, OutcomeRow
 from assay.service.store.store import Store
 from assay.service.store.transactions.pace import eta_seconds
-from assay.service.store.transactions.repetition import DIFFERENT, DRAW
+from assay.service.store.transactions.release import DIFFERENT
+from assay.service.store.transactions.repetition import DRAW
 from tests.support.jobs import WORKER, add, claim, evaluate_spec, outcome, plan, states
 
 OWN = "0123456789abcdef"
@@ -108,6 +109,46 @@ def test_a_worker_that_is_alone_repeats_its_own_shards(store: Store) -> None:
     assert again.repeat
     assert store.shards.finish(again, measurement(again)) is not None
     assert tally(store, job_id) == {"shards": 1, "equal": 1, "other_workers": 0, "not_compared": {}}
+
+
+def test_a_repetition_waits_for_no_worker_that_has_gone(store: Store) -> None:
+    online(store, WORKER, SECOND)
+    job_id = repeated(store, 1)
+    lost = take(store, SECOND)
+    store.workers.gone(SECOND)
+    store.shards.expire(dead_owners=[SECOND])
+    assert store.jobs.get(job_id).message == "a shard that is to be computed again waits for a worker"
+    store.jobs.free_repetitions(600.0)
+    again = take(store)
+    assert again.fence > lost.fence
+    assert store.shards.finish(again, measurement(again)) is not None
+    assert tally(store, job_id) == {"shards": 1, "equal": 1, "other_workers": 0, "not_compared": {}}
+
+
+def test_a_repetition_that_fails_for_good_costs_no_measured_number(store: Store) -> None:
+    online(store, WORKER, SECOND)
+    job_id = repeated(store, 2)
+    store.shards.fail(take(store, SECOND), "invalid_value", "the weights changed", retry=False)
+    assert states(store, job_id) == ["running"]
+    assert store.jobs.get(job_id).message.startswith(
+        "a shard was not computed again, invalid_value: the weights"
+    )
+    for _ in range(3):
+        store.shards.device_fault(take(store, SECOND), "ECC error")
+    assert store.jobs.ready_to_finish() == [job_id]
+    reasons = {"they failed with invalid_value": 1, "they failed with device_fault": 1}
+    assert tally(store, job_id) == {"shards": 2, "equal": 0, "other_workers": 0, "not_compared": reasons}
+
+
+def test_a_worker_that_differs_from_itself_is_named_once(store: Store) -> None:
+    online(store, WORKER)
+    job_id = repeated(store, 1)
+    other = measurement(again := take(store))
+    other.columns["loss"][3] = 7.0
+    store.shards.finish(again, other)
+    error = store.jobs.get(job_id).error
+    assert error is not None
+    assert f"worker {WORKER} has given both: its device is defective, or the job's code" in error["message"]
 
 
 def test_without_a_worker_repetitions_end_and_that_is_stated(store: Store) -> None:
