@@ -36,6 +36,7 @@ PLACES: Mapping[str, str] = {
     "execution.batch_size": "batch_size bs batch",
     "execution.device": "device gpu",
     "execution.dtype": "dtype precision",
+    "execution.repeat": "repeat repetition repetitions",
     "model.weights": "weights checkpoint pretrained state_dict",
     "recipe.params.epochs": "epochs n_epochs num_epochs",
     "recipe.params.learning_rate": "learning_rate lr",

@@ -92,6 +92,7 @@ def test_a_radius_in_steps_of_pixels() -> None:
         ("evaluate", "batch_size", "execution.batch_size"),
         ("evaluate", "weights", "model.weights"), ("evaluate", "epochs", None), ("evaluate", "sede", "seed"),
         ("train", "epochs", "recipe.params.epochs"), ("train", "num_epochs", "recipe.params.epochs"),
+        ("evaluate", "repeat", "execution.repeat"),
         ("train", "lr", "recipe.params.learning_rate"), (None, "dataset", "data"),
     ],
 )  # fmt: skip
