@@ -156,7 +156,8 @@ def measured_side(store: TenantStore, catalog: Catalog, job_id: str) -> JobResul
     code: dict[str, Any] = {**row.provenance["code"]} if row.provenance else {}
     if not code and row.plan is not None:
         code = {**row.plan.get("identity", {})}
-    return JobResults(row.id, results.complete, evaluations, columns, known, hashes, row.spec["seed"], code)
+    about = (row.spec["seed"], code, results.error, results.warnings)
+    return JobResults(row.id, results.complete, evaluations, columns, known, hashes, *about)
 
 
 def _joined(store: TenantStore, job_id: str, position: int) -> Rows:

@@ -134,7 +134,7 @@ def spec_of(
     """
     if len(jobs) == 1:
         return job_plots(store, catalog, settings, jobs[0]).get(kind)
-    return KINDS[kind].build([_labelled(store, catalog, job) for job in jobs])
+    return KINDS[kind]([_labelled(store, catalog, job) for job in jobs])
 
 
 def job_plots(store: TenantStore, catalog: Catalog, settings: Settings, job: JobRow) -> dict[str, Spec]:

@@ -20,7 +20,7 @@ from assay.service.contract.studies import Adjustment, compared_weights
 from assay.service.metrics.comparison import Comparison, JobResults, compare
 from assay.service.plots.kinds import LabelledResults, plots_of
 from assay.service.reports import page
-from assay.service.reports.comparisons import significantly_best
+from assay.service.reports.comparisons import significantly_best, warning_lines
 from assay.service.reports.figures import Figure, figures
 from assay.service.reports.formats.csv_text import tidy_csv
 from assay.service.reports.tables import pivot
@@ -95,7 +95,8 @@ def get_report(
         figures=drawn,
         notes=missing,
     )
-    report.table.notes.extend(notes)
+    # The other formats have a list of all warnings.
+    report.table.notes.extend([*(_grave(jobs) if format == "tex" else []), *notes])
     write = {"html": page.html, "md": page.markdown, "tex": page.latex}[format]
     return _file(write(report), format, "report")
 
@@ -128,8 +129,14 @@ def get_table(
     sides = _sides(store, catalog, found) if few else []
     best, notes = _best(found, sides, _comparison(found, sides, adjust))
     table = pivot(numbers, by=(rows, columns), metric=metric, best=best)
-    table.notes.extend(notes)
+    table.notes.extend([*_grave(jobs), *notes])
     return _file(page.table_text(table, format), format, "table")
+
+
+def _grave(jobs: list[ReportedJob]) -> list[str]:
+    """The warnings for which no number of a job must be used."""
+    found = [(job.label, warning) for job in jobs for warning in job.results.warnings]
+    return warning_lines([(label, warning) for label, warning in found if warning.severity == "invalid"])
 
 
 def _jobs(

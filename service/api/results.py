@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import Query, Response
@@ -15,7 +15,7 @@ from assay.service.api.errors import documented
 from assay.service.api.views import JOBS_PATH, job_view, results_view
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import NoResults, NotFound
-from assay.service.contract.results import EvaluationResult, Metric, Results
+from assay.service.contract.results import EvaluationResult, Metric, Results, Warning
 from assay.service.contract.states import TERMINAL, JobState
 from assay.service.contract.threat import ThreatOf
 from assay.service.metrics.bracket import Keep, OutcomesOf, brackets, with_contradictions
@@ -23,6 +23,7 @@ from assay.service.reports.formats.csv_text import compact, inert
 from assay.service.reports.robustbench import robustbench_entries
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
+from assay.service.store.transactions.release import DIFFERENT
 from assay.service.submission.warnings import spec_warnings
 
 router = StrictRouter(prefix=JOBS_PATH, tag="results")
@@ -115,8 +116,14 @@ def _read(store: TenantStore, job: JobRow, catalog: Catalog) -> Results:
     found = results_view(job, rows, catalog.threat_of, catalog.radius_unit)
     places = dict(zip(sorted(rows), found.evaluations, strict=True))
     bracket, contradictions = brackets(places, *_outcomes(store, job.id, catalog))
-    warnings = [*contradictions, *found.warnings, *spec_warnings(catalog, job.spec)]
+    warnings = [*_doubts(job), *contradictions, *found.warnings, *spec_warnings(catalog, job.spec)]
     return found.model_copy(update={"bracket": bracket, "warnings": warnings})
+
+
+def _doubts(job: JobRow) -> Iterator[Warning]:
+    if job.error is not None and job.error["type"] == DIFFERENT:
+        message = "a shard had other numbers when it was computed again: use no number of the job, replan it"
+        yield Warning(code="repeated_differently", message=message, evidence={"error": job.error["message"]})
 
 
 def contradicted(

@@ -15,6 +15,7 @@ from assay.service.metrics.paired import Rows
 from assay.service.metrics.studies import MeasuredArm, MeasuredRun, StudyPlan, study_results
 from assay.service.store.rows import StudyJobRow, StudyRow
 from assay.service.store.tenants import TenantStore
+from assay.service.store.transactions.release import DIFFERENT
 from assay.service.submission.study_runs import configuration_of
 
 # Of all evaluations in all arms and seeds; beyond, examples are not read, and tests are over seeds alone.
@@ -60,7 +61,9 @@ def _measured(store: TenantStore, run: StudyJobRow) -> MeasuredRun:
     if run.state == "deleted":
         return MeasuredRun(run.seed, run.state)
     job = store.jobs.get(run.job_id)
-    found = {position: read_result(result) for position, result in store.results.of(job.id).items()}
+    doubted = job.error is not None and job.error["type"] == DIFFERENT
+    merged = {} if doubted else store.results.of(job.id)
+    found = {position: read_result(result) for position, result in merged.items()}
     results = contradicted(store, job.id, found, load())
 
     def columns(position: int) -> Rows:

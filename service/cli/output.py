@@ -143,10 +143,11 @@ def results_table(results: Results, *, every: bool = True) -> str:
     if left_out:
         parts.append(f"{left_out} more rows: `assay results {results.job}` prints them, and so does --all.")
     parts += [*shared, *(printable(bracket_line(point)) for point in results.bracket)]
-    if not results.complete:
-        parts.append("Not complete: evaluations are missing.")
     if results.error is not None:
-        parts.append(printable(f"The job failed: {results.error.type}: {results.error.message}"))
+        why = f"{results.error.type}: {results.error.message}"
+        parts.append(printable(f"Not complete. The job failed: {why}"))
+    elif not results.complete:
+        parts.append("Not complete: evaluations are missing.")
     warned = [("", warning) for warning in results.warnings]
     warned += [(part.name, warning) for part in results.evaluations for warning in part.warnings]
     return "\n".join([*parts, *warning_lines(warned)])

@@ -88,6 +88,7 @@ WarningCode = Literal[
     "accuracy_rises_with_effort",
     "robust_at_large_epsilon",
     "certified_and_broken",
+    "repeated_differently",
     # of a row of the leaderboard
     "single_attack",
     # across jobs
@@ -99,7 +100,7 @@ WarningCode = Literal[
     "different_seeds",
 ]
 
-_INVALID = "leaks_future different_data certified_and_broken"
+_INVALID = "leaks_future different_data certified_and_broken repeated_differently"
 _NOTE = (
     "regenerated_set subset analysis_only fewer_classes_than_targets too_few_classes_for_dlr library_backend"
     " top5_upper_bound cut_texts cut_sequences swapped_to_unknown recipe_left_out reduced_batch"

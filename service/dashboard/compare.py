@@ -99,7 +99,7 @@ def _compare(store: TenantStore, catalog: Catalog, rows: Sequence[JobRow], adjus
         for (position, one), text in zip(first.items(), texts, strict=True)
     ]
     labelled = [LabelledResults(row.name or row.id, finished_results(store, row, catalog)) for row in rows]
-    specs = {kind: KINDS[kind].build(labelled) for kind in PLOTS}
+    specs = {kind: KINDS[kind](labelled) for kind in PLOTS}
     plots = [
         (kind, KINDS[kind].title, spec["description"]) for kind, spec in specs.items() if spec is not None
     ]

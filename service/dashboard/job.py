@@ -31,6 +31,7 @@ from assay.service.dashboard.plots import plots_of_job
 from assay.service.dashboard.result_rows import shown_results
 from assay.service.dashboard.snippets import json_body, snippets
 from assay.service.metrics.bracket import bracket_line
+from assay.service.store.transactions.release import DIFFERENT
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
@@ -70,7 +71,7 @@ def show_job(
         "section": "/jobs",
         "job": view,
         "ended": view.state in TERMINAL,
-        "retried": view.state in RETRYABLE,
+        "retried": view.state in RETRYABLE and (view.error is None or view.error.type != DIFFERENT),
         "replanned": identity_of(job) != "" and (view.state in RETRYABLE or waits_in_vain(store, job)),
         "remedy": remedy_of(view.error),
         "sources": sources_of(store, job),

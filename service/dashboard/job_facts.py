@@ -14,6 +14,7 @@ from assay.service.contract.stored_specs import evaluations_in
 from assay.service.store.ids import is_id
 from assay.service.store.rows import EventRow, JobRow
 from assay.service.store.tenants import TenantStore
+from assay.service.store.transactions.release import DIFFERENT
 from assay.service.submission.dependencies import dependencies_of
 
 MAX_LINES = 50
@@ -37,6 +38,8 @@ REMEDIES: Mapping[str, str] = {
     "over_limit": "Clone the job with a lower limit, fewer steps or fewer epochs; an operator may raise the"
     " limit.",
     "mixed_identities": "Plan the job again: all of it is then measured by the same code.",
+    DIFFERENT: "Use none of the numbers. Have an operator find what is wrong, a worker or the job's code"
+    " (docs/operations.md, Shards that are computed again), then plan the job again: a retry is refused.",
     "timed_out": "Retry to go on from the finished parts, or clone the job with a longer timeout.",
 }
 OTHERWISE = "Retry the job: finished parts are kept. If it fails again, the log below says what happened."

@@ -20,6 +20,7 @@ from assay.service.contract.results import (
     Answer,
     EvaluationResult,
     IntervalMethod,
+    JobError,
     Metric,
     Unit,
     Warning,
@@ -96,16 +97,14 @@ class JobResults:
     data_sha256: Mapping[str, str] = field(default_factory=dict)
     seed: int | None = None  # of the job; None where unknown
     code: Mapping[str, Any] = field(default_factory=dict)  # `version`, `commit`, `source_sha256`, as known
+    error: JobError | None = None  # that the job failed with
+    warnings: Sequence[Warning] = ()  # of its results as a whole
 
 
 def compare(jobs: Sequence[JobResults], adjust: Adjustment = "holm") -> Comparison:
     """Compares every job with the first, evaluation by evaluation in the first one's order."""
     assert len(jobs) >= 2, "the caller asks for at least two jobs"
-    warnings = [
-        _warning("incomplete", f"job {job.job} has not finished all its evaluations", job=job.job)
-        for job in jobs
-        if not job.complete
-    ]
+    warnings = [warning for job in jobs for warning in _of_results(job)]
     rows: list[ComparisonRow] = []
     for other in jobs[1:]:
         warnings.extend(_different_code(jobs[0], other))
@@ -117,10 +116,8 @@ def compare(jobs: Sequence[JobResults], adjust: Adjustment = "holm") -> Comparis
     for test, p_value in zip(tests, adjusted, strict=True):
         test.adjusted_p_value = p_value
     names = [job.job for job in jobs]
-    codes = {
-        job.job: sorted({str(one.code) for result in job.evaluations.values() for one in result.warnings})
-        for job in jobs
-    }
+    told = {job.job: [job.warnings, *(part.warnings for part in job.evaluations.values())] for job in jobs}
+    codes = {job: sorted({str(one.code) for own in found for one in own}) for job, found in told.items()}
     return Comparison(
         jobs=names,
         adjust=adjust,
@@ -129,6 +126,18 @@ def compare(jobs: Sequence[JobResults], adjust: Adjustment = "holm") -> Comparis
         warnings=warnings,
         result_warnings={job: found for job, found in codes.items() if found},
     )
+
+
+def _of_results(job: JobResults) -> Iterator[Warning]:
+    """What keeps all numbers of a job from being compared at face value."""
+    if not job.complete:
+        failed = job.error and f"has failed ({job.error.type})"
+        why = failed or "has not finished all its evaluations"
+        yield _warning("incomplete", f"job {job.job} {why}", job=job.job)
+    for told in job.warnings:
+        if told.severity == "invalid":
+            evidence = {**told.evidence, "job": job.job}
+            yield told.model_copy(update={"message": f"job {job.job}: {told.message}", "evidence": evidence})
 
 
 def _different_code(first: JobResults, second: JobResults) -> Iterator[Warning]:

@@ -17,7 +17,7 @@ from assay.service.plots import (
     training,
 )
 from assay.service.plots.series import LabelledResults
-from assay.service.plots.theme import Spec
+from assay.service.plots.theme import MAX_TITLE, Spec, shortened
 
 Builder = Callable[[Sequence[LabelledResults]], Spec | None]
 
@@ -34,8 +34,15 @@ class PlotKind:
     needs_together: str = ""  # what several jobs must have beside that; empty for nothing
 
     def __call__(self, jobs: Sequence[LabelledResults]) -> Spec | None:
-        """The spec, or None."""
-        return self.build(jobs)
+        """The spec, or None; its caption and description name grave warnings about all results of a job."""
+        spec = self.build(jobs)
+        found = {told.code for job in jobs for told in job.results.warnings if told.severity == "invalid"}
+        if spec is None or not found:
+            return spec
+        said = f"invalid: {', '.join(sorted(found))}"
+        subtitle = shortened(": ".join(filter(None, [said, spec["title"].get("subtitle")])), MAX_TITLE)
+        title = {**spec["title"], "subtitle": subtitle}
+        return {**spec, "title": title, "description": f"{said}. {spec['description']}"}
 
     def lacking(self, jobs: int) -> str:
         """What so many jobs without this plot may lack, in words."""
@@ -62,5 +69,5 @@ def plots_of(results: Sequence[LabelledResults]) -> dict[str, Spec]:
     """The plots that the results of one job, or of several together, allow; by kind."""
     if not results:
         return {}
-    found = {name: kind.build(results) for name, kind in KINDS.items()}
+    found = {name: kind(results) for name, kind in KINDS.items()}
     return {name: spec for name, spec in found.items() if spec is not None}

@@ -150,7 +150,9 @@ def _references(part: EvaluationResult, name: str) -> str:
 def provenance_lines(job: ReportedJob) -> list[tuple[str, str]]:
     """What is needed to repeat a job's numbers: name and text of each fact."""
     lines = [("job", job.id), ("model", _model(job))]
-    if not job.results.complete:
+    if (error := job.results.error) is not None:
+        lines.append(("state", printable(f"not complete, the job failed: {error.type}: {error.message}")))
+    elif not job.results.complete:
         lines.append(("state", "not complete: evaluations are missing"))
     if (found := job.results.provenance) is None:
         return [*lines, ("seed", str(job.spec["seed"]))]

@@ -29,6 +29,7 @@ from assay.service.store.ids import decode_cursor, encode_cursor, new_id
 from assay.service.store.rows import StudyJobRow, StudyRow
 from assay.service.store.tables import dependencies, jobs, studies, study_jobs
 from assay.service.store.transactions.end_job import cancel_job, delete_job
+from assay.service.store.transactions.release import DIFFERENT
 from assay.service.store.transactions.retry import retry_job
 from assay.service.store.transactions.study_runs import add_runs, record_jobs
 from assay.service.store.transactions.transitions import OPEN, lock_job
@@ -159,17 +160,21 @@ class Studies:
     ) -> tuple[StudyRow, list[str]]:
         """Queues its failed, canceled and timed-out jobs again; what they have finished is kept.
 
+        Jobs that failed since a shard has other bits when it is computed again are planned again.
+
         Raises NotFound: when there is no such study; InvalidState: when it has no such job, or one whose
         training was deleted; TooManyRequests: when a limit of its tenant is reached.
         """
         with self._database.writing() as connection:
             row = _locked(connection, study_id)
-            ended = [job.id for job in _locked_jobs(connection, study_id) if JobState(job.state) in RETRYABLE]
+            found = [job for job in _locked_jobs(connection, study_id) if JobState(job.state) in RETRYABLE]
+            ended = [job.id for job in found]
             if not ended:
                 raise InvalidState(f"study {study_id} has no job that failed, was canceled or timed out")
             # The oldest first: trainings before their evaluations, which then wait for them.
-            for job_id in ended:
-                retry_job(connection, job_id, limits)
+            for job in found:
+                other_bits = (job.error or {}).get("type") == DIFFERENT
+                retry_job(connection, job.id, limits, replan=other_bits)
             for job_id in ended:
                 record(connection, by, "job.retry", job_id, detail={"study": study_id})
             record(connection, by, "study.retry", study_id, detail=_owner(row.tenant, by))

@@ -22,6 +22,7 @@ from assay.service.settings import Settings
 from assay.service.store.fair_queue import CHECKS
 from assay.service.store.rows import Claim, OutcomeRow
 from assay.service.store.store import Store, open_store
+from assay.service.store.transactions.release import DIFFERENT
 
 BASE_URL = "http://127.0.0.1:8000"
 T = TypeVar("T")
@@ -186,7 +187,9 @@ class Worker:
     def fail(self, job_id: str) -> None:
         self.store.shards.fail(self.claim(job_id), "out_of_memory", "8 GB were not enough", retry=False)
 
-    def plan(self, job_id: str, n: int = 4, identity: str = "", requirements: Any = ()) -> None:
+    def plan(
+        self, job_id: str, n: int = 4, identity: str = "", requirements: Any = (), repeat: float = 0.0
+    ) -> None:
         claim = self.claim(job_id)
         evaluations = claim.spec["evaluations"]
         shards = [
@@ -203,14 +206,16 @@ class Worker:
             "evaluations": [{"n": n} for _ in evaluations],
             "shards": shards,
         }
-        assert self.store.shards.finish_plan(claim, plan, requirements)
+        assert self.store.shards.finish_plan(claim, plan, requirements, repeat=repeat)
 
-    def evaluate(self, job_id: str, correct: Sequence[int]) -> None:
+    def evaluate(self, job_id: str, correct: Sequence[int], extra: Any = ()) -> None:
         """Finishes the next evaluation of the job with these outcomes, example by example."""
         claim = self.claim(job_id)
         n = len(correct)
         columns = {"id": [f"x{i}" for i in range(n)], "correct": list(correct)}
-        self.store.shards.finish(claim, OutcomeRow(claim.evaluation, 0, n, columns, 1.0, n, 0, {}))
+        self.store.shards.finish(claim, OutcomeRow(claim.evaluation, 0, n, columns, 1.0, n, 0, dict(extra)))
+        if claim.repeat:
+            return
         evaluation = claim.spec["evaluations"][claim.evaluation]
         self.store.results.save(job_id, claim.evaluation, result(evaluation, correct))
 
@@ -220,6 +225,14 @@ class Worker:
         for outcomes in correct:
             self.evaluate(job_id, outcomes)
         assert self.store.jobs.succeed(job_id, provenance())
+
+    def differ(self, job_id: str, correct: Sequence[int]) -> None:
+        """Measures two evaluations of a job, and a shard of them again with other numbers."""
+        extra = {"evidence": {}, "provenance": {"device": {"type": "cpu"}}}
+        self.plan(job_id, len(correct), self.identity, repeat=1.0)
+        for outcomes in (correct, correct, [1 - one for one in correct]):
+            self.evaluate(job_id, outcomes, extra)
+        assert (self.store.jobs.get(job_id).error or {})["type"] == DIFFERENT
 
 
 def result(evaluation: dict[str, Any], correct: Sequence[int]) -> dict[str, Any]:

@@ -76,6 +76,31 @@ def test_page_loads_nothing_and_escapes_names(api: httpx.Client, pair: str) -> N
     assert "weights_sha256" in answer.text or "Provenance" in answer.text
 
 
+def test_results_that_a_second_worker_has_otherwise_are_not_to_be_used(
+    api: httpx.Client, worker: Any, finished: Callable[..., str], evaluate_body: Callable[..., dict[str, Any]]
+) -> None:
+    good, worker.identity = finished([1] * 12, [1] * 12, name="good"), "planner"
+    worker.differ(job := str(api.post(JOBS, json=evaluate_body(name="doubted")).json()["id"]), [0] * 12)
+    results = api.get(f"{JOBS}/{job}/results").json()
+    assert (len(results["evaluations"]), results["complete"]) == (2, False)
+    (warning,) = results["warnings"]
+    assert (warning["code"], warning["severity"]) == ("repeated_differently", "invalid")
+    assert warning["evidence"] == {"error": results["error"]["message"]}
+    report = api.get(REPORT, params={"jobs": job, "format": "md"}).text
+    assert "state: not complete, the job failed: invalid: shard 0" in report
+    assert "evaluations are missing" not in report
+    for format in ("md", "html", "tex"):  # noqa: A001 (the contract's name)
+        text = api.get(REPORT, params={"jobs": f"{good},{job}", "format": format}).text
+        assert "repeated" in text, format
+        assert "use no number of the job" in text, format
+    for format in ("md", "html", "latex"):  # noqa: A001 (the contract's name)
+        text = api.get(TABLE, params={"jobs": job, "format": format}).text
+        assert "(doubted): a shard had other numbers when it was computed again: use no number" in text
+    warnings = api.get("/api/v1/compare", params={"jobs": f"{good},{job}"}).json()["warnings"]
+    assert [one["code"] for one in warnings] == ["incomplete", "repeated_differently"]
+    assert warnings[0]["message"] == f"job {job} has failed (invalid)"
+
+
 def test_bold_only_where_all_differences_are_significant(api: httpx.Client, pair: str) -> None:
     page = api.get(TABLE, params={"jobs": pair, "columns": "name"}).text
     first, second = (line for line in page.splitlines() if line.startswith(("| clean", "| pgd")))

@@ -227,6 +227,24 @@ def test_results_come_in_parts_and_say_what_is_missing(api: httpx.Client, worker
     assert api.get(study["links"]["self"]).json()["state"] == "succeeded"
 
 
+def test_a_run_that_a_second_worker_has_otherwise_is_left_out(api: httpx.Client, worker: Any) -> None:
+    study = posted(api)
+    first, second = study["runs"][0]["runs"]
+    for run in (first, second):
+        worker.train(run["train"])
+    worker.run(first["evaluate"], [1, 0], [1, 0])
+    worker.identity = "planner"
+    worker.differ(second["evaluate"], [1, 1])
+    results = api.get(study["links"]["results"]).json()
+    assert {"arm": "narrow", "seed": 1, "state": "failed"} in results["missing"]
+    assert [cell["arms"][0]["mean"] for cell in results["cells"]] == [0.5, 0.5]
+    # Resumed, all of it is measured again.
+    resumed = api.post(f"{study['links']['self']}/retry")
+    assert resumed.status_code == 202, resumed.text
+    assert api.get(f"/api/v1/jobs/{second['evaluate']}").json()["state"] == "queued"
+    assert worker.store.results.of(second["evaluate"]) == {}
+
+
 def test_results_compare_the_arms(api: httpx.Client, worker: Any) -> None:
     study = posted(api, seeds=4)
     finish(api, worker, study, n=200)

@@ -158,8 +158,9 @@ def test_comparisons_have_p_values() -> None:
 
 def test_partial_and_failed_results_say_so() -> None:
     text = output.results_table(results(complete=False, error=JobError(type="t", message="why")))
-    assert "Not complete" in text
-    assert "The job failed: t: why" in text
+    assert "Not complete. The job failed: t: why" in text
+    assert "missing" not in text
+    assert "Not complete: evaluations are missing." in output.results_table(results(complete=False))
 
 
 def test_components_list_their_parameters() -> None:

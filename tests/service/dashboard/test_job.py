@@ -16,6 +16,7 @@ from assay.service.dashboard.result_rows import MAX_ROWS, shown_results
 from assay.service.settings import Settings
 from assay.service.store.store import Store
 from assay.service.store.tenants import TenantStore, View
+from assay.service.store.transactions.release import DIFFERENT
 from tests.service.dashboard.test_pages import NAMES, Tags, page
 
 Make = Callable[..., dict[str, Any]]
@@ -138,6 +139,19 @@ def test_a_failed_job_says_what_to_do(api: httpx.Client, worker: Any, evaluate_b
     assert OTHERWISE not in text
     assert f'action="/jobs/{job}/retry"' in text
     assert "No evaluation has finished" in text
+
+
+def test_a_job_with_other_numbers_on_two_workers_is_to_be_planned_again(
+    api: httpx.Client, worker: Any, evaluate_body: Make
+) -> None:
+    worker.identity = "planner"
+    worker.differ(job := submitted(api, evaluate_body()), [1, 1, 0, 1])
+    text = page(api, f"/jobs/{job}")
+    assert REMEDIES[DIFFERENT] in html.unescape(text)
+    assert f'action="/jobs/{job}/replan"' in text
+    assert f'action="/jobs/{job}/retry"' not in text
+    assert "The job has failed with <code>invalid</code>." in text
+    assert "<code>repeated_differently</code>" in text
 
 
 def test_a_waiting_job_links_to_the_one_that_it_waits_for(

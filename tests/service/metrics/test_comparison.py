@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from assay.service.contract.corruption_cells import content_label
-from assay.service.contract.results import EvaluationResult, Metric, Warning, data_label
+from assay.service.contract.results import EvaluationResult, JobError, Metric, Warning, data_label
 from assay.service.metrics.comparison import Comparison, JobResults, compare
 from assay.service.metrics.paired import PairedTest
 from assay.service.metrics.paired_tests import mcnemar
@@ -214,6 +214,23 @@ def test_more_jobs_are_compared_with_the_first() -> None:
     assert comparison.jobs == ["a", "b", "c"]
     assert [[value.job for value in row.values] for row in comparison.rows] == [["a", "b"], ["a", "c"]]
     assert codes(comparison) == ["incomplete"]
+
+
+def test_a_job_that_failed_and_one_with_doubted_results_say_so() -> None:
+    doubted = Warning(code="repeated_differently", message="use none", evidence={"error": "why"})
+    noted = Warning(code="left_out", message="m")
+    failed = replace(
+        job("b", [0, 1], complete=False),
+        error=JobError(type="invalid", message="m"),
+        warnings=[doubted, noted],
+    )
+    comparison = compare([job("a", [1, 1]), failed])
+    assert [(one.message, one.severity) for one in comparison.warnings] == [
+        ("job b has failed (invalid)", "note"),
+        ("job b: use none", "invalid"),
+    ]
+    assert comparison.warnings[1].evidence == {"error": "why", "job": "b"}
+    assert comparison.result_warnings == {"b": ["left_out", "repeated_differently"]}
 
 
 def test_accuracies_before_and_under_an_attack_on_text_are_paired() -> None:

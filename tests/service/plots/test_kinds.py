@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from assay.service.contract.results import EvaluationResult, Results
+from assay.service.contract.results import EvaluationResult, Results, Warning
 from assay.service.plots.kinds import KINDS, LabelledResults, plots_of
 from assay.service.plots.series import norm_of
 from assay.service.plots.theme import INK, MAX_LABEL, PALETTES, SHAPES, cycled, themed, unique_labels
@@ -74,6 +74,16 @@ def test_without_what_it_needs_there_is_no_plot(job: LabelledResults, kind: str)
     assert KINDS[kind].build([only(job.results)]) is None
     assert KINDS[kind].needs
     assert plots_of([]) == {}
+
+
+def test_a_plot_of_doubted_results_says_so_in_its_caption_and_in_words(job: LabelledResults) -> None:
+    warnings = [Warning(code="repeated_differently", message="m"), Warning(code="left_out", message="m")]
+    doubted = replace(job, results=job.results.model_copy(update={"warnings": warnings}))
+    plain, found = plots_of([job]), plots_of([doubted])
+    assert plain.keys() == found.keys()
+    for kind, spec in found.items():
+        assert spec["title"]["subtitle"].startswith("invalid: repeated_differently"), kind
+        assert spec["description"] == f"invalid: repeated_differently. {plain[kind]['description']}"
 
 
 def test_a_security_curve_is_a_staircase_with_its_median_in_words(job: LabelledResults) -> None:
