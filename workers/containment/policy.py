@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import site
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 
 from assay.service.catalog.catalog import load
@@ -17,6 +20,7 @@ from assay.service.submission.requirements import folders_read
 from assay.workers.containment.limits import NO_LIMITS, Limits
 from assay.workers.containment.settings import Containment
 from assay.workers.containment.users import Users
+from assay.workers.discovery.packages import installed
 
 # Read by libraries when they are loaded or first used. None holds a secret.
 SYSTEM = (
@@ -163,10 +167,23 @@ def libraries(environment: Mapping[str, str], forbidden: Collection[Path]) -> tu
         # A data root such as /home holds the home: its folders are read by name.
         if environment.get(name) and not _home().is_relative_to(_real(Path(environment[name]))):
             found.append(Path(environment[name]))
-    real = {path.resolve() for path in found}
     kept = [_real(path) for path in forbidden]
+    real = {path.resolve() for path in found}
+    real |= {path for path in _packages() if not any(path.is_relative_to(one) for one in kept)}
     private = {Path("/"), _home(), *kept, *(up for path in kept for up in path.parents)}
     return tuple(sorted(path for path in real if path not in private and path.exists()))
+
+
+def _packages() -> Iterator[Path]:
+    """The folders of the packages that have components: of an editable package perhaps outside `sys.path`."""
+    for entry in installed():
+        found = None
+        with suppress(Exception):  # the catalog says what is wrong with such a package
+            for name in accumulate(entry.module.split("."), "{}.{}".format):
+                found = importlib.util.find_spec(name)
+                if found is None or found.origin is not None:  # no namespace: below it the package would run
+                    break
+        yield from map(_real, map(Path, (found and found.submodule_search_locations) or ()))
 
 
 def users_here(chosen: Containment, environment: Mapping[str, str], *, gpu: bool) -> Users | None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sqlite3
+import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,7 @@ from assay.workers.containment.policy import Policy, libraries
 from assay.workers.containment.probe import missing_parts
 from assay.workers.containment.template import TEMPORARY
 from tests.support.children import in_a_child
+from tests.support.packages import install
 
 pytestmark = pytest.mark.skipif(bool(missing_parts()), reason=f"this machine lacks {list(missing_parts())}")
 KINDS: dict[str, dict[str, bool]] = {
@@ -125,3 +129,33 @@ def test_other_processes_make_examples(tmp_path: Path, kind: str) -> None:
         return [int(made[0]) for made in loader]
 
     assert in_a_job(tmp_path, kind, work) == [index * index for index in range(8)]
+
+
+@pytest.mark.parametrize("module", ["editable_one.assay", "spaced.editable_one.assay"])
+def test_an_editable_package_is_read_where_python_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    """As setuptools installs such a package: by a finder, and not by a folder of `sys.path`."""
+    install(tmp_path / "metadata", "editable_one", "1.0", {"one": module}, assay__attack="FOUND = 7\n")
+    top = tmp_path / "checkout" / module.partition(".")[0]
+    inner = top if module.startswith("editable_one") else top / "editable_one"
+    inner.parent.mkdir(parents=True)
+    (tmp_path / "metadata" / "editable_one").rename(inner)
+    (tmp_path / "job").mkdir()
+
+    class Editable:
+        @staticmethod
+        def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+            return PathFinder.find_spec(name, [str(top.parent)]) if name == top.name else None
+
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Editable])
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "metadata")])
+    read = in_a_job(
+        tmp_path / "job", "evaluation", lambda _: importlib.import_module(f"{module}.attack").FOUND
+    )
+    assert read == 7
+    assert not {"editable_one", "spaced.editable_one"} & {*sys.modules}
+    own = inner.resolve()
+    assert own in libraries({}, [tmp_path / "state"])
+    for state in (own / "state", own, own.parent):
+        assert own not in libraries({}, [state])
