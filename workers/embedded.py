@@ -40,7 +40,7 @@ from assay.service.store.connections import unknown_variables, wrong_settings
 from assay.service.store.fair_queue import CHECKS
 from assay.service.store.store import Store, open_store
 from assay.workers.containment.kernel import forbid_dumps
-from assay.workers.containment.probe import demanded_parts, refusal
+from assay.workers.containment.probe import why_refused
 from assay.workers.devices import device_classes
 from assay.workers.discovery.packages import installed
 from assay.workers.settings import WorkerSettings
@@ -79,8 +79,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, unwind)
     forbid_dumps()  # an evaluator of the same user must not read its secrets
     try:
-        if worker_settings.sandbox == "required" and (missing := demanded_parts(worker_settings.trial)):
-            raise CannotStart(refusal(missing))
+        if (problem := why_refused(worker_settings.trial)) is not None:
+            raise CannotStart(problem)
         # The port comes first, so that a failure leaves neither a folder nor claims to give back.
         with (
             closing(listen(settings.host, settings.port)) as listener,

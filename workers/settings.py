@@ -38,7 +38,7 @@ def _enough_memory(size: int) -> int:
 def _range(text: str) -> str:
     found = re.fullmatch(r"([1-9]\d{0,9})-([1-9]\d{0,9})", text)
     if found is None or not int(found[1]) <= int(found[2]) < 2**32 - 1:
-        raise ValueError(f"{text!r} given; allowed: FIRST-LAST, numbers of users that no account has")
+        raise ValueError("allowed: FIRST-LAST, numbers of users that no account has")
     return text
 
 
@@ -155,6 +155,13 @@ class WorkerSettings(Connections):
     render_plots: bool = Field(
         default=True, description="whether plots are stored as SVG too, beside their data, when a job ends"
     )
+
+    @field_validator("sandbox_user")
+    @classmethod
+    def _user_of_the_contained(cls, user: str, info: ValidationInfo) -> str:
+        if user == "required" and info.data.get("sandbox") == "off":
+            raise ValueError("ASSAY_SANDBOX=off gives no evaluator a user; allowed with it: off, auto")
+        return user
 
     @field_validator("data_root", mode="before")
     @classmethod

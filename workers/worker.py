@@ -28,7 +28,7 @@ from assay.service.contract import logs
 from assay.service.store.connections import take_no_arguments, wrong_settings
 from assay.service.store.store import Store, open_store
 from assay.workers.containment.kernel import forbid_dumps
-from assay.workers.containment.probe import demanded_parts, refusal
+from assay.workers.containment.probe import why_refused
 from assay.workers.devices import device_classes
 from assay.workers.identity import identity
 from assay.workers.settings import WorkerSettings
@@ -74,9 +74,7 @@ def _refused(settings: WorkerSettings) -> str | None:
             f"no service has been started with the state folder {settings.state}: begin with"
             f" `assay serve --state {settings.state}`"
         )
-    if settings.sandbox == "required" and (missing := demanded_parts(settings.trial)):
-        return refusal(missing)
-    return None
+    return why_refused(settings.trial)
 
 
 def _work(store: Store, settings: WorkerSettings, stopping: threading.Event) -> None:

@@ -15,6 +15,7 @@ from assay.service.contract.data_disagreements import counted
 from assay.service.contract.extras import DISTRIBUTION, version_of
 from assay.service.contract.results import Answer
 from assay.service.contract.version import ServiceVersion
+from assay.service.contract.worker_records import refused_parts
 from assay.service.store.identities import Refused
 from assay.service.store.live import redis_answers
 
@@ -89,7 +90,7 @@ def readyz(store: SystemStoreDep, settings: SettingsDep, catalog: CatalogDep) ->
         workers_online=online,
         containment_missing=dict(sorted(missing.items())),
         containment_optional=dict(Counter(part for one in contained for part in one.get("optional", ()))),
-        workers_refusing=sum(one["mode"] == "required" and bool(one["missing"]) for one in contained),
+        workers_refusing=sum(bool(refused_parts(one["mode"], one["missing"])) for one in contained),
         # Without the parameters of data sets: jobs write them, and no key is asked for here.
         other_data=dict(Counter(PARAMETERS.sub("", text) for text in store.workers.other_data())),
         data_disagreements=sorted({counted(*one) for one in store.workers.disagreements().items()}),

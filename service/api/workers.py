@@ -15,7 +15,7 @@ from assay.service.api.views import iso, iso_or_none
 from assay.service.contract.errors import NotFound
 from assay.service.contract.release import release_text
 from assay.service.contract.results import Page
-from assay.service.contract.worker_records import Gauges
+from assay.service.contract.worker_records import Gauges, refused_parts
 from assay.service.contract.workers import (
     DIGEST_PATTERN,
     IdentityStatus,
@@ -148,8 +148,8 @@ def _state(row: ListedWorker) -> tuple[WorkerState, str | None]:
     if row.devices > 0:
         return "online", None
     contained = row.gauges.get("containment")
-    if contained is not None and contained["mode"] == "required" and contained["missing"]:
-        return "unfit", f"its evaluators cannot be contained; missing: {', '.join(contained['missing'])}"
+    if contained is not None and (parts := refused_parts(contained["mode"], contained["missing"])):
+        return "unfit", f"its evaluators cannot be contained; missing: {', '.join(parts)}"
     return "unfit", row.gauges.get("cordoned", "it has not passed its self-test yet")
 
 

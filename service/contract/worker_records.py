@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, NotRequired, TypedDict
 
 from assay.service.contract.pulled_weights import PulledRecord
@@ -72,12 +73,17 @@ class GpuMemory(TypedDict):
 class ContainmentRecord(TypedDict):
     """A worker's ASSAY_SANDBOX, and the parts of the containment that its evaluators lack.
 
-    `optional` are missing parts that the mode `required` does without.
+    `optional` are missing parts that the mode `required` does without: `user`, unless it is demanded.
     """
 
     mode: Literal["off", "auto", "required"]
     missing: list[str]
     optional: NotRequired[list[str]]
+
+
+def refused_parts(mode: str, missing: Iterable[str]) -> list[str]:
+    """The parts without which a worker takes no work. `missing`: no optional parts."""
+    return [part for part in missing if mode == "required" or (mode == "auto" and part == "user")]
 
 
 class DeviceTest(TypedDict):

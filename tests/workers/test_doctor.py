@@ -280,12 +280,20 @@ def test_a_database_that_gives_no_connection_has_the_remedy_of_its_reason(said: 
     assert (found.status, found.remedy) == ("fail", remedy)
 
 
-@pytest.mark.parametrize(("mode", "status"), [("off", "warn"), ("auto", "warn"), ("required", "fail")])
+@pytest.mark.parametrize(
+    ("mode", "part", "status"),
+    [
+        ("off", "files", "warn"),
+        ("auto", "files", "warn"),
+        ("required", "files", "fail"),
+        ("auto", "user", "fail"),
+    ],
+)
 def test_missing_containment_is_a_warning_or_a_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Any, status: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Any, part: str, status: str
 ) -> None:
     for name in ("missing_parts", "demanded_parts"):
-        monkeypatch.setattr(machine, name, lambda _: {"files": "no Landlock"})
+        monkeypatch.setattr(machine, name, lambda _: {part: "why"})
     assert machine.sandbox(WorkerSettings(state=tmp_path, sandbox=mode)).status == status
 
 

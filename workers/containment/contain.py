@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from assay.service.contract.worker_records import refused_parts
 from assay.workers.containment import landlock, limits, policy, seccomp, users
 from assay.workers.containment.kernel import (
     Unavailable,
@@ -81,9 +82,20 @@ def contain(
 
 
 def demanded(missing: Mapping[str, str], chosen: Users | None) -> dict[str, str]:
-    """Those missing parts without which no evaluator starts under ASSAY_SANDBOX=required."""
+    """The missing parts without which evaluators are not wholly contained."""
     stated = () if chosen is not None and chosen.demanded else ("user",)
     return {part: why for part, why in missing.items() if part not in stated}
+
+
+def refusal(missing: Mapping[str, str], mode: str) -> str | None:
+    """Why no evaluator may start; None where evaluators may. `missing`: as of `demanded`."""
+    refused = {part: missing[part] for part in refused_parts(mode, missing)}
+    if not refused:
+        return None
+    names = sorted({"ASSAY_SANDBOX_USER" if part == "user" else "ASSAY_SANDBOX" for part in refused})
+    demands, steps = (" and ".join(f"{name}={value}" for name in names) for value in ("required", "auto"))
+    text = f"{demands}, but evaluators cannot be wholly contained here; missing: {in_words(refused)}"
+    return f"{text}. With {steps} work is taken without them"
 
 
 def _missing_beside(

@@ -18,11 +18,11 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from assay.service.contract.worker_records import ContainmentRecord
-from assay.workers.containment.contain import PARTS, contain, demanded, in_words
+from assay.service.contract.worker_records import ContainmentRecord, refused_parts
+from assay.workers.containment.contain import PARTS, contain, demanded, in_words, refusal
 from assay.workers.containment.limits import Limits
 from assay.workers.containment.policy import Policy, users_here
-from assay.workers.containment.settings import Mode, from_environment
+from assay.workers.containment.settings import from_environment
 from assay.workers.devices import device_classes
 
 log = logging.getLogger(__name__)
@@ -49,24 +49,34 @@ def missing_parts(variables: tuple[tuple[str, str], ...] = ()) -> Mapping[str, s
 
 
 def demanded_parts(variables: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
-    """The missing parts without which no evaluator starts where all are required."""
+    """The missing parts without which evaluators are not wholly contained."""
     chosen = from_environment(dict(variables))
     return demanded(missing_parts(variables), None if chosen is None else chosen.users)
+
+
+def why_refused(variables: tuple[tuple[str, str], ...]) -> str | None:
+    """Why no evaluator may start; None where evaluators may, which is tried only where parts are demanded."""
+    chosen = from_environment(dict(variables))
+    if chosen is None or not chosen.demands:
+        return None
+    return refusal(demanded_parts(variables), chosen.mode)
 
 
 class Sandbox:
     """What a supervisor knows of the containment of its evaluators."""
 
-    def __init__(self, mode: Mode, variables: tuple[tuple[str, str], ...] = ()) -> None:
-        self._mode, self._variables = mode, variables
+    def __init__(self, variables: tuple[tuple[str, str], ...]) -> None:
+        chosen = from_environment(dict(variables))
+        assert chosen is not None
+        self._mode, self._demands, self._variables = chosen.mode, chosen.demands, variables
         self._optional: Mapping[str, str] = {}
         self._missing: Mapping[str, str] | None = (
-            dict.fromkeys(PARTS, "ASSAY_SANDBOX=off") if mode == "off" else None
+            dict.fromkeys(PARTS, "ASSAY_SANDBOX=off") if chosen.mode == "off" else None
         )
 
     def find_out(self) -> None:
         """Try, once; logs what is missing. Waits for the answer only where work depends on it."""
-        if self._mode == "required":
+        if self._demands:
             self._try()
         elif self._mode == "off":
             log.warning("evaluators are not contained: ASSAY_SANDBOX=off")
@@ -79,15 +89,15 @@ class Sandbox:
         self._optional = {part: found[part] for part in found.keys() - self._missing.keys()}
         if self._optional:
             log.info("containment without optional parts: %s", in_words(self._optional))
-        if self._missing and self._mode == "required":
-            log.error("this worker takes no work: %s", refusal(self._missing))
+        if (problem := refusal(self._missing, self._mode)) is not None:
+            log.error("this worker takes no work: %s", problem)
         elif self._missing:
             log.warning("evaluators are not wholly contained; missing: %s", in_words(self._missing))
 
     @property
     def refuses(self) -> bool:
         """Whether no evaluator may start here."""
-        return self._mode == "required" and bool(self._missing)
+        return bool(refused_parts(self._mode, self._missing or ()))
 
     @property
     def record(self) -> ContainmentRecord | None:
@@ -95,14 +105,6 @@ class Sandbox:
         if self._missing is None:
             return None
         return {"mode": self._mode, "missing": [*self._missing], "optional": [*self._optional]}
-
-
-def refusal(missing: Mapping[str, str]) -> str:
-    """Why evaluators may not start."""
-    return (
-        "ASSAY_SANDBOX=required, but evaluators cannot be wholly contained on this machine; missing:"
-        f" {in_words(missing)}. ASSAY_SANDBOX=auto takes work without them"
-    )
 
 
 def main() -> int:

@@ -32,6 +32,11 @@ class Containment:
     users: Users | None = None  # of whom each job gets one, where that is possible
 
     @property
+    def demands(self) -> bool:
+        """Whether no evaluator starts where a part is missing that the operator demands."""
+        return self.mode == "required" or (self.mode == "auto" and bool(self.users and self.users.demanded))
+
+    @property
     def forbidden(self) -> tuple[Path, ...]:
         """The state folder and the further ones."""
         return (self.state, *self.private)

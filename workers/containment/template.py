@@ -250,8 +250,8 @@ class Template:
             missing = contain.contain(Policy.from_text(_first_line(requests)))
             die_with_parent(template)  # a change of user has taken that back
             missing = contain.demanded(missing, self._chosen.users)
-            if missing and self._chosen.mode == "required":
-                sys.stderr.write(f"ASSAY_SANDBOX=required, but missing: {contain.in_words(missing)}\n")
+            if (problem := contain.refusal(missing, self._chosen.mode)) is not None:
+                sys.stderr.write(f"{problem}\n")
                 status = CAN_START_NONE
             else:
                 self._serve(requests, reports)

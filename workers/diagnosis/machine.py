@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from assay.service.contract.worker_records import refused_parts
 from assay.workers.containment.contain import in_words
 from assay.workers.containment.limits import machine_memory
 from assay.workers.containment.probe import demanded_parts, missing_parts
@@ -130,7 +131,7 @@ def sandbox(settings: WorkerSettings) -> Finding:
         return ok("sandbox", f"evaluators are wholly contained{stated}", mode=mode, missing=[])
     text = f"missing: {in_words(missing)}"
     remedy = "docs/containment.md says which kernel and which settings of a container each part needs"
-    report = fail if mode == "required" else warn
+    report = fail if refused_parts(mode, missing) else warn
     return report("sandbox", text, remedy, mode=mode, missing=[*missing])
 
 

@@ -69,7 +69,7 @@ class Supervisor(threading.Thread):
         self._last_beat = float("-inf")
         self._claim_unheard = False
         self._counters = WorkerCounters()
-        self._sandbox = Sandbox(settings.sandbox, settings.trial)
+        self._sandbox = Sandbox(settings.trial)
         self._evaluator = WarmEvaluator(settings, self._counters, device_classes)
         self._device_count = self._evaluator.health.devices
         self._may_claim = False

@@ -120,9 +120,11 @@ def test_readiness_says_what_evaluators_lack(api: httpx.Client, app_store: Any) 
     refusing = {"mode": "required", "missing": ["signals"]}
     app_store.workers.beat("a", "box", ["cpu"], 1, {"containment": lacking})
     app_store.workers.beat("b", "box", ["cpu"], 1, {"containment": refusing}, 0)
+    demanding = {"mode": "auto", "missing": ["user"]}
+    app_store.workers.beat("c", "box", ["cpu"], 1, {"containment": demanding}, 0)
     body = api.get("/readyz").json()
-    assert body["containment_missing"] == {"files": 1, "signals": 2}
-    assert body["workers_refusing"] == 1
+    assert body["containment_missing"] == {"files": 1, "signals": 2, "user": 1}
+    assert body["workers_refusing"] == 2
     assert body["workers_online"] == {"auto": 1, "cpu": 1, "cuda": 0}
 
 

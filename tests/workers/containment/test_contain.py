@@ -165,7 +165,7 @@ def test_required_takes_no_work_where_a_part_is_missing(
         "assay.workers.containment.probe.missing_parts",
         lambda _: {"files": "no Landlock", "user": "not root"},
     )
-    sandbox = Sandbox(mode)
+    sandbox = Sandbox(WorkerSettings(sandbox=mode).trial)
     sandbox.find_out()
     record = wait_for(lambda: sandbox.record)
     assert record["mode"] == mode
@@ -174,6 +174,7 @@ def test_required_takes_no_work_where_a_part_is_missing(
     if mode == "required":
         assert "takes no work" in caplog.text
         assert "files beside those of the job (Landlock)): no Landlock" in caplog.text
+        assert "With ASSAY_SANDBOX=auto work is taken" in caplog.text
     if mode != "off":
         assert record["optional"] == ["user"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,15 +11,19 @@ from assay.service.store.store import Store
 from tests.support.workers import ended, settings, submit, supervising, wait_for
 
 
+@pytest.mark.parametrize(
+    ("part", "demands"), [("files", {"sandbox": "required"}), ("user", {"sandbox_user": "required"})]
+)
 def test_it_takes_no_work_and_does_not_count_as_online(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, demands: dict[str, Any]
 ) -> None:
-    missing = {"files": "no Landlock"}
+    missing = {part: "no Landlock"}
     monkeypatch.setattr("assay.workers.containment.probe.missing_parts", lambda _: missing)
     job_id = submit(store, "")
-    with supervising(store, settings(tmp_path, sandbox="required")):
+    with supervising(store, settings(tmp_path, **demands)):
         found = wait_for(store.workers.containments)
-        assert found == [{"mode": "required", "missing": ["files"], "optional": []}]
+        mode = demands.get("sandbox", "auto")
+        assert found == [{"mode": mode, "missing": [part], "optional": []}]
         assert store.workers.online("auto") == 0
         assert store.jobs.get(job_id).state == "queued"
     with supervising(store, settings(tmp_path, sandbox="auto")):
