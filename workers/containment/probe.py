@@ -2,7 +2,8 @@
 
     python -P -m assay.workers.containment.probe
 
-The process contains itself as an evaluator is contained, and prints the missing parts as a JSON object.
+A process contains itself as an evaluator is contained under the environment's settings, and the missing parts
+are printed as a JSON object. With the argument `--here` the process itself does so, as `VARIABLE` says.
 """
 
 from __future__ import annotations
@@ -14,19 +15,25 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from pydantic import ValidationError
+from pydantic_settings import SettingsError
+
 from assay.service.contract.worker_records import ContainmentRecord, refused_parts
+from assay.service.store.connections import wrong_settings
 from assay.workers.containment.contain import PARTS, contain, demanded, in_words, refusal
 from assay.workers.containment.limits import Limits
 from assay.workers.containment.policy import Policy, users_here
 from assay.workers.containment.settings import from_environment
 from assay.workers.devices import device_classes
+from assay.workers.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
 SECONDS = 120.0
+HERE = "--here"
 
 
 @cache
@@ -34,7 +41,7 @@ def missing_parts(variables: tuple[tuple[str, str], ...] = ()) -> Mapping[str, s
     """The missing parts, with reasons; tried once. `variables`: of an evaluator, to try its user too."""
     if sys.platform != "linux":
         return dict.fromkeys(PARTS, f"not on {sys.platform}")
-    command = [sys.executable, "-P", "-m", "assay.workers.containment.probe"]
+    command = [sys.executable, "-P", "-m", "assay.workers.containment.probe", HERE]
     packages = str(Path(__file__).absolute().parents[3])
     path = os.pathsep.join(filter(None, [packages, os.environ.get("PYTHONPATH")]))
     environment = {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": path, **dict(variables)}
@@ -107,8 +114,14 @@ class Sandbox:
         return {"mode": self._mode, "missing": [*self._missing], "optional": [*self._optional]}
 
 
-def main() -> int:
-    """Try, and print; always 0."""
+def main(arguments: Sequence[str] = ()) -> int:
+    """Try, and print."""
+    if HERE not in arguments:
+        try:
+            sys.stdout.write(f"{json.dumps(missing_parts(WorkerSettings().trial))}\n")
+        except (ValidationError, SettingsError) as error:
+            sys.exit("\n".join(wrong_settings(error)))
+        return 0
     chosen, gpu = from_environment(os.environ), "cuda" in device_classes()
     users = None if chosen is None else users_here(chosen, os.environ, gpu=gpu)
     with tempfile.TemporaryDirectory() as folder:
@@ -133,4 +146,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

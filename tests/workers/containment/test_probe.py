@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from assay.workers.containment.probe import Sandbox, why_refused
+from assay.workers.containment.probe import Sandbox, missing_parts, why_refused
 from assay.workers.settings import WorkerSettings
 from tests.support.workers import wait_for
 
@@ -46,3 +51,20 @@ def test_a_user_cannot_be_demanded_without_containment() -> None:
     with pytest.raises(ValueError, match="ASSAY_SANDBOX=off") as raised:
         WorkerSettings(sandbox="off", sandbox_user="required")
     assert raised.match("sandbox_user")
+
+
+def test_the_program_prints_what_a_service_with_its_environment_finds(tmp_path: Path) -> None:
+    """pytest's folders are closed to other users, so the part `user` is missing for root, too."""
+    command = [sys.executable, "-P", "-m", "assay.workers.containment.probe"]
+
+    def said(**settings: str) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | {"ASSAY_STATE": str(tmp_path / "state")} | settings
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    printed = json.loads(said().stdout)
+    assert "user" in printed
+    assert printed == missing_parts(WorkerSettings(state=tmp_path / "state").trial)
+    assert "user" not in json.loads(said(ASSAY_SANDBOX_USER="off").stdout)
+    wrong = said(ASSAY_SANDBOX_USER="some")
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert wrong.stderr.startswith("ASSAY_SANDBOX_USER:")
