@@ -35,7 +35,7 @@ ATTACKS: dict[str, dict[str, Any]] = {
     "assay_fast": {"check_share": 0.0},
     "mi_fgsm": {"steps": 10},
 }
-EPSILON = {"convolutional-fgsm-trained": 0.15, "fgsm-trained": 0.15, "symvit": 0.05, "rpc_symvit": 0.05}
+EPSILON = {"convolutional-fgsm-trained": 0.15, "fgsm-trained": 0.15, "symvit": 0.01, "rpc_symvit": 0.01}
 
 
 def subject(name: str) -> tuple[nn.Module, Tensor, Tensor]:

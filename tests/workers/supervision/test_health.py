@@ -178,7 +178,7 @@ def test_a_job_whose_fault_no_test_finds_is_left_to_other_workers(store: Store, 
     with worker(store, acting(tmp_path, "evaluate:unfit=device_fault")) as supervisor:
         wait_for(lambda: job_id in supervisor._evaluator.left)
         wait_for(lambda: not store.shards.running())
-        assert store.workers.online("cpu") == 2
+        wait_for(lambda: store.workers.online("cpu") == 2, 20)
     with worker(store, settings(tmp_path), number=2):
         assert ended(store, job_id).state == "succeeded"
     assert losses_and_failures(store, job_id) == (0, 1)
