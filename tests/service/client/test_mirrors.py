@@ -70,7 +70,18 @@ def mlflow_runs(uri: str, project: str) -> dict[str, Any]:
 
 
 def wandb_records(folder: Path) -> list[Any]:
-    """What is in the transaction log of each run, oldest first.
+    """What is in the transaction log of each run, once all have ended: wandb's process writes them behind."""
+    deadline = time.monotonic() + 20
+    while True:
+        found = _logged(folder)
+        ended = sum(record.HasField("exit") for record in found)
+        if ended >= len([*folder.glob("wandb/offline-run-*")]) or time.monotonic() > deadline:
+            return found
+        time.sleep(0.1)
+
+
+def _logged(folder: Path) -> list[Any]:
+    """What is in the transaction logs so far, oldest first.
 
     A log is 7 bytes, then blocks of 32 KiB with parts of records: checksum, length (2 bytes), type (1 whole,
     2 first, 3 middle, 4 last), content.
