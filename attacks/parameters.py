@@ -88,19 +88,9 @@ Rho = Annotated[
     ),
 ]
 RelativeStepSize = Annotated[float, Interval(gt=0, le=1_000), doc("Length of a step as a share of epsilon.")]
-Eot = Annotated[
-    int,
-    Interval(ge=1, le=10_000),
-    doc(
-        "Passes at each iterate, for models that answer at random (expectation over transformation). "
-        "Native only."
-    ),
-]
-AnyEot = Annotated[
-    int,
-    Interval(ge=1, le=10_000),
-    doc("Passes at each iterate, for models that answer at random (expectation over transformation)."),
-]
+EXPECTATION = "Passes at each iterate, for models that answer at random (expectation over transformation)."
+AnyEot = Annotated[int, Interval(ge=1, le=10_000), doc(EXPECTATION)]
+Eot = Annotated[int, Interval(ge=1, le=10_000), doc(f"{EXPECTATION} Native only.")]
 TextEot = Annotated[
     int,
     Interval(ge=1, le=10_000),

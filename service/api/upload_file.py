@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from assay.service.contract.errors import TooLarge, Unavailable
-from assay.service.store.artifacts import FILE_MODE, FOLDER_MODE, UPLOAD
+from assay.service.files.job_files import FILE_MODE, FOLDER_MODE
+from assay.service.store.artifacts import UPLOAD
 
 # Room beyond what has come, for a file of undeclared size.
 STEP = 16 * 1024**2

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
@@ -27,25 +27,31 @@ Protocol = Literal["pixel", "paper"]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
-# Fields of weights that a spec without them does not have.
-OPTIONAL = ("part", "class_names")
-
-
 class Spec(BaseModel):
     """Base of all parts: unknown fields are refused, values are not coerced."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class WeightsOfModel(Spec):
-    """Weights of a whole model, or with `part` of its backbone, for training another model around it."""
+class SparseSpec(Spec):
+    """Base of parts whose `sparse` fields are written only with a value."""
 
-    part: Annotated[Literal["backbone"] | None, Field(description="of training alone: what is taken")] = None
+    sparse: ClassVar[tuple[str, ...]]
 
     @model_serializer(mode="wrap")
     def _without_nothing(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         written: dict[str, Any] = dump(self)
-        return {key: value for key, value in written.items() if key not in OPTIONAL or value is not None}
+        return {
+            key: value for key, value in written.items() if key not in self.sparse or value not in (None, [])
+        }
+
+
+class WeightsOfModel(SparseSpec):
+    """Weights of a whole model, or with `part` of its backbone, for training another model around it."""
+
+    sparse = ("part", "class_names")
+
+    part: Annotated[Literal["backbone"] | None, Field(description="of training alone: what is taken")] = None
 
 
 class WeightsFromJob(WeightsOfModel):
@@ -124,7 +130,7 @@ class LeftOut(Spec):
     reason: Annotated[str, Field(max_length=20_000)]
 
 
-class ExecutionSpec(Spec):
+class ExecutionSpec(SparseSpec):
     """How to run: device class, arithmetic, and examples per batch.
 
     `screening` "bfloat16" runs each attack in bfloat16 first, then in `dtype` on the examples left. Every
@@ -137,17 +143,14 @@ class ExecutionSpec(Spec):
     fail the job; null is the service's share.
     """
 
+    sparse = ("repeat",)
+
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
     batch_size: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = "auto"
     screening: Literal["bfloat16", "bfloat16_gradients"] | None = None
     devices: Annotated[int, Field(ge=1, le=64)] = 1
     repeat: Annotated[float, Field(ge=0, le=1)] | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_nothing(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = dump(self)
-        return {key: value for key, value in written.items() if key != "repeat" or value is not None}
 
 
 class JobSpecBase(Spec):
@@ -175,8 +178,10 @@ class TrainSpec(JobSpecBase):
     recipe: RecipeSpec
 
 
-class EvaluateSpec(JobSpecBase):
+class EvaluateSpec(JobSpecBase, SparseSpec):
     """Evaluate a model: a list of evaluations, attacks and suites over one data set."""
+
+    sparse = ("left_out",)
 
     kind: Literal["evaluate"]
     protocol: Protocol = "pixel"
@@ -186,11 +191,6 @@ class EvaluateSpec(JobSpecBase):
     left_out: Annotated[
         list[LeftOut], Field(max_length=500, description="filled in where suites are expanded")
     ] = []
-
-    @model_serializer(mode="wrap")
-    def _without_nothing(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = dump(self)
-        return {key: value for key, value in written.items() if key != "left_out" or value}
 
 
 JobSpec = Annotated[TrainSpec | EvaluateSpec, Discriminator("kind")]

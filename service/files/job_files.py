@@ -13,6 +13,7 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+FOLDER_MODE, FILE_MODE = 0o770, 0o640  # of a job's folder and of files placed in it: closed to other users
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9 ._+=-]{0,199}", re.ASCII)
 PLAIN = "application/octet-stream"
 MEDIA_TYPES = {

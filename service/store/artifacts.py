@@ -21,7 +21,6 @@ from assay.service.store.transactions.dependencies import has_unfinished_depende
 from assay.service.store.transactions.transitions import lock_job
 
 WEIGHTS = "weights.safetensors"
-FOLDER_MODE, FILE_MODE = 0o770, 0o640  # of a job's folder and of files placed in it: closed to other users
 # Prefix of the names of unfinished uploads.
 UPLOAD = ".upload-"
 # The same of folders of shards that are computed again; a shard's id follows.

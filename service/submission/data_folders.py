@@ -58,10 +58,14 @@ def check_folder(
 
 
 def name_roots(text: str, roots: Mapping[str, Path | None]) -> str:
-    """A text for users whose paths below some roots begin with the name of the root's variable."""
+    """A text for users in which paths below some roots begin with the name of the root's variable.
+
+    Of a root that is a link the paths below its target, too.
+    """
     for name, root in roots.items():
         if root is not None and root.is_absolute() and root.parent != root:
-            text = re.sub(rf"{re.escape(str(root))}(?![\w-])", f"${name}", text)
+            for place in sorted({str(root), os.path.realpath(root)} - {root.anchor}, key=len, reverse=True):
+                text = re.sub(rf"{re.escape(place)}(?![\w-])", f"${name}", text)
     return text
 
 

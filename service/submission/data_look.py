@@ -117,5 +117,7 @@ def _run(arguments: list[str], root: Path) -> dict[str, Any] | str:
     if not done.stdout:  # a set that cannot be used ends it with 1
         last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         return name_roots(f"the look at the data failed: {last[:500]}", {"ASSAY_DATA_ROOT": root})
-    found: dict[str, Any] = json.loads(name_roots(done.stdout.decode(), {"ASSAY_DATA_ROOT": root}))
+    # Without escapes, as the root's path may have letters beyond ASCII.
+    text = json.dumps(json.loads(done.stdout), ensure_ascii=False)
+    found: dict[str, Any] = json.loads(name_roots(text, {"ASSAY_DATA_ROOT": root}))
     return found

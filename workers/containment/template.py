@@ -34,6 +34,7 @@ from pathlib import Path
 from types import FrameType
 
 from assay.service.contract.messages import EvaluatorRequest
+from assay.service.files.job_files import FOLDER_MODE
 from assay.workers.containment import contain
 from assay.workers.containment.kernel import PR_SET_PDEATHSIG, close_descriptors, forbid_dumps, prctl
 from assay.workers.containment.policy import (
@@ -46,7 +47,6 @@ from assay.workers.containment.policy import (
     users_here,
 )
 from assay.workers.containment.settings import PREFIX, Containment
-from assay.workers.containment.users import FOLDER_MODE
 from assay.workers.evaluator_link import die_with_parent
 
 log = logging.getLogger(__name__)

@@ -21,6 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
+from assay.service.files.job_files import FOLDER_MODE
 from assay.workers.containment.kernel import Unavailable, drop_bounding_set
 
 # Numbers of linux/capability.h: to give files away, to read and mend them later, to end and to become others.
@@ -28,7 +29,6 @@ RIGHTS = {"CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "KILL": 5, "SETGID": 6, "S
 # Files and folders that are tried before the first job; each folder gets its part.
 MAX_TRIED, MAX_TRIED_IN_FOLDER = 50_000, 500
 DEVICES = Path("/dev")
-FOLDER_MODE = 0o770  # of a job's folder: closed to other users
 
 
 @dataclass(frozen=True)

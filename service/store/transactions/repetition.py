@@ -134,8 +134,9 @@ def _first_difference(first: Columns, again: Columns) -> str | None:
     """Where two outcomes differ first: by row, then by column."""
     if first.keys() != again.keys():
         return f"column {min(first.keys() ^ again.keys())!r} is there only once"
-    if len({len(values) for values in (*first.values(), *again.values())}) > 1:
-        return f"{len(first['id'])} and {len(again['id'])} rows"
+    if any(len(first[name]) != len(again[name]) for name in first):
+        name = next(name for name in sorted(first) if len(first[name]) != len(again[name]))
+        return f"column {name!r} has {len(first[name])} and {len(again[name])} rows"
     # As text, for which NaN is equal to itself, and 0.0 is not -0.0.
     differing = [name for name in sorted(first) if json.dumps(first[name]) != json.dumps(again[name])]
     found = [

@@ -72,9 +72,7 @@ def retry_job(
         allowed = f"only failed, canceled and timed out jobs{waiting} can be {again}"
         raise InvalidState(f"job {job_id} is {job.state}: {allowed}")
     if (job.error or {}).get("type") == DIFFERENT and not replan:
-        raise InvalidState(
-            f"two workers have other numbers for a shard of job {job_id}: plan it again (replan)"
-        )
+        raise InvalidState(f"a shard of job {job_id} has two different results: plan the job again (replan)")
     check_submission(connection, job.tenant, tenant_limits(connection, job.tenant, limits))
     forgotten: dict[str, Any] = _forget_plan(connection, job) if replan else {}
     stopped = _queue_shards(connection, job_id) if not replan else []

@@ -18,6 +18,9 @@ from assay.service.store.transactions.pace import new_pace
 from assay.service.store.transactions.submit import first_fence, shard_values
 from assay.service.store.transactions.transitions import transition_job
 
+# Keys of a stored plan that no evaluator writes: rows of their own, and what this module adds.
+OWN = ("shards", "requirements", "repeat", "stated")
+
 
 def write_plan(
     connection: Connection,
@@ -50,7 +53,7 @@ def write_plan(
     ]
     if rows:
         connection.execute(insert(shards), rows)
-    kept = {key: value for key, value in plan.items() if key != "shards"}
+    kept = {key: value for key, value in plan.items() if key not in OWN}
     if any(lanes):
         kept["requirements"] = lanes
     if repeat:

@@ -23,15 +23,16 @@ from assay.service.submission.validate import validate
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
+    root = tmp_path / "Übung"
     for name in ("cat", "dog"):
-        (tmp_path / "pets" / name).mkdir(parents=True)
+        (root / "pets" / name).mkdir(parents=True)
         for number in range(3):
-            Image.new("RGB", (8, 8)).save(tmp_path / "pets" / name / f"{number}.png")
-    (tmp_path / "pets" / "fox").mkdir()
-    (tmp_path / "pets" / "__MACOSX").mkdir()
+            Image.new("RGB", (8, 8)).save(root / "pets" / name / f"{number}.png")
+    (root / "pets" / "fox").mkdir()
+    (root / "pets" / "__MACOSX").mkdir()
     for name in ("cat/1.png", "dog/2.png"):
-        (tmp_path / "pets" / name).write_bytes(b"no image")
-    return tmp_path
+        (root / "pets" / name).write_bytes(b"no image")
+    return root
 
 
 def spec(*more: dict[str, Any], name: str = "image_folder") -> Any:

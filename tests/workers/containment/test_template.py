@@ -80,7 +80,7 @@ def template(state: Path, requests: int, reports: int) -> Template:
 
 
 def test_the_folder_of_a_job_is_closed_to_other_users(tmp_path: Path) -> None:
-    """Also while nobody owns it but root: evaluators of other users may pass through the folder above."""
+    """Also a folder of root: evaluators of other users may pass through the folder above."""
     folder = tmp_path / "artifacts" / "job"
 
     def work() -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy.exc import ProgrammingError
 
+from assay.service.submission.data_folders import name_roots
 from assay.workers.settings import WorkerSettings
 from assay.workers.supervision.public_errors import ELSEWHERE, in_words, without_paths
 
@@ -44,3 +45,12 @@ def test_users_of_a_distributed_service_read_no_path_of_its_machines() -> None:
     text = "'/data/images/a.png', not /database/b nor /data-old; /data. (/srv/weights/timm)"
     said = "'$ASSAY_DATA_ROOT/images/a.png', not /database/b nor /data-old; $ASSAY_DATA_ROOT."
     assert without_paths(text, distributed(), "01job") == f"{said} ($ASSAY_WEIGHTS_ROOT/timm)"
+
+
+def test_a_root_that_is_a_link_hides_its_target_too(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "data").symlink_to("disk")
+    (tmp_path / "all").symlink_to("/")
+    roots = {"ASSAY_DATA_ROOT": tmp_path / "data", "ASSAY_WEIGHTS_ROOT": tmp_path / "all"}
+    text = f"{tmp_path}/data/a.png is {tmp_path}/disk/a.png, not /b"
+    assert name_roots(text, roots) == "$ASSAY_DATA_ROOT/a.png is $ASSAY_DATA_ROOT/a.png, not /b"

@@ -1,4 +1,4 @@
-"""Workers compute shards again: another worker where there is one, a new process where there is none."""
+"""Workers compute shards again: another worker where another is online, else a new process."""
 
 from __future__ import annotations
 

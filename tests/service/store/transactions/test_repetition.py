@@ -25,6 +25,7 @@ SECOND = "host:boot:1:2:1"
 def measurement(claim: Claim, **evidence: Any) -> OutcomeRow:
     found = outcome(claim, extra={"evidence": evidence, "provenance": {"device": DEVICE}})
     found.columns["loss"][0] = math.nan
+    found.columns["zero"] = [0.0] * found.n
     return found
 
 
@@ -190,15 +191,36 @@ def test_other_bits_fail_the_job_and_name_both_workers(
     )
 
 
-def test_zero_is_not_minus_zero_and_rows_are_counted(store: Store) -> None:
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"zero": [0.0] * 9 + [-0.0]}, "row 9 (example 00009), column 'zero': 0.0 and -0.0"),
+        ({"zero": [0.0] * 9}, "column 'zero' has 10 and 9 rows"),
+        ({"more": [1] * 10}, "column 'more' is there only once"),
+    ],
+)
+def test_zero_is_not_minus_zero_and_rows_and_columns_are_compared(
+    store: Store, changes: dict[str, Any], said: str
+) -> None:
     online(store, WORKER)
-    for change in ({"loss": [-0.0]}, {"loss": []}, {"id": ["00000"], "loss": [math.nan], "more": [1]}):
-        job_id = repeated(store, 1)
-        other = measurement(again := take(store))
-        for name, values in change.items():
-            other.columns[name] = values + other.columns.get(name, [])[1:]
-        store.shards.finish(again, other)
-        assert states(store, job_id) == ["failed"], change
+    job_id = repeated(store, 1)
+    other = measurement(again := take(store))
+    other.columns.update(changes)
+    store.shards.finish(again, other)
+    assert states(store, job_id) == ["failed"]
+    assert said in (store.jobs.get(job_id).error or {})["message"]
+
+
+def test_what_an_evaluator_puts_into_its_plan_repeats_nothing(store: Store) -> None:
+    online(store, WORKER, SECOND)
+    execution = {"device": "cpu", "dtype": "float32", "batch_size": "auto"}
+    job_id = add(store, evaluate_spec(execution=execution))
+    forged: Any = plan(1, planned_by=OWN) | {"repeat": 1e9, "stated": {"": {}}, "requirements": ["x"]}
+    assert store.shards.finish_plan(claim(store, warm_job=job_id), forged)
+    assert not {"repeat", "stated", "requirements"} & (store.jobs.get(job_id).plan or {}).keys()
+    done = store.shards.finish(mine := take(store), measurement(mine))
+    assert done is not None
+    assert done.job_done
 
 
 def test_a_job_with_other_bits_is_planned_again_and_not_retried(store: Store) -> None:
@@ -208,7 +230,7 @@ def test_a_job_with_other_bits_is_planned_again_and_not_retried(store: Store) ->
     other = measurement(again)
     other.columns["loss"][1] = 7.0
     store.shards.finish(again, other)
-    with pytest.raises(InvalidState, match="plan it again"):
+    with pytest.raises(InvalidState, match="plan the job again"):
         store.jobs.retry(job_id)
     store.jobs.retry(job_id, replan=True)
     assert (states(store, job_id), tally(store, job_id)) == (["queued"], None)
