@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired, TypedDict
 
-from assay.service.contract.records import Columns, OutcomeExtra, Plan, PlanWithShards, ReducedBatch
+from assay.service.contract.evidence import ReducedBatch
+from assay.service.contract.records import Columns, OutcomeExtra, Plan, PlanWithShards
 from assay.service.contract.stored_specs import CheckJobSpec, EvaluateJobSpec, TrainJobSpec
 from assay.service.contract.verdict_records import VerdictRecord
 from assay.service.contract.worker_records import GpuMemory, SelfTestRecord

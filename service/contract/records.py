@@ -9,6 +9,16 @@ from __future__ import annotations
 from typing import Any, NotRequired, TypedDict
 
 from assay.service.contract.data_findings import DataFound, DoubtfulData
+from assay.service.contract.evidence import (
+    Counts,
+    FutureLeak,
+    GradientEvidence,
+    InactivePursuit,
+    JudgementEvidence,
+    ProbeEvidence,
+    ReducedBatch,
+    StageEvidence,
+)
 from assay.service.contract.results import RowProtocol
 from assay.service.contract.stored_specs import ComponentReference, Spec
 from assay.service.contract.weights_options import ChannelStatistics
@@ -157,102 +167,6 @@ class PlanWithShards(Plan):
 
 
 # --- Outcomes: read by the merge. ---
-
-
-class ReducedBatch(TypedDict):
-    """Examples in a batch, of a training in a pass: as `asked`, and as `used` because memory was short."""
-
-    asked: int
-    used: int
-    batch_norm: NotRequired[bool]  # whether the model takes the statistics of a pass
-
-
-class InactivePursuit(TypedDict):
-    """The `largest_share` of S that is not 0, over layers and iterations, in so many `examples`."""
-
-    largest_share: float
-    examples: int
-
-
-class Counts(TypedDict, total=False):
-    """Examples by subject of a warning; a stage counts those that it can detect, mostly `zero_gradient`.
-
-    `refused` had a success that the second judgement refused; attacks then broke `refused_then_broken`.
-    """
-
-    nonfinite: int
-    zero_gradient: int
-    nonfinite_gradient: int
-    unconverged: int
-    unverified: int
-    out_of_ball: int
-    out_of_box: int
-    refused: int
-    refused_then_broken: int
-
-
-class StageEvidence(Counts):
-    """One stage of an attack in one shard: it has `broken` some of `n` examples.
-
-    `number` is that of the stage in its ensemble; a screened stage appears twice. `expected` is the expected
-    number of right answers to all examples of the shard after the stage, where it was estimated.
-    """
-
-    name: str
-    number: NotRequired[int]
-    n: int
-    broken: int
-    forward: int
-    backward: int
-    seconds: float
-    expected: NotRequired[float]
-
-
-class ProbeEvidence(TypedDict, total=False):
-    """Images whose logits changed, and the largest change as a share of the largest logit of its image.
-
-    `probabilities` are the examples that were asked where the model returns them in place of logits.
-    """
-
-    probabilities: int
-    random_outputs: int
-    random_outputs_change: float
-    batch_dependent: int
-    batch_dependent_change: float
-
-
-class FutureLeak(TypedDict):
-    """Of `compared` words of a language model, the loss of `words` depends on later words.
-
-    `change` is the largest change of a loss in nats, None where infinite. `by_construction` names parts of
-    the model defined to look at later words; the numbers are then 0 where no loss was seen to change.
-    """
-
-    words: int
-    compared: int
-    change: float | None
-    by_construction: NotRequired[list[str]]
-
-
-class GradientEvidence(TypedDict):
-    """How many of the first `examples` have a gradient of `zero`, and how many one `tiny` against changes.
-
-    For `saturated` ones the softmax of the answer is 1 as rounded.
-    """
-
-    examples: int
-    zero: int
-    tiny: int
-    saturated: NotRequired[int]
-
-
-class JudgementEvidence(TypedDict):
-    """Of the `iterates` with gradients in bfloat16, and how many were judged `in_float32` too."""
-
-    iterates: int
-    in_float32: int
-    bound: float | None  # of the error of a difference of logits; None where it was not finite
-    above_bound: int  # makes the attack begin again, with every iterate in float32
 
 
 class Evidence(Counts, ProbeEvidence, total=False):

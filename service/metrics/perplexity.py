@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from assay.service.contract.records import FutureLeak
+from assay.service.contract.evidence import FutureLeak
 from assay.service.contract.results import Metric, Warning
 from assay.service.metrics.estimates import measured
 from assay.service.metrics.intervals import NO_BOUNDS, Bounds, ratio_bounds

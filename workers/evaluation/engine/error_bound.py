@@ -19,7 +19,7 @@ import math
 import torch
 from torch import Tensor
 
-from assay.service.contract.records import JudgementEvidence
+from assay.service.contract.evidence import JudgementEvidence
 
 SAFETY = 4.0
 # Rows judged both ways before the bound is used, and then one of so many.

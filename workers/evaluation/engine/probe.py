@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from assay.attacks.kernel import Forward, frozen
 from assay.models.programs.program import Program, TextProgram
-from assay.service.contract.records import ProbeEvidence
+from assay.service.contract.evidence import ProbeEvidence
 from assay.workers import accelerator
 from assay.workers.evaluation.engine.causality import causality_evidence
 from assay.workers.evaluation.engine.gradient_probe import gradient_evidence
