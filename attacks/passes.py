@@ -40,7 +40,7 @@ def evaluate(
     objective is summed over the slots; only the iterates receive a gradient, in the slots `wants` (B,), on
     the CPU. The expectation says over how many passes a gradient is averaged: logits and objective are the
     means over them where expected accuracy counts; else those of the last pass, and slots without a gradient
-    take only that one.
+    take only that one. A model with `in_whole_batches` gets all slots in one pass with a gradient.
 
     Returns:
         Logits (B, classes), objective (B,) in float64, gradient like the iterates (zero where not requested).
@@ -50,7 +50,8 @@ def evaluate(
         logits, values = ask(model, state, objective, expectation)
         return logits, values, torch.zeros_like(state["adversarial"])
     points, live, expected = state["adversarial"], _live(state), "accuracy" in state
-    if expected or wanted == len(wants):
+    together = expectation.passes == 1 and getattr(model, "in_whole_batches", False)
+    if expected or wanted == len(wants) or together:
         state["forward"] += live * expectation.passes
         drawn, gradient = _differentiate(model, points, objective, expectation)
         logits, values = _of_passes(state, drawn, objective, expectation)

@@ -8,6 +8,7 @@ other module names `torch.cuda`, or asks whether a device is of the type "cuda"
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -94,6 +95,15 @@ def record_event() -> Recorded:
     event: Recorded = driver.Event()
     event.record()
     return event
+
+
+def captured(function: Callable[[torch.Tensor], torch.Tensor], sample: torch.Tensor) -> Any:
+    """The function and its gradient as graphs of the device, for arguments like the sample, which they keep.
+
+    Results and gradients are memory of the graphs, which the next call overwrites. RuntimeError: the function
+    waits for the device, or does what no graph can have.
+    """
+    return driver.make_graphed_callables(function, (sample,))
 
 
 def empty_cache() -> None:

@@ -99,3 +99,10 @@ class JudgementEvidence(TypedDict):
     in_float32: int
     bound: float | None  # of the error of a difference of logits; None where it was not finite
     above_bound: int  # makes the attack begin again, with every iterate in float32
+
+
+class CaptureEvidence(TypedDict):
+    """Passes of a model that were replayed as graphs of the device, and why no more were captured."""
+
+    replays: int
+    refused: str | None

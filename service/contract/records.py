@@ -10,6 +10,7 @@ from typing import Any, NotRequired, TypedDict
 
 from assay.service.contract.data_findings import DataFound, DoubtfulData
 from assay.service.contract.evidence import (
+    CaptureEvidence,
     Counts,
     FutureLeak,
     GradientEvidence,
@@ -184,6 +185,7 @@ class Evidence(Counts, ProbeEvidence, total=False):
     swapped_unknown: int
     reduced_batch: ReducedBatch
     judgement: JudgementEvidence
+    captured: CaptureEvidence
     stages: list[StageEvidence]
     inactive_pursuit: InactivePursuit
     first_gradients: GradientEvidence

@@ -140,10 +140,11 @@ class ExecutionSpec(SparseSpec):
     `float16` is for training alone; the trained model is then measured in float32. `devices` is for training
     too: it runs on so many GPUs of one machine (or in so many processes on the CPU), which share every batch.
     `repeat` is for evaluations: this share of the shards is computed again on another worker, and other bits
-    fail the job; null is the service's share.
+    fail the job; null is the service's share. `capture` is for attacks on GPUs: passes of the model
+    are replayed as CUDA graphs where these give its bits.
     """
 
-    sparse = ("repeat",)
+    sparse = ("repeat", "capture")
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
@@ -151,6 +152,7 @@ class ExecutionSpec(SparseSpec):
     screening: Literal["bfloat16", "bfloat16_gradients"] | None = None
     devices: Annotated[int, Field(ge=1, le=64)] = 1
     repeat: Annotated[float, Field(ge=0, le=1)] | None = None
+    capture: bool | None = None
 
 
 class JobSpecBase(Spec):

@@ -64,6 +64,7 @@ class Execution(DeviceChoice):
     batch_size: int | Literal["auto"]
     screening: NotRequired[Literal["bfloat16", "bfloat16_gradients"] | None]
     repeat: NotRequired[float]
+    capture: NotRequired[bool]
 
 
 class EvaluationItem(ComponentReference):

@@ -66,6 +66,7 @@ WarningCode = Literal[
     "recipe_left_out",
     # about how it was run
     "reduced_batch",
+    "not_captured",
     "checkpoints_not_saved",
     "published_batch_not_reached",
     "scaled_learning_rate",
@@ -103,7 +104,7 @@ WarningCode = Literal[
 _INVALID = "leaks_future different_data certified_and_broken repeated_differently"
 _NOTE = (
     "regenerated_set subset analysis_only fewer_classes_than_targets too_few_classes_for_dlr library_backend"
-    " top5_upper_bound cut_texts cut_sequences swapped_to_unknown recipe_left_out reduced_batch"
+    " top5_upper_bound cut_texts cut_sequences swapped_to_unknown recipe_left_out reduced_batch not_captured"
     " checkpoints_not_saved scaled_learning_rate screened undefined_metric no_worker_with_devices"
     " package_not_checked repeated_evaluation left_out quotients_left_out measures_the_machine incomplete"
     " labels_by_name own_tokenizer adaptive_attack_needed gradients_not_compared"

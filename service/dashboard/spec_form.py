@@ -49,6 +49,7 @@ HELP = {
     "screening": "bfloat16: each attack runs in it first, then in dtype on the examples left;"
     " bfloat16_gradients: gradients are in bfloat16, and iterates near the boundary are judged in dtype.",
     "devices": "GPUs of one machine that a training shares.",
+    "capture": "attacks on a GPU replay passes of the model as CUDA graphs, where these give its bits.",
     "repeat": "share of the shards that another worker computes again; other bits fail the job.",
 }
 

@@ -147,6 +147,9 @@ def check_execution(given: object, protocol: str | None, problems: Problems) -> 
     if protocol is None and execution.get("repeat"):
         message = "only evaluations are repeated: a training is one shard, which goes on from its checkpoints"
         problems.add(("execution", "repeat"), message, given=execution["repeat"], allowed=[None])
+    if protocol is None and execution.get("capture"):
+        message = "only attacks replay captured passes: the weights of a training change at every step"
+        problems.add(("execution", "capture"), message, given=True, allowed=[False])
     # Only evaluations have a protocol.
     if protocol is not None and execution.get("dtype") == "float16":
         message = "float16 is for training: gradients of attacks vanish in it"

@@ -157,6 +157,7 @@ def shard_of(spec: UserSpec, loaded: Loaded, data: ExampleSet, order: Sequence[i
         seed=spec["seed"],
         root=data_root(),
         screening=spec["execution"].get("screening"),
+        capture=bool(spec["execution"].get("capture")),
         save_adversarial=bool(spec.get("save_adversarial")),
         **more,
     )

@@ -279,6 +279,10 @@ def _of_run(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Warn
             " rounding only, but it took longer; ask for a smaller execution.batch_size"
         )
         yield Warning(code="reduced_batch", message=message, evidence={"asked": asked, "used": used})
+    refused = [shard["captured"]["refused"] for shard in evidence if shard.get("captured")]
+    if reasons := sorted({reason for reason in refused if reason is not None}):
+        message = f"passes of the model were not replayed as graphs of the device: {'; '.join(reasons)}"
+        yield Warning(code="not_captured", message=message, evidence={"reasons": reasons})
     if row.backend != "native":
         stages = [stage.stage for stage in row.breakdown]
         message = f"backend {row.backend}: {describe(row.backend, row.name, row.params, stages)}"

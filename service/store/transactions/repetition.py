@@ -127,7 +127,15 @@ def _incomparable(first: OutcomeExtra, again: OutcomeExtra) -> str | None:
         return "on another device, or with other arithmetic"
     if "reduced_batch" in first["evidence"] or "reduced_batch" in again["evidence"]:
         return "in smaller batches, as memory was short"
+    if _captured(first) != _captured(again):
+        return "with captured passes in one of them"
     return None
+
+
+def _captured(extra: OutcomeExtra) -> tuple[bool, str | None]:
+    """Whether passes of the model were captured, and why no more of them."""
+    found = extra["evidence"].get("captured")
+    return (False, None) if found is None else (True, found["refused"])
 
 
 def _first_difference(first: Columns, again: Columns) -> str | None:

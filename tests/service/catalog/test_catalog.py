@@ -177,6 +177,12 @@ class TestValidSpecs:
         found = problems(evaluate_body(execution=execution))
         assert found == {"execution.dtype": "float16 is for training: gradients of attacks vanish in it"}
 
+    def test_captured_passes_are_for_attacks_alone(self) -> None:
+        execution = {"capture": True}
+        assert valid(evaluate_body(execution=execution)).spec["execution"].get("capture") is True
+        assert "capture" not in valid(evaluate_body()).spec["execution"]
+        assert set(problems(train_body(execution=execution))) == {"execution.capture"}
+
     def test_several_devices_are_for_training_and_for_batches_that_they_can_share(self) -> None:
         def found(body: dict[str, Any]) -> set[str]:
             return set(problems(body))

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from assay.workers import accelerator
+from tests.support.emulated_device.capture import Capturing, graphed
 from tests.support.emulated_device.memory import Memory
 
 # Without a limit it says that it is as large as an H100.
 TOTAL = 80 * 2**30
 
 
-class Queue(Protocol):
+class Queue(Capturing, Protocol):
     """The device, as far as it is waited for."""
 
     memory: Memory
@@ -103,6 +104,10 @@ class Backend:
 
     def Event(self) -> Event:  # noqa: N802 - a class in torch.cuda
         return Event(self._queue)
+
+    def make_graphed_callables(self, function: Any, sample_args: tuple[Tensor, ...]) -> Any:
+        (sample,) = sample_args
+        return graphed(self._queue, function, sample)
 
     def empty_cache(self) -> None:
         self.emptied += 1

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -29,6 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.support.emulated_device import rules
 from tests.support.emulated_device.autocast import told
 from tests.support.emulated_device.backend import Backend, plugged_in
+from tests.support.emulated_device.capture import Tape
 from tests.support.emulated_device.memory import Memory
 from tests.support.emulated_device.places import Place, place_of, poison
 
@@ -146,6 +148,7 @@ class EmulatedDevice(TorchDispatchMode):
         self.uploads: Counter[Place] = Counter()
         self.event_waits = self.launches = 0
         self.copies: list[tuple[Tensor, Tensor]] = []  # destination on the host, and what will be there
+        self.tape: Tape | None = None  # while a graph is captured
         self._pinned: dict[int, Tensor] = {}  # by address
 
     @property
@@ -207,9 +210,12 @@ class EmulatedDevice(TorchDispatchMode):
             return 0  # attention as matrix products: CUDA's fused kernels are not here
         self._check(func, args, kwargs, theirs)
         self.launches += rules.launches(func)
-        out = rules.quotient(func, host_args, theirs)
-        if out is None:
-            out = func(*host_args, **host_kwargs)
+
+        def work() -> Any:
+            quotient = rules.quotient(func, host_args, theirs)
+            return func(*host_args, **host_kwargs) if quotient is None else quotient
+
+        out = work() if self.tape is None else self.tape.record(work)
         if asked is not None and not there:  # a factory that makes something on the CPU like a tensor of ours
             return out
         return self._wrapped(out, ours)
@@ -264,7 +270,8 @@ class EmulatedDevice(TorchDispatchMode):
             if waits and not from_device:
                 self._sent(func)
             self.launches += from_device
-            out = func(*host_args, **host_kwargs)
+            work = partial(func, *host_args, **host_kwargs)
+            out = work() if self.tape is None else self.tape.record(work)
             return EmulatedTensor(out, self.memory.lease(out)) if is_new else target
         if target is not None and not self._is_pinned(target):
             waits = True  # as CUDA copies to memory that is not pinned
@@ -282,10 +289,16 @@ class EmulatedDevice(TorchDispatchMode):
         return target
 
     def _waited(self, func: Any) -> None:
+        self._refuse_in_capture(func)
         self.finish()
         self.waits[place_of(func)] += 1
 
+    def _refuse_in_capture(self, func: Any) -> None:
+        if self.tape is not None:
+            raise RuntimeError(f"{func}: operation not permitted when stream is capturing (emulated)")
+
     def _sent(self, func: Any) -> None:
+        self._refuse_in_capture(func)
         self.finish()
         self.uploads[place_of(func)] += 1
 

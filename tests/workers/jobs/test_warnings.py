@@ -177,6 +177,15 @@ def test_the_smallest_batch_of_all_shards_is_told() -> None:
     assert raised({"reduced_batch": None}) == {}
 
 
+def test_why_passes_were_not_captured_is_told_once() -> None:
+    memory, waits = (
+        {"captured": {"replays": 9, "refused": reason}} for reason in ("memory was short", "a wait")
+    )
+    found = raised(memory, {"captured": {"replays": 3, "refused": None}}, waits, memory, {})
+    assert found == {"not_captured": {"reasons": ["a wait", "memory was short"]}}
+    assert raised({"captured": {"replays": 3, "refused": None}}) == {}
+
+
 @pytest.mark.parametrize(
     ("name", "params", "classes", "expected"),
     [

@@ -63,6 +63,7 @@ class ClassifierAttack:
                 *subject,
                 randomness=randomness,
                 keep_adversarial=keep,
+                capture=shard.capture,
                 candidates=candidates,
                 **shard.running,
             )
@@ -72,6 +73,7 @@ class ClassifierAttack:
                 *subject,
                 randomness=randomness,
                 keep_adversarial=keep,
+                capture=shard.capture,
                 screening=shard.screening,
                 staged=staged,
                 candidates=candidates,
@@ -104,6 +106,7 @@ class SegmentationAttack:
             seed=shard.seed,
             class_weights=None if pixels is None else class_weights(pixels),
             screening=shard.screening,
+            capture=shard.capture,
             keep_adversarial=shard.save_adversarial,
             ranks=shard.ranks,
             staged=shard.staged,

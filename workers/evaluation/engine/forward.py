@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from assay.attacks.passes import StraightThrough
 from assay.workers import accelerator
+from assay.workers.evaluation.engine.captured import Captures
 from assay.workers.evaluation.engine.error_bound import ErrorBound
 
 Result = TypeVar("Result")
@@ -52,24 +53,36 @@ class Passes:
         autocast: bool = False,
         rough_gradients: bool = False,
         bound: ErrorBound | None = None,
+        captures: Captures | None = None,
     ) -> None:
         self.limit = limit or Limit()
         self.bound = bound
-        self._rough = Passes(model, device, self.limit, autocast=True) if rough_gradients else None
+        self.captures = captures
+        self._rough = (
+            Passes(model, device, self.limit, autocast=True, captures=captures) if rough_gradients else None
+        )
         self._model = model
         self._device = device
+        self._autocast = autocast
         self._precision = torch.autocast(device.type, torch.bfloat16, enabled=autocast)
+
+    @property
+    def in_whole_batches(self) -> bool:
+        """Whether all rows go through a pass with a gradient, in the shape that is captured."""
+        return self.captures is not None and self.captures.active and accelerator.is_accelerator(self._device)
 
     def in_bfloat16(self) -> Passes:
         """The same model in autocast."""
-        return Passes(self._model, self._device, self.limit, autocast=True)
+        return Passes(self._model, self._device, self.limit, autocast=True, captures=self.captures)
 
     def with_bfloat16_gradients(self, bound: ErrorBound | None = None) -> Passes:
         """The same model with the Jacobian of its pass in autocast: a second pass under autograd.
 
         The logits are those of autocast too in rows that the `bound` finds far from any other class.
         """
-        return Passes(self._model, self._device, self.limit, rough_gradients=True, bound=bound)
+        return Passes(
+            self._model, self._device, self.limit, rough_gradients=True, bound=bound, captures=self.captures
+        )
 
     def __call__(self, images: Tensor) -> Tensor:
         """Logits (B, classes) of images; under autograd never split: `in_parts` then handles memory."""
@@ -86,7 +99,8 @@ class Passes:
             try:
                 return [work(part) for part in rows.split(size)] if size < count else [work(rows)]
             except torch.OutOfMemoryError:
-                self.limit.halve(size)
+                if self.captures is None or not self.captures.release():
+                    self.limit.halve(size)
 
     def whole(self, images: Tensor) -> Tensor:
         """Logits of images (B, C, H, W) in one pass, regardless of memory."""
@@ -110,6 +124,11 @@ class Passes:
         return exact if whole else rough.index_copy(0, rows, exact)
 
     def _whole(self, images: Tensor) -> Tensor:
+        if self.captures is not None:
+            return self.captures.run(self._run, images, autocast=self._autocast)
+        return self._run(images)
+
+    def _run(self, images: Tensor) -> Tensor:
         with self._precision:
             logits: Tensor = self._model(images)
         if images.is_floating_point():

@@ -12,6 +12,7 @@ from assay.attacks.judgement import judge
 from assay.attacks.kernel import Examples, Objective
 from assay.attacks.passes import differentiate
 from assay.attacks.sending import sent
+from assay.workers.evaluation.engine.captured import Captures
 from assay.workers.evaluation.engine.forward import Passes
 from assay.workers.evaluation.engine.ledger import Ledger
 
@@ -100,9 +101,14 @@ class Loader:
         images = sent(pixels.to(self._dtype), self._device)
         return images if self._prepare is None else self._prepare(images)
 
+    def capture(self) -> None:
+        """Captures the passes that come often, from now on (`Captures`)."""
+        self.exact.captures = self.forward.captures = Captures()
+
     def noted(self) -> dict[str, Any]:
-        """Caveats: whether passes had to be made smaller."""
-        return self.exact.limit.noted()
+        """Caveats: whether passes had to be made smaller, and which were captured."""
+        captures = self.exact.captures
+        return self.exact.limit.noted() | ({} if captures is None else captures.noted())
 
     def labels_of(self, rows: Tensor) -> Tensor:
         """The true classes of these examples, on the device, (B,)."""

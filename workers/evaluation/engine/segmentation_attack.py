@@ -61,6 +61,7 @@ def attack_segmentation(
     device: torch.device | str = "cpu",
     dtype: DType = "float32",
     screening: Screening | None = None,
+    capture: bool = False,
     keep_adversarial: bool = False,
     ranks: Mapping[int, int] | None = None,
     progress: Progress | None = None,
@@ -73,13 +74,15 @@ def attack_segmentation(
 
     With `screening` bfloat16 each loss is raised in it first, and without autocast on images with right
     pixels left, as with dtype bfloat16: the better of both counts. With bfloat16_gradients there is one run,
-    and only gradients are in bfloat16.
+    and only gradients are in bfloat16. `capture` is as for `protocols.attack_pixel`.
 
     `keep_adversarial` returns the images with the fewest right pixels. `progress` gets the number of images
     done, where images that wait for later losses count in part; `staged` the name of a finished loss, and the
     number of images with right pixels left.
     """
     loader = Loader(model, images_of, None, ids, batch_size, device, dtype)
+    if capture:
+        loader.capture()
     with torch.no_grad(), frozen(model):
         attacks = ensemble.attacks(class_weights)
         passes = [loader.exact]

@@ -79,6 +79,7 @@ def attack_series(attack: Attack | Ensemble, shard: Shard) -> ExampleOutcomes:
             *subject,
             randomness=draws,
             keep_adversarial=keep,
+            capture=shard.capture,
             candidates=candidates,
             **shard.running,
         )
@@ -89,6 +90,7 @@ def attack_series(attack: Attack | Ensemble, shard: Shard) -> ExampleOutcomes:
             *subject,
             randomness=draws,
             keep_adversarial=keep,
+            capture=shard.capture,
             screening=shard.screening,
             staged=staged,
             prepare=shard.classifier.normalize,

@@ -95,6 +95,7 @@ class Shard:
     root: Path | None = None  # ASSAY_DATA_ROOT, for evaluations that read folders; None where it is not set
     protocol: str = "pixel"  # for attacks on classifiers: `pixel` or `paper`
     screening: Screening | None = None  # how attacks use bfloat16, if they do
+    capture: bool = False  # whether attacks replay passes of the model as graphs of the device
     save_adversarial: bool = False  # whether the outcomes' files include adversarial examples
     # Rows that a gallery may show, with their places in the order of sampling of the whole job
     ranks: Mapping[int, int] = field(default_factory=dict)

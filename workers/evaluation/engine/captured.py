@@ -1,0 +1,151 @@
+"""A model's passes as graphs of the device: captured for a shape of batch, replayed by a single launch.
+
+The operators of a small model are too short to keep a GPU busy: they end faster than the host queues them.
+One CUDA graph has a whole forward pass, another graph its gradient (`torch.cuda.make_graphed_callables`).
+
+A captured pass counts only if its logits and gradients equal the model's own in all bits, on two batches.
+Else, or if the device cannot capture the model (a wait for the device, no memory), the model runs as ever,
+and the evidence has the reason. A smaller batch, of more than half the rows, is filled up with zeros.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from assay.service.contract.evidence import CaptureEvidence
+from assay.workers import accelerator
+
+Run = Callable[[Tensor], Tensor]
+"""Images (B, C, H, W) to logits; under autograd too."""
+
+# Passes with equal shapes before a capture, which costs about half as many.
+FIRST = 16
+# Captured passes that are held at a time: each holds the memory of its pass.
+HELD = 4
+# Characters of a reason.
+REASON = 200
+
+
+class PassKind(NamedTuple):
+    """What the batches of a captured pass share."""
+
+    autocast: bool
+    differentiated: bool
+    dtype: torch.dtype
+    shape: torch.Size  # of an image
+
+
+class Captures:
+    """Captured passes of a model."""
+
+    def __init__(self) -> None:
+        self._seen: Counter[tuple[PassKind, int]] = Counter()
+        self._held: dict[tuple[PassKind, int], Run] = {}
+        self._replays = 0
+        self._refused: str | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether passes may be captured: nothing was refused."""
+        return self._refused is None
+
+    def run(self, model: Run, images: Tensor, *, autocast: bool) -> Tensor:
+        """Logits of images, by a captured pass if there is a fitting one."""
+        if not accelerator.is_accelerator(images.device) or not images.is_floating_point():
+            return model(images)
+        differentiated = torch.is_grad_enabled() and images.requires_grad
+        kind = PassKind(autocast, differentiated, images.dtype, images.shape[1:])
+        rows = self._fitting(kind, len(images)) or self._captured(kind, model, images)
+        if rows is None:
+            return model(images)
+        self._replays += 1
+        filled = images if rows == len(images) else _filled(images, rows)
+        logits = self._held[kind, rows](_OwnGradient.apply(filled))
+        return logits[: len(images)].clone()  # the next replay overwrites what this one returns
+
+    def release(self, reason: str = "memory was short") -> bool:
+        """Gives up all captured passes and their memory, for good; False where there were none."""
+        released = bool(self._held)
+        if released:
+            self._refuse(reason)
+        return released
+
+    def noted(self) -> dict[str, Any]:
+        """Evidence: replays, and why passes were not captured; nothing where no shape came often enough."""
+        if not self._replays and self._refused is None:
+            return {}
+        return {"captured": CaptureEvidence(replays=self._replays, refused=self._refused)}
+
+    def _fitting(self, kind: PassKind, count: int) -> int | None:
+        """Rows of the smallest captured pass for so many images."""
+        return min(
+            (rows for held, rows in self._held if held == kind and count <= rows < 2 * count), default=None
+        )
+
+    def _captured(self, kind: PassKind, model: Run, images: Tensor) -> int | None:
+        """Captures the pass of these images if it is due; its rows, or None."""
+        key = kind, len(images)
+        self._seen[key] += 1
+        if self._refused is not None or self._seen[key] <= FIRST or len(self._held) == HELD:
+            return None
+        sample = images.detach().clone().requires_grad_(kind.differentiated)
+        try:
+            with accelerator.generators_restored(images.device):
+                accelerator.empty_cache()
+                captured = accelerator.captured(model, sample)
+                if not all(
+                    _is_equal(model, captured, batch, differentiated=kind.differentiated)
+                    for batch in (images, images.detach().flip(0) / 2)
+                ):
+                    self._refuse("its logits or gradients differ from the model's own")
+                    return None
+        except torch.OutOfMemoryError:
+            self._refuse("memory was short")
+            return None
+        except RuntimeError as error:
+            self._refuse(str(error).partition("\n")[0][:REASON])
+            return None
+        self._held[key] = captured
+        return len(images)
+
+    def _refuse(self, reason: str) -> None:
+        self._refused = reason
+        self._held.clear()
+        accelerator.empty_cache()
+
+
+class _OwnGradient(torch.autograd.Function):
+    """The same values; its gradient is copied, as the next replay overwrites the captured one."""
+
+    @staticmethod
+    def forward(ctx: Any, images: Tensor) -> Tensor:
+        """Returns the images."""
+        return images.view_as(images)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        """Returns a copy."""
+        return gradients[0].clone()
+
+
+def _filled(images: Tensor, rows: int) -> Tensor:
+    return torch.cat([images, images.new_zeros((rows - len(images), *images.shape[1:]))])
+
+
+def _is_equal(model: Run, captured: Run, images: Tensor, *, differentiated: bool) -> bool:
+    """Whether a captured pass gives the model's bits on these images; waits for the device."""
+    answers = []
+    for run in (model, captured):
+        points = images.detach().clone().requires_grad_(differentiated)
+        logits = run(points)
+        slopes = torch.linspace(-1.0, 1.0, logits.numel(), dtype=logits.dtype).view(logits.shape)
+        gradient = (
+            torch.autograd.grad(logits, points, slopes.to(logits.device))[0] if differentiated else logits
+        )
+        answers.append((logits.detach().clone(), gradient.detach().clone()))
+    return all(bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in zip(*answers, strict=True))
