@@ -55,7 +55,8 @@ def _check(
 RANKS = (
     *("doctor", "precision", "outcomes", "laws-attacks", "bits", "laws-models", "laws-corruptions"),
     *("laws-attention", "training-resumed", "training-amp", "waits", "memory-planner", "memory-attacks"),
-    *("training-torchrun", "speed-attention", "speed-corruptions", "speed-autoattack", "speed-cleverhans"),
+    *("training-torchrun", "speed-throughput", "speed-attention", "speed-corruptions", "speed-autoattack"),
+    "speed-cleverhans",
 )
 ALONE = ("Speed",)
 TIMES = "the emulated device's times are no GPU's"
@@ -87,6 +88,7 @@ CHECKS: tuple[Check, ...] = (
         270,
         "the service's evaluators are processes with a driver of their own",
     ),
+    _check("Speed", "speed-throughput", "attacks beside a loop by hand", "throughput:throughput", 150, TIMES),
     _check("Speed", "speed-cleverhans", "FGSM, PGD, CW and SPSA", "speed:cleverhans", 150, TIMES),
     _check("Speed", "speed-autoattack", "AutoAttack, stage by stage", "speed:pyautoattack", 150, TIMES),
     _check("Speed", "speed-corruptions", "the corruptions", "speed:imagecorruptions", 90, TIMES),

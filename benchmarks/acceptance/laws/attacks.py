@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from torch import Tensor
 from assay.attacks.kernel import Attack
 from assay.attacks.randomness import Randomness
 from assay.attacks.threat import sizes
+from assay.workers.evaluation.engine import captured
 from assay.workers.evaluation.engine.loader import DType
 from assay.workers.evaluation.engine.protocols import attack_pixel, classify
 from assay.workers.jobs.library_backends import draws_for_a_batch
@@ -71,7 +73,7 @@ def attacks(context: Context) -> list[Row]:
         bare = Network().eval()
         models = {"float32": bare.to(device), "float64": copy.deepcopy(bare).to(device).double()}
 
-        def run(attack: Attack, dtype: DType, batch_size: int) -> Any:
+        def run(attack: Attack, dtype: DType, batch_size: int, *, capture: bool = False) -> Any:
             return attack_pixel(
                 attack,
                 models["float64" if dtype == "float64" else "float32"],
@@ -83,6 +85,7 @@ def attacks(context: Context) -> list[Row]:
                 dtype=dtype,
                 device=device,
                 keep_adversarial=True,
+                capture=capture,
             )
 
         # In a dry run half of the time: one dtype for an attack, in turn.
@@ -132,7 +135,7 @@ def _independent(
     module: ModuleType,
     name: str,
     params: dict[str, Any],
-    run: Callable[[Attack, DType, int], Any],
+    run: Callable[..., Any],
     *,
     dry: bool,
 ) -> None:
@@ -149,6 +152,13 @@ def _independent(
         found.hold(f"another batch size gives the same {column}", same, case)
     difference = float((one.adversarial - other.adversarial).abs().max())
     found.worst("difference of images between batch sizes, float64", difference, 1e-6, case)
+    with patch.object(captured, "FIRST", 1):
+        replayed = run(make(module, name, params), "float64", BATCHES[dry][0], capture=True)
+    for column in ("prediction", "correct", *passes):
+        same = torch.equal(getattr(one, column), getattr(replayed, column))
+        found.hold(f"captured passes give the same {column}", same, case)
+    refused = (replayed.noted.get("captured") or {}).get("refused")
+    found.hold("passes can be captured", refused is None, f"{case}: {refused}" if refused else case)
 
 
 def _attacks_on_others(found: Cases, context: Context, device: torch.device) -> None:
