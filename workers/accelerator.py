@@ -8,6 +8,7 @@ other module names `torch.cuda`, or asks whether a device is of the type "cuda"
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Literal, NamedTuple, Protocol
@@ -18,6 +19,12 @@ DeviceClass = Literal["cpu", "cuda"]
 
 kind = "cuda"
 driver: Any = torch.cuda
+WORKERS_PER_GPU = "ASSAY_WORKERS_PER_GPU"
+
+
+def workers_each() -> int:
+    """How many workers share an accelerator, with equal parts of its memory (ASSAY_WORKERS_PER_GPU)."""
+    return int(os.environ.get(WORKERS_PER_GPU, "1"))
 
 
 class Recorded(Protocol):
@@ -31,7 +38,7 @@ class Recorded(Protocol):
 
 
 class Memory(NamedTuple):
-    """Bytes of a device's memory: free, in all, and what this process has reserved of it."""
+    """Bytes of this worker's part of a device's memory: free, in all, and reserved by this process."""
 
     free: int
     total: int
@@ -115,7 +122,8 @@ def empty_cache() -> None:
 def memory(device: torch.device | None = None) -> Memory:
     """Memory of an accelerator, by default the one in use; RuntimeError: it cannot be asked any more."""
     free, total = driver.mem_get_info(device)
-    return Memory(int(free), int(total), int(driver.memory_reserved(device)))
+    reserved, part = int(driver.memory_reserved(device)), int(total) // workers_each()
+    return Memory(int(free) if part == total else min(int(free), max(0, part - reserved)), part, reserved)
 
 
 def reset_peak_bytes(device: torch.device) -> int:
@@ -132,8 +140,14 @@ def peak_bytes(device: torch.device) -> int:
 
 
 def total_bytes(device: torch.device) -> int | None:
-    """The device's memory, in bytes; None for a CPU."""
-    return int(driver.mem_get_info(device)[1]) if is_accelerator(device) else None
+    """This worker's part of the device's memory, in bytes; None for a CPU."""
+    return int(driver.mem_get_info(device)[1]) // workers_each() if is_accelerator(device) else None
+
+
+def keep_to_part(device: torch.device) -> None:
+    """Lets this process allocate no more than its worker's part; what goes beyond is an OutOfMemoryError."""
+    if is_accelerator(device) and workers_each() > 1:
+        driver.set_per_process_memory_fraction(1 / workers_each(), device)
 
 
 def name_of(device: torch.device | None = None) -> str:

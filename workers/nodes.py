@@ -93,17 +93,23 @@ def command(name: str) -> list[str]:
 def slots(gpus: Sequence[str], settings: WorkerSettings) -> list[Slot]:
     """A slot for every `devices` GPUs, the last one perhaps with fewer; without any, `nodes` on the CPU.
 
-    The box's own name, if it has one, is before the names of its slots.
+    With `workers_per_gpu` above 1 each GPU has so many slots. The box's own name, if it has one, is before
+    the names of its slots.
     A MIG slice has a slot of its own: CUDA shows a process one slice at most.
     """
     whole = [gpu for gpu in gpus if not gpu.startswith(MIG)]
     groups = [tuple(whole[at : at + settings.devices]) for at in range(0, len(whole), settings.devices)]
     groups += [(gpu,) for gpu in gpus if gpu.startswith(MIG)]
-    count = len(groups) or settings.nodes
+    each = settings.workers_per_gpu
+    count = each * len(groups) or settings.nodes
     cores, memory = settings.cores_each(count), settings.memory_each(count)
     own = f"{settings.node}-" if settings.node else ""
     if groups:
-        return [Slot(f"{own}gpu{n}", group, len(group), cores, memory) for n, group in enumerate(groups)]
+        return [
+            Slot(f"{own}gpu{n}" + (f"-{part}" if each > 1 else ""), group, len(group), cores, memory)
+            for n, group in enumerate(groups)
+            for part in range(each)
+        ]
     return [Slot(f"{own}cpu{n}", (), settings.devices, cores, memory) for n in range(settings.nodes)]
 
 

@@ -65,6 +65,12 @@ class WorkerSettings(Connections):
         le=64,
         description="of one worker, for a training: GPUs, or processes where there is none",
     )
+    workers_per_gpu: int = Field(
+        default=1,
+        ge=1,
+        le=16,
+        description="of a box: workers that share each GPU, each with an equal part of its memory",
+    )
     cores: int = Field(
         default=0, ge=0, description="of one worker, for its training; 0: its part of those of the machine"
     )
@@ -182,6 +188,13 @@ class WorkerSettings(Connections):
         except ValueError as error:
             raise ValueError(f"no command line: {error}") from None
         return command
+
+    @field_validator("workers_per_gpu")
+    @classmethod
+    def _one_or_the_other(cls, count: int, info: ValidationInfo) -> int:
+        if count > 1 and info.data.get("devices", 1) > 1:
+            raise ValueError("a worker of several GPUs (ASSAY_DEVICES) shares none of them; allowed: 1")
+        return count
 
     @field_validator("control_seconds")
     @classmethod

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from assay.service import server
 from assay.service.dispatch import CeleryDispatcher
@@ -162,6 +163,18 @@ def test_a_slot_for_each_group_of_gpus_and_as_many_cpu_nodes_as_asked_for(tmp_pa
     assert [slot.name for slot in named] == ["right-cpu0", "right-cpu1"]
     assert slots(["a", "b"], nodes=5) == [("gpu0", ("a",), 1, 3), ("gpu1", ("b",), 1, 3)]
     assert slots(["a", "b", "c"], devices=2) == [("gpu0", ("a", "b"), 2, 3), ("gpu1", ("c",), 1, 3)]
+    shared = slots(["a", "MIG-b"], workers_per_gpu=2)
+    assert [(name, gpus) for name, gpus, _, _ in shared] == [
+        ("gpu0-0", ("a",)),
+        ("gpu0-1", ("a",)),
+        ("gpu1-0", ("MIG-b",)),
+        ("gpu1-1", ("MIG-b",)),
+    ]
+    whole = nodes.slots(["a"], WorkerSettings(state=tmp_path))
+    parts = nodes.slots(["a"], WorkerSettings(state=tmp_path, workers_per_gpu=2))
+    assert [slot.memory for slot in parts] == [whole[0].memory // 2] * 2
+    with pytest.raises(ValidationError, match="shares none of them; allowed: 1"):
+        WorkerSettings(state=tmp_path, devices=2, workers_per_gpu=2)
     assert slots([], nodes=2, devices=4) == [("cpu0", (), 4, 3), ("cpu1", (), 4, 3)]
 
 

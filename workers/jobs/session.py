@@ -198,7 +198,9 @@ def resolve_device(name: str) -> torch.device:
         name = "cuda" if accelerator.is_available() else "cpu"
     if name == "cuda" and not accelerator.is_available():
         raise ValueError("execution.device is 'cuda', but this worker has no CUDA device")
-    return torch.device(accelerator.kind if name == "cuda" else name)
+    device = torch.device(accelerator.kind if name == "cuda" else name)
+    accelerator.keep_to_part(device)
+    return device
 
 
 def state_sha256(module: nn.Module) -> str:

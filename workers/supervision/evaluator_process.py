@@ -337,6 +337,7 @@ def _environment(settings: WorkerSettings, requests: int, reports: int) -> dict[
             REPORTS: str(reports),
             VARIABLE: settings.containment.to_text(),
             "ASSAY_TORCH_THREADS": threads,
+            "ASSAY_WORKERS_PER_GPU": str(settings.workers_per_gpu),
             "OMP_NUM_THREADS": threads,
             "MKL_NUM_THREADS": threads,
             "OPENBLAS_NUM_THREADS": threads,

@@ -121,6 +121,9 @@ class Backend:
     def reset_peak_memory_stats(self, device: Any = None) -> None:
         self._queue.memory.peak = self._queue.memory.held
 
+    def set_per_process_memory_fraction(self, fraction: float, device: Any = None) -> None:
+        self._queue.memory.limit = int(fraction * self.mem_get_info()[1])
+
     def memory_reserved(self, device: Any = None) -> int:
         return self._queue.memory.held
 

@@ -216,6 +216,7 @@ def test_the_environment_holds_no_credentials(
         "ASSAY_REPORTS_FD",
         "ASSAY_REQUESTS_FD",
         "ASSAY_TORCH_THREADS",
+        "ASSAY_WORKERS_PER_GPU",
         "ASSAY_WEIGHTS_ROOT",
     }
     assert environment["HF_HUB_OFFLINE"] == "1"
