@@ -6,8 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from assay.workers.catalog import build
 from tests.laws.test_corruption_laws import IDS, MODULES, in_levels, make, photographs
+from tests.support import networks
 from tests.support.emulated_device.device import EmulatedTensor, emulated_device
+from tests.support.shards import Given, shard
 
 __all__ = ["photographs"]
 
@@ -85,3 +88,25 @@ def test_whole_levels_are_cut_alike(name: str) -> None:
         for severity in (1, 2, 3, 4, 5):
             here = make(name, severity)(images, IDS[:1], 0)
             assert torch.equal(make(name, severity)(images.to(device.device), IDS[:1], 0).cpu(), here)
+
+
+def test_an_evaluation_waits_for_a_batch_not_for_each_of_its_cells() -> None:
+    images, labels = networks.digits()
+    ids = [f"digit-{number}" for number in range(6)]
+    data = Given(ids, images=lambda rows: images[list(rows)], labels=labels)
+
+    def waits(corruptions: list[str], severities: list[int], batch_size: int) -> int:
+        params = {"corruptions": corruptions, "severities": severities, "constants": "imagenet_c"}
+        evaluation = build("evaluation", "corruptions", params)()
+        with emulated_device() as device:
+            model = networks.network("convolutional").eval().to(device.device)
+            evaluation.measure(
+                shard(model, data, range(6), device=device.device, batch_size=batch_size, ranks={0: 0})
+            )
+            return device.waits.total()
+
+    every = [name for name in MODULES if name not in LOOKS]
+    one, all_cells = waits(["fog"], [1], 3), waits(every, [1, 5], 3)
+    shown = 2 * (len(every) - 1)  # the gallery reads the worst severity of each, once, at the end
+    assert all_cells == one + shown
+    assert one < 40

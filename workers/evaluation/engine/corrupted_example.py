@@ -28,7 +28,7 @@ class CorruptedExample:
         self._place: int | None = None
         self._clean: Tensor | None = None
         self._before: GalleryAnswer | None = None
-        self._seen: dict[int, tuple[Tensor, GalleryAnswer]] = {}
+        self._seen: dict[int, tuple[Tensor, Tensor]] = {}  # on the device: nothing waits before the end
 
     def begin(self, rows: Tensor, verdict: Verdict, images: Tensor, logits: Tensor) -> None:
         """Takes a batch (B, C, H, W) before it is corrupted, with its logits (B, classes)."""
@@ -51,13 +51,17 @@ class CorruptedExample:
         """Takes the batch under the corruption with this number."""
         if self._place is not None and cell in self._cells:
             part = slice(self._place, self._place + 1)
-            self._seen[cell] = (images[self._place].cpu().clone(), answers(logits[part])[0])
+            self._seen[cell] = (images[self._place].clone(), logits[part].clone())
 
     def items(self, ids: Sequence[str], labels: Tensor) -> list[GalleryImage]:
         """The items: only the first has the uncorrupted image."""
         if self._row is None or self._clean is None:
             return []
         label, clean = int(labels[self._row]), png(self._clean)
+        seen = [
+            (self._cells[cell], image.cpu(), answers(logits)[0])
+            for cell, (image, logits) in sorted(self._seen.items())
+        ]
         return [
             GalleryImage(
                 id=ids[self._row],
@@ -71,8 +75,8 @@ class CorruptedExample:
                 clean=None if number else clean,
                 changed=png(image),
                 clamped=outside(image),
-                corruption=self._cells[cell].name,
-                severity=self._cells[cell].severity,
+                corruption=kernel.name,
+                severity=kernel.severity,
             )
-            for number, (cell, (image, answer)) in enumerate(sorted(self._seen.items()))
+            for number, (kernel, image, answer) in enumerate(seen)
         ]

@@ -69,11 +69,14 @@ class StoredCells:
                 loader = Loader(
                     shard.classifier, images, labels, ids, shard.batch_size, shard.device, shard.dtype
                 )
+                found: list[Tensor] = []
                 for rows in loader.batches():
-                    found = judge(loader.load(rows)[1], loader.labels_of(rows))
-                    right[rows, number] = (found.rank == 0).cpu()
-                    nonfinite += int(found.nonfinite.sum())
+                    judged = judge(loader.load(rows)[1], loader.labels_of(rows))
+                    found.append(torch.stack([judged.rank == 0, judged.nonfinite]))
                     shard.progress((number * n + int(rows[-1]) + 1) // count)
+                # One copy for a cell: the host decodes a batch while the device judges the one before.
+                right[:, number], lost = torch.cat(found, dim=1).cpu().unbind()
+                nonfinite += int(lost.sum())
                 noted |= loader.noted()
         return CellOutcomes(
             ids=ids,
