@@ -112,7 +112,7 @@ def pyautoattack(context: Context) -> list[Row]:
 
 
 def imagecorruptions(context: Context) -> list[Row]:
-    """The nineteen corruptions, whose library runs on the CPU."""
+    """The nineteen corruptions, and the rate of ImageNet-C; the library runs on the CPU."""
     names = (*corruptions.FIFTEEN, *corruptions.EXTRA)[:: 6 if context.dry else 1]
     images = corruptions.crops(1 if context.dry else 16, 32 if context.dry else 224)
     rows, library, ours = [], 0.0, 0.0
@@ -121,6 +121,10 @@ def imagecorruptions(context: Context) -> list[Row]:
             theirs, own = corruptions.compare(name, images, 3, 1 if context.dry else 2, device)
             rows.append(told(f"{name}, of imagecorruptions-imaug", theirs / own))
             library, ours = library + theirs, ours + own
+        severities = (3,) if context.dry else range(1, 6)
+        batch = images if context.dry else corruptions.crops(256, 224)
+        rate = corruptions.imagenet_c_rate(batch, severities, device, 1 if context.dry else 2)
+    rows.append(told("ImageNet-C through its files, images a second (goal: 20,000)", round(rate)))
     return [*rows, _ratio(context, "all of these, of imagecorruptions-imaug", library / ours)]
 
 

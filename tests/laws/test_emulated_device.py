@@ -215,3 +215,22 @@ def test_the_product_takes_it_for_a_cuda_device_while_it_is_open() -> None:
     assert torch.get_deterministic_debug_mode() == 0
     with pytest.raises(RuntimeError, match="closed"):
         left + 1
+
+
+def test_it_counts_the_bytes_that_operators_read_and_write(device: EmulatedDevice) -> None:
+    one = torch.ones(4, 8).to(device.device)  # 128 bytes
+    place = torch.tensor([3]).to(device.device)  # 8 bytes
+
+    def traffic(work: Callable[[], object]) -> int:
+        device.forget_counts()
+        work()
+        return device.traffic
+
+    assert traffic(lambda: one.view(8, 4)) == 0
+    assert traffic(lambda: one + one[:1].expand(4, 8)) == 128 + 32 + 128
+    assert traffic(lambda: one.mul_(2)) == 2 * 128
+    assert traffic(lambda: torch.mul(one, 2, out=one)) == 2 * 128
+    assert traffic(lambda: one.fill_(2)) == 128
+    assert traffic(lambda: one.new_full((2,), 1.0)) == 8
+    assert traffic(one.double) == 128 + 256
+    assert traffic(lambda: one.index_select(0, place)) == 32 + 8 + 32

@@ -74,9 +74,9 @@ class Corruption:
         with torch.no_grad():
             for start in range(0, len(images), size):
                 part = slice(start, start + size)
-                levels = (images[part] * TOP).round().clamp(0, TOP).to(torch.float32)
+                levels = (images[part] * TOP).round_().clamp_(0, TOP).to(torch.float32)
                 draws = self.draws(ids[part], levels.shape[1:], seed, levels.device)
-                corrupted[part] = divided(self.apply(levels, *draws).to(images.dtype), TOP)
+                divided(self.apply(levels, *draws).to(images.dtype), TOP, out=corrupted[part])
         return corrupted
 
     def draws(
@@ -96,15 +96,15 @@ class Corruption:
 
 def cut(values: Tensor, slack: float = 0.0) -> Tensor:
     """Clips values to 0..255 and truncates them to whole levels, in place."""
-    return values.add_(slack).clamp_(0, TOP).floor_()
+    return (values.add_(slack) if slack else values).clamp_(0, TOP).floor_()
 
 
-def divided(values: Tensor, by: float) -> Tensor:
-    """Values divided by a number, to the last bit alike on every device.
+def divided(values: Tensor, by: float, out: Tensor | None = None) -> Tensor:
+    """Values divided by a number, to the last bit alike on every device; into `out` where it is given.
 
     CUDA multiplies by the reciprocal of a plain number: a whole level may end one bit lower, and be cut.
     """
-    return values / values.new_full((), by)
+    return torch.div(values, values.new_full((), by), out=out)
 
 
 def luminance(levels: Tensor) -> Tensor:

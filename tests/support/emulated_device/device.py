@@ -127,6 +127,7 @@ class EmulatedDevice(TorchDispatchMode):
         uploads: How often it sent something and waited until that had arrived, by operator and line.
         event_waits: How often it waited for an event.
         launches: Operators that it was given, without views and without copies from or to the host.
+        traffic: Bytes that these operators read and wrote, as if nothing stayed in a cache.
     """
 
     @classmethod
@@ -146,7 +147,7 @@ class EmulatedDevice(TorchDispatchMode):
         self.memory = Memory(memory)
         self.waits: Counter[Place] = Counter()
         self.uploads: Counter[Place] = Counter()
-        self.event_waits = self.launches = 0
+        self.event_waits = self.launches = self.traffic = 0
         self.copies: list[tuple[Tensor, Tensor]] = []  # destination on the host, and what will be there
         self.tape: Tape | None = None  # while a graph is captured
         self._pinned: dict[int, Tensor] = {}  # by address
@@ -165,7 +166,7 @@ class EmulatedDevice(TorchDispatchMode):
         """Starts to count anew."""
         self.waits.clear()
         self.uploads.clear()
-        self.event_waits = self.launches = 0
+        self.event_waits = self.launches = self.traffic = 0
         self.memory.peak = self.memory.held
 
     def squeeze(self, share: float) -> None:
@@ -209,13 +210,14 @@ class EmulatedDevice(TorchDispatchMode):
         if kind == "_fused_sdp_choice":
             return 0  # attention as matrix products: CUDA's fused kernels are not here
         self._check(func, args, kwargs, theirs)
-        self.launches += rules.launches(func)
 
         def work() -> Any:
             quotient = rules.quotient(func, host_args, theirs)
             return func(*host_args, **host_kwargs) if quotient is None else quotient
 
         out = work() if self.tape is None else self.tape.record(work)
+        if rules.launches(func):
+            self._ran(func, host_args, host_kwargs, out)
         if asked is not None and not there:  # a factory that makes something on the CPU like a tensor of ours
             return out
         return self._wrapped(out, ours)
@@ -269,9 +271,10 @@ class EmulatedDevice(TorchDispatchMode):
         if to_device:
             if waits and not from_device:
                 self._sent(func)
-            self.launches += from_device
             work = partial(func, *host_args, **host_kwargs)
             out = work() if self.tape is None else self.tape.record(work)
+            if from_device:
+                self._ran(func, host_args, host_kwargs, out)
             return EmulatedTensor(out, self.memory.lease(out)) if is_new else target
         if target is not None and not self._is_pinned(target):
             waits = True  # as CUDA copies to memory that is not pinned
@@ -287,6 +290,10 @@ class EmulatedDevice(TorchDispatchMode):
         poison(target, value)
         self.copies.append((target, value))
         return target
+
+    def _ran(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+        self.launches += 1
+        self.traffic += rules.traffic(func, args, kwargs, out)
 
     def _waited(self, func: Any) -> None:
         self._refuse_in_capture(func)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -130,6 +131,35 @@ def waits(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     if condition is not None:
         return condition(named(func, args, kwargs))
     return bool(index_masks(func, args))
+
+
+# They read of their first argument no more than they give.
+LOOKING_UP = ("index_select", "gather", "index", "_unsafe_index", "embedding", "take")
+# They take no values from their first argument.
+OVERWRITING = ("fill", "zero", "copy", "new_full", "new_zeros", "new_ones")
+OVERWRITING += ("full_like", "zeros_like", "ones_like")
+
+
+def traffic(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> int:
+    """Bytes that an operator reads, each argument once, and writes, each result once."""
+    kind, given = base_name(func), named(func, args, kwargs)
+    unread = {
+        one.name
+        for place, one in enumerate(func._schema.arguments)
+        if one.is_out or (place == 0 and kind in OVERWRITING)
+    }
+    written = _bytes(out)
+    read = sum(_bytes(value) for name, value in given.items() if name not in unread)
+    if kind in LOOKING_UP:
+        read += min(0, written - _bytes(args[0]))
+    return read + written
+
+
+def _bytes(value: Any) -> int:
+    if isinstance(value, Tensor):
+        sides = [side for side, step in zip(value.shape, value.stride(), strict=True) if step or not side]
+        return math.prod(sides) * value.element_size()
+    return sum(map(_bytes, value)) if isinstance(value, list | tuple) else 0
 
 
 def quotient(func: Any, args: Sequence[Any], theirs: Sequence[Tensor]) -> Tensor | None:

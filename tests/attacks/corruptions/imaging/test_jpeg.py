@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.attacks.corruptions.imaging.jpeg import in_tensors, recompressed
+from assay.attacks.corruptions.imaging.jpeg import coloured, in_tensors, recompressed
 from assay.attacks.corruptions.jpeg_compression import QUALITIES
 from tests.support.emulated_device.device import EmulatedTensor, emulated_device
 
@@ -33,6 +33,16 @@ def test_any_size_and_the_wildest_levels_will_do(quality: int, size: tuple[int, 
     board[..., ::2, 1::2] = board[..., 1::2, ::2] = 255
     for levels in (noise, black_and_white, board):
         assert torch.equal(in_tensors(levels, quality), recompressed(levels, quality))
+
+
+def test_every_chroma_gives_the_colour_of_libjpeg() -> None:
+    blue, red = torch.meshgrid(torch.arange(-128, 128), torch.arange(-128, 128), indexing="ij")
+    shares = ((0, 91881), (-22554, -46802), (116130, 0))
+    added = torch.stack([of_blue * blue + of_red * red + 2**15 >> 16 for of_blue, of_red in shares])
+    chroma = torch.stack([blue, red]).float()[None]
+    for level in (0, 1, 100, 255):
+        luminance = torch.full((1, 1, 256, 256), level, dtype=torch.uint8)
+        assert torch.equal(coloured(luminance, chroma)[0].long(), (level + added).clamp(0, 255))
 
 
 def test_a_device_has_the_tensors(photographs: Tensor) -> None:
