@@ -112,4 +112,4 @@ def test_an_evaluation_waits_for_a_batch_not_for_each_of_its_cells() -> None:
     one, all_cells = waits(["fog"], [1], 3), waits(every, [1, 5], 3)
     shown = 2 * (len(every) - 1)  # the gallery reads the worst severity of each, once, at the end
     assert all_cells == one + shown
-    assert one < 40
+    assert one <= 18  # of two batches, their uncorrupted outcomes and a gallery of one image

@@ -74,7 +74,7 @@ def in_tensors(levels: Tensor, quality: int) -> Tensor:
     if levels.shape[1] == 1:
         return _in_blocks(levels, LUMINANCE, quality).to(levels.dtype)
     height, width = levels.shape[-2:]
-    mixed = _mixed(levels)
+    mixed = _mixed(levels.contiguous())  # a plane in one piece, as each is read by itself
     luminance = _in_blocks(mixed[:, :1], LUMINANCE, quality)
     full = _padded(mixed[:, 1:], height % 2, -width % 16)
     # Quarters to add before truncation: one and two by turns.
