@@ -56,7 +56,7 @@ COSTS = {
     "snow": (113, 750),
     "elastic_transform": (101, 1265),
     "fog": (166, 628),
-    "glass_blur": (198, 6706),
+    "glass_blur": (201, 6446),
     "spatter": (288, 2153),
     "zoom_blur": (507, 6926),
 }

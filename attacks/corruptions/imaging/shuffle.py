@@ -61,28 +61,32 @@ def _sources(offsets: Tensor, height: int, width: int, reach: int) -> Tensor:
     if not offsets.numel():
         return pointers.flatten(1)
     # Offset that marks a position as "new": it has its new value before the pixel that reads it.
+    on_cpu = pointers.device.type == "cpu"
     new = torch.zeros_like(here)
-    new[top:bottom, left:right] = pixels
+    new[top:bottom, left:right] = pixels if on_cpu else count * pixels
     down, across = offsets.to(torch.int32).unbind(1)
     own = here[top:bottom, left:right]
     there = own + down * width + across  # (n, r, c)
     marks = new.flatten().index_select(0, there.flatten()).view_as(there)
     pointers[:, top:bottom, left:right] = there + marks * (there > own)
-    if pointers.device.type == "cpu":
-        return _ends(pointers.flatten(1), pixels)
-    return ends(pointers.flatten(1), own.numel())
+    return _ends(pointers.flatten(1), pixels) if on_cpu else ends(pointers.flatten(1), own.numel())
 
 
 def ends(pointers: Tensor, longest: int) -> Tensor:
-    """As `_ends`, of chains that have at most so many pixels, without a look at them."""
+    """As `_ends`, of chains that have at most so many pixels, without a look at them.
+
+    A pointer to a new value has the number of all pixels, n P, added.
+    """
     count, pixels = pointers.shape
-    # Old values of an image's pixels, which point to themselves, then new values.
-    old = torch.arange(pixels, dtype=torch.int32, device=pointers.device).expand_as(pointers)
-    first = torch.arange(count, dtype=torch.int32, device=pointers.device)[:, None] * (2 * pixels)
-    nodes = (torch.cat([old, pointers], dim=1) + first).flatten()
+    first = torch.arange(count, dtype=torch.int32, device=pointers.device)[:, None] * pixels
+    # Old values of all pixels, which point to themselves, then new values, which alone change.
+    old = torch.arange(pointers.numel(), dtype=torch.int32, device=pointers.device)
+    nodes = torch.cat([old, (pointers + first).flatten()])
+    others = nodes.clone()
     for _ in range((longest - 1).bit_length()):
-        nodes = nodes.index_select(0, nodes)
-    return nodes.view(count, 2 * pixels)[:, pixels:] - first
+        torch.index_select(nodes, 0, nodes[len(old) :], out=others[len(old) :])
+        nodes, others = others, nodes
+    return nodes[len(old) :].view_as(pointers) - first
 
 
 def _ends(pointers: Tensor, pixels: int) -> Tensor:

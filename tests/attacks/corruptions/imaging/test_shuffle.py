@@ -13,7 +13,7 @@ from tests.support.emulated_device.device import emulated_device
 @pytest.mark.parametrize("pixels", [1, 2, 3, 4, 5, 8, 9, 100, 128, 129])
 def test_the_longest_chain_is_followed_to_its_end(pixels: int) -> None:
     # Each pixel takes the new value of the next; the last takes the old value of the first.
-    pointers = torch.arange(pixels, 2 * pixels, dtype=torch.int32) + 1
+    pointers = torch.arange(2 * pixels, 3 * pixels, dtype=torch.int32) + 1
     pointers[-1] = 0
     still = torch.arange(pixels, dtype=torch.int32)
     found = ends(torch.stack([pointers, still]), pixels)
