@@ -34,4 +34,5 @@ class _Clean:
         model, images, ids = shard.classifier, shard.images, shard.ids
         if shard.task == "segmentation":
             return segment(model, images, shard.truth, ids, classes=shard.classes, **shard.running)
-        return classify(model, images, shard.labels, ids, **shard.running)
+        sequences = shard.task == "sequence"
+        return classify(model, images, shard.labels, ids, sequences=sequences, **shard.running)

@@ -60,7 +60,7 @@ class _TokenNoise:
             ]
             return torch.stack(changed)
 
-        return classify(shard.classifier, noisy, shard.labels, shard.ids, **shard.running)
+        return classify(shard.classifier, noisy, shard.labels, shard.ids, sequences=True, **shard.running)
 
 
 def replaced(tokens: Tensor, rate: float, vocabulary: int, generator: torch.Generator) -> Tensor:

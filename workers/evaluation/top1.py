@@ -49,4 +49,5 @@ class _Top1:
     def measure(self, shard: Shard) -> ExampleOutcomes:
         """One row per example, with its confidence."""
         subject = (shard.classifier, shard.images, shard.labels, shard.ids)
-        return classify_with_confidence(*subject, **shard.running)
+        sequences = shard.task == "sequence"
+        return classify_with_confidence(*subject, sequences=sequences, **shard.running)

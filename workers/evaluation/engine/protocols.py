@@ -32,6 +32,7 @@ from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progre
 from assay.workers.evaluation.engine.outcomes import Stage
 from assay.workers.evaluation.engine.slots import run_batch
 from assay.workers.evaluation.engine.stages import PixelRun, passes_of
+from assay.workers.evaluation.engine.text_reader import LikeLengths
 
 
 def classify(
@@ -45,19 +46,22 @@ def classify(
     dtype: DType = "float32",
     progress: Progress | None = None,
     observe: Callable[[Tensor, Tensor], None] | None = None,
+    sequences: bool = False,
 ) -> ExampleOutcomes:
     """Runs the model on unattacked images.
 
     It maps images in [0, 1] to logits, on `device`, in `dtype` (float32 for bfloat16, which is autocast); its
     mode, parameters and buffers are left as they were. `images_of` loads images by index, from 0 to n - 1 in
     the order of `ids`; labels are int64 (n,). `progress` gets the number of examples with an outcome,
-    `observe` the indices (B,) and the logits (B, classes) of every batch. A ValueError without examples, or
-    where images are outside [0, 1].
+    `observe` the indices (B,) and the logits (B, classes) of every batch. With `sequences` the input is
+    tokens, right-padded, and batches are of sequences of like length. A ValueError without examples, or where
+    images are outside [0, 1].
     """
-    loader = Loader(model, images_of, labels, ids, batch_size, device, dtype)
+    alike = LikeLengths(images_of, batch_size, torch.device(device)) if sequences else None
+    loader = Loader(model, alike.tokens if alike else images_of, labels, ids, batch_size, device, dtype)
     ledger, tell = Ledger(labels, ids), progress or _ignore
     with torch.no_grad(), frozen(model):
-        for rows in loader.batches():
+        for rows in alike.batches(loader.n) if alike else loader.batches():
             images, logits = loader.load(rows)
             verdict = judge(logits, loader.labels_of(rows))
             ledger.note_pass(rows)

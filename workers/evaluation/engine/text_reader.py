@@ -1,19 +1,22 @@
-"""A text classifier as a function of sentences, for attacks on text.
+"""A text classifier as a function of sentences, for attacks on text; and sequences in batches of like length.
 
-Padding is work for nothing. Texts of one call are sorted by length and cut into passes in which at most a
-twentieth of the tokens is padding, unless a pass would get too small to keep the device busy.
+Padding is work for nothing. Texts of one call, and some batches of sequences at a time, are sorted by length
+and cut into passes in which at most a twentieth of the tokens is padding, unless a pass would get too small
+to keep the device busy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from assay.workers.data.formats.text import padded
-from assay.workers.data.formats.vocabulary import UNKNOWN
+from assay.workers.data.formats.vocabulary import PAD, UNKNOWN
 from assay.workers.evaluation.engine.forward import Limit, Passes
+from assay.workers.evaluation.engine.loader import Images
 
 Encode = Callable[[str], Tensor]
 """Maps a text to its tokens' ids, int64 (n,): of words, of bytes, or of a model's own tokenizer."""
@@ -22,6 +25,8 @@ Cut = Callable[[Sequence[str], int], list[Tensor]]
 MAX_PADDING = 0.05  # share of the tokens of a pass
 # Tokens from which on a pass ends where padding begins: fewer leave the device waiting for its launches.
 BUSY = {"cpu": 256, "cuda": 16384}
+# Batches of sequences that are read, and sorted by length, at a time.
+SORTED_BATCHES = 32
 
 
 class Reader:
@@ -76,6 +81,34 @@ class Reader:
         with self._precision:
             logits: Tensor = self._classifier(tokens)
         return logits
+
+
+class LikeLengths:
+    """Batches of sequences of like length; `tokens` loads a batch that `batches` has named last.
+
+    `tokens_of` loads sequences by row, int64 (B, N) or pairs (B, 2, N). Each is loaded alone, so that its
+    length is the data's; `SORTED_BATCHES` batches are held at a time.
+    """
+
+    def __init__(self, tokens_of: Images, batch_size: int, device: torch.device) -> None:
+        self._tokens_of = tokens_of
+        self._rows = batch_size
+        self._busy = BUSY.get(device.type, 0)
+        self._held: dict[int, Tensor] = {}
+
+    def batches(self, count: int) -> Iterator[Tensor]:
+        """Rows of each batch, int64 (at most `batch_size`,); each of `count` rows is in one batch."""
+        for part in torch.arange(count).split(self._rows * SORTED_BATCHES):
+            self._held = {row: self._tokens_of([row])[0] for row in part.tolist()}
+            lengths = [tokens.shape[-1] for tokens in self._held.values()]
+            for places in passes(lengths, self._rows, self._busy):
+                yield part[places]
+
+    def tokens(self, rows: Sequence[int]) -> Tensor:
+        """The sequences of a batch, int64 (B, N) or (B, 2, N), padding on the right."""
+        found = [self._held[row] for row in rows]
+        longest = max(1, *(tokens.shape[-1] for tokens in found))  # an empty sequence is one of padding
+        return torch.stack([pad(tokens, (0, longest - tokens.shape[-1]), value=PAD) for tokens in found])
 
 
 def passes(lengths: Sequence[int], rows: int, busy: int) -> list[list[int]]:

@@ -115,6 +115,22 @@ def test_sliding_takes_as_many_passes_as_words_and_blocks_few(model: TokenModel,
     assert backbone.seen == [(6, 8), (1, 1)]
 
 
+@pytest.mark.parametrize(("length", "stride"), [(8, 1), (8, 3), (8, 8), (1, 1), (60, 5)])
+@pytest.mark.parametrize("wanted", [[(0, 50)], [(0, 5), (21, 22), (40, 50)], [(30, 33)]])
+def test_no_token_of_a_pass_is_padding_and_passes_are_full(
+    model: TokenModel, words: Tensor, length: int, stride: int, wanted: list[tuple[int, int]]
+) -> None:
+    backbone, windows = model.backbone, Windows(length, stride)
+    assert isinstance(backbone, Remembering)
+    for batch_size in (1, 4, 7):
+        backbone.seen.clear()
+        score(model, words, wanted, windows, batch_size=batch_size)
+        chosen = [windows.window(number, 50) for number in windows.numbers(wanted, 50)]
+        assert sum(rows * tokens for rows, tokens in backbone.seen) == sum(one.length for one in chosen)
+        # Only the first window of a text and its last are of another kind than the rest.
+        assert len(backbone.seen) <= -(-len(chosen) // batch_size) + 2
+
+
 def test_impossible_requests_are_refused(model: TokenModel, words: Tensor) -> None:
     with pytest.raises(ValueError, match="stride is 9; allowed: from 1 to the length, 8"):
         Windows(8, 9)
