@@ -27,6 +27,8 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from assay.attacks.kernel import frozen
+from assay.attacks.sending import sent
+from assay.workers import accelerator
 from assay.workers.data.formats.prefetch import prefetch
 from assay.workers.data.formats.rescaling import rescale_pixels, size_with_short_side
 from assay.workers.evaluation.engine.forward import Passes
@@ -113,12 +115,16 @@ class SlidingWindow:
 
         `exact` runs the model without autocast; its parameters are frozen, and nothing records gradients.
         Images are on any device, their label maps on the CPU. Logits of another shape are a ValueError.
+        An accelerator is given the next batch of windows before the host reads the answers to the last one.
         """
         forward = exact.in_bfloat16() if shard.dtype == "bfloat16" else exact
         precision = torch.float64 if shard.dtype == "float64" else torch.float32
         pieces = self._pieces(examples, shard.device, precision, shard.classes)
-        for canvas in self._painted(pieces, forward, self.together(shard.batch_size, shard.image_size)):
-            yield canvas.judged(RESIZED_CLASSES)
+        under_way: list[_Answer] = []
+        for answers in self._painted(pieces, forward, self.together(shard.batch_size, shard.image_size)):
+            yield from (answer.read() for answer in under_way)
+            under_way = answers
+        yield from (answer.read() for answer in under_way)
 
     def together(self, batch_size: int, image_size: int) -> int:
         """Windows of one pass: at most the pixels of so many images of this side, but at least one window."""
@@ -143,7 +149,7 @@ class SlidingWindow:
         """Every window of every image in order: its canvas, its top and left, and its pixels."""
         for pixels, truth in examples:
             size = self.size_of(*truth.shape)
-            image = rescale_pixels(pixels, size).to(device, precision)  # (C, h, w)
+            image = sent(rescale_pixels(pixels, size).to(precision), device)  # (C, h, w)
             corners = [(top, left) for top in self.anchors(size[0]) for left in self.anchors(size[1])]
             canvas = _Canvas(truth, size, classes, len(corners), image)
             for top, left in corners:
@@ -154,17 +160,20 @@ class SlidingWindow:
         pieces: Iterator[tuple[_Canvas, int, int, Tensor]],
         forward: Callable[[Tensor], Tensor],
         together: int,
-    ) -> Iterator[_Canvas]:
-        """The canvas of every image once it has all its windows, in order."""
+    ) -> Iterator[list[_Answer]]:
+        """After each batch the answers to the images that have all their windows, in order."""
         while batch := list(islice(pieces, together)):
             logits = forward(torch.stack([pixels for *_, pixels in batch]))  # (B, K, S, S)
             wanted = (len(batch), batch[0][0].classes, self.window, self.window)
             if logits.shape != wanted:
                 raise ValueError(f"the model must give logits {wanted}, it gave {tuple(logits.shape)}")
             scores = logits.softmax(dim=1) if self.average == "probabilities" else logits
+            answers = []
             for (canvas, top, left, _), painted in zip(batch, scores, strict=True):
+                # At once: of all images one canvas alone has scores.
                 if canvas.add(painted, top, left):
-                    yield canvas
+                    answers.append(canvas.judged(RESIZED_CLASSES))
+            yield answers
 
 
 class JudgedImage(NamedTuple):
@@ -175,6 +184,29 @@ class JudgedImage(NamedTuple):
     truth: Tensor  # its label map, uint8 (H, W)
     finite: bool  # whether all scores are finite
     windows: int  # their number
+
+
+class _Answer:
+    """The answer to one image while it is on its way to the host.
+
+    `found`: the class of every pixel, K where a score is not finite, int64 (H, W) on any device.
+    """
+
+    def __init__(self, found: Tensor, truth: Tensor, classes: int, windows: int) -> None:
+        self._truth, self._classes, self._windows = truth, classes, windows
+        self._found = found
+        self._arrived: accelerator.Recorded | None = None
+        if accelerator.is_accelerator(found.device):
+            self._found = torch.empty(found.shape, dtype=found.dtype, pin_memory=True)
+            self._found.copy_(found, non_blocking=True)
+            self._arrived = accelerator.record_event()
+
+    def read(self) -> JudgedImage:
+        """The answer, once it has arrived."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        finite = bool((self._found < self._classes).all())
+        return JudgedImage(self._found, self._truth, finite, self._windows)
 
 
 class _Canvas:
@@ -207,27 +239,27 @@ class _Canvas:
         self._left -= 1
         return self._left == 0
 
-    def judged(self, at_a_time: int) -> JudgedImage:
+    def judged(self, at_a_time: int) -> _Answer:
         """The class of every pixel, once all windows are there; so many classes are resized together."""
         assert self._scores is not None
         assert self._times is not None
         mean = self._scores.div_(self._times)  # (K, h, w)
         height, width = self.truth.shape
         best = mean.new_full((height, width), -torch.inf)
+        worst = mean.new_full((height, width), torch.inf)
         prediction = torch.zeros((height, width), dtype=torch.int64, device=mean.device)
-        finite = torch.ones((height, width), dtype=torch.bool, device=mean.device)
         for first in range(0, self.classes, at_a_time):
             part = mean[None, first : first + at_a_time]
             resized = interpolate(part, size=(height, width), mode="bilinear", align_corners=False)[0]
             highest, where = resized.max(dim=0)  # (H, W)
-            finite &= resized.isfinite().all(dim=0)
             # Strictly: of equal scores the first class counts, as in a single argmax.
-            higher = highest > best
-            best = torch.where(higher, highest, best)
-            prediction = torch.where(higher, where + first, prediction)
+            prediction = torch.where(highest > best, where + first, prediction)
+            # What is not a number goes through both.
+            best, worst = torch.maximum(best, highest), torch.minimum(worst, resized.amin(dim=0))
+        finite = best.isfinite() & worst.isfinite()
         self._scores = self._times = None
-        found = prediction.masked_fill(~finite, self.classes).cpu()
-        return JudgedImage(found, self.truth, bool(finite.all()), self.windows)
+        found = prediction.masked_fill(~finite, self.classes)
+        return _Answer(found, self.truth, self.classes, self.windows)
 
 
 class _Tally:

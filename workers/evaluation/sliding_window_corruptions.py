@@ -26,6 +26,7 @@ from torch import Tensor
 from assay.attacks.corruptions.imaging.constants import Constants
 from assay.attacks.corruptions.imaging.corruption import TOP, Corruption
 from assay.attacks.kernel import frozen
+from assay.attacks.sending import sent
 from assay.service.contract.corruption_cells import cells_of
 from assay.workers.data.formats.prefetch import prefetch
 from assay.workers.evaluation.corruptions import COMMON, OF_CHANNELS, CorruptionNames
@@ -107,7 +108,7 @@ class CorruptedWindows:
         for row, (pixels, truth) in enumerate(prefetch(shard.example, range(len(shard.ids)))):
             # The uncorrupted image is processed exactly as by `sliding_window`.
             yield pixels, truth
-            image = pixels.to(shard.device, torch.float32)[None] / TOP
+            image = sent(pixels, shard.device).to(torch.float32)[None] / TOP
             for kernel in self.kernels:
                 yield _bytes(kernel(image, [shard.ids[row]], shard.seed)[0]), truth
 

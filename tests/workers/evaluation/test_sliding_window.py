@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from assay.workers.data.formats.segmentation import IGNORE
 from assay.workers.evaluation import sliding_window as module
 from assay.workers.evaluation.engine.segmentation import PixelCounts
 from assay.workers.evaluation.sliding_window import SlidingWindow, sliding_window
+from assay.workers.evaluation.sliding_window_corruptions import sliding_window_corruptions
+from tests.support.emulated_device.device import emulated_device
 from tests.support.shards import Given, shard
 
 CLASSES = 5
@@ -33,6 +36,22 @@ class Convolution(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.layer(images - images.mean(dim=(1, 2, 3), keepdim=True))
+        return logits
+
+
+class Network(nn.Module):
+    """A convolution in float32; notes the windows of each pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.random.fork_rng([]):
+            torch.manual_seed(0)
+            self.layer = nn.Conv2d(3, CLASSES, 5, padding=2)
+        self.rows: list[int] = []
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.rows.append(len(images))
+        logits: Tensor = self.layer(images.to(self.layer.weight.dtype)).to(images.dtype)
         return logits
 
 
@@ -166,12 +185,64 @@ def test_a_batch_has_no_more_pixels_than_was_asked_for() -> None:
     assert {tuple(shape) for shape in seen} == {(1, 3, 24, 24)}
 
 
-def test_pixels_whose_logits_are_not_finite_are_wrong() -> None:
+CORRUPTED = functools.partial(sliding_window_corruptions, corruptions=["brightness"], severities=[2])
+
+
+@pytest.mark.parametrize(("made", "views"), [(sliding_window, 1), (CORRUPTED, 2)])
+def test_windows_of_images_of_any_size_fill_passes_and_the_host_never_waits_for_the_device(
+    made: Any, views: int
+) -> None:
+    evaluation = made(short_side=16, window=8, stride=5)
+    whole = run(evaluation, Network(), dtype="float32")
+    with emulated_device() as device:
+        model = Network().to(device.device)
+        device.forget_counts()
+        found = run(evaluation, model, image_size=8, batch_size=16, dtype="float32", device=device.device)
+        windows = int(whole.forward.sum())
+        assert model.rows == [16] * (windows // 16) + [windows % 16] * (windows % 16 > 0)
+        assert not device.waits
+        assert not device.uploads
+        assert device.event_waits == views * len(SIZES)
+    assert found.columns() == whole.columns()
+
+
+def test_one_image_alone_has_scores_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    open_now: set[int] = set()
+    most = 0
+    add, judged = module._Canvas.add, module._Canvas.judged
+
+    def adding(self: Any, *given: Any) -> bool:
+        nonlocal most
+        open_now.add(id(self))
+        most = max(most, len(open_now))
+        return add(self, *given)
+
+    def judging(self: Any, *given: Any) -> Any:
+        open_now.remove(id(self))
+        return judged(self, *given)
+
+    monkeypatch.setattr(module._Canvas, "add", adding)
+    monkeypatch.setattr(module._Canvas, "judged", judging)
+    model = Network()
+    run(sliding_window(short_side=16, window=12, stride=12), model, image_size=120)
+    assert len(model.rows) == 1  # a pass with the windows of all images
+    assert most == 1
+    assert not open_now
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("label", [0, 1, CLASSES - 1])
+@pytest.mark.parametrize("parts", [2, CLASSES])
+def test_pixels_whose_logits_are_not_finite_are_wrong(
+    value: float, label: int, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RESIZED_CLASSES", parts)
+
     class Broken(OfPixels):
         def forward(self, images: Tensor) -> Tensor:
             logits = super().forward(images)
             return logits.index_put(
-                (torch.tensor(0), torch.tensor(1)), torch.tensor(torch.nan, dtype=logits.dtype)
+                (torch.tensor(0), torch.tensor(label)), torch.tensor(value, dtype=logits.dtype)
             )
 
     counts: PixelCounts = run(sliding_window(short_side=None, window=16, stride=16), Broken(), rows=[0])

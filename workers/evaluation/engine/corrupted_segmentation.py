@@ -61,7 +61,7 @@ def _note(tally: CellTally, rows: Tensor, logits: Tensor, maps: Tensor, classes:
         raise ValueError(f"the model must give logits {wanted}, it gave {tuple(logits.shape)}")
     finite = logits.isfinite().all(dim=1)  # (B, H, W)
     prediction = logits.argmax(dim=1).masked_fill(~finite, classes).cpu()
-    whole = finite.flatten(1).all(dim=1).cpu()
+    whole = (prediction < classes).flatten(1).all(dim=1)
     tally.note(rows, prediction, maps, finite=whole, passes=1, clean=clean)
 
 

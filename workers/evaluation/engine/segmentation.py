@@ -81,7 +81,7 @@ def segment(
             finite = logits.isfinite().all(dim=1)  # (B, H, W)
             prediction = logits.argmax(dim=1).masked_fill(~finite, classes).cpu()  # (B, H, W)
             counts[rows] = count_pixels(prediction, maps, classes)
-            nonfinite += int((~finite).flatten(1).any(dim=1).sum())
+            nonfinite += int((prediction == classes).flatten(1).any(dim=1).sum())
             done += len(rows)
             if progress is not None:
                 progress(done)
