@@ -27,7 +27,7 @@ from assay.workers.evaluation.engine.protocols import classify
 from assay.workers.evaluation.perplexity import Perplexity, perplexity
 
 WORDS, LONGEST, TURNS = 2000, 500, 5
-Passes = list[tuple[int, int]]
+Sizes = list[tuple[int, int]]
 
 
 def texts(kind: str) -> list[Tensor]:
@@ -41,7 +41,7 @@ def texts(kind: str) -> list[Tensor]:
     return [torch.tensor(draw.choices(range(2, WORDS), k=length)) for length in lengths]
 
 
-def classified(rows: list[Tensor], batch: int) -> tuple[float, float, Passes, Passes, float]:
+def classified(rows: list[Tensor], batch: int) -> tuple[float, float, Sizes, Sizes, float]:
     """Seconds in order and in like lengths, the passes of both, and the largest difference of a loss."""
     torch.manual_seed(0)
     model = text_classifier(
@@ -51,12 +51,12 @@ def classified(rows: list[Tensor], batch: int) -> tuple[float, float, Passes, Pa
             classes, channels, width=128, depth=4, heads=4, hidden=256, length=LONGEST
         ),
     ).eval()
-    passes: Passes = []
+    passes: Sizes = []
     model.register_forward_pre_hook(
         lambda _, given: passes.append((int((given[0] != PAD).sum()), given[0].numel()))
     )
     seconds: dict[bool, float] = {}
-    seen: dict[bool, Passes] = {}
+    seen: dict[bool, Sizes] = {}
     losses: dict[bool, Tensor] = {}
     for _ in range(TURNS):
         for alike in (False, True):
@@ -77,7 +77,7 @@ def classified(rows: list[Tensor], batch: int) -> tuple[float, float, Passes, Pa
     return seconds[False], seconds[True], seen[False], seen[True], apart
 
 
-def padding(passes: Passes) -> str:
+def padding(passes: Sizes) -> str:
     """Share of padding, and the number of passes."""
     read, computed = map(sum, zip(*passes, strict=True))
     return f"{1 - read / computed:.1%} in {len(passes)}"
@@ -88,7 +88,7 @@ class Counting(TokenModel):
 
     def __init__(self, backbone: torch.nn.Module) -> None:
         super().__init__(backbone)
-        self.passes: Passes = []
+        self.passes: Sizes = []
 
     def negative_log_likelihood(self, tokens: Tensor, targets: Tensor, last: int | None = None) -> Tensor:
         """Losses of the last positions, (B, last)."""
@@ -97,7 +97,7 @@ class Counting(TokenModel):
 
 
 def windows(evaluation: Perplexity, length: int, batch: int) -> str:
-    """Padding, tokens computed and passes of a perplexity of 40 documents, half of which are asked for."""
+    """Padding, tokens computed and passes of a perplexity of 40 documents, every second asked for."""
     draw, starts = random.Random(0), [0]
     for _ in range(40):
         starts.append(starts[-1] + draw.randint(20, 400))

@@ -34,7 +34,7 @@ from scipy.sparse.linalg import svds
 
 from assay.attacks.words.search import gradient_swaps
 from assay.attacks.words.search.draws import Draws
-from assay.attacks.words.search.gradient_swaps import Found, Victim
+from assay.attacks.words.search.gradient_swaps import Found, Queries, Slopes, Victim
 from assay.service.catalog.catalog import load
 from assay.service.contract.results import Metric
 from assay.service.metrics.estimates import mean, proportion
@@ -143,26 +143,33 @@ def blindly() -> Iterator[None]:
     """GCG whose gradients are random numbers, drawn anew for each text."""
     search = gradient_swaps.gcg
 
-    def blind(victim: Victim, draws: Draws, *given: int) -> Found:
+    def blind(victim: Victim, draws: Draws, *given: int) -> gradient_swaps.GuidedSearch:
         made = torch.Generator().manual_seed(draws.below(2**31))
-
-        def gradient(texts: torch.Tensor) -> torch.Tensor:
-            return torch.randn(*texts.shape, victim.vectors.shape[1], generator=made)
-
-        return search(replace(victim, gradient=gradient), draws, *given)
+        guided, answer = search(victim, draws, *given), None
+        while True:
+            try:
+                question = guided.send(answer)
+            except StopIteration as end:
+                found: Found = end.value
+                return found
+            if isinstance(question, Slopes):
+                answer = torch.randn(*question.texts.shape, victim.vectors.shape[1], generator=made)
+            else:
+                answer = yield question
 
     with mock.patch.object(gradient_swaps, "gcg", blind):
         yield
 
 
-def at_random(victim: Victim, draws: Draws) -> Found:
+def at_random(victim: Victim, draws: Draws) -> gradient_swaps.GuidedSearch:
     """Texts in which as many words as may be are swapped at random, until one is wrong: no search at all."""
     for queries in range(1, TEXTS + 1):
         text, places = victim.tokens.clone(), list(victim.free)
         for _ in range(min(victim.most, len(places))):
             place = places.pop(draws.below(len(places)))
             text[place] = victim.allowed[draws.below(len(victim.allowed))]
-        if victim.ask(text[None])[0].broken:
+        (heard,) = yield Queries(text[None])
+        if heard.broken:
             return Found(text, queries, 0)
     return Found(victim.tokens, TEXTS, 0)
 

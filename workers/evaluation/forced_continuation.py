@@ -24,6 +24,7 @@ still be there: a longer search finds more.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -33,12 +34,16 @@ from torch import Tensor
 
 from assay.attacks import parameters
 from assay.attacks.kernel import frozen
+from assay.attacks.sending import sent
 from assay.attacks.words.search import gradient_swaps
 from assay.attacks.words.search.draws import Draws
-from assay.attacks.words.search.gradient_swaps import Heard, Victim
+from assay.attacks.words.search.gradient_swaps import Heard, Queries, Question, Victim
 from assay.models.layers.token_model import word_vectors
 from assay.service.contract.problems import nearest
 from assay.workers.data.formats.vocabulary import PAD, UNKNOWN
+from assay.workers.evaluation.engine.causality import MAX_LOGITS
+from assay.workers.evaluation.engine.forward import Limit, Passes
+from assay.workers.evaluation.engine.searches import Asked, by_search, of_one_length, together
 from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.evaluation.engine.token_attack import OF_WHOLE_WORDS, gradient_by_vectors, words_of_letters
 from assay.workers.evaluation.gradient_word_swap import AttackedDocuments
@@ -129,7 +134,7 @@ class ForcedContinuation:
             )
 
     def measure(self, shard: Shard) -> AttackedDocuments:
-        """Attacks the documents of the shard, one after the other.
+        """Attacks the documents of the shard, many at once.
 
         A ValueError as for `check_model`, without token gradients, or of a document without words.
         """
@@ -138,109 +143,157 @@ class ForcedContinuation:
         target = text.vocabulary.ids(self.target.split())
         room = min(self.prompt or shard.image_size, shard.image_size - len(target) + 1)
         stream = torch.from_numpy(text.stream().astype("int64"))
-        table: dict[str, list[Any]] = {name: [] for name in COLUMNS.split()}
-        allowed = words_of_letters(text.vocabulary)
+        rows: dict[int, dict[str, Any]] = {}
+        prompts = []
+        for number, (index, example) in enumerate(zip(shard.order, shard.ids, strict=True)):
+            words = stream[text.starts[index] : text.starts[index + 1]][:room]
+            if not len(words):
+                raise ValueError(f"document {example!r} has no words to be a prompt")
+            prompts.append(_Prompt(number, words))
         with frozen(shard.classifier):
-            for done, (index, example) in enumerate(zip(shard.order, shard.ids, strict=True), start=1):
-                words = stream[text.starts[index] : text.starts[index + 1]][:room]
-                if not len(words):
-                    raise ValueError(f"document {example!r} has no words to be a prompt")
-                model = _Model(shard, target)
-                draws = Draws(shard.seed, "forced_continuation", example)
-                row = self._row(model, words, allowed, draws)
-                for name, column in table.items():
-                    column.append(row[name])
-                shard.progress(done)
+            model = _Model(shard, target)
+            searches = (
+                (own, self._row(model, own, Draws(shard.seed, "forced_continuation", example)))
+                for own, example in zip(prompts, shard.ids, strict=True)
+            )
+            for ended in together(searches, shard.batch_size, model.slopes, model.heard):
+                rows |= {
+                    own.number: row | {"forward": own.forward, "backward": own.backward} for own, row in ended
+                }
+                shard.progress(len(rows))
+        table = {name: [rows[number][name] for number in range(len(rows))] for name in COLUMNS.split()}
         lost = sum(None in pair for pair in zip(table["nll"], table["nll_before"], strict=True))
-        return AttackedDocuments(shard.ids, table, {"nonfinite": lost})
+        return AttackedDocuments(shard.ids, table, {"nonfinite": lost, **model.limit.noted()})
 
-    def _row(self, model: _Model, words: Tensor, allowed: Tensor, draws: Draws) -> dict[str, Any]:
-        """The columns of one document, but its id."""
-        free = allowed[words].nonzero().flatten().tolist()
-        (before,), hit_before = model.losses(words[None]), model.says(words)
-        after, found, hit, queries = words, before, hit_before, 1
-        if free and not hit_before:
-            victim = model.victim(words, free, allowed, max(1, int(self.max_share * len(free))), before)
+    def _row(self, model: _Model, own: _Prompt, draws: Draws) -> Generator[Question, Any, dict[str, Any]]:
+        """The columns of one document, but its id and its passes."""
+        words = own.words
+        free = model.allowed[words].nonzero().flatten().tolist()
+        (before,) = yield Queries(words[None])
+        after, last, queries = words, before, 1
+        if free and not before.broken:
+            victim = model.victim(words, free, max(1, int(self.max_share * len(free))), before.loss)
             victim = replace(victim, min_cosine=self.min_cosine)
-            search = gradient_swaps.gcg(victim, draws, self.steps, self.candidates, self.tried)
+            search = yield from gradient_swaps.gcg(victim, draws, self.steps, self.candidates, self.tried)
             after, queries = search.tokens, 1 + search.queries
             if not torch.equal(after, words):
-                (found,), hit = model.losses(after[None]), model.says(after)
+                (last,) = yield Queries(after[None])
         spoken = len(model.target)
         return {
-            "nll": found * spoken if math.isfinite(found) else None,
-            "nll_before": before * spoken if math.isfinite(before) else None,
+            "nll": -last.loss * spoken if math.isfinite(last.loss) else None,
+            "nll_before": -before.loss * spoken if math.isfinite(before.loss) else None,
             "tokens": spoken,
-            "hit": hit,
-            "hit_before": hit_before,
+            "hit": last.broken,
+            "hit_before": before.broken,
             "swapped": int((after != words).sum()),
             "words": len(words),
             "eligible": len(free),
             "queries": queries,
-            "forward": model.forward,
-            "backward": model.backward,
         }
 
 
+@dataclass(eq=False)
+class _Prompt:
+    """A prompt and the passes that it took."""
+
+    number: int  # its row in the shard
+    words: Tensor  # int64 (N,)
+    forward: int = 0
+    backward: int = 0
+
+
 class _Model:
-    """The shard's language model for the search; counts passes. B prompts of N words, m in the target."""
+    """The shard's language model, as searches see it; B prompts of N words, m words in the target."""
 
     def __init__(self, shard: Shard, target: Tensor) -> None:
         self.target = target
-        self.forward = self.backward = 0
+        self.allowed = words_of_letters(shard.text.vocabulary)
+        self.limit = Limit()
         self._shard = shard
         self._model = shard.language_model
         self._layer = word_vectors(shard.classifier)
+        self._passes = Passes(shard.classifier, shard.device, self.limit)
         self._precision = torch.autocast(shard.device.type, torch.bfloat16, enabled=shard.dtype == "bfloat16")
 
-    def victim(self, words: Tensor, free: list[int], allowed: Tensor, most: int, loss: float) -> Victim:
-        """A prompt as the search sees it; the loss that it raises is the negative one of the target."""
+    def victim(self, words: Tensor, free: list[int], most: int, loss: float) -> Victim:
+        """A prompt as a search sees it; it raises the negative loss of the target."""
         vectors = self._layer.weight.detach()
         return Victim(
             tokens=words,
             free=free,
-            allowed=allowed.nonzero().flatten().to(vectors.device),
+            allowed=self.allowed.nonzero().flatten().to(vectors.device),
             vectors=vectors,
             most=most,
-            loss=-loss,
-            gradient=self._gradient,
-            ask=self._ask,
+            loss=loss,
         )
 
-    def losses(self, prompts: Tensor) -> list[float]:
-        """Mean over the target of -log p(word) after each prompt (B, N), of length B."""
-        with torch.no_grad():
-            found = [self._mean(part) for part in prompts.split(self._shard.batch_size)]
-        return torch.cat(found).tolist()
+    def heard(self, asked: Asked[_Prompt]) -> list[list[Heard]]:
+        """The negative mean of -log p(word) over the target after each search's prompts.
 
-    def says(self, prompt: Tensor) -> bool:
-        """Whether greedy decoding after a prompt (N,) says the target.
+        Only the best of a search's prompts is asked whether the model says the target after it.
+        """
+        with torch.no_grad():
+            losses = torch.stack(self._by_pass([text for _, own in asked for text in own], self._mean))
+            values = [-loss if math.isfinite(loss) else -math.inf for loss in losses.tolist()]
+            mine = by_search(asked, values)
+            best = [max(range(len(own)), key=own.__getitem__) for own in mine]
+            prompts = [texts[row] for (_, texts), row in zip(asked, best, strict=True)]
+            said = self.says(prompts)
+        for own, texts in asked:
+            own.forward += len(texts) + 1
+        return [
+            [Heard(value, hit and row == first) for row, value in enumerate(own)]
+            for own, first, hit in zip(mine, best, said, strict=True)
+        ]
+
+    def slopes(self, asked: Asked[_Prompt]) -> list[Tensor]:
+        """Gradients by the vectors of each search's prompts (B, N), (B, N, C)."""
+        found = self._by_pass([text for _, own in asked for text in own], self._slope)
+        for own, texts in asked:
+            own.forward += len(texts)
+            own.backward += len(texts)
+        return [torch.stack(own) for own in by_search(asked, found)]
+
+    def says(self, prompts: Sequence[Tensor]) -> list[bool]:
+        """Whether greedy decoding after prompts, (N,) each, says the target.
 
         Each word of the target is the likeliest given those before it, which are then what was decoded: one
         pass serves for all.
         """
-        self.forward += 1
-        given = torch.cat([prompt, self.target[:-1]])[None].to(self._shard.device)
-        with torch.no_grad(), self._precision:
-            likeliest = self._model(given)[0, len(prompt) - 1 :].argmax(1)
-        return torch.equal(likeliest.cpu(), self.target)
+        longest = max(map(len, prompts)) + len(self.target)
+        rows = max(1, MAX_LOGITS // (longest * self._shard.classes))
+        with torch.no_grad():
+            found = torch.stack(self._by_pass(prompts, self._likeliest, rows)).cpu()
+        return (found == self.target).all(1).tolist()
+
+    def _by_pass(
+        self, prompts: Sequence[Tensor], work: Callable[[Tensor], Tensor], rows: int | None = None
+    ) -> list[Tensor]:
+        """What the work makes of each prompt, in order; it gets prompts (B, N), at most so many `rows`."""
+        size = min(self._shard.batch_size, rows or self._shard.batch_size)
+        found: dict[int, Tensor] = {}
+        for places in of_one_length(prompts, size, self._shard.device):
+            given = sent(torch.stack([prompts[place] for place in places]), self._shard.device)
+            found |= zip(places, torch.cat(self._passes.in_parts(given, work)), strict=True)
+        return [found[place] for place in range(len(prompts))]
+
+    def _likeliest(self, prompts: Tensor) -> Tensor:
+        """The likeliest words at the places of the target, int64 (B, m)."""
+        given = self._whole(prompts)[:, :-1]
+        with self._precision:
+            logits: Tensor = self._model(given)
+        return logits[:, prompts.shape[1] - 1 :].argmax(2)
 
     def _mean(self, prompts: Tensor) -> Tensor:
-        self.forward += len(prompts)
-        whole = torch.cat([prompts, self.target.expand(len(prompts), -1)], 1).to(self._shard.device)
+        whole = self._whole(prompts)
         with self._precision:
             losses = self._model.negative_log_likelihood(whole[:, :-1], whole[:, 1:], len(self.target))
         return losses.double().mean(1)
 
-    def _ask(self, prompts: Tensor) -> list[Heard]:
-        """Only the best of the prompts is asked whether it makes the model say the target."""
-        values = [-loss if math.isfinite(loss) else -math.inf for loss in self.losses(prompts)]
-        best = max(range(len(values)), key=values.__getitem__)
-        said = self.says(prompts[best])
-        return [Heard(value, said and row == best) for row, value in enumerate(values)]
+    def _whole(self, prompts: Tensor) -> Tensor:
+        """Prompts with the target, int64 (B, N + m)."""
+        return torch.cat([prompts, sent(self.target, prompts).expand(len(prompts), -1)], 1)
 
-    def _gradient(self, prompts: Tensor) -> Tensor:
-        """Gradients by the vectors of prompts (B, N), (B, N, C)."""
-        self.backward += len(prompts)
+    def _slope(self, prompts: Tensor) -> Tensor:
         found = gradient_by_vectors(self._layer, lambda: -self._mean(prompts).sum())
         return found[:, : prompts.shape[1]]

@@ -21,8 +21,9 @@ bound: a longer search finds more.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import torch
 from annotated_types import Interval
@@ -30,13 +31,16 @@ from torch import Tensor, nn
 
 from assay.attacks import parameters
 from assay.attacks.kernel import frozen
+from assay.attacks.sending import sent
 from assay.attacks.words.search import gradient_swaps
 from assay.attacks.words.search.draws import Draws
-from assay.attacks.words.search.gradient_swaps import Found, Heard, Victim
+from assay.attacks.words.search.gradient_swaps import GuidedSearch, Heard, Queries, Question, Victim
 from assay.models.layers.token_model import TokenModel, word_vectors
 from assay.workers.data.formats.vocabulary import UNKNOWN
+from assay.workers.evaluation.engine.forward import Limit, Passes
 from assay.workers.evaluation.engine.likelihood import Window, Windows, score
 from assay.workers.evaluation.engine.outcomes import WithoutFiles
+from assay.workers.evaluation.engine.searches import Asked, by_search, of_one_length, together
 from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.evaluation.engine.token_attack import OF_WHOLE_WORDS, gradient_by_vectors, words_of_letters
 
@@ -129,82 +133,132 @@ class SwappedWindows:
     min_cosine: float | None = None
 
     def measure(self, shard: Shard) -> AttackedDocuments:
-        """Attacks and scores the shard's documents, one after the other; a ValueError without gradients."""
+        """Attacks and scores the shard's documents, many at once; a ValueError without gradients."""
         text = shard.text
         words = torch.from_numpy(text.stream().astype("int64"))
         windows = Windows(shard.image_size, shard.image_size)
-        names = COLUMNS.split()
-        table: dict[str, list[Any]] = {name: [] for name in names}
+        rows: dict[int, dict[str, Any]] = {}
         with frozen(shard.classifier):
             model = _Model(shard)
-            for done, (index, example) in enumerate(zip(shard.order, shard.ids, strict=True), start=1):
-                draws = Draws(shard.seed, f"gradient_word_swap/{self.search}", example)
-                part = (text.starts[index], text.starts[index + 1])
-                row = self._document(model, words, part, windows, draws)
-                for name in names:
-                    table[name].append(row[name])
-                shard.progress(done)
+            documents = [
+                _Document(number, (text.starts[index], text.starts[index + 1]), words, windows)
+                for number, index in enumerate(shard.order)
+            ]
+            searches = ((one, self._document(model, one, shard.ids[one.number])) for one in documents)
+            for ended in together(searches, shard.batch_size, model.slopes, model.heard):
+                for document, (swaps, cost) in ended:
+                    after = document.with_swaps(swaps)
+                    losses = [model.losses(given, document.scored, windows) for given in (words, after)]
+                    rows[document.number] = _columns(document, after, *losses) | cost
+                shard.progress(len(rows))
+        table = {name: [rows[number][name] for number in range(len(rows))] for name in COLUMNS.split()}
         lost = sum(value is None for value in table["nll"])
         swapped = {"swapped": sum(table["swapped"]), "swapped_unknown": 0}
-        return AttackedDocuments(shard.ids, table, {"nonfinite": lost, **swapped, **model.noted})
+        noted = model.noted | model.limit.noted()
+        return AttackedDocuments(shard.ids, table, {"nonfinite": lost, **swapped, **noted})
 
     def _document(
-        self, model: _Model, words: Tensor, part: tuple[int, int], windows: Windows, draws: Draws
-    ) -> dict[str, Any]:
-        """The columns of one document, but its id."""
-        scored = (max(part[0], 1), part[1])
-        after, eligible, queries, gradients = words.clone(), 0, 0, 0
-        numbers = windows.numbers([scored], len(words))
-        for number in numbers:
-            window = windows.window(number, len(words))
-            victim = model.victim(after, words, window, scored, self.max_share)
-            victim = replace(victim, min_cosine=self.min_cosine)
-            eligible += len(victim.free)
-            if not victim.free:
+        self, model: _Model, own: _Document, example: str
+    ) -> Generator[Question, Any, tuple[list[SearchedWindow], dict[str, int]]]:
+        """The searched windows of one document, in order, and what they cost."""
+        draws = Draws(model.seed, f"gradient_word_swap/{self.search}", example)
+        swaps: list[SearchedWindow] = []
+        eligible, queries, gradients = 0, 0, 0
+        for window in own.windows:
+            free = own.enter(window, model.swappable)
+            eligible += len(free)
+            if not free:
                 continue
-            found = self._searched(victim, draws)
-            after[window.start : window.start + window.length + 1] = found.tokens
+            (unchanged,) = yield Queries(own.unswapped[None])
+            victim = model.victim(own.unswapped, free, self.max_share, unchanged.loss)
+            victim = replace(victim, min_cosine=self.min_cosine)
+            found = yield from self._searched(victim, draws)
+            swaps.append(SearchedWindow(window.start, found.tokens))
             queries += found.queries + 1
             gradients += found.gradients
-        own = slice(*scored)
-        swapped = (after != words)[own].numpy()
-        before, now = (model.losses(given, scored, windows)[own] for given in (words, after))
+        forward = queries + gradients + 2 * len(own.windows)
+        return swaps, {"eligible": eligible, "forward": forward, "backward": gradients}
 
-        def total(losses: Any) -> float | None:
-            value = math.fsum(losses)
-            return value if math.isfinite(value) else None
-
-        return {
-            "nll": total(now),
-            "tokens": scored[1] - scored[0],
-            "unknown": int((after[own] == UNKNOWN).sum()),
-            "swapped": int(swapped.sum()),
-            "kept_nll": total(now[~swapped]),
-            "kept_nll_before": total(before[~swapped]),
-            "unknown_before": int((words[own] == UNKNOWN).sum()),
-            "eligible": eligible,
-            "forward": queries + gradients + 2 * len(numbers),
-            "backward": gradients,
-        }
-
-    def _searched(self, victim: Victim, draws: Draws) -> Found:
+    def _searched(self, victim: Victim, draws: Draws) -> GuidedSearch:
         if self.search == "hotflip":
             return gradient_swaps.hotflip(victim, self.steps, self.candidates, self.beam)
         return gradient_swaps.gcg(victim, draws, self.steps, self.candidates, self.tried)
 
 
+class SearchedWindow(NamedTuple):
+    """A window after its search."""
+
+    start: int  # its first word in the text
+    words: Tensor  # with the word after it, int64 (L + 1,)
+
+
+class _Document:
+    """A document, its windows, and the window under search."""
+
+    def __init__(self, number: int, part: tuple[int, int], words: Tensor, windows: Windows) -> None:
+        self.number = number  # its row in the shard
+        self.words = words  # of the whole text, int64 (T,)
+        self.scored = (max(part[0], 1), part[1])  # words that are predicted
+        numbers = windows.numbers([self.scored], len(words))
+        self.windows = [windows.window(place, len(words)) for place in numbers]
+        self.unswapped = words[:0]  # of the window, with the word after it, int64 (L + 1,)
+        self.kept = torch.zeros(0, dtype=torch.bool)  # its targets that are the document's, bool (L,)
+
+    def enter(self, window: Window, swappable: Tensor) -> list[int]:
+        """Goes to a window; returns the places of words that may be swapped, `swappable` bool (V,).
+
+        The last word is predicted only, so that no window swaps a word of another.
+        """
+        self.unswapped = self.words[window.start : window.start + window.length + 1]
+        places = torch.arange(window.start, window.start + window.length + 1)
+        inside = (places >= self.scored[0]) & (places < self.scored[1])
+        self.kept = inside[1:]
+        return (swappable[self.unswapped] & inside)[:-1].nonzero().flatten().tolist()
+
+    def with_swaps(self, swaps: Sequence[SearchedWindow]) -> Tensor:
+        """The whole text with the swaps of the document, int64 (T,)."""
+        after = self.words.clone()
+        for start, words in swaps:
+            changed = start + (words != self.words[start : start + len(words)]).nonzero().flatten()
+            after[changed] = words[changed - start]
+        return after
+
+
+def _columns(own: _Document, after: Tensor, before: Any, now: Any) -> dict[str, Any]:
+    """Columns of a document from the losses of its words, NaN elsewhere, float64 (T,)."""
+    part = slice(*own.scored)
+    swapped = (after != own.words)[part].numpy()
+
+    def total(losses: Any) -> float | None:
+        value = math.fsum(losses)
+        return value if math.isfinite(value) else None
+
+    return {
+        "nll": total(now[part]),
+        "tokens": own.scored[1] - own.scored[0],
+        "unknown": int((after[part] == UNKNOWN).sum()),
+        "swapped": int(swapped.sum()),
+        "kept_nll": total(now[part][~swapped]),
+        "kept_nll_before": total(before[part][~swapped]),
+        "unknown_before": int((own.words[part] == UNKNOWN).sum()),
+    }
+
+
 class _Model:
-    """The shard's language model, as a search sees it."""
+    """The shard's language model, as searches see it."""
 
     def __init__(self, shard: Shard) -> None:
+        self.seed = shard.seed
+        self.swappable = words_of_letters(shard.text.vocabulary)
+        self.limit = Limit()
+        self.noted: dict[str, Any] = {}
         self._shard = shard
         self._model: TokenModel = shard.language_model
         self._layer: nn.Embedding = word_vectors(shard.classifier)
-        self._swappable = words_of_letters(shard.text.vocabulary)
-        self.noted: dict[str, Any] = {}
+        self._passes = Passes(shard.classifier, shard.device, self.limit)
 
     def losses(self, words: Tensor, scored: tuple[int, int], windows: Windows) -> Any:
-        """-log p of each word of a range of the text, float64, NaN elsewhere."""
+        """-log p of each word of a range of a text, float64, NaN elsewhere."""
         shard = self._shard
         found = score(
             self._model,
@@ -218,54 +272,59 @@ class _Model:
         self.noted |= found.noted
         return found.losses
 
-    def victim(
-        self, text: Tensor, original: Tensor, window: Window, scored: tuple[int, int], max_share: float
-    ) -> Victim:
-        """A window of the text as a search sees it; words of other documents stay.
-
-        `text` has the swaps of earlier windows, `original` has none, int64 (T,); `scored`: the document's
-        words that are predicted; `max_share`: of the swappable words.
-        """
-        part = slice(window.start, window.start + window.length + 1)
-        tokens, plain = text[part].clone(), original[part]
-        places = torch.arange(window.start, window.start + window.length + 1)
-        inside = (places >= scored[0]) & (places < scored[1])
-        # The last word is predicted only; the first of a later window was an input of none before.
-        free = self._swappable[plain] & inside & (tokens == plain)
-        free[-1] = False
-        chosen = free.nonzero().flatten().tolist()
-        kept = inside[1:].to(self._shard.device)
+    def victim(self, tokens: Tensor, free: list[int], max_share: float, loss: float) -> Victim:
+        """A window, int64 (L + 1,), as a search sees it; `max_share` of the `free` places may differ."""
         vectors = self._layer.weight.detach()
         return Victim(
             tokens=tokens,
-            free=chosen,
-            allowed=self._swappable.nonzero().flatten().to(vectors.device),
+            free=free,
+            allowed=self.swappable.nonzero().flatten().to(vectors.device),
             vectors=vectors,
-            most=max(1, int(max_share * len(chosen))),
-            loss=self._mean(tokens[None], tokens, kept)[0].item() if chosen else 0.0,
-            gradient=lambda texts: self._gradient(texts, tokens, kept),
-            ask=lambda texts: self._ask(texts, tokens, kept),
+            most=max(1, int(max_share * len(free))),
+            loss=loss,
         )
+
+    def heard(self, asked: Asked[_Document]) -> list[list[Heard]]:
+        """The mean loss of the words that stay, of each search's texts."""
+        with torch.no_grad():
+            found = torch.stack(self._by_pass(asked, self._mean)).tolist()
+        return by_search(
+            asked, [Heard(value if math.isfinite(value) else math.inf, False) for value in found]
+        )
+
+    def slopes(self, asked: Asked[_Document]) -> list[Tensor]:
+        """Gradients by the vectors of each search's texts, (B, L + 1, C); zero for the last word."""
+        return [torch.stack(own) for own in by_search(asked, self._by_pass(asked, self._slope))]
+
+    def _by_pass(
+        self, asked: Asked[_Document], work: Callable[[Tensor, Tensor, Tensor], Tensor]
+    ) -> list[Tensor]:
+        """What the work makes of each text, in order.
+
+        It gets texts, unswapped texts, int64 (B, L + 1), and which targets are of the document, bool (B, L).
+        """
+        texts = [(text, one.unswapped, one.kept) for one, own in asked for text in own]
+        shard, found = self._shard, dict[int, Tensor]()
+        for places in of_one_length([text[1:] for text, *_ in texts], shard.batch_size, shard.device):
+            columns = zip(*(texts[place] for place in places), strict=True)
+            given = [sent(torch.stack(column), shard.device) for column in columns]
+
+            def part(rows: Tensor, given: list[Tensor] = given) -> Tensor:
+                own = slice(int(rows[0]), int(rows[-1]) + 1)
+                return work(*(column[own] for column in given))
+
+            parts = self._passes.in_parts(torch.arange(len(places)), part)
+            found |= zip(places, torch.cat(parts), strict=True)
+        return [found[place] for place in range(len(texts))]
 
     def _mean(self, texts: Tensor, unswapped: Tensor, kept: Tensor) -> Tensor:
         """Mean loss of the unswapped words of the document in each text (B, L + 1), (B,)."""
-        given = texts.to(self._shard.device)
-        stays = kept & (given[:, 1:] == unswapped.to(given)[1:])
-        precision = torch.autocast(
-            self._shard.device.type, torch.bfloat16, enabled=self._shard.dtype == "bfloat16"
-        )
-        with precision:
-            losses = self._model.negative_log_likelihood(given[:, :-1], given[:, 1:])
+        stays = kept & (texts[:, 1:] == unswapped[:, 1:])
+        device, half = self._shard.device.type, self._shard.dtype == "bfloat16"
+        with torch.autocast(device, torch.bfloat16, enabled=half):
+            losses = self._model.negative_log_likelihood(texts[:, :-1], texts[:, 1:])
         return (losses.double() * stays).sum(1) / stays.sum(1).clamp(min=1)
 
-    def _ask(self, texts: Tensor, unswapped: Tensor, kept: Tensor) -> list[Heard]:
-        with torch.no_grad():
-            found = torch.cat(
-                [self._mean(part, unswapped, kept) for part in texts.split(self._shard.batch_size)]
-            )
-        return [Heard(value if math.isfinite(value) else math.inf, False) for value in found.tolist()]
-
-    def _gradient(self, texts: Tensor, unswapped: Tensor, kept: Tensor) -> Tensor:
-        """Gradients by the vectors of texts (B, L + 1), (B, L + 1, C); that of the last word is zero."""
+    def _slope(self, texts: Tensor, unswapped: Tensor, kept: Tensor) -> Tensor:
         found = gradient_by_vectors(self._layer, lambda: self._mean(texts, unswapped, kept).sum())
         return torch.cat([found, torch.zeros_like(found[:, :1])], 1)

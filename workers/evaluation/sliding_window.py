@@ -170,7 +170,7 @@ class SlidingWindow:
             scores = logits.softmax(dim=1) if self.average == "probabilities" else logits
             answers = []
             for (canvas, top, left, _), painted in zip(batch, scores, strict=True):
-                # At once: of all images one canvas alone has scores.
+                # At once, so that a single canvas has scores.
                 if canvas.add(painted, top, left):
                     answers.append(canvas.judged(RESIZED_CLASSES))
             yield answers
@@ -194,19 +194,12 @@ class _Answer:
 
     def __init__(self, found: Tensor, truth: Tensor, classes: int, windows: int) -> None:
         self._truth, self._classes, self._windows = truth, classes, windows
-        self._found = found
-        self._arrived: accelerator.Recorded | None = None
-        if accelerator.is_accelerator(found.device):
-            self._found = torch.empty(found.shape, dtype=found.dtype, pin_memory=True)
-            self._found.copy_(found, non_blocking=True)
-            self._arrived = accelerator.record_event()
+        self._found = accelerator.arriving(found)
 
     def read(self) -> JudgedImage:
         """The answer, once it has arrived."""
-        if self._arrived is not None:
-            self._arrived.synchronize()
-        finite = bool((self._found < self._classes).all())
-        return JudgedImage(self._found, self._truth, finite, self._windows)
+        found = self._found()
+        return JudgedImage(found, self._truth, bool((found < self._classes).all()), self._windows)
 
 
 class _Canvas:

@@ -4,23 +4,25 @@ Ebrahimi et al. 2018, "HotFlip: White-Box Adversarial Examples for Text Classifi
 equation 10 and section 3.3 (beam search);
 Zou et al. 2023, "Universal and Transferable Adversarial Attacks on Aligned Language Models", algorithm 1.
 
-A search ranks swaps by the first-order estimate of the change of the loss, and puts the best to the model.
-It sees one example only, so no other example, batch or shard changes its result.
+A search ranks swaps by the first-order estimate of the change of the loss, and puts the best to the model. It
+is a generator of questions to the model, so that the questions of many searches can share passes. It sees one
+example only: what other examples share the passes changes the rounding of its answers, nothing else.
 
 N = tokens of the text, V = words of the vocabulary, C = width of the vectors, F = free positions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from assay.attacks.sending import sent
 from assay.attacks.words.search.draws import Draws
 
 # Positions whose swaps are estimated at a time: F x V numbers would not fit for long texts.
@@ -42,9 +44,26 @@ class Found(NamedTuple):
     gradients: int  # texts whose gradient was taken
 
 
+class Slopes(NamedTuple):
+    """Asks for the gradients of the loss by the vectors of texts, (B, N, C)."""
+
+    texts: Tensor  # int64 (B, N)
+
+
+class Queries(NamedTuple):
+    """Asks for the model's answers to texts, B of `Heard`."""
+
+    texts: Tensor  # int64 (B, N)
+
+
+Question = Slopes | Queries
+GuidedSearch = Generator[Question, Any, Found]
+"""A search that waits for the answer to its question."""
+
+
 @dataclass(frozen=True)
 class Victim:
-    """One text and the model that reads it."""
+    """One text, and what its search knows of the model."""
 
     tokens: Tensor  # int64 (N,), on the CPU
     free: Sequence[int]  # positions whose word may change, ascending
@@ -52,9 +71,6 @@ class Victim:
     vectors: Tensor  # of all words, (V, C)
     most: int  # number of positions that may differ from `tokens`
     loss: float  # of the unchanged text
-    # maps texts (B, N) to the loss's gradients by their vectors, (B, N, C)
-    gradient: Callable[[Tensor], Tensor]
-    ask: Callable[[Tensor], Sequence[Heard]]  # the model's answers to texts (B, N)
     # of the vectors of a word of `tokens` and of the word that it becomes, in [-1, 1]; None for no limit. A
     # vector of zeros has the cosine 0
     min_cosine: float | None = None
@@ -68,18 +84,23 @@ class Victim:
         words = self.vectors[self.allowed].float()  # (A, C)
         for start in range(0, len(places), AT_A_TIME):
             part = torch.tensor(places[start : start + AT_A_TIME])
-            own, slopes = text[part].to(words.device), gradient[part.to(gradient.device)].float()
+            own, slopes = sent(text[part], words), gradient[sent(part, gradient)].float()
             change = slopes @ words.T - (slopes * self.vectors[own].float()).sum(1, keepdim=True)  # (F, A)
             change = change.masked_fill(self.allowed[None] == own[:, None], -torch.inf)
             if self.min_cosine is not None:
-                first = self._directions[self.tokens[part].to(words.device)]
+                first = self._directions[sent(self.tokens[part], words)]
                 cosines = first @ self._directions[self.allowed].T  # (F, A)
                 change = change.masked_fill(cosines < self.min_cosine, -torch.inf)
             values, columns = change.topk(min(k, len(self.allowed)), dim=1)
-            rows = zip(part.tolist(), values.tolist(), self.allowed[columns].tolist(), strict=True)
+            # Together, so that the host waits once; ids are exact in float64.
+            both = torch.stack([values.double(), self.allowed[columns].double()]).tolist()
             found += [
-                [Swap(value, place, word) for value, word in zip(*pair, strict=True) if value > -torch.inf]
-                for place, *pair in rows
+                [
+                    Swap(value, place, int(word))
+                    for value, word in zip(*pair, strict=True)
+                    if value > -torch.inf
+                ]
+                for place, *pair in zip(part.tolist(), *both, strict=True)
             ]
         return found
 
@@ -103,11 +124,11 @@ class Swap(NamedTuple):
         return changed
 
 
-Search = Callable[[Victim, Draws], Found]
+Search = Callable[[Victim, Draws], GuidedSearch]
 """Attacks one text; draws are the example's own."""
 
 
-def hotflip(victim: Victim, steps: int, candidates: int, beam: int) -> Found:
+def hotflip(victim: Victim, steps: int, candidates: int, beam: int) -> GuidedSearch:
     """Beam search over swaps: every step changes one more word, `steps` and `victim.most` at most.
 
     The text is right before the attack. For each text in the beam, the `candidates` swaps with the highest
@@ -117,7 +138,7 @@ def hotflip(victim: Victim, steps: int, candidates: int, beam: int) -> Found:
     best, highest = victim.tokens, victim.loss
     for _ in range(min(steps, victim.most)):
         pool: dict[tuple[int, ...], Tensor] = {}
-        slopes = victim.gradient(torch.stack(kept))
+        slopes = yield Slopes(torch.stack(kept))
         gradients += len(kept)
         for text, slope in zip(kept, slopes, strict=True):
             places = [place for place in victim.free if text[place] == victim.tokens[place]]
@@ -128,7 +149,7 @@ def hotflip(victim: Victim, steps: int, candidates: int, beam: int) -> Found:
         if not pool:
             break
         texts = list(pool.values())
-        heard = victim.ask(torch.stack(texts))
+        heard = yield Queries(torch.stack(texts))
         queries += len(texts)
         order = sorted(range(len(texts)), key=lambda row: (not heard[row].broken, -heard[row].loss))
         first = order[0]
@@ -140,7 +161,7 @@ def hotflip(victim: Victim, steps: int, candidates: int, beam: int) -> Found:
     return Found(best, queries, gradients)
 
 
-def gcg(victim: Victim, draws: Draws, steps: int, candidates: int, tried: int) -> Found:
+def gcg(victim: Victim, draws: Draws, steps: int, candidates: int, tried: int) -> GuidedSearch:
     """Greedy coordinate gradient: every step puts drawn swaps to the model, and goes to the best of them.
 
     A word that was swapped may be swapped again. Once `victim.most` words differ, only those may. Each of at
@@ -152,14 +173,14 @@ def gcg(victim: Victim, draws: Draws, steps: int, candidates: int, tried: int) -
     for _ in range(steps):
         different = set((text != victim.tokens).nonzero()[:, 0].tolist())
         places = [place for place in victim.free if len(different) < victim.most or place in different]
-        (slope,) = victim.gradient(text[None])
+        (slope,) = yield Slopes(text[None])
         gradients += 1
         rows = [row for row in victim.best_swaps(text, slope, places, candidates) if row]
         swaps = _drawn(rows, draws, tried)
         if not swaps:
             break
         texts = [swap.of(text) for swap in swaps]
-        heard = victim.ask(torch.stack(texts))
+        heard = yield Queries(torch.stack(texts))
         queries += len(texts)
         first = min(range(len(texts)), key=lambda row: (not heard[row].broken, -heard[row].loss))
         text = texts[first]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from assay.attacks.words.search import gradient_swaps
 from assay.attacks.words.search.draws import Draws
-from assay.attacks.words.search.gradient_swaps import Found, Victim
+from assay.attacks.words.search.gradient_swaps import Found, GuidedSearch, Victim
 from assay.models.layers.token_model import TokenModel, word_vectors
 from assay.models.lm import lm
 from assay.workers import catalog
@@ -84,21 +84,22 @@ def test_one_pass_says_what_greedy_decoding_says(model: TokenModel) -> None:
         for count in (1, 2, 3):
             words = prompt(index, LENGTH - 2)
             said = decoded(model, words, count)
-            assert _Model(of, said).says(words)
+            assert _Model(of, said).says([words]) == [True]
             for place in range(count):
                 other = said.clone()
                 other[place] = (other[place] + 1) % len(WORDS)
-                assert not _Model(of, other).says(words)
+                assert _Model(of, other).says([words]) == [False]
 
 
 def test_hits_and_losses_are_those_of_the_prompts(model: TokenModel, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = "gord gord"
     target = VOCABULARY.ids(chosen.split())
-    found: list[Found] = []
+    found: list[tuple[Tensor, Found]] = []
 
-    def search(victim: Victim, *given: Any) -> Found:
-        found.append(real(victim, *given))
-        return found[-1]
+    def search(victim: Victim, *given: Any) -> GuidedSearch:
+        one = yield from real(victim, *given)
+        found.append((victim.tokens, one))
+        return one
 
     real = gradient_swaps.gcg
     monkeypatch.setattr(gradient_swaps, "gcg", search)
@@ -106,8 +107,9 @@ def test_hits_and_losses_are_those_of_the_prompts(model: TokenModel, monkeypatch
     assert 0 < sum(table["hit"]) < 6
     assert sum(table["hit_before"]) == 0
     assert table["tokens"] == [2] * 6
-    for index, one in enumerate(found):
-        before, after = prompt(index), one.tokens
+    for index in range(6):
+        before = prompt(index)
+        (after,) = (one.tokens for words, one in found if torch.equal(words, before))
         assert table["hit"][index] == torch.equal(decoded(model, after, 2), target)
         assert table["nll_before"][index] == pytest.approx(2 * mean_loss(model, before, target), rel=1e-5)
         assert table["nll"][index] == pytest.approx(2 * mean_loss(model, after, target), rel=1e-5, abs=1e-6)
@@ -181,6 +183,32 @@ def test_a_document_depends_on_neither_batch_nor_shard(model: TokenModel) -> Non
         else:
             assert small[name] == column, name
             assert apart[name] == chosen, name
+
+
+def test_documents_share_passes_also_where_memory_is_short(model: TokenModel) -> None:
+    seen: list[int] = []
+
+    def refuse(_: nn.Module, given: tuple[Tensor, ...]) -> None:
+        seen.append(len(given[0]))
+        if len(given[0]) > limit:
+            raise torch.OutOfMemoryError("no room")
+
+    hook = word_vectors(model).register_forward_pre_hook(refuse)
+    try:
+        limit = 1000
+        whole = run(model, batch_size=16)
+        together = len(seen)
+        seen.clear()
+        for index in range(len(whole.ids)):
+            run(model, (index,), batch_size=16)
+        assert together < 0.75 * len(seen)
+        limit = 3
+        small = run(model, batch_size=16)
+    finally:
+        hook.remove()
+    assert small.noted["reduced_batch"]["used"] <= 3
+    for name, column in whole.columns().items():
+        assert small.columns()[name] == pytest.approx(column, rel=1e-5) if "nll" in name else column, name
 
 
 def test_draws_follow_the_seed(model: TokenModel) -> None:

@@ -191,6 +191,32 @@ def test_a_document_depends_on_neither_batch_nor_shard(model: TokenModel, search
             assert apart[name] == pytest.approx(column[2:], rel=1e-5)
 
 
+def test_documents_share_passes_also_where_memory_is_short(model: TokenModel) -> None:
+    seen: list[int] = []
+
+    def refuse(_: nn.Module, given: tuple[Tensor, ...]) -> None:
+        seen.append(len(given[0]))
+        if len(given[0]) > limit:
+            raise torch.OutOfMemoryError("no room")
+
+    hook = word_vectors(model).register_forward_pre_hook(refuse)
+    try:
+        limit = 1000
+        whole = run(model, batch_size=64, max_share=0.3)
+        together = len(seen)
+        seen.clear()
+        for index in range(len(whole.ids)):
+            run(model, (index,), batch_size=64, max_share=0.3)
+        assert together < 0.75 * len(seen)
+        limit = 3
+        small = run(model, batch_size=64, max_share=0.3)
+    finally:
+        hook.remove()
+    assert small.noted["reduced_batch"]["used"] <= 3
+    for name, column in whole.columns().items():
+        assert small.columns()[name] == pytest.approx(column, rel=1e-5) if "nll" in name else column, name
+
+
 def test_draws_follow_the_seed(model: TokenModel) -> None:
     few = {"max_share": 0.3, "tried": 3}
     assert run(model, seed=0, **few).columns() == run(model, seed=0, **few).columns()

@@ -13,7 +13,7 @@ Legend: T words of the text, B windows of a batch, L words of a window, s the st
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,7 +23,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from assay.attacks.kernel import frozen
+from assay.attacks.sending import sent
 from assay.models.layers.token_model import TokenModel
+from assay.workers import accelerator
 from assay.workers.evaluation.engine.forward import Limit
 from assay.workers.evaluation.engine.loader import DType, Progress
 
@@ -109,9 +111,11 @@ def score(
     if place.type == "cpu":
         batch_size = min(batch_size, max(1, CPU_WORDS // windows.length))
     autocast = torch.autocast(place.type, torch.bfloat16, enabled=dtype == "bfloat16")
+    groups = _groups([windows.window(number, len(words)) for number in numbers], batch_size)
     with torch.no_grad(), frozen(model), autocast:
-        for group in _groups([windows.window(number, len(words)) for number in numbers], batch_size):
-            found = _fitting(model, group, words, truth, place, limit)
+        for group, found in _read_late(
+            groups, lambda group: _fitting(model, group, words, truth, place, limit)
+        ):
             for window, row in zip(group, found.tolist(), strict=True):
                 stop = window.start + window.length + 1
                 losses[stop - window.scored : stop] = row
@@ -136,6 +140,20 @@ def _groups(windows: Sequence[Window], batch_size: int) -> Iterator[list[Window]
         yield group
 
 
+def _read_late(
+    groups: Iterable[list[Window]], run: Callable[[list[Window]], Tensor]
+) -> Iterator[tuple[list[Window], Tensor]]:
+    """The losses of each group, on the CPU; read once the device has the next group."""
+    last: tuple[list[Window], Callable[[], Tensor]] | None = None
+    for group in groups:
+        found = accelerator.arriving(run(group))
+        if last is not None:
+            yield last[0], last[1]()
+        last = group, found
+    if last is not None:
+        yield last[0], last[1]()
+
+
 def _fitting(
     model: TokenModel, group: list[Window], words: Tensor, truth: Tensor, device: torch.device, limit: Limit
 ) -> Tensor:
@@ -154,7 +172,7 @@ def _pass(
 ) -> Tensor:
     starts = torch.tensor([window.start for window in group])
     places = starts[:, None] + torch.arange(group[0].length)  # (B, L)
-    seen, following = words[places].long().to(device), truth[places + 1].long().to(device)
+    seen, following = sent(words[places].long(), device), sent(truth[places + 1].long(), device)
     scored = group[0].scored
     last = None if scored == group[0].length else scored
-    return model.negative_log_likelihood(seen, following, last).double().cpu()
+    return model.negative_log_likelihood(seen, following, last).double()

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from assay.attacks.sending import sent
 from assay.workers.data.formats.text import padded
 from assay.workers.data.formats.vocabulary import PAD, UNKNOWN
 from assay.workers.evaluation.engine.forward import Limit, Passes
@@ -60,7 +61,7 @@ class Reader:
         rows = self._ids(sentences)
         order, logits = [], []
         for places in passes([len(row) for row in rows], self._rows, BUSY.get(self._device.type, 0)):
-            tokens = padded([rows[place] for place in places]).to(self._device)
+            tokens = sent(padded([rows[place] for place in places]), self._device)
             order += places
             logits += self._passes.in_parts(tokens, self._logits)
         return torch.cat(logits)[torch.tensor(order).argsort()]
@@ -107,7 +108,7 @@ class LikeLengths:
     def tokens(self, rows: Sequence[int]) -> Tensor:
         """The sequences of a batch, int64 (B, N) or (B, 2, N), padding on the right."""
         found = [self._held[row] for row in rows]
-        longest = max(1, *(tokens.shape[-1] for tokens in found))  # an empty sequence is one of padding
+        longest = max(1, *(tokens.shape[-1] for tokens in found))  # an empty sequence is padding
         return torch.stack([pad(tokens, (0, longest - tokens.shape[-1]), value=PAD) for tokens in found])
 
 

@@ -1,13 +1,15 @@
-"""Runs a gradient-guided search against a text classifier, one text after another.
+"""Runs a gradient-guided search against a text classifier, many texts at once.
 
-The candidates of a text share batches; they have one length, so that there is no padding. What counts is the
-text, not its tokens: the text found is read anew, like any other, and the model's answer to it decides.
+Gradients and candidates of texts of like length share passes (`text_reader.passes`). What counts is the text,
+not its tokens: the text found is read anew, like any other, and the model's answer to it decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,20 +17,22 @@ from torch.nn import functional
 
 from assay.attacks.expectation import SINGLE, Expectation
 from assay.attacks.kernel import frozen
+from assay.attacks.sending import sent
 from assay.attacks.words.search.draws import Draws
-from assay.attacks.words.search.gradient_swaps import Heard, Search, Victim
+from assay.attacks.words.search.gradient_swaps import Found, GuidedSearch, Heard, Search, Victim
 from assay.attacks.words.search.stop_words import ENGLISH
 from assay.attacks.words.search.text import Text
 from assay.models.layers.token_model import word_vectors
-from assay.workers.data.formats.text import SentenceSet
+from assay.workers.data.formats.text import SentenceSet, padded
 from assay.workers.data.formats.vocabulary import PAD, UNKNOWN, Vocabulary
 from assay.workers.evaluation.engine.candidates import safely
-from assay.workers.evaluation.engine.forward import Passes
+from assay.workers.evaluation.engine.forward import Passes, Result
 from assay.workers.evaluation.engine.gallery_texts import attacked_texts
+from assay.workers.evaluation.engine.searches import Asked, by_search, together
 from assay.workers.evaluation.engine.shard import Shard
-from assay.workers.evaluation.engine.text import Status, TextOutcomes, TextRow
+from assay.workers.evaluation.engine.text import TextOutcomes, TextRow
 from assay.workers.evaluation.engine.text_attack import JudgedText, expected_rows, judged
-from assay.workers.evaluation.engine.text_reader import Reader, reading
+from assay.workers.evaluation.engine.text_reader import BUSY, Reader, passes, reading
 
 # Of attacks by token gradients.
 OF_WHOLE_WORDS = (
@@ -54,13 +58,15 @@ class TokenAttack:
         """Attacks every text of the shard; a ValueError without token gradients or words."""
         data, longest = shard.sentences, shard.image_size
         sentences = [data.sentences[index] for index in shard.order]
-        rows: list[TextRow] = []
+        settled: dict[int, TextRow] = {}
         with frozen(shard.classifier):
             model = _Model(shard, self.expectation.passes)
-            for sentence, label, example in zip(sentences, shard.labels.tolist(), shard.ids, strict=True):
-                draws = Draws(shard.seed, self.name, example)
-                rows.append(self._row(model, sentence, label, example, draws))
-                shard.progress(len(rows))
+            searches = self._searches(model, shard, sentences, settled)
+            for ended in together(searches, shard.batch_size, model.slopes, model.heard):
+                settled |= self._rows(model, ended)
+                shard.progress(len(settled))
+            shard.progress(len(settled))
+            rows = [settled[number] for number in range(len(sentences))]
             if self.expectation.expected:
                 with torch.no_grad():
                     judging = (self.expectation.draws, shard.seed, shard.device, shard.batch_size)
@@ -72,41 +78,67 @@ class TokenAttack:
             gallery=safely(lambda: attacked_texts(rows, shard.ranks)),
         )
 
-    def _row(self, model: _Model, sentence: str, label: int, example: str, draws: Draws) -> TextRow:
-        clean = model.judge_text(sentence, label)
-        row = replace(_unattacked(example, label, sentence, clean), passes=self.expectation.passes)
-        if clean.answer.broken:
-            return row
-        most = max(1, int(self.max_share * row.words))
-        victim = replace(model.victim(sentence, label, most, clean.loss), min_cosine=self.min_cosine)
-        found = self.search(victim, draws)
-        passes = self.expectation.passes
-        row = replace(
-            row,
-            queries=1 + found.queries,
-            passes=passes * (1 + found.queries + found.gradients),
-            backward=passes * found.gradients,
-        )
-        if torch.equal(found.tokens, victim.tokens):
-            return row
-        text = model.written(sentence, victim.tokens, found.tokens)
-        last = model.judge_text(text, label)
-        status: Status = "succeeded" if last.answer.broken else "failed"
-        return replace(
-            row,
-            prediction=last.prediction,
-            status=status,
-            loss=last.loss,
-            passes=row.passes + passes,
-            changed=Text(text).changed(Text(sentence)),
-            nonfinite=last.nonfinite,
-            text=text,
-            confidence=last.confidence,
-        )
+    def _searches(
+        self, model: _Model, shard: Shard, sentences: Sequence[str], settled: dict[int, TextRow]
+    ) -> Iterator[tuple[_Attacked, GuidedSearch]]:
+        """The searches of all texts but those that are wrong without an attack, which are settled."""
+        labels = shard.labels.tolist()
+        for first in range(0, len(sentences), shard.batch_size):
+            part = slice(first, first + shard.batch_size)
+            judging = enumerate(model.judge_texts(sentences[part], labels[part]), start=first)
+            for number, clean in judging:
+                sentence, label, example = sentences[number], labels[number], shard.ids[number]
+                row = _unattacked(example, label, sentence, clean)
+                row = replace(row, passes=self.expectation.passes)
+                if clean.answer.broken:
+                    settled[number] = row
+                    continue
+                most = max(1, int(self.max_share * row.words))
+                victim = model.victim(sentence, most, clean.loss, self.min_cosine)
+                draws = Draws(shard.seed, self.name, example)
+                yield _Attacked(number, row, victim), self.search(victim, draws)
+
+    def _rows(self, model: _Model, ended: Sequence[tuple[_Attacked, Found]]) -> dict[int, TextRow]:
+        """The rows of texts, by number, at the end of their searches; the texts found are judged together."""
+        passes, rows = self.expectation.passes, {}
+        for text, found in ended:
+            rows[text.number] = replace(
+                text.row,
+                queries=1 + found.queries,
+                passes=passes * (1 + found.queries + found.gradients),
+                backward=passes * found.gradients,
+            )
+        changed = [one for one in ended if not torch.equal(one[1].tokens, one[0].victim.tokens)]
+        written = [
+            model.written(text.row.original, text.victim.tokens, found.tokens) for text, found in changed
+        ]
+        last = model.judge_texts(written, [text.row.label for text, _ in changed])
+        for (text, _), words, judgement in zip(changed, written, last, strict=True):
+            row = rows[text.number]
+            rows[text.number] = replace(
+                row,
+                prediction=judgement.prediction,
+                status="succeeded" if judgement.answer.broken else "failed",
+                loss=judgement.loss,
+                passes=row.passes + passes,
+                changed=Text(words).changed(Text(row.original)),
+                nonfinite=judgement.nonfinite,
+                text=words,
+                confidence=judgement.confidence,
+            )
+        return rows
+
+
+class _Attacked(NamedTuple):
+    """A text under attack."""
+
+    number: int  # its row in the shard
+    row: TextRow  # its outcome without an attack
+    victim: Victim
 
 
 class _Model:
-    """The shard's model, as a search sees it."""
+    """The shard's model, as searches see it."""
 
     def __init__(self, shard: Shard, passes: int) -> None:
         autocast = shard.dtype == "bfloat16"
@@ -128,13 +160,15 @@ class _Model:
         self._passes = Passes(shard.classifier, shard.device, self.reader.limit)
         self._precision = torch.autocast(shard.device.type, torch.bfloat16, enabled=autocast)
 
-    def judge_text(self, text: str, label: int) -> JudgedText:
-        """The model's answer to a text."""
+    def judge_texts(self, texts: Sequence[str], labels: Sequence[int]) -> list[JudgedText]:
+        """The model's answers to texts."""
+        if not texts:
+            return []
         with torch.no_grad():
-            drawn = torch.stack([self.reader([text]) for _ in self._drawn])
-            return judged(drawn, torch.tensor([label]))[0]
+            drawn = torch.stack([self.reader(texts) for _ in self._drawn])
+            return judged(drawn, torch.tensor(labels))
 
-    def victim(self, sentence: str, label: int, most: int, loss: float) -> Victim:
+    def victim(self, sentence: str, most: int, loss: float, min_cosine: float | None) -> Victim:
         """A text as a search sees it."""
         (tokens,) = self.reader.tokens([sentence])
         return Victim(
@@ -144,8 +178,7 @@ class _Model:
             vectors=self.layer.weight.detach(),
             most=most,
             loss=loss,
-            gradient=lambda texts: self._gradient(texts, label),
-            ask=lambda texts: self._ask(texts, label),
+            min_cosine=min_cosine,
         )
 
     def written(self, sentence: str, before: Tensor, after: Tensor) -> str:
@@ -155,36 +188,56 @@ class _Model:
             words[place] = names[int(after[place])]
         return " ".join(words)
 
-    def _ask(self, texts: Tensor, label: int) -> list[Heard]:
-        heard: list[Heard] = []
+    def heard(self, asked: Asked[_Attacked]) -> list[list[Heard]]:
+        """The answers to the texts of each search."""
         with torch.no_grad(), self._precision:
-            for batch in texts.split(self._size):
-                tokens = batch.to(self._device)
-                drawn = [torch.cat(self._passes.in_parts(tokens, self._classifier)) for _ in self._drawn]
-                found = judged(torch.stack(drawn), torch.full((len(batch),), label))
-                heard += [Heard(torch.inf if one.nonfinite else one.loss, one.answer.broken) for one in found]
-        return heard
+            found = self._by_pass(asked, self._answers)
+        return by_search(asked, found)
 
-    def _gradient(self, texts: Tensor, label: int) -> Tensor:
-        parts = [
-            part
-            for batch in texts.split(self._size)
-            for part in self._passes.in_parts(batch.to(self._device), lambda rows: self._slopes(rows, label))
+    def slopes(self, asked: Asked[_Attacked]) -> list[Tensor]:
+        """The gradients by the vectors of the texts of each search, (B, N, C)."""
+        rows = by_search(asked, self._by_pass(asked, self._slopes))
+        return [
+            torch.stack([row[: texts.shape[1]] for row in own])
+            for own, (_, texts) in zip(rows, asked, strict=True)
         ]
-        return torch.cat(parts)
 
-    def _slopes(self, rows: Tensor, label: int) -> Tensor:
+    def _by_pass(
+        self, asked: Asked[_Attacked], work: Callable[[Tensor, Tensor], Iterable[Result]]
+    ) -> list[Result]:
+        """What the work makes of each text, in order; it gets tokens (B, N) and labels (B,) of a pass."""
+        texts = [text for _, own in asked for text in own]
+        labels = torch.tensor([one.row.label for one, own in asked for _ in own])
+        found: dict[int, Result] = {}
+        for places in passes([len(text) for text in texts], self._size, BUSY.get(self._device.type, 0)):
+            tokens = sent(padded([texts[place] for place in places]), self._device)
+
+            def part(rows: Tensor, tokens: Tensor = tokens, truth: Tensor = labels[places]) -> list[Result]:
+                own = slice(int(rows[0]), int(rows[-1]) + 1)
+                return list(work(tokens[own], truth[own]))
+
+            parts = self._passes.in_parts(torch.arange(len(places)), part)
+            found |= zip(places, chain.from_iterable(parts), strict=True)
+        return [found[place] for place in range(len(texts))]
+
+    def _answers(self, tokens: Tensor, labels: Tensor) -> list[Heard]:
+        drawn = torch.stack([self._classifier(tokens) for _ in self._drawn])
+        found = judged(drawn, labels)
+        return [Heard(torch.inf if one.nonfinite else one.loss, one.answer.broken) for one in found]
+
+    def _slopes(self, tokens: Tensor, labels: Tensor) -> Tensor:
         """Gradients of the cross-entropy by the vectors of texts (B, N), mean of all passes, (B, N, C)."""
-        total = self._slope(rows, label)
+        total = self._slope(tokens, labels)
         for _ in self._drawn[1:]:
-            total = total + self._slope(rows, label)
+            total = total + self._slope(tokens, labels)
         return total / len(self._drawn)
 
-    def _slope(self, rows: Tensor, label: int) -> Tensor:
+    def _slope(self, tokens: Tensor, labels: Tensor) -> Tensor:
+        truth = sent(labels, tokens)
+
         def loss() -> Tensor:
             with self._precision:
-                logits = self._classifier(rows)
-            truth = torch.full((len(rows),), label, device=logits.device)
+                logits = self._classifier(tokens)
             return functional.cross_entropy(logits.float(), truth, reduction="sum")
 
         return gradient_by_vectors(self.layer, loss)

@@ -3,18 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from assay.attacks.words.search import gradient_swaps
 from assay.attacks.words.search.draws import Draws
-from assay.attacks.words.search.gradient_swaps import Found, Heard, Victim, gcg, hotflip
+from assay.attacks.words.search.gradient_swaps import Found, GuidedSearch, Heard, Slopes, Victim
 
 VOCABULARY, WIDTH = 30, 6
 DRAWS = Draws(0, "gcg", "a")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known(Victim):
+    """A victim, and the model that is asked."""
+
+    model: Bag
+
+
+def run(search: GuidedSearch, victim: Known) -> Found:
+    """A search alone."""
+    answer: Any = None
+    while True:
+        try:
+            question = search.send(answer)
+        except StopIteration as end:
+            found: Found = end.value
+            return found
+        own = victim.model.gradient if isinstance(question, Slopes) else victim.model.ask
+        answer = own(question.texts)
+
+
+def hotflip(victim: Known, steps: int, candidates: int, beam: int) -> Found:
+    return run(gradient_swaps.hotflip(victim, steps, candidates, beam), victim)
+
+
+def gcg(victim: Known, draws: Draws, steps: int, candidates: int, tried: int) -> Found:
+    return run(gradient_swaps.gcg(victim, draws, steps, candidates, tried), victim)
 
 
 class Bag:
@@ -48,10 +78,10 @@ class Bag:
         held = self.vectors[texts].requires_grad_()
         return torch.autograd.grad(self.objective(self.logits(held)).sum(), held)[0]
 
-    def victim(self, tokens: Tensor, free: Sequence[int], most: int, allowed: Tensor | None = None) -> Victim:
+    def victim(self, tokens: Tensor, free: Sequence[int], most: int, allowed: Tensor | None = None) -> Known:
         words = torch.arange(2, VOCABULARY) if allowed is None else allowed
         clean = float(self.loss(tokens[None])[0])
-        return Victim(tokens, free, words, self.vectors, most, clean, self.gradient, self.ask)
+        return Known(tokens, free, words, self.vectors, most, clean, model=self)
 
 
 def text(seed: int, words: int = 7) -> Tensor:
@@ -118,11 +148,11 @@ def test_the_best_of_gcg_never_gets_worse_with_more_steps() -> None:
     assert victim.loss <= losses[0] < losses[-1]
 
 
-def plain_gcg(victim: Victim, draws: Draws, steps: int, k: int, tried: int) -> Tensor:
+def plain_gcg(victim: Known, draws: Draws, steps: int, k: int, tried: int) -> Tensor:
     """Algorithm 1 as plain loops, for the free positions and with a limit of changed words."""
     text, best, highest = victim.tokens, victim.tokens, victim.loss
     for _ in range(steps):
-        slope = victim.gradient(text[None])[0]
+        slope = victim.model.gradient(text[None])[0]
         changed = [place for place in range(len(text)) if text[place] != victim.tokens[place]]
         places = changed if len(changed) >= victim.most else list(victim.free)
         tops = []
@@ -138,7 +168,7 @@ def plain_gcg(victim: Victim, draws: Draws, steps: int, k: int, tried: int) -> T
             where = draws.below(len(places))
             candidate = text.clone()
             candidate[places[where]] = tops[where][draws.below(len(tops[where]))]
-            results.append((victim.ask(candidate[None])[0].loss, candidate))
+            results.append((victim.model.ask(candidate[None])[0].loss, candidate))
         loss, text = max(results, key=lambda result: result[0])
         if loss > highest:
             best, highest = text, loss

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Sequence
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from assay.models.layers.token_model import TokenModel
 from assay.workers.evaluation.engine.likelihood import Scores, Windows, score
+from tests.support.emulated_device.device import emulated_device
 
 WORDS = 11
 
@@ -30,7 +32,8 @@ class Remembering(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits (B, N, V)."""
         self.seen.append(tuple(tokens.shape))
-        steps = torch.arange(1, tokens.shape[1] + 1, dtype=self.head.weight.dtype)[:, None]
+        like = self.head.weight
+        steps = torch.arange(1, tokens.shape[1] + 1, dtype=like.dtype, device=like.device)[:, None]
         logits: Tensor = self.head(self.embedding(tokens).cumsum(1) / steps + steps.log())
         return logits
 
@@ -129,6 +132,33 @@ def test_no_token_of_a_pass_is_padding_and_passes_are_full(
         assert sum(rows * tokens for rows, tokens in backbone.seen) == sum(one.length for one in chosen)
         # Only the first window of a text and its last are of another kind than the rest.
         assert len(backbone.seen) <= -(-len(chosen) // batch_size) + 2
+
+
+def test_losses_are_read_while_the_device_has_the_next_pass(model: TokenModel, words: Tensor) -> None:
+    """The emulated device refuses to read what has not arrived."""
+    windows = Windows(8, 3)
+    here = scored(model, words, windows, batch_size=4).losses
+    with emulated_device() as device:
+        there = copy.deepcopy(model).to(device.device)
+        backbone = there.backbone
+        assert isinstance(backbone, Remembering)
+        backbone.seen.clear()
+        device.forget_counts()
+        told: list[tuple[int, int]] = []
+        found = score(
+            there,
+            words,
+            [(0, len(words))],
+            windows,
+            batch_size=4,
+            device=device.device,
+            progress=lambda done: told.append((done, len(backbone.seen))),
+        ).losses
+        assert not any("likelihood.py" in place.line for place in device.waits + device.uploads)
+        assert device.event_waits == len(backbone.seen) == len(told)
+    np.testing.assert_allclose(found, here, rtol=1e-12)
+    # A pass is noted when the next one is queued.
+    assert [passes for _, passes in told] == [*range(2, len(told) + 1), len(told)]
 
 
 def test_impossible_requests_are_refused(model: TokenModel, words: Tensor) -> None:

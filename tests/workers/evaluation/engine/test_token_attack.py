@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,8 +17,9 @@ from assay.models.lm import lm
 from assay.models.sequence_transformer import sequence_transformer
 from assay.models.text_classifier import text_classifier
 from assay.workers.data.formats.text import Sentences
-from assay.workers.data.formats.vocabulary import PAD_WORD, UNKNOWN_WORD, Vocabulary
+from assay.workers.data.formats.vocabulary import PAD, PAD_WORD, UNKNOWN_WORD, Vocabulary
 from assay.workers.evaluation.deepwordbug import deepwordbug
+from assay.workers.evaluation.engine import searches, text_reader, token_attack
 from assay.workers.evaluation.engine.shard import Shard
 from assay.workers.evaluation.engine.text import TextRow
 from assay.workers.evaluation.engine.token_attack import TokenAttack, swappable
@@ -134,12 +136,61 @@ def test_a_row_depends_on_neither_batch_nor_shard(attack: TokenAttack) -> None:
     whole = rows_of(attack, shard(model))
     small = rows_of(attack, shard(model, batch_size=3))
     parts = (*rows_of(attack, shard(model, range(6, 10))), *rows_of(attack, shard(model, range(6))))
-    for row, other in zip(whole, small, strict=True):
-        assert other.loss == pytest.approx(row.loss, rel=1e-4)
-        assert replace(other, loss=0, confidence=0, clean_confidence=0) == replace(
-            row, loss=0, confidence=0, clean_confidence=0
+    for found in (small, sorted(parts, key=lambda row: int(row.id[1:]))):
+        for row, other in zip(whole, found, strict=True):
+            assert other.loss == pytest.approx(row.loss, rel=1e-4)
+            assert replace(other, loss=0, confidence=0, clean_confidence=0) == replace(
+                row, loss=0, confidence=0, clean_confidence=0
+            )
+
+
+@each_attack
+def test_searches_share_passes_with_little_padding(
+    attack: TokenAttack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a device that is busy with a few tokens; one search at a time asks for more passes."""
+    monkeypatch.setitem(text_reader.BUSY, "cpu", 32)
+
+    def passes(in_hand: int | None) -> tuple[list[tuple[int, int]], tuple[TextRow, ...]]:
+        model, seen = network(), list[tuple[int, int]]()
+        word_vectors(model).register_forward_hook(
+            lambda _, given, __: seen.append((int((given[0] != PAD).sum()), given[0].numel()))
         )
-    assert sorted(parts, key=lambda row: int(row.id[1:])) == list(whole)
+        if in_hand is not None:
+            alone = functools.partial(_together, in_hand)
+            monkeypatch.setattr(token_attack, "together", alone)
+        of = shard(model)
+        seen.clear()
+        return seen, rows_of(attack, of)
+
+    many, rows = passes(None)
+    single, same = passes(1)
+    assert [row.text for row in rows] == [row.text for row in same]
+    assert len(many) < 0.75 * len(single)
+    for shared in (many, single):
+        read, computed = map(sum, zip(*shared, strict=True))
+        assert computed - read < text_reader.MAX_PADDING * computed
+    assert sum(read for read, _ in many) == sum(read for read, _ in single)
+
+
+def _together(in_hand: int, begun: Any, _: int, *answers: Any) -> Any:
+    return searches.together(begun, in_hand, *answers)
+
+
+@each_attack
+def test_where_memory_is_short_searches_share_smaller_passes(attack: TokenAttack) -> None:
+    whole, model = rows_of(attack, shard(network())), network()
+
+    def refuse(_: nn.Module, given: tuple[Tensor, ...]) -> None:
+        if len(given[0]) > 5:
+            raise torch.OutOfMemoryError("no room")
+
+    of = shard(model)
+    model.register_forward_pre_hook(refuse)
+    found = attack.measure(of)
+    assert found.evidence()["reduced_batch"]["used"] <= 5
+    for row, other in zip(whole, found.rows, strict=True):
+        assert (row.text, row.status, row.queries) == (other.text, other.status, other.queries)
 
 
 def test_draws_follow_the_seed() -> None:
