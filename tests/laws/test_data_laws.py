@@ -23,7 +23,7 @@ import pytest
 import torch
 
 import assay.workers.data
-from assay.workers.data.formats.dataset import ImageSet, MissingData
+from assay.workers.data.formats.dataset import ImageSet, Levels, MissingData, stored_images
 from assay.workers.data.formats.segmentation import IGNORE
 
 REPOSITORY = Path(__file__).parents[2]
@@ -258,6 +258,27 @@ def test_an_image_does_not_depend_on_what_is_read_with_it(build: Build) -> None:
     assert torch.equal(together[2:3], load("test").images([2], 20))
     assert torch.equal(data.images([1, 1], 20), together[[1, 1]])
     assert data.images([], 20).shape == (0, data.channels, 20, 20)
+
+
+@each_set
+def test_images_are_levels_or_resized_in_floating_point(build: Build) -> None:
+    data = build()("test")
+    sizes = {8, 20, 32, *(data.size or ())}
+    for size in sizes:
+        found = stored_images(data, range(len(data)), size)
+        if isinstance(found, Levels):
+            assert found.levels.dtype == torch.uint8
+            assert found.levels.max() <= found.white
+            pixels = found.pixels()
+            assert torch.equal(pixels, found.levels.float() / found.white)
+            assert torch.equal(pixels, data.images(range(len(data)), size))
+            found.levels.zero_()  # which belong to the caller
+            assert torch.equal(pixels, data.images(range(len(data)), size))
+        else:
+            assert data.size is not None
+            assert torch.equal(found, data.images(range(len(data)), size))
+    square = data.size is not None and len(set(data.size)) == 1
+    assert isinstance(stored_images(data, [0], data.size[0] if square else 32), Levels)
 
 
 @each_set

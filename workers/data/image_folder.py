@@ -25,7 +25,7 @@ from assay.service.contract.data_findings import Ignored
 from assay.service.submission.class_folders import ignored_in
 from assay.service.submission.class_order import WrongClasses, in_stated_order, stated_names
 from assay.workers.data.formats import parameters
-from assay.workers.data.formats.dataset import CorruptData, checked_indices, checked_size
+from assay.workers.data.formats.dataset import CorruptData, Levels, checked_indices, checked_size
 from assay.workers.data.formats.folders import find_folder
 from assay.workers.data.formats.image_files import ImageFiles, find_images
 from assay.workers.data.formats.labels_files import listed_images
@@ -165,6 +165,10 @@ class ImageFolder:
 
     def images(self, indices: Sequence[int], size: int) -> Tensor:
         """Pixels in [0, 1], float32 (len(indices), C, size, size); errors as for `open_picture`."""
+        return self.levels(indices, size).pixels()
+
+    def levels(self, indices: Sequence[int], size: int) -> Levels:
+        """The same images as levels; errors as for `open_picture`."""
         chosen = checked_indices(indices, len(self))
         pixels = torch.empty(len(chosen), self.channels, checked_size(size), size, dtype=torch.uint8)
 
@@ -172,7 +176,7 @@ class ImageFolder:
             pixels[place] = self._decode(self.folder / self.paths[chosen[place]], size)
 
         in_threads(fill, len(chosen))
-        return pixels.to(torch.float32) / 255
+        return Levels(pixels, 255)
 
     def picture(self, index: int) -> Image.Image:
         """The image as stored in its file, RGB or grey at its own size; errors as for `open_picture`."""

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from assay.service.contract.data_findings import FileRead
 from assay.workers.data.formats import parameters
-from assay.workers.data.formats.dataset import CorruptData, checked_indices, checked_size, resize
+from assay.workers.data.formats.dataset import CorruptData, Levels, checked_indices, checked_size, resize
 from assay.workers.data.formats.pictures import (
     MODES,
     ORIENTATION,
@@ -159,20 +159,29 @@ class ImageTable:
 
         Square images of one size are resized in floating point, as those of CIFAR-10; others on 8-bit pixels.
         """
+        return resize(self._decoded(indices, size).pixels(), size)
+
+    def levels(self, indices: Sequence[int], size: int) -> Levels | None:
+        """The same images as levels; None where they are resized in floating point."""
+        return self._decoded(indices, size) if self._square in (None, size) else None
+
+    @property
+    def _square(self) -> int | None:
+        """Side of the images, if all are equal squares."""
+        return self.size[0] if self.size is not None and self.size[0] == self.size[1] else None
+
+    def _decoded(self, indices: Sequence[int], size: int) -> Levels:
+        """Equal squares unchanged, others fitted."""
         chosen = checked_indices(indices, len(self))
-        native = self.size
-        same = native is not None and native[0] == native[1]
-        side = native[0] if native is not None and same else checked_size(size)
+        side = self._square or checked_size(size)
         pixels = torch.empty(len(chosen), self.channels, side, side, dtype=torch.uint8)
 
         def fill(place: int) -> None:
             picture = self.picture(chosen[place])
-            if not same:
-                picture = self._fitted(picture, size)
-            pixels[place] = pixels_of(picture)
+            pixels[place] = pixels_of(self._fitted(picture, size) if self._square is None else picture)
 
         in_threads(fill, len(chosen))
-        return resize(pixels.to(torch.float32) / 255, size)
+        return Levels(pixels, 255)
 
     def picture(self, index: int) -> Image.Image:
         """The image as stored, RGB or grey at its own size; errors as for `open_picture`."""

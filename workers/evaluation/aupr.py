@@ -29,4 +29,4 @@ def aupr() -> Evaluation:
 class _Aupr:
     def measure(self, shard: Shard) -> AnomalyScores:
         """One row per image, with its anomaly score."""
-        return score_anomalies(shard.classifier, shard.images, shard.labels, shard.ids, **shard.running)
+        return score_anomalies(shard.classifier, shard.inputs, shard.labels, shard.ids, **shard.running)

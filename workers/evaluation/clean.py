@@ -31,7 +31,7 @@ def clean() -> Evaluation:
 class _Clean:
     def measure(self, shard: Shard) -> ExampleOutcomes | PixelCounts:
         """One row per example: of segmentation the counts of its pixels, as whole squares."""
-        model, images, ids = shard.classifier, shard.images, shard.ids
+        model, images, ids = shard.classifier, shard.inputs, shard.ids
         if shard.task == "segmentation":
             return segment(model, images, shard.truth, ids, classes=shard.classes, **shard.running)
         sequences = shard.task == "sequence"

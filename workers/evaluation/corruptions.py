@@ -33,7 +33,6 @@ from assay.workers.evaluation.engine.corrupted_example import CorruptedExample
 from assay.workers.evaluation.engine.corrupted_segmentation import segment_corrupted
 from assay.workers.evaluation.engine.corruption_kernels import corruption_kernels
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes, Ledger
-from assay.workers.evaluation.engine.loader import Loader
 from assay.workers.evaluation.engine.segmentation import PixelCounts
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
 from assay.workers.evaluation.engine.stored_corruptions import StoredCells, flags
@@ -123,7 +122,7 @@ class Corrupted:
         constants = self.constants_at(shard.image_size)
         kernels = corruption_kernels(self.cells, constants, as_files=self.as_files)
         if shard.task == "segmentation":
-            subject = (shard.classifier, shard.images, shard.truth, shard.ids)
+            subject = (shard.classifier, shard.inputs, shard.truth, shard.ids)
             return segment_corrupted(
                 *subject, kernels=kernels, seed=shard.seed, classes=shard.classes, **shard.running
             )
@@ -131,7 +130,7 @@ class Corrupted:
 
     def _classify(self, shard: Shard, kernels: Sequence[Corruption]) -> ExampleOutcomes:
         model, labels, ids = shard.classifier, shard.labels, shard.ids
-        loader = Loader(model, shard.images, labels, ids, shard.batch_size, shard.device, shard.dtype)
+        loader = shard.loader()
         ledger, shown = Ledger(labels, ids), CorruptedExample(shard.ranks, kernels)
         right = torch.zeros(len(ids), len(kernels), dtype=torch.bool)
         nonfinite = 0

@@ -87,7 +87,7 @@ class _Efficiency:
         """One row per repeat, with `test_seconds` and `train_seconds` per image, each (n,)."""
         model, dtype, count = shard.classifier, shard.dtype, len(shard.ids)
         asked = size = self.batch_size or shard.batch_size
-        loader = Loader(model, shard.images, None, shard.ids, size, shard.device, dtype)
+        loader = Loader(model, shard.inputs, None, shard.ids, size, shard.device, dtype)
         while True:
             try:
                 # A small data set repeats its images: their content does not matter.

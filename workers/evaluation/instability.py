@@ -108,7 +108,7 @@ class _Instability:
         own = copy.deepcopy(shard.classifier).requires_grad_(True)
         softmax, facts = with_softmax(own, shard.seed)
         dtype: DType = "float64" if shard.dtype == "float64" else "float32"
-        loader = Loader(own, shard.images, shard.labels, shard.ids, size, shard.device, dtype)
+        loader = Loader(own, shard.inputs, shard.labels, shard.ids, size, shard.device, dtype)
         order = sorted(range(len(shard.ids)), key=lambda row: _key(shard.seed, shard.ids[row]))
         models = dict(zip(SIDES, (own, softmax), strict=True))
         optimisers = {side: self._optimiser(model) for side, model in models.items()}

@@ -98,15 +98,7 @@ class _PursuitCheck:
             raise ValueError(
                 "pursuit_check needs a model with RPC-Attention in some layer: this one has none"
             )
-        loader = Loader(
-            shard.classifier,
-            shard.images,
-            shard.labels,
-            shard.ids,
-            shard.batch_size,
-            shard.device,
-            shard.dtype,
-        )
+        loader = shard.loader()
         look = _Look(self, shard, loader, layers)
         found: list[dict[str, Tensor]] = []
         done = 0

@@ -107,15 +107,7 @@ class _Smoothing:
 
     def measure(self, shard: Shard) -> Measured:
         """One row per example: each noise level's class, votes and radius; a ValueError outside [0, 1]."""
-        loader = Loader(
-            shard.classifier,
-            shard.images,
-            shard.labels,
-            shard.ids,
-            shard.batch_size,
-            shard.device,
-            shard.dtype,
-        )
+        loader = shard.loader()
         randomness = Randomness(shard.seed, "randomized_smoothing")
         n, levels = len(shard.ids), len(self.sigmas)
         prediction = torch.full((n, levels), ABSTAINED)

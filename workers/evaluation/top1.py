@@ -48,6 +48,6 @@ def top1(
 class _Top1:
     def measure(self, shard: Shard) -> ExampleOutcomes:
         """One row per example, with its confidence."""
-        subject = (shard.classifier, shard.images, shard.labels, shard.ids)
+        subject = (shard.classifier, shard.inputs, shard.labels, shard.ids)
         sequences = shard.task == "sequence"
         return classify_with_confidence(*subject, sequences=sequences, **shard.running)

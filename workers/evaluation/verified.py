@@ -116,5 +116,4 @@ class _Verified:
 
 
 def _loader(shard: Shard) -> Loader:
-    size = min(shard.batch_size, MAX_BATCH)
-    return Loader(shard.classifier, shard.images, shard.labels, shard.ids, size, shard.device, shard.dtype)
+    return shard.loader(batch_size=min(shard.batch_size, MAX_BATCH))

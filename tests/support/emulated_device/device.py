@@ -10,11 +10,12 @@ refuses what CUDA refuses (`rules.py`, `memory.py`), and counts where the host w
 Kernels are the CPU's, and so is the default generator; an operator ends before the next begins. A copy to the
 host that is asked not to block arrives with the next wait, and reading it earlier is an error. The kind of
 the device is torch's `lazy`, which nothing else uses: for a `cuda` tensor autograd asks the driver for a
-stream. Only the thread that opened the device can make tensors on it.
+stream. Only the thread that opened the device can make tensors on it; other threads can pin memory.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -125,6 +126,7 @@ class EmulatedDevice(TorchDispatchMode):
         memory: Bytes held, their peak, and the limit.
         waits: How often the host waited for the device to learn something from it, by operator and line.
         uploads: How often it sent something and waited until that had arrived, by operator and line.
+        sent_bytes: Bytes that the host sent to it.
         event_waits: How often it waited for an event.
         launches: Operators that it was given, without views and without copies from or to the host.
         traffic: Bytes that these operators read and wrote, as if nothing stayed in a cache.
@@ -147,9 +149,10 @@ class EmulatedDevice(TorchDispatchMode):
         self.memory = Memory(memory)
         self.waits: Counter[Place] = Counter()
         self.uploads: Counter[Place] = Counter()
-        self.event_waits = self.launches = self.traffic = 0
+        self.event_waits = self.launches = self.traffic = self.sent_bytes = 0
         self.copies: list[tuple[Tensor, Tensor]] = []  # destination on the host, and what will be there
         self.tape: Tape | None = None  # while a graph is captured
+        self.thread = threading.get_ident()
         self._pinned: dict[int, Tensor] = {}  # by address
 
     @property
@@ -166,7 +169,7 @@ class EmulatedDevice(TorchDispatchMode):
         """Starts to count anew."""
         self.waits.clear()
         self.uploads.clear()
-        self.event_waits = self.launches = self.traffic = 0
+        self.event_waits = self.launches = self.traffic = self.sent_bytes = 0
         self.memory.peak = self.memory.held
 
     def squeeze(self, share: float) -> None:
@@ -242,12 +245,13 @@ class EmulatedDevice(TorchDispatchMode):
         if func is aten.is_pinned.default:
             return self._is_pinned(args[0])
         if func is aten._pin_memory.default:
-            return self._pin(args[0].clone())
+            return self.pin(args[0].clone())
         pinned = kwargs.pop("pin_memory", False)
         out = func(*args, **kwargs)
-        return self._pin(out) if pinned else out
+        return self.pin(out) if pinned else out
 
-    def _pin(self, host: Tensor) -> Tensor:
+    def pin(self, host: Tensor) -> Tensor:
+        """The tensor, as one in pinned memory."""
         self._pinned[host.untyped_storage().data_ptr()] = host
         return host
 
@@ -275,6 +279,8 @@ class EmulatedDevice(TorchDispatchMode):
             out = work() if self.tape is None else self.tape.record(work)
             if from_device:
                 self._ran(func, host_args, host_kwargs, out)
+            else:  # the host converts before it sends
+                self.sent_bytes += source.numel() * out.itemsize
             return EmulatedTensor(out, self.memory.lease(out)) if is_new else target
         if target is not None and not self._is_pinned(target):
             waits = True  # as CUDA copies to memory that is not pinned
@@ -286,7 +292,7 @@ class EmulatedDevice(TorchDispatchMode):
             func(*host_args, **host_kwargs) if is_new else host_args[1].to(target).expand_as(target).clone()
         )
         if target is None:
-            target = self._pin(torch.empty_like(value))
+            target = self.pin(torch.empty_like(value))
         poison(target, value)
         self.copies.append((target, value))
         return target
@@ -368,6 +374,14 @@ def _unwrapped(value: Any, ours: dict[int, EmulatedTensor], theirs: list[Tensor]
 
 _opened: list[EmulatedDevice] = []
 _swap = torch.utils.swap_tensors
+_pin_memory = Tensor.pin_memory
+
+
+def _pinned_by_any_thread(host: Tensor, *args: Any) -> Tensor:
+    """Torch's copy to pinned memory, in other threads too, where the device sees no operator."""
+    if threading.get_ident() == _opened[0].thread:
+        return _pin_memory(host, *args)
+    return _opened[0].pin(host.clone())
 
 
 def _swap_if_moved(one: Tensor, other: Tensor) -> None:
@@ -394,6 +408,7 @@ def emulated_device(*, deterministic: bool = True, memory: int | None = None) ->
         patch.object(torch, "autocast", autocast),
         patch.object(torch.amp, "autocast", autocast),
         patch.object(torch.utils, "swap_tensors", _swap_if_moved),
+        patch.object(Tensor, "pin_memory", _pinned_by_any_thread),
         patch.object(optimizer, "_get_fused_kernels_supported_devices", lambda: [*FUSED, KIND]),
         plugged_in(Backend(device), DEVICE),
     ):

@@ -12,6 +12,7 @@ import torch
 from assay.workers.data import cifar10 as clean
 from assay.workers.data import cifar10_c as module
 from assay.workers.data.cifar10_c import cifar10_c
+from assay.workers.data.formats.dataset import Levels, resize
 from assay.workers.data.formats.sampling import evaluation_order, sampled_as
 from assay.workers.data.formats.stored_arrays import StoredArrays
 from tests.support.stored_arrays import IMAGES, array_of, labels_of, write_arrays
@@ -38,8 +39,11 @@ def test_severities_are_blocks_of_the_array(root: Path) -> None:
     whole = torch.from_numpy(array_of("fog")).permute(0, 3, 1, 2).float() / 255
     for severity in range(1, 6):
         found = data.cell_images(("fog", severity), range(IMAGES), 32)
-        assert torch.equal(found, whole[(severity - 1) * IMAGES : severity * IMAGES])
-    assert data.cell_images(("fog", 2), [3], 16).shape == (1, 3, 16, 16)
+        assert isinstance(found, Levels)
+        assert torch.equal(found.pixels(), whole[(severity - 1) * IMAGES : severity * IMAGES])
+    resized = data.cell_images(("fog", 2), [3], 16)
+    assert isinstance(resized, torch.Tensor)
+    assert torch.equal(resized, resize(whole[IMAGES + 3 : IMAGES + 4], 16))
 
 
 def test_one_array_is_mapped_at_a_time_and_none_is_read(root: Path) -> None:

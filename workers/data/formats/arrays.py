@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from assay.workers.data.formats.dataset import checked_indices, checked_size, resize
+from assay.workers.data.formats.dataset import Levels, checked_indices, checked_size, resize
 
 # Below this many bytes all images are resized once and cached; above it, on each call.
 CACHE_BYTES = 64 * 2**20
@@ -62,8 +62,14 @@ class ArrayDataSet:
             self._resized = (size, self._scaled(list(range(len(self))), size))
         return self._resized[1][torch.tensor(chosen, dtype=torch.int64)]
 
+    def levels(self, indices: Sequence[int], size: int) -> Levels | None:
+        """The images as stored; None at other sizes than the native size."""
+        if self.size != (size, size):
+            return None
+        return Levels(self._read(checked_indices(indices, len(self))), self.white)
+
     def _scaled(self, indices: list[int], size: int) -> Tensor:
-        return resize(self._read(indices).to(torch.float32) / self.white, size)
+        return resize(Levels(self._read(indices), self.white).pixels(), size)
 
     def content_sha256(self) -> str:
         """Hash of ids, labels and native pixels."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+import torch
 from PIL.Image import Image
 from torch import Tensor
 from torch.nn import functional
@@ -58,6 +59,21 @@ class ExampleSet(Protocol):
         """Hash of the examples' content; the same in every process and on every machine."""
 
 
+class Levels(NamedTuple):
+    """Images as whole numbers, from 0 for black to `white`."""
+
+    levels: Tensor  # uint8 (B, C, S, S)
+    white: int  # the level of the pixel value 1
+
+    def pixels(self) -> Tensor:
+        """Pixels in [0, 1], float32 (B, C, S, S), on the device of the levels: the same bits on every device.
+
+        The divisor is a tensor of the device: CUDA multiplies by the rounded reciprocal of a number.
+        """
+        pixels = self.levels.to(torch.float32)
+        return pixels.div_(torch.full((), float(self.white), device=pixels.device))
+
+
 class ImageSet(ExampleSet, Protocol):
     """Images of some classes, read lazily. All tensors live on the CPU."""
 
@@ -101,8 +117,8 @@ class CorruptedSet(DataSet, Protocol):
     def check(self) -> None:
         """Look at all that will be read."""
 
-    def cell_images(self, cell: Cell, indices: Sequence[int], size: int) -> Tensor:
-        """Pixels in [0, 1] under a corruption, float32 (len(indices), C, size, size)."""
+    def cell_images(self, cell: Cell, indices: Sequence[int], size: int) -> Tensor | Levels:
+        """Images under a corruption: levels, or pixels in [0, 1], float32 (len(indices), C, size, size)."""
 
 
 def model_class_names(data: ExampleSet) -> tuple[str, ...]:
@@ -135,6 +151,13 @@ def logit_groups(data: ExampleSet) -> list[list[int]] | None:
         return None
     places = {name: place for place, name in enumerate(names)}
     return [[places[name]] for name in data.class_names]
+
+
+def stored_images(data: ImageSet, indices: Sequence[int], size: int) -> Tensor | Levels:
+    """`images` of a set, or its `levels` where it has this method and every pixel at the size is a level."""
+    read: Callable[[Sequence[int], int], Levels | None] | None = getattr(data, "levels", None)
+    found = None if read is None else read(indices, size)
+    return data.images(indices, size) if found is None else found
 
 
 def original(data: ImageSet, index: int) -> Image | None:

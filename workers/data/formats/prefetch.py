@@ -15,12 +15,15 @@ Loaded = TypeVar("Loaded")
 MAX_THREADS = 8
 
 
-def prefetch(load: Callable[[Item], Loaded], items: Iterable[Item]) -> Generator[Loaded, None, None]:
+def prefetch(
+    load: Callable[[Item], Loaded], items: Iterable[Item], *, threads: int | None = None
+) -> Generator[Loaded, None, None]:
     """What `load` makes of each item, in order; as many are loaded ahead as there are threads.
 
-    Errors of `load` are raised at their item's turn. Closing the iterator ends the threads.
+    By default there is a thread for each processor, at most `MAX_THREADS`. Errors of `load` are raised at
+    their item's turn. Closing the iterator ends the threads.
     """
-    threads = max(1, min(MAX_THREADS, os.cpu_count() or 1))
+    threads = threads or max(1, min(MAX_THREADS, os.cpu_count() or 1))
     waiting = iter(items)
     pool = ThreadPoolExecutor(threads, thread_name_prefix="load-ahead")
     try:

@@ -14,6 +14,7 @@ from assay.workers.data.formats.dataset import (
     DataSet,
     ExampleSet,
     ImageSet,
+    Levels,
     checked_indices,
     checked_size,
     resize,
@@ -74,8 +75,15 @@ class SegmentationArrays:
 
     def images(self, indices: Sequence[int], size: int) -> Tensor:
         """Pixels in [0, 1], float32 (len(indices), C, size, size), bilinear from the native size."""
+        return resize(self._stored(indices).pixels(), size)
+
+    def levels(self, indices: Sequence[int], size: int) -> Levels | None:
+        """The images as stored; None at other sizes than the native size."""
+        return self._stored(indices) if self.size == (size, size) else None
+
+    def _stored(self, indices: Sequence[int]) -> Levels:
         chosen = torch.tensor(checked_indices(indices, len(self)), dtype=torch.int64)
-        return resize(self._pixels[chosen].to(torch.float32) / 255, size)
+        return Levels(self._pixels[chosen], 255)
 
     def label_maps(self, indices: Sequence[int], size: int) -> Tensor:
         """Classes in [0, classes) or IGNORE, uint8 (len(indices), size, size)."""

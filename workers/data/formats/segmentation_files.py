@@ -13,7 +13,13 @@ from PIL import Image
 from torch import Tensor
 
 from assay.service.submission.data_folders import IMAGE_SUFFIXES, is_ignored
-from assay.workers.data.formats.dataset import CorruptData, MissingData, checked_indices, checked_size
+from assay.workers.data.formats.dataset import (
+    CorruptData,
+    Levels,
+    MissingData,
+    checked_indices,
+    checked_size,
+)
 from assay.workers.data.formats.folders import check_inside
 from assay.workers.data.formats.pictures import in_threads, open_picture, picture_size, resize_and_crop
 
@@ -117,6 +123,10 @@ class SegmentationFiles:
 
     def images(self, indices: Sequence[int], size: int) -> Tensor:
         """Pixels in [0, 1], float32 (len(indices), 3, size, size); grey images become RGB."""
+        return self.levels(indices, size).pixels()
+
+    def levels(self, indices: Sequence[int], size: int) -> Levels:
+        """The same images as levels."""
         chosen = checked_indices(indices, len(self))
         pixels = torch.empty(len(chosen), 3, checked_size(size), size, dtype=torch.uint8)
 
@@ -126,7 +136,7 @@ class SegmentationFiles:
             pixels[place] = torch.from_numpy(np.array(prepared)).permute(2, 0, 1)  # (3, S, S)
 
         in_threads(fill, len(chosen))
-        return pixels.to(torch.float32) / 255
+        return Levels(pixels, 255)
 
     def label_maps(self, indices: Sequence[int], size: int) -> Tensor:
         """Classes in [0, classes) or IGNORE, uint8 (len(indices), size, size)."""

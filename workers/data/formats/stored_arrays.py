@@ -28,7 +28,7 @@ from assay.service.submission.imagenet_c_layout import (
     array_file,
     find_missing_arrays,
 )
-from assay.workers.data.formats.dataset import CorruptData, MissingData, checked_indices, resize
+from assay.workers.data.formats.dataset import CorruptData, Levels, MissingData, checked_indices, resize
 from assay.workers.data.formats.folders import check_inside, find_folder
 from assay.workers.data.formats.stored_corruptions import corruption_names
 
@@ -99,13 +99,21 @@ class StoredArrays:
         return self.kind.images
 
     def images(self, indices: Sequence[int], size: int) -> Tensor:
-        """Pixels of the first cell; see `cell_images`."""
-        return self.cell_images(self.cells[0], indices, size)
+        """Pixels in [0, 1] of the first cell, float32 (len(indices), 3, size, size), bilinear if resized."""
+        return resize(self._stored(self.cells[0], indices).pixels(), size)
 
-    def cell_images(self, cell: Cell, indices: Sequence[int], size: int) -> Tensor:
-        """Pixels in [0, 1] under a corruption, float32 (len(indices), 3, size, size), bilinear if resized."""
+    def levels(self, indices: Sequence[int], size: int) -> Levels | None:
+        """Levels of the first cell; None at other sizes than the stored size."""
+        return self._stored(self.cells[0], indices) if size == self.kind.side else None
+
+    def cell_images(self, cell: Cell, indices: Sequence[int], size: int) -> Tensor | Levels:
+        """Images under a corruption: as stored, or resized like `images`."""
+        found = self._stored(cell, indices)
+        return found if size == self.kind.side else resize(found.pixels(), size)
+
+    def _stored(self, cell: Cell, indices: Sequence[int]) -> Levels:
         pixels = torch.from_numpy(self._rows(cell, checked_indices(indices, len(self))))
-        return resize(pixels.permute(0, 3, 1, 2).to(torch.float32) / 255, size)
+        return Levels(pixels.permute(0, 3, 1, 2), 255)
 
     def content_sha256(self) -> str:
         """Hash of each cell's ids, labels and pixels (reads all of them)."""

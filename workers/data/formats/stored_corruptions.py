@@ -30,7 +30,13 @@ from assay.service.submission.imagenet_c_layout import (
     folder_names,
     image_names,
 )
-from assay.workers.data.formats.dataset import CorruptData, MissingData, checked_indices, checked_size
+from assay.workers.data.formats.dataset import (
+    CorruptData,
+    Levels,
+    MissingData,
+    checked_indices,
+    checked_size,
+)
 from assay.workers.data.formats.pictures import in_threads, open_picture, picture_size
 from assay.workers.data.image_folder import MEAN, STD
 
@@ -135,11 +141,15 @@ class StoredCorruptions:
         return len(self._files)
 
     def images(self, indices: Sequence[int], size: int) -> Tensor:
-        """Pixels of the first cell; see `cell_images`."""
+        """Pixels in [0, 1] of the first cell, float32 (len(indices), 3, size, size)."""
+        return self.levels(indices, size).pixels()
+
+    def levels(self, indices: Sequence[int], size: int) -> Levels:
+        """Levels of the first cell; see `cell_images`."""
         return self.cell_images(self.cells[0], indices, size)
 
-    def cell_images(self, cell: Cell, indices: Sequence[int], size: int) -> Tensor:
-        """Pixels in [0, 1] under a corruption, float32 (len(indices), 3, size, size).
+    def cell_images(self, cell: Cell, indices: Sequence[int], size: int) -> Levels:
+        """Images under a corruption.
 
         The centre crop of `Kind.crop` pixels is resized if the model needs another size.
         """
@@ -150,7 +160,7 @@ class StoredCorruptions:
             pixels[place] = self._decode(self._path(cell, chosen[place]), size)
 
         in_threads(fill, len(chosen))
-        return pixels.to(torch.float32) / 255
+        return Levels(pixels, 255)
 
     def content_sha256(self) -> str:
         """Hash of each file's cell, id, label and bytes (reads all of them)."""

@@ -49,7 +49,7 @@ class ClassifierAttack:
             return attack_series(attack, shard)
         if isinstance(attack, WithOtherModel):
             attack = attack.on([Passes(shard.others[job], shard.device) for job in attack.jobs])
-        subject = (shard.classifier, shard.images, shard.labels, shard.ids)
+        subject = (shard.classifier, shard.inputs, shard.labels, shard.ids)
         randomness, keep = Randomness(shard.seed, attack.name), shard.save_adversarial
         candidates, normalised = Candidates(shard.ranks), shard.protocol == "paper"
 
@@ -99,7 +99,7 @@ class SegmentationAttack:
         return attack_segmentation(
             self.ensemble,
             shard.classifier,
-            shard.images,
+            shard.inputs,
             shard.truth,
             shard.ids,
             classes=shard.classes,

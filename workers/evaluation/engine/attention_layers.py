@@ -153,7 +153,7 @@ def _shown(shard: Shard, length: int | None) -> Shown:
     """The input of a shard's model; of a language model windows of at most `length` words, without logits."""
     if shard.task != "language":
         hidden = length is not None
-        return Shown(shard.images, shard.classifier, hidden, hidden and shard.task == "sequence")
+        return Shown(shard.inputs, shard.classifier, hidden, hidden and shard.task == "sequence")
     assert length is not None
     return Shown(windows(shard, length), _Features(shard.classifier), padding=True)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -12,6 +14,9 @@ from assay.attacks.judgement import judge
 from assay.attacks.kernel import Examples, Objective
 from assay.attacks.passes import differentiate
 from assay.attacks.sending import sent
+from assay.workers import accelerator
+from assay.workers.data.formats.dataset import Levels
+from assay.workers.data.formats.prefetch import prefetch
 from assay.workers.evaluation.engine.captured import Captures
 from assay.workers.evaluation.engine.forward import Passes
 from assay.workers.evaluation.engine.ledger import Ledger
@@ -19,9 +24,22 @@ from assay.workers.evaluation.engine.ledger import Ledger
 DType = Literal["float32", "float64", "bfloat16"]
 Screening = Literal["bfloat16", "bfloat16_gradients"]
 """How attacks use bfloat16: for a whole first run, or for gradients alone."""
-Images = Callable[[Sequence[int]], Tensor]
-"""Loads images by index into the ids: float32 in [0, 1], (B, C, H, W), on the CPU; or int64 tokens (B, N);
-or time series, float32 (B, F + 1, T)."""
+Images = Callable[[Sequence[int]], Tensor | Levels]
+"""Loads images by index into the ids: levels, or float32 in [0, 1], (B, C, H, W), on the CPU; or int64 tokens
+(B, N); or time series, float32 (B, F + 1, T)."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Images that a thread may read: without the device, and without random numbers."""
+
+    read: Images
+
+    def __call__(self, rows: Sequence[int]) -> Tensor | Levels:
+        """The images at these indices."""
+        return self.read(rows)
+
+
 Progress = Callable[[int], None]
 """Told after every batch and step how many examples have their outcome; may raise to stop the run."""
 First = Callable[[Examples], Objective]
@@ -33,7 +51,11 @@ SERIES_DIMENSIONS = 3
 
 
 class Loader:
-    """Loads images to the device and runs the model on them."""
+    """Loads images to the device and runs the model on them.
+
+    Levels become pixels on the device, with the bits of the CPU. Images travel from pinned
+    memory while the host goes on; for a GPU a thread reads `Stored` images a batch ahead.
+    """
 
     def __init__(
         self,
@@ -61,12 +83,20 @@ class Loader:
         self._device = torch.device(device)
         self._dtype = torch.float64 if dtype == "float64" else torch.float32
         self._prepare = prepare
+        self._read_ahead: tuple[Tensor, Tensor | Levels] | None = None
 
-    def batches(self, rows: Tensor | None = None) -> list[Tensor]:
-        """Returns these row indices (or all) in order, cut into batches."""
+    def batches(self, rows: Tensor | None = None) -> Iterator[Tensor]:
+        """These row indices (or all) in order, cut into batches; the next batch is read meanwhile."""
         chosen = torch.arange(self.n) if rows is None else rows
         # torch splits an empty tensor into one empty part.
-        return list(chosen.split(self._batch_size)) if len(chosen) else []
+        parts = chosen.split(self._batch_size) if len(chosen) else ()
+        if not (isinstance(self._images_of, Stored) and accelerator.is_accelerator(self._device)):
+            yield from parts
+            return
+        with closing(prefetch(self._read, parts, threads=1)) as found:
+            for part, images in zip(parts, found, strict=True):
+                self._read_ahead = part, images
+                yield part
 
     def load(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Loads a batch and runs the model on it: images and logits, on the device."""
@@ -94,16 +124,30 @@ class Loader:
 
     def images(self, rows: Tensor) -> Tensor:
         """Loads a batch to the device, (B, C, H, W), or tokens (B, N)."""
-        pixels = self._images_of(rows.tolist())
-        if not pixels.is_floating_point():
-            return sent(pixels, self._device)
-        _check_values(pixels)
-        images = sent(pixels.to(self._dtype), self._device)
+        ahead, self._read_ahead = self._read_ahead, None
+        found = ahead[1] if ahead is not None and ahead[0] is rows else self._read(rows)
+        if isinstance(found, Levels):
+            images = Levels(sent(found.levels, self._device), found.white).pixels()
+        else:
+            images = sent(found, self._device)
+            if not images.is_floating_point():
+                return images
+        images = images.to(self._dtype)
         return images if self._prepare is None else self._prepare(images)
 
     def capture(self) -> None:
         """Captures the passes that come often, from now on (`Captures`)."""
         self.exact.captures = self.forward.captures = Captures()
+
+    def _read(self, rows: Tensor) -> Tensor | Levels:
+        """A batch on the CPU, for a GPU in pinned memory."""
+        found = self._images_of(rows.tolist())
+        _check_values(found)
+        if not accelerator.is_accelerator(self._device):
+            return found
+        if isinstance(found, Levels):
+            return Levels(found.levels.pin_memory(), found.white)
+        return found.pin_memory()
 
     def noted(self) -> dict[str, Any]:
         """Caveats: whether passes had to be made smaller, and which were captured."""
@@ -116,7 +160,15 @@ class Loader:
         return sent(self.labels[rows], self._device)
 
 
-def _check_values(pixels: Tensor) -> None:
+def _check_values(images: Tensor | Levels) -> None:
+    if isinstance(images, Levels):
+        highest = int(images.levels.max()) / images.white
+        if highest > 1:
+            raise ValueError(f"images must be in [0, 1], these go up to {highest}")
+        return
+    pixels = images
+    if not pixels.is_floating_point():
+        return
     if pixels.dim() == SERIES_DIMENSIONS:
         if not pixels.isfinite().all():
             raise ValueError("time series must be finite")

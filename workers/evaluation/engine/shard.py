@@ -19,10 +19,10 @@ from torch import Tensor
 from assay.models.layers.layers import Classifier
 from assay.models.layers.token_model import TokenModel
 from assay.service.contract.corruption_cells import Cell
-from assay.workers.data.formats.dataset import CorruptedSet, ExampleSet, ImageSet
+from assay.workers.data.formats.dataset import CorruptedSet, ExampleSet, ImageSet, Levels, stored_images
 from assay.workers.data.formats.segmentation import SegmentationSet, truth_of
 from assay.workers.data.formats.text import LanguageSet, SentenceSet, SequenceSet
-from assay.workers.evaluation.engine.loader import DType, Images, Progress, Screening
+from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress, Screening, Stored
 from assay.workers.evaluation.engine.outcomes import Outcomes
 
 Staged = Callable[[str, int], None]
@@ -134,14 +134,38 @@ class Shard:
 
         For time series raw values and the channel of existing steps, float32 (B, F + 1, S).
         """
+        found = self._stored(rows)
+        return found.pixels() if isinstance(found, Levels) else found
+
+    @property
+    def inputs(self) -> Stored:
+        """The `images` by row as a loader sends them: levels where the data set has levels."""
+        return Stored(self._stored)
+
+    def _stored(self, rows: Sequence[int]) -> Tensor | Levels:
         if self.task == "sequence":
             return cast(SequenceSet, self.data).tokens(self._indices(rows), self.image_size)
-        return cast(ImageSet, self.data).images(self._indices(rows), self.image_size)
+        return stored_images(cast(ImageSet, self.data), self._indices(rows), self.image_size)
 
-    def cell_images(self, cell: Cell) -> Images:
+    def loader(self, images: Images | None = None, *, batch_size: int | None = None) -> Loader:
+        """A loader of these images, else of the `inputs`, with labels, for the classifier.
+
+        A ValueError without examples.
+        """
+        return Loader(
+            self.classifier,
+            images or self.inputs,
+            self.labels,
+            self.ids,
+            batch_size or self.batch_size,
+            self.device,
+            self.dtype,
+        )
+
+    def cell_images(self, cell: Cell) -> Stored:
         """Loads stored corrupted images of one corruption and severity by row."""
         data = cast(CorruptedSet, self.data)
-        return lambda rows: data.cell_images(cell, self._indices(rows), self.image_size)
+        return Stored(lambda rows: data.cell_images(cell, self._indices(rows), self.image_size))
 
     def truth(self, rows: Sequence[int]) -> Tensor:
         """Labels, int64 (B,); for segmentation label maps, uint8 (B, S, S), 255 where ignored."""

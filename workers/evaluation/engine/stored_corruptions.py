@@ -19,7 +19,6 @@ from torch import Tensor
 from assay.attacks.judgement import judge
 from assay.attacks.kernel import frozen
 from assay.service.contract.corruption_cells import Cell
-from assay.workers.evaluation.engine.loader import Loader
 from assay.workers.evaluation.engine.outcomes import WithoutFiles
 from assay.workers.evaluation.engine.shard import Shard
 
@@ -65,10 +64,7 @@ class StoredCells:
         noted: dict[str, Any] = {}
         with torch.no_grad(), frozen(shard.classifier):
             for number, cell in enumerate(self.cells):
-                images = shard.cell_images(cell)
-                loader = Loader(
-                    shard.classifier, images, labels, ids, shard.batch_size, shard.device, shard.dtype
-                )
+                loader = shard.loader(shard.cell_images(cell))
                 found: list[Tensor] = []
                 for rows in loader.batches():
                     judged = judge(loader.load(rows)[1], loader.labels_of(rows))

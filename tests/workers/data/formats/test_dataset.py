@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from assay.workers.data.formats.dataset import checked_indices, checked_size, resize
+from assay.workers.data.formats.dataset import Levels, checked_indices, checked_size, resize
+from tests.support.emulated_device.device import emulated_device
 
 
 def test_resize_is_bilinear_with_half_pixel_centres() -> None:
@@ -32,3 +33,16 @@ def test_checks_name_the_value() -> None:
         checked_indices([-1], 3)
     with pytest.raises(ValueError, match="got 0"):
         checked_size(0)
+
+
+def test_pixels_have_the_same_bits_on_a_device_that_multiplies_by_reciprocals() -> None:
+    rounded = 0
+    for white in range(1, 256):
+        levels = torch.arange(white + 1, dtype=torch.uint8).view(1, 1, 1, -1)
+        here = Levels(levels, white).pixels()
+        assert torch.equal(here, levels.float() / white)
+        with emulated_device() as device:
+            there = Levels(levels.to(device.device), white).pixels()
+            rounded += int((there.cpu() != (levels.to(device.device).float() / white).cpu()).sum())
+            assert torch.equal(there.cpu(), here)
+    assert rounded > 1000, "the device of the test rounds a quotient by a number as the CPU does"

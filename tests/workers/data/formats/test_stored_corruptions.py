@@ -35,10 +35,10 @@ def test_unasked_it_has_every_cell_that_is_there(data: StoredCorruptions) -> Non
 def test_each_cell_has_its_own_pixels(data: StoredCorruptions) -> None:
     for number, cell in enumerate(CELLS):
         expected = [np.array(picture((number + shift) % PICTURES, 12)) for shift in (0, 1, 1)]
-        pixels = data.cell_images(cell, [0, 1, 2], 12)
+        pixels = data.cell_images(cell, [0, 1, 2], 12).pixels()
         for row, grey in zip(pixels, expected, strict=True):
             assert torch.equal(row, torch.from_numpy(grey).float().expand(3, 12, 12) / 255)
-    assert torch.equal(data.images([2], 12), data.cell_images(CELLS[0], [2], 12))
+    assert torch.equal(data.images([2], 12), data.cell_images(CELLS[0], [2], 12).pixels())
 
 
 def test_an_image_of_another_size_is_cut_and_then_resized(tmp_path: Path) -> None:
