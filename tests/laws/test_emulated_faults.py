@@ -124,7 +124,7 @@ def test_a_planted_early_reading_of_pinned_memory_is_caught_by_name(
 
     def hasty(self: Any, state: Any) -> Tensor:
         read(self, state)
-        return self._copy | state["done"]  # of this step, not of the last one
+        return self._copy._values["flags"] | state["done"]  # of this step, not of the last one
 
     monkeypatch.setattr(slots._Flags, "read", hasty)
     with pytest.raises(PinnedMemoryError, match=r"aten\.\S+or\S* reads pinned memory before the copy"):

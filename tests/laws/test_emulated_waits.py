@@ -1,9 +1,10 @@
 """How often a step of an attack makes the host wait for the device: never, unless it says so.
 
-The engine reads flags one step late so that the host never waits (`workers/evaluation/engine/slots.py`), and
-kernels look at the device every few steps only where they must. What a step sends goes through pinned memory,
-and the host goes on at once. `launches.json` has the most operators that a step gives to the device, the
-network's among them; `python -m tests.laws.test_emulated_waits` writes it.
+The engine reads flags one step late so that the host never waits (`workers/evaluation/engine/slots.py`), free
+slots get examples whose verdict is on the host already, and kernels look at the device every few steps only
+where they must. What a run sends goes through pinned memory, and the host goes on at once: images as bytes.
+`launches.json` has the most operators that a step gives to the device, the network's among them;
+`python -m tests.laws.test_emulated_waits` writes it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,12 @@ from assay.attacks.adversarial.kernels.l1_projection import STEPS_BETWEEN_LOOKS
 from assay.attacks.adversarial.kernels.projected_ascent import Ascent
 from assay.attacks.ensemble import stages_of
 from assay.attacks.randomness import Randomness
+from assay.models.layers.layers import Classifier
 from assay.workers import catalog
+from assay.workers.data.digits import digits
+from assay.workers.evaluation.clean import clean
+from assay.workers.evaluation.engine import slots
+from assay.workers.evaluation.engine.attacks import attack_evaluation
 from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel
 from tests.laws import test_segmentation_attack_laws as segmentation
 from tests.laws.test_attack_laws import CASES, IDS, Network, make
@@ -39,6 +45,7 @@ from tests.laws.test_emulated_attacks import SEGMENTATION, SHORTER, N
 from tests.support import networks
 from tests.support.emulated_device.device import EmulatedDevice, Place, emulated_device
 from tests.support.emulated_device.places import ROOT
+from tests.support.shards import shard
 
 # Newton's method looks every four steps whether all rows have ended, and here they have within eight.
 LOOKS = 8 // STEPS_BETWEEN_LOOKS
@@ -68,6 +75,14 @@ STATED: dict[tuple[str, str | None], tuple[int, str]] = {
     ("sparse_rs", None): (1, "the pixels that are changed, for the draw of the next ones"),
 }
 
+# The waits that a refill may have; all others have none.
+STATED_OF_REFILLS = {
+    (name, "L1"): (LOOKS, "looks at the projection of random starts")
+    for name in ("apgd", "apgd_ce", "apgd_dlr", "apgd_t", "autoattack")
+}
+# Examples of a run that is refilled several times.
+REFILLED = 20
+
 # Sends that the host waits for: numbers that are drawn on the CPU.
 DRAWN_ON_THE_HOST = {
     "apgd_t": 1,
@@ -82,6 +97,7 @@ DRAWN_ON_THE_HOST = {
     "transfer": 1,
     "uniform_noise": 2,
 }
+DRAWS = "src/assay/attacks/randomness.py"
 TABLE = Path(__file__).with_name("launches.json")
 LAUNCHES: dict[str, int] = json.loads(TABLE.read_text())
 # A number that has fallen by more than this is to be stated anew.
@@ -151,17 +167,20 @@ def steps_of(
     params: dict[str, Any],
     device: EmulatedDevice,
     evaluation: Any = attack_pixel,
+    count: int = N,
 ) -> list[Step]:
-    """The steps of a run; of an ensemble those of its stages."""
+    """The steps of a run; of an ensemble those of its stages. The model is on the device before."""
     attack = make(module, name, {**params, **({} if "steps" in params else SHORTER.get(name, {}))})
     images, labels = networks.digits()
+    model = copy.deepcopy(Network().eval().double()).to(device.device)
+    device.forget_counts()
     with watched(map(type, stages_of(attack)), device) as found:
         evaluation(
             attack,
-            copy.deepcopy(Network().eval().double()).to(device.device),
+            model,
             lambda rows: images[list(rows)],
-            labels[:N],
-            IDS[:N],
+            labels[:count],
+            IDS[:count],
             randomness=Randomness(0, attack.name),
             batch_size=SLOTS,
             dtype="float64",
@@ -184,6 +203,82 @@ def test_a_step_waits_no_more_than_it_says(module: ModuleType, name: str, params
     assert launches <= stated <= SLACK * launches, launches
 
 
+@contextmanager
+def refills(device: EmulatedDevice) -> Iterator[list[Counter[Place]]]:
+    """The waits of every refill that fills a slot, while the context lasts."""
+    found: list[Counter[Place]] = []
+    refill = slots._refill
+
+    def counted(attack: Any, setting: Any, state: Any, *more: Any) -> Any:
+        before, taken = device.waits.copy(), 0 if state is None else len(state["row"])
+        state = refill(attack, setting, state, *more)
+        if state is not None and len(state["row"]) > taken:
+            found.append(device.waits - before)
+        return state
+
+    with patch.object(slots, "_refill", counted):
+        yield found
+
+
+@pytest.mark.parametrize(("module", "name", "params"), native())
+def test_no_refill_waits_and_a_run_sends_without_waiting(
+    module: ModuleType, name: str, params: dict[str, Any]
+) -> None:
+    with emulated_device() as device, refills(device) as found:
+        steps = steps_of(module, name, params, device, count=REFILLED)
+    assert len(found) >= 3, "the slots are filled several times"
+    limit, _ = STATED_OF_REFILLS.get((name, params.get("norm")), (0, ""))
+    most = max(found, key=Counter.total)
+    assert most.total() <= limit, most
+    others = device.uploads - sum((step.sends for step in steps), Counter())
+    assert {place.line.partition(":")[0] for place in others} <= {DRAWS}, others
+
+
+def test_a_planted_wait_in_a_refill_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = Ascent.start
+
+    def waiting(self: Any, setting: Any, examples: Any) -> Any:
+        float(examples.images.amax())
+        return start(self, setting, examples)
+
+    monkeypatch.setattr(Ascent, "start", waiting)
+    with pytest.raises(AssertionError, match=r"_local_scalar_dense.*test_emulated_waits"):
+        test_no_refill_waits_and_a_run_sends_without_waiting(
+            pgd, "pgd", {"epsilon": 0.1, "steps": 3, "norm": "Linf"}
+        )
+
+
+@pytest.mark.parametrize("evaluation", ["clean", "pgd"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_an_image_goes_to_the_device_once_as_bytes(evaluation: str, dtype: Any) -> None:
+    data, count, label = digits(None, "test"), 20, 8
+    with emulated_device() as device:
+        model = Classifier(networks.convolutional(), data.mean, data.std).eval()
+        model = model.to(torch.float64 if dtype == "float64" else torch.float32)
+        examined = shard(
+            model.to(device.device),
+            data,
+            range(count),
+            device=device.device,
+            dtype=dtype,
+            batch_size=SLOTS,
+        )
+        device.forget_counts()
+        if evaluation == "clean":
+            clean().measure(examined)
+            assert device.sent_bytes == count * (8 * 8 + label)
+            return
+        attack = pgd.pgd(epsilon=0.1, steps=2, random_start=False)
+        attack_evaluation(attack, "classification").measure(examined)
+        assert not device.uploads
+        sent = device.sent_bytes
+        device.forget_counts()
+        # The same images as pixels.
+        data.levels = lambda rows, size: None  # type: ignore[method-assign]
+        attack_evaluation(attack, "classification").measure(examined)
+        assert device.sent_bytes - sent == count * 8 * 8 * 3
+
+
 @pytest.mark.parametrize(("name", "params"), SEGMENTATION)
 def test_a_step_on_segmentation_models_never_waits(name: str, params: dict[str, Any]) -> None:
     torch.manual_seed(0)
@@ -191,12 +286,16 @@ def test_a_step_on_segmentation_models_never_waits(name: str, params: dict[str, 
     images = torch.rand(segmentation.N, 3, segmentation.SIDE, segmentation.SIDE)
     maps = model(images.double()).argmax(1).to(torch.uint8)
     kernels = catalog.build("attack", name, params)().attacks(class_weights=(1.0, 1.0, 1.0))
-    with emulated_device() as device, watched(map(type, kernels), device) as found:
-        params = params | {"steps": 4}
-        segmentation.run(name, params, model.to(device.device), (images, maps), device=device.device)
+    with emulated_device() as device, watched(map(type, kernels), device) as found, refills(device) as filled:
+        params, model = params | {"steps": 4}, model.to(device.device)
+        device.forget_counts()
+        segmentation.run(name, params, model, (images, maps), device=device.device)
     assert len(found) >= 4
     assert not any(step.waits for step in found)
+    assert filled
+    assert not any(filled)
     assert not sum((step.sends for step in found), Counter())
+    assert {place.line.partition(":")[0] for place in device.uploads} <= {DRAWS}, device.uploads
 
 
 # Kernels that look at the device every so many steps, in runs that are long enough.
@@ -294,20 +393,22 @@ def test_a_planted_send_in_a_kernel_is_caught(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_flags_of_a_run_are_read_without_waiting() -> None:
-    """Its engine waits when slots leave, and for an event a step that has long passed."""
+    """Its engine waits when slots leave, and for an event a step or a batch that has long passed."""
     with emulated_device() as device:
         steps = steps_of(pgd, "pgd", {"epsilon": 1e-3, "steps": 40}, device)
+        batches = -(-N // SLOTS)
         places = {place.line.partition(":")[0] for place in device.waits}
         assert not any(place.endswith("slots.py") for place in places)
         assert not any("loader.py" in place.line for place in device.uploads), (
             "images go through pinned memory"
         )
-        assert device.event_waits == len(steps) - 1 > 20
+        assert device.event_waits == len(steps) - 1 + batches > 20
 
 
 def test_every_stated_number_is_of_an_attack() -> None:
     kinds = {(case.values[1], case.values[2].get("norm")) for case in native()}  # type: ignore[union-attr]
     assert STATED.keys() <= kinds
+    assert STATED_OF_REFILLS.keys() <= kinds
     assert DRAWN_ON_THE_HOST.keys() <= {name for name, _ in kinds}
     assert LAUNCHES.keys() == {f"{name} {norm}" for name, norm in kinds}
 

@@ -139,7 +139,7 @@ class Corrupted:
                 images, logits = loader.load(rows)
                 truth, names = loader.labels_of(rows), [ids[row] for row in rows.tolist()]
                 verdict = judge(logits, truth)
-                ledger.note_clean(rows, verdict, images, settle=False)
+                ledger.note_clean(rows, verdict)
                 ledger.note_pass(rows)
                 shown.begin(rows, verdict, images, logits)
                 found: list[Tensor] = []

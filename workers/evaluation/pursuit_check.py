@@ -35,6 +35,7 @@ from torch.nn.functional import cross_entropy
 from assay.attacks.judgement import right
 from assay.attacks.kernel import frozen
 from assay.attacks.randomness import Randomness
+from assay.attacks.sending import sent
 from assay.attacks.threat import Fraction
 from assay.models.attention import rpc
 from assay.models.layers.attention_probe import PursuitLayer, observed, pursuit_layers
@@ -175,7 +176,7 @@ class _Look:
             iterations.append(len(trace.sparse))
             self._note_grid(x.shape[1] - layer.prefix_tokens)
             with torch.autocast(x.device.type, enabled=False):
-                where = self._tokens(names).to(x.device)
+                where = sent(self._tokens(names), x.device)
                 sizes = [token_sizes(sparse, layer.prefix_tokens) for sparse in trace.sparse]
                 of_keys = auroc(token_sizes(trace.keys, layer.prefix_tokens), where)
                 seen = {
@@ -222,7 +223,7 @@ class _Look:
             return images, held
         cell = torch.arange(images.shape[-1]) * self.side // images.shape[-1]  # of each pixel's row or column
         grid = self._tokens(names).unflatten(1, (self.side, self.side))
-        square = grid[:, None, cell][..., cell].to(images.device)  # (B, 1, S, S)
+        square = sent(grid[:, None, cell][..., cell], images)  # (B, 1, S, S)
         if kind == "occlusion":
             return images.masked_fill(square, GREY), held
         if kind == "noise":

@@ -149,7 +149,8 @@ class SlidingWindow:
         """Every window of every image in order: its canvas, its top and left, and its pixels."""
         for pixels, truth in examples:
             size = self.size_of(*truth.shape)
-            image = sent(rescale_pixels(pixels, size).to(precision), device)  # (C, h, w)
+            unscaled = sent(pixels, device) if pixels.shape[-2:] == size else pixels
+            image = sent(rescale_pixels(unscaled, size), device).to(precision)  # (C, h, w)
             corners = [(top, left) for top in self.anchors(size[0]) for left in self.anchors(size[1])]
             canvas = _Canvas(truth, size, classes, len(corners), image)
             for top, left in corners:

@@ -28,6 +28,7 @@ from assay.attacks.corruptions.imaging.corruption import TOP, Corruption
 from assay.attacks.kernel import frozen
 from assay.attacks.sending import sent
 from assay.service.contract.corruption_cells import cells_of
+from assay.workers.data.formats.dataset import Levels
 from assay.workers.data.formats.prefetch import prefetch
 from assay.workers.evaluation.corruptions import COMMON, OF_CHANNELS, CorruptionNames
 from assay.workers.evaluation.engine.corrupted_segmentation import CellTally
@@ -108,7 +109,7 @@ class CorruptedWindows:
         for row, (pixels, truth) in enumerate(prefetch(shard.example, range(len(shard.ids)))):
             # The uncorrupted image is processed exactly as by `sliding_window`.
             yield pixels, truth
-            image = sent(pixels, shard.device).to(torch.float32)[None] / TOP
+            image = Levels(sent(pixels, shard.device)[None], 255).pixels()
             for kernel in self.kernels:
                 yield _bytes(kernel(image, [shard.ids[row]], shard.seed)[0]), truth
 

@@ -10,9 +10,10 @@ Legend: C channels, H height, W width.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
+
+from assay.workers.data.formats.dataset import Levels
 
 MAX_ELONGATION = 4.0
 BYTE = 255.0
@@ -26,7 +27,7 @@ def size_with_short_side(height: int, width: int, short_side: float) -> tuple[in
 
 def rescale_pixels(pixels: Tensor, size: tuple[int, int]) -> Tensor:
     """Resize pixels (C, H, W), uint8, to (height, width): float32 in [0, 1]."""
-    values = pixels.to(torch.float32) / BYTE
+    values = Levels(pixels, 255).pixels()
     if pixels.shape[-2:] == size:
         return values
     resized = interpolate(values[None], size=size, mode="bilinear", align_corners=False)[0]

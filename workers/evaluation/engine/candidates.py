@@ -14,8 +14,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
+from assay.attacks.sending import sent
 from assay.service.contract.gallery import MAX_ITEMS, GalleryAnswer, GalleryItem
 
 log = logging.getLogger(__name__)
@@ -56,7 +58,8 @@ class Candidates:
             if fine and row in self._ranks
         ]
         if wanted:
-            self._before |= zip(rows[wanted].tolist(), answers(logits[wanted]), strict=True)
+            there = sent(torch.tensor(wanted), logits)
+            self._before |= zip(rows[wanted].tolist(), answers(logits[there]), strict=True)
 
     def note(self, rows: Tensor, values: Mapping[str, Tensor], images: Tensor, clean: Tensor) -> None:
         """Takes outcomes of examples; those with a rank above 0 are final, others may be replaced.
@@ -65,7 +68,9 @@ class Candidates:
         The unchanged ones.
         """
         places = [place for place, row in enumerate(rows.tolist()) if row in self._before]
-        broken = (values["rank"][places] > 0).tolist()
+        if not places:
+            return
+        broken = (values["rank"][sent(torch.tensor(places), images)] > 0).tolist()
         places = [
             place
             for place, gone in zip(places, broken, strict=True)
@@ -73,12 +78,13 @@ class Candidates:
         ]
         if not places:
             return
+        there = sent(torch.tensor(places), images)
         parts = zip(
             rows[places].tolist(),
-            clean[places].cpu(),
-            images[places].cpu(),
-            answers(values["logits"][places]),
-            (values["rank"][places] > 0).tolist(),
+            clean[there].cpu(),
+            images[there].cpu(),
+            answers(values["logits"][there]),
+            (values["rank"][there] > 0).tolist(),
             strict=True,
         )
         for row, before, after, answer, gone in parts:

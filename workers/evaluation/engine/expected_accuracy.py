@@ -126,7 +126,7 @@ class ExpectedRun:
         images, truth = self._loader.images(rows), self._loader.labels_of(rows)
         choice, final = self._judged(rows, images, truth)
         self._clean[rows] = final.share.cpu()
-        self._ledger.note_clean(rows, judge(final.first, truth), images, settle=False, logits=final.first)
+        self._ledger.note_clean(rows, judge(final.first, truth), logits=final.first)
         best = images
         for number, (stage, counted) in enumerate(zip(stages, counts, strict=True)):
             begun, before = time.monotonic(), self._ledger.cost()

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from assay.attacks.judgement import Verdict, in_top5, wrong_by
 from assay.attacks.kernel import State, unconverged
+from assay.attacks.sending import sent
 from assay.attacks.threat import sizes
 from assay.service.contract.gallery import GalleryItem
 from assay.workers.evaluation.engine.candidates import Candidates
@@ -212,27 +213,17 @@ class Ledger:
         if backward:
             self._passes["backward"][rows] += 1
 
-    def note_clean(
-        self,
-        rows: Tensor,
-        verdict: Verdict,
-        images: Tensor,
-        *,
-        settle: bool = True,
-        logits: Tensor | None = None,
-    ) -> None:
-        """Records the right unattacked images, settles the wrong, (B,); `logits` (B, classes) for margins."""
+    @property
+    def keeps_images(self) -> bool:
+        """Whether it keeps the images that count."""
+        return self._keep_adversarial
+
+    def note_clean(self, rows: Tensor, verdict: Verdict, *, logits: Tensor | None = None) -> None:
+        """Records which unattacked images are right, (B,); `logits` (B, classes) for a gallery."""
         right = (verdict.rank == 0).cpu()
         self._flags["clean_correct"][rows] = right
         if self._candidates is not None and logits is not None:
             self._candidates.note_clean(rows, right, logits)
-        if settle:
-            wrong = (~right).nonzero().flatten()
-            index = wrong.to(images.device)
-            known = verdict._asdict() | ({} if logits is None else {"logits": logits})
-            values = {key: value[index] for key, value in known.items()}
-            self._write(rows[wrong], values, images[index])
-            self._settle(rows[wrong])
 
     def note_attack(self, state: State, *, final: bool = True) -> None:
         """Adds passes and flags of slots that leave; of convergence only in the `final` run of a stage."""
@@ -246,12 +237,13 @@ class Ledger:
             flags[rows] |= state[key].cpu()
 
     def settle(
-        self, rows: Tensor, values: Mapping[str, Tensor], images: Tensor, clean: Tensor | None
+        self, rows: Tensor, values: Mapping[str, Tensor], images: Tensor | None, clean: Tensor | None
     ) -> None:
         """Writes the outcomes of some examples for good.
 
         `values`: prediction, rank, loss, nonfinite, each (B,); under attack logits (B, classes); `images`:
-        The images that count; `clean`: the unattacked ones; None without an attack.
+        The images that count, where they are kept or perturbed; `clean`: the unattacked ones; None without an
+        attack.
         """
         assert not self._settled[rows].any(), "every example has one outcome"
         self._write(rows, values, images, clean)
@@ -263,7 +255,7 @@ class Ledger:
         """Writes outcomes that a later stage may replace: among right ones the highest loss counts."""
         loss, known = values["loss"].cpu(), self._loss[rows]
         better = (known.isnan() | (loss > known)).nonzero().flatten()
-        index = better.to(images.device)
+        index = sent(better, images)
         kept = {key: values[key][index] for key in (*Verdict._fields, "logits")}
         self._write(rows[better], kept, images[index], clean[index])
 
@@ -293,21 +285,26 @@ class Ledger:
         return {"unconverged": count} if count else {}
 
     def _write(
-        self, rows: Tensor, values: Mapping[str, Tensor], images: Tensor, clean: Tensor | None = None
+        self,
+        rows: Tensor,
+        values: Mapping[str, Tensor],
+        images: Tensor | None,
+        clean: Tensor | None = None,
     ) -> None:
         for key, column in self._numbers.items():
             column[rows] = values[key].cpu()
         self._flags["nonfinite"][rows] = values["nonfinite"].cpu()
         self._loss[rows] = values["loss"].cpu()
         if self._attacked and "logits" in values:
-            truth = self._labels[rows].to(images.device)
+            truth = sent(self._labels[rows], values["logits"])
             self._margin[rows] = -wrong_by(values["logits"], truth).cpu()
-        if clean is not None:
+        if images is not None and clean is not None:
             if self._candidates is not None:
                 self._candidates.note(rows, values, images, clean)
             for norm, column in self._sizes.items():
                 column[rows] = sizes(images - clean, norm).double().cpu()  # type: ignore[arg-type]
         if self._keep_adversarial:
+            assert images is not None, "the images that count are kept"
             if self._adversarial is None:
                 self._adversarial = torch.zeros(len(self._ids), *images.shape[1:], dtype=images.dtype)
             self._adversarial[rows] = images.cpu()

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from assay.attacks.judgement import judge
+from assay.attacks.judgement import Verdict, judge
 from assay.attacks.kernel import Examples, Objective
 from assay.attacks.passes import differentiate
 from assay.attacks.sending import sent
 from assay.workers import accelerator
 from assay.workers.data.formats.dataset import Levels
 from assay.workers.data.formats.prefetch import prefetch
+from assay.workers.evaluation.engine.arriving import Arriving
 from assay.workers.evaluation.engine.captured import Captures
 from assay.workers.evaluation.engine.forward import Passes
 from assay.workers.evaluation.engine.ledger import Ledger
@@ -78,8 +79,8 @@ class Loader:
         self.classes = 0  # length of the logits, after the first pass
         self.exact = Passes(model, torch.device(device))
         self.forward = self.exact if dtype != "bfloat16" else self.exact.in_bfloat16()  # as measured
+        self.batch_size = batch_size
         self._images_of = images_of
-        self._batch_size = batch_size
         self._device = torch.device(device)
         self._dtype = torch.float64 if dtype == "float64" else torch.float32
         self._prepare = prepare
@@ -89,7 +90,7 @@ class Loader:
         """These row indices (or all) in order, cut into batches; the next batch is read meanwhile."""
         chosen = torch.arange(self.n) if rows is None else rows
         # torch splits an empty tensor into one empty part.
-        parts = chosen.split(self._batch_size) if len(chosen) else ()
+        parts = chosen.split(self.batch_size) if len(chosen) else ()
         if not (isinstance(self._images_of, Stored) and accelerator.is_accelerator(self._device)):
             yield from parts
             return
@@ -178,8 +179,18 @@ def _check_values(images: Tensor | Levels) -> None:
         raise ValueError(f"images must be in [0, 1], these go from {low} to {high}")
 
 
+class _Seen(NamedTuple):
+    """A batch that the model has been given; the device may not have come to it."""
+
+    examples: Examples
+    verdict: Arriving | None  # on the unattacked images, with the logits; None after the first stage
+
+
 class Feed:
     """Waiting examples: loads them in order, and settles those that are wrong without an attack.
+
+    On a GPU the next batch is given to the model before its examples are wanted: when slots are free, its
+    verdict is on the host, which waits for nothing. At most two batches wait.
 
     `rows` were left by an earlier stage; None for all. `first` takes the attack's first gradient in the same
     pass, with this objective: one pass less per attacked example, a wasted backward pass per example that is
@@ -201,39 +212,58 @@ class Feed:
         self._first_look = rows is None
         self._unread = iter(loader.batches(rows))
         self._waiting: Examples | None = None
+        self._next: _Seen | None = None
 
     def take(self, count: int) -> Examples | None:
         """Returns the next examples, at most `count`; None at the end."""
         while self._waiting is None or len(self._waiting.rows) < count:
-            rows = next(self._unread, None)
-            if rows is None:
+            seen, self._next = self._next or self._begun(), None
+            if seen is None:
                 break
-            fresh = self._sifted(rows) if self._first_look else self._known(rows)
+            fresh = self._admitted(seen)
             self._waiting = fresh if self._waiting is None else _joined(self._waiting, fresh)
             self._tell()
         if self._waiting is None or len(self._waiting.rows) == 0:
             return None
         taken = _part(self._waiting, slice(count))
         self._waiting = _part(self._waiting, slice(count, None))
+        few = len(self._waiting.rows) < self._loader.batch_size
+        if few and self._next is None and accelerator.is_accelerator(taken.images.device):
+            self._next = self._begun()
         return taken
 
-    def _sifted(self, rows: Tensor) -> Examples:
-        seen = self._seen(rows)
-        verdict = judge(seen.logits, seen.truth)
-        self._ledger.note_clean(rows, verdict, seen.images, logits=seen.logits)
-        right = (verdict.rank == 0).nonzero().flatten()
-        fused, wrong = self._first is not None, rows[(verdict.rank > 0).cpu()]
+    def _begun(self) -> _Seen | None:
+        """Gives the next batch to the model; None at the end."""
+        rows = next(self._unread, None)
+        if rows is None:
+            return None
+        examples = self._examples(rows)
+        if not self._first_look:
+            return _Seen(examples, None)
+        values = judge(examples.logits, examples.truth)._asdict() | {"logits": examples.logits}
+        if self._ledger.keeps_images:
+            values["images"] = examples.images
+        return _Seen(examples, Arriving(values))
+
+    def _admitted(self, seen: _Seen) -> Examples:
+        """Those of a batch that wait for slots; the others are settled."""
+        rows, fused = seen.examples.rows, self._first is not None
+        if seen.verdict is None:
+            if not fused:
+                self._ledger.note_pass(rows)
+            return seen.examples
+        known = seen.verdict.read()
+        verdict = Verdict(*(known[key] for key in Verdict._fields))
+        self._ledger.note_clean(rows, verdict, logits=known["logits"])
+        right = verdict.rank == 0
+        wrong = (~right).nonzero().flatten()
+        left = {key: values[wrong] for key, values in known.items()}
+        self._ledger.settle(rows[wrong], left, left.get("images"), None)
         # The attack counts the pass that it shares.
-        self._ledger.note_pass(wrong if fused else rows, backward=fused)
-        return _part(seen, right)
+        self._ledger.note_pass(rows[wrong] if fused else rows, backward=fused)
+        return _part(seen.examples, right.nonzero().flatten())
 
-    def _known(self, rows: Tensor) -> Examples:
-        seen = self._seen(rows)
-        if self._first is None:
-            self._ledger.note_pass(rows)
-        return seen
-
-    def _seen(self, rows: Tensor) -> Examples:
+    def _examples(self, rows: Tensor) -> Examples:
         labels = self._loader.labels_of(rows)
         if self._first is None:
             images, logits = self._loader.load(rows)
@@ -251,8 +281,8 @@ def _joined(some: Examples, more: Examples) -> Examples:
 
 
 def _part(examples: Examples, which: Tensor | slice) -> Examples:
-    """Some of the examples; an index is on the device of the images."""
-    rows = examples.rows[which.cpu() if isinstance(which, Tensor) else which]
-    images, labels, truth, logits = (values[which] for values in examples[1:5])
-    gradient = None if examples.gradient is None else examples.gradient[which]
-    return Examples(rows, images, labels, truth, logits, gradient)
+    """Some of the examples; an index is on the CPU."""
+    there = sent(which, examples.images) if isinstance(which, Tensor) else which
+    images, labels, truth, logits = (values[there] for values in examples[1:5])
+    gradient = None if examples.gradient is None else examples.gradient[there]
+    return Examples(examples.rows[which], images, labels, truth, logits, gradient)

@@ -65,7 +65,7 @@ def classify(
             images, logits = loader.load(rows)
             verdict = judge(logits, loader.labels_of(rows))
             ledger.note_pass(rows)
-            ledger.note_clean(rows, verdict, images, settle=False)
+            ledger.note_clean(rows, verdict)
             ledger.settle(rows, verdict._asdict(), images, None)
             if observe is not None:
                 observe(rows, logits)
@@ -202,7 +202,7 @@ def attack_paper(
             else:
                 images, logits = loader.load(rows)
                 ledger.note_pass(rows)
-            ledger.note_clean(rows, judge(logits, truth), images, settle=False, logits=logits)
+            ledger.note_clean(rows, judge(logits, truth), logits=logits)
             examples = Examples(rows, images, _predicted(logits), truth, logits, gradient)
             run_batch(
                 attack,

@@ -30,6 +30,7 @@ from assay.attacks.segmentation.kernel import (
     predicted_classes,
     unconverged,
 )
+from assay.attacks.sending import sent
 from assay.attacks.threat import PIXELS, as_column
 from assay.service.contract.gallery import GalleryMaps
 from assay.workers.evaluation.engine.attacked_segmentation import CLEAN, AttackedPixels
@@ -228,8 +229,8 @@ class _Run:
     def _examples(self, rows: Tensor, number: int) -> Iterator[PixelExamples]:
         for some in self._loader.batches(rows):
             images = self._loader.images(some)
-            maps = self._maps_of(some.tolist()).to(images.device)
-            yield PixelExamples(some, images, maps, self._right[some, 0].to(images.device))
+            maps = sent(self._maps_of(some.tolist()), images)
+            yield PixelExamples(some, images, maps, sent(self._right[some, 0], images))
 
     def _leave(self, number: int, attack: PixelAttack, state: State) -> None:
         """Judges the images kept by slots; of two that hold, the one with fewer right pixels counts."""

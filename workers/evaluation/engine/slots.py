@@ -15,6 +15,7 @@ from torch import Tensor
 
 from assay.attacks.kernel import Examples, Forward, Setting, State, concatenate, judged, select
 from assay.workers import accelerator
+from assay.workers.evaluation.engine.arriving import Arriving
 
 
 class Waiting(Protocol):
@@ -131,8 +132,7 @@ class _Flags:
 
     def __init__(self, late: bool | None) -> None:
         self._late = late
-        self._copy: Tensor | None = None
-        self._event: accelerator.Recorded | None = None
+        self._copy: Arriving | None = None
         self._keep: Tensor | None = None
         self._added = 0
 
@@ -143,10 +143,7 @@ class _Flags:
         if not (on_gpu if self._late is None else self._late):
             return flags.cpu() | state["done"]
         earlier = self._earlier(len(flags))
-        self._copy = torch.empty(len(flags), dtype=torch.bool, pin_memory=on_gpu)
-        self._copy.copy_(flags, non_blocking=True)
-        if on_gpu:
-            self._event = accelerator.record_event()
+        self._copy = Arriving({"flags": flags if on_gpu else flags.clone()})
         self._keep, self._added = None, 0
         return earlier | state["done"]
 
@@ -162,7 +159,7 @@ class _Flags:
         """The flags of the previous step, in the present order of the slots."""
         if self._copy is None:
             return torch.zeros(slots, dtype=torch.bool)
-        if self._event is not None:
-            self._event.synchronize()  # the copy was made while this step was being queued
-        flags = self._copy if self._keep is None else self._copy[self._keep]
+        flags = self._copy.read()["flags"]  # the copy was made while this step was being queued
+        if self._keep is not None:
+            flags = flags[self._keep]
         return torch.cat([flags, torch.zeros(self._added, dtype=torch.bool)])
