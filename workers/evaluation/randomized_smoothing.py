@@ -107,14 +107,14 @@ class _Smoothing:
 
     def measure(self, shard: Shard) -> Measured:
         """One row per example: each noise level's class, votes and radius; a ValueError outside [0, 1]."""
-        loader = shard.loader()
+        loader = shard.loader(batch_size=1)
         randomness = Randomness(shard.seed, "randomized_smoothing")
         n, levels = len(shard.ids), len(self.sigmas)
         prediction = torch.full((n, levels), ABSTAINED)
         votes, radius = torch.zeros(n, levels, dtype=torch.int64), torch.zeros(n, levels, dtype=torch.float64)
         with torch.no_grad(), frozen(shard.classifier):
-            for row, example in enumerate(shard.ids):
-                image = loader.images(torch.tensor([row]))
+            for row, (place, example) in enumerate(zip(loader.batches(), shard.ids, strict=True)):
+                image = loader.images(place)
                 chosen, counted = (
                     self._votes(loader, image, _noise(image, randomness, example, purpose, draws), shard)
                     for purpose, draws in (("selection", self.selection), ("estimation", self.draws))

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from assay.attacks.sending import sent
 from assay.workers.data.formats.segmentation import IGNORE
 from assay.workers.training.distributed.processes import Part, everything
 from assay.workers.training.randomness import derive_seed, generator
@@ -33,9 +34,8 @@ def move_pixels(
     if not augmentation.moves:
         return images
     transform = _affine(part or everything(len(images)), augmentation, generator(seed, "augment", step))
-    grid = functional.affine_grid(
-        transform.to(images), list(images.shape), align_corners=False
-    )  # (B, S, S, 2)
+    moves = sent(transform.to(images.dtype), images)
+    grid = functional.affine_grid(moves, list(images.shape), align_corners=False)  # (B, S, S, 2)
     return functional.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
 
 
@@ -50,7 +50,8 @@ def move_maps(
         return maps.to(torch.int64)
     transform = _affine(part or everything(len(maps)), augmentation, generator(seed, "augment", step))
     shifted = maps[:, None].to(torch.float32) - IGNORE  # grid_sample's zero padding becomes IGNORE
-    grid = functional.affine_grid(transform.to(shifted), list(shifted.shape), align_corners=False)
+    moves = sent(transform.to(shifted.dtype), shifted)
+    grid = functional.affine_grid(moves, list(shifted.shape), align_corners=False)
     moved = functional.grid_sample(shifted, grid, mode="nearest", padding_mode="zeros", align_corners=False)
     return (moved[:, 0] + IGNORE).to(torch.int64)
 
@@ -99,7 +100,8 @@ def mix(
     alpha = augmentation.mixup
     part = part or everything(len(images))
     own = [draws.betavariate(alpha, alpha) for _ in range(part.whole)]
-    weight = part.of(torch.tensor(own, dtype=torch.float64)).to(images)  # (B,)
+    weight = part.of(torch.tensor(own, dtype=torch.float64)).to(images.dtype)
+    weight = sent(weight, images)  # (B,)
     target = functional.one_hot(labels, classes).to(images)  # (B, K)
     pixels = weight.view(-1, 1, 1, 1)
     share = weight.view(-1, 1)

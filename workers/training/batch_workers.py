@@ -19,6 +19,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from assay.attacks.sending import sent
+from assay.workers.data.formats.dataset import Levels
 from assay.workers.evaluator_link import die_with_parent
 from assay.workers.exhaustion import is_out_of_memory
 from assay.workers.training.batches import TrainingBatch
@@ -145,18 +147,19 @@ class MadeBatches:
     def _joined(self, chunks: Sequence[Chunk]) -> TrainingBatch:
         images = torch.cat([_images(chunk, self._device) for chunk in chunks])
         truth = torch.cat([torch.from_numpy(chunk.truth) for chunk in chunks])
-        return TrainingBatch(images, truth.to(self._device))
+        return TrainingBatch(images, sent(truth, self._device))
 
 
 def _images(chunk: Chunk, device: torch.device) -> Tensor:
     """float32 (n, C, S, S) on the device; bytes are sent as bytes."""
-    from_bytes = torch.from_numpy(chunk.in_bytes).to(device).to(torch.float32) / 255
+    from_bytes = Levels(sent(torch.from_numpy(chunk.in_bytes), device), 255).pixels()
     if len(chunk.in_floats) == 0:
         return from_bytes
-    exact = torch.from_numpy(chunk.exact).to(device)
+    exact = torch.from_numpy(chunk.exact)
     images = torch.empty((len(exact), *chunk.in_floats.shape[1:]), device=device)
-    images[exact] = from_bytes
-    images[~exact] = torch.from_numpy(chunk.in_floats).to(device)
+    parts = (exact, from_bytes), (~exact, sent(torch.from_numpy(chunk.in_floats), device))
+    for which, values in parts:
+        images.index_copy_(0, sent(which.nonzero().flatten(), device), values)
     return images
 
 

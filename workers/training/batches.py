@@ -18,7 +18,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from assay.workers.data.formats.dataset import ImageSet
+from assay.attacks.sending import sent
+from assay.workers.data.formats.dataset import ImageSet, Levels, stored_images
 from assay.workers.data.formats.prefetch import prefetch
 from assay.workers.data.formats.segmentation import truth_of
 from assay.workers.training.augment import move_maps, move_pixels
@@ -41,6 +42,19 @@ class TrainingBatch(NamedTuple):
     truth: Tensor
 
 
+class _Loaded(NamedTuple):
+    """Examples as the data set has them, on the CPU or on the device."""
+
+    values: Tensor  # levels, uint8, or pixels in [0, 1], float32, (n, C, S, S)
+    white: int | None  # the level of the pixel value 1; None for pixels
+    truth: Tensor
+
+    def batch(self) -> TrainingBatch:
+        """The examples with pixels."""
+        pixels = self.values if self.white is None else Levels(self.values, self.white).pixels()
+        return TrainingBatch(pixels, self.truth)
+
+
 class Source(Protocol):
     """Batches of a training, by step."""
 
@@ -57,9 +71,10 @@ class Source(Protocol):
 
 
 class Batches:
-    """Images at the model's size: from memory if the data fit, else prefetched by threads.
+    """Images at the model's size: from the device's memory if the data fit, else prefetched by threads.
 
-    Geometric augmentation (shift, rotation, scale, flip) runs on the device.
+    Images of bytes become pixels on the device, a batch at a time. Geometric augmentation (shift, rotation,
+    scale, flip) runs on the device.
     """
 
     def __init__(
@@ -74,7 +89,7 @@ class Batches:
         processes: Processes = ALONE,
         rows: Sequence[int] | None = None,
     ):
-        """Loads all images at once if their float32 pixels take at most `CACHE_BYTES`.
+        """Loads all images at once if their bytes, or float32 pixels, take at most `CACHE_BYTES`.
 
         With `rows`, only the examples at these indices are visited. Raises ValueError: no examples, or too
         few for the processes.
@@ -90,8 +105,9 @@ class Batches:
         repeats = self._augmentation.repeats
         self._order = Order(n, seed=seed, batch_size=batch_size, repeats=repeats, rows=rows)
         self._part: Part = processes.part(self._order.batch_size)
-        self._cache: TrainingBatch | None = None
-        if n * data.channels * image_size**2 * 4 <= CACHE_BYTES:
+        self._cache: _Loaded | None = None
+        values = n * data.channels * image_size**2
+        if 4 * values <= CACHE_BYTES or (values <= CACHE_BYTES and self._has_bytes()):
             self._cache = self._load_all(n)
 
     @property
@@ -123,22 +139,28 @@ class Batches:
             yield from self._loaded_ahead(visits)
             return
         for step, _, _, indices in visits:
-            chosen = self._part.of(indices).to(self._device)
-            yield step, TrainingBatch(self._cache.images[chosen], self._cache.truth[chosen])
+            chosen, (values, white, truth) = sent(self._part.of(indices), self._device), self._cache
+            yield step, _Loaded(values[chosen], white, truth[chosen]).batch()
 
     def _loaded_ahead(self, visits: Iterator[Visit]) -> Iterator[tuple[int, TrainingBatch]]:
-        def load(visit: Visit) -> tuple[int, TrainingBatch]:
+        def load(visit: Visit) -> tuple[int, _Loaded]:
             return visit.step, self._load(self._part.of(visit.indices))
 
         with closing(prefetch(load, visits)) as ahead:
-            for step, (images, truth) in ahead:
-                yield step, TrainingBatch(images.to(self._device), truth.to(self._device))
+            for step, (values, white, truth) in ahead:
+                yield step, _Loaded(sent(values, self._device), white, sent(truth, self._device)).batch()
 
-    def _load(self, indices: Tensor) -> TrainingBatch:
+    def _has_bytes(self) -> bool:
+        return self._load(torch.tensor([0])).white is not None
+
+    def _load(self, indices: Tensor) -> _Loaded:
         chosen = indices.tolist()
-        return TrainingBatch(self._data.images(chosen, self._size), truth_of(self._data, chosen, self._size))
+        found = stored_images(self._data, chosen, self._size)
+        truth = truth_of(self._data, chosen, self._size)
+        return _Loaded(*found, truth) if isinstance(found, Levels) else _Loaded(found, None, truth)
 
-    def _load_all(self, n: int) -> TrainingBatch:
+    def _load_all(self, n: int) -> _Loaded:
         chunks = [self._load(chunk) for chunk in torch.arange(n).split(LOAD_CHUNK)]
-        images, truth = (torch.cat(parts).to(self._device) for parts in zip(*chunks, strict=True))
-        return TrainingBatch(images, truth)
+        # Once, so not through pinned memory, which torch would keep.
+        values = torch.cat([chunk.values for chunk in chunks]).to(self._device)
+        return _Loaded(values, chunks[0].white, torch.cat([chunk.truth for chunk in chunks]).to(self._device))

@@ -26,6 +26,7 @@ from timm.data.transforms import RandomResizedCropAndInterpolation
 from torch import Tensor
 from torchvision.transforms import RandomHorizontalFlip
 
+from assay.attacks.sending import sent
 from assay.workers.data.formats.dataset import DataSet, original
 from assay.workers.data.formats.pictures import as_picture
 from assay.workers.training.examples import Example
@@ -87,11 +88,11 @@ def mix_batch(
     n, middle = len(images), len(images) // 2
     # timm needs pairs: the middle example is doubled.
     rows = torch.arange(n) if n % 2 == 0 else torch.cat([torch.arange(middle + 1), torch.arange(middle, n)])
-    chosen = rows.to(images.device)
+    chosen = sent(rows, images)
     with library_generators_restored():
         seed_libraries(derive_seed(seed, "mix", step))
         mixed, target = mixing(images[chosen], labels[chosen])
-    once = rows.diff(prepend=torch.tensor([-1])).bool().to(images.device)
+    once = sent(rows.diff(prepend=torch.tensor([-1])).nonzero().flatten(), images)
     return mixed[once], target.to(mixed)[once]
 
 

@@ -11,6 +11,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from assay.attacks.sending import sent
 from assay.workers.data.formats.text import LanguageSet, SequenceSet, TextSet
 from assay.workers.training.batches import TrainingBatch
 from assay.workers.training.distributed.processes import ALONE, Processes
@@ -66,7 +67,7 @@ class TokenBatches:
         """The batches of the steps start..stop-1: the whole batch of this process each."""
         for visit in self._order.between(start, stop):
             tokens, truth = self._load(self._part.of(visit.indices).tolist())
-            yield TrainingBatch(tokens.to(self._device), truth.to(self._device))
+            yield TrainingBatch(sent(tokens, self._device), sent(truth, self._device))
 
 
 def _windows(data: TextSet, length: int) -> tuple[Load, int]:

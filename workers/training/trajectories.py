@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from assay.attacks.sending import sent
 from assay.models.layers.policy_network import Context
 from assay.workers.data.formats.trajectories import ControlSet
 from assay.workers.training.batches import TrainingBatch
@@ -84,7 +85,7 @@ class TrajectoryBatches:
         """The batches of the steps start..stop-1: the whole batch of this process each."""
         for visit in self._order.between(start, stop):
             context, truth = self.windows(self._part.of(visit.indices))
-            yield TrainingBatch(context.to(self._device), truth.to(self._device))
+            yield TrainingBatch(sent(context, self._device), sent(truth, self._device))
 
     def windows(self, beginnings: Tensor) -> tuple[Tensor, Tensor]:
         """Packed contexts and actions of the windows that begin at these steps, int64 (B,)."""

@@ -18,6 +18,7 @@ from assay.workers.jobs.failures import describe
 from assay.workers.training.batch_workers import CHUNK, MadeBatches, MakingFailed, worker_count
 from assay.workers.training.batches import TrainingBatch
 from assay.workers.training.examples import Example
+from tests.support.emulated_device.device import emulated_device
 
 CPU = torch.device("cpu")
 N = 3 * CHUNK
@@ -59,6 +60,16 @@ def test_the_same_bits_with_any_number_of_workers_and_from_any_step() -> None:
         assert equal(batches(0, 6, workers), whole)
         assert equal(batches(3, 6, workers), whole[3:])
     assert equal(batches(3, 6), whole[3:])
+
+
+def test_batches_reach_a_device_without_a_wait_and_with_the_bits_of_the_cpu() -> None:
+    wanted = batches(0, 3)
+    with emulated_device() as device:
+        made = MadeBatches(Noise(), seed=3, batch_size=BATCH, device=device.device, repeats=2)
+        found = list(made.between(0, 3))
+        assert not device.uploads
+        assert not device.waits
+        assert equal([TrainingBatch(one.images.cpu(), one.truth.cpu()) for one in found], wanted)
 
 
 def test_a_repeated_example_is_made_anew() -> None:
@@ -158,6 +169,7 @@ PROGRAM = """
 import torch
 from assay.workers.training.batch_workers import MadeBatches
 from assay.workers.training.examples import Example
+from tests.support.emulated_device.device import emulated_device
 
 class Slow:
     ids = ["a", "b"]

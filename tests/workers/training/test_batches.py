@@ -6,9 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from assay.workers.data.digits import digits
 from assay.workers.training import batches as module
 from assay.workers.training.batches import Batches
 from assay.workers.training.recipe import Augmentation
+from tests.support.emulated_device.device import emulated_device
 
 CPU = torch.device("cpu")
 
@@ -102,3 +104,40 @@ def test_fewer_examples_than_a_batch_are_one_batch(standins: ModuleType) -> None
 def test_no_examples_are_refused(standins: ModuleType) -> None:
     with pytest.raises(ValueError, match="'stripes' has no training examples"):
         take(standins, 0, 1, n=0)
+
+
+def of_digits(size: int, device: torch.device) -> Batches:
+    moving = Augmentation(shift=0.2, rotate=20, scale=0.1)
+    data = digits(None, "train")
+    return Batches(data, seed=0, image_size=size, batch_size=8, device=device, augmentation=moving)
+
+
+def test_a_set_of_bytes_is_kept_whole_where_its_pixels_would_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CACHE_BYTES", len(digits(None, "train")) * 64)
+    asked: list[int] = []
+    load = Batches._load
+    monkeypatch.setattr(Batches, "_load", lambda own, rows: asked.append(len(rows)) or load(own, rows))
+    list(of_digits(8, CPU).between(0, 50))
+    assert sum(asked) == len(digits(None, "train")) + 1, "one is looked at first"
+    asked.clear()
+    list(of_digits(9, CPU).between(0, 2))  # resized in floating point
+    assert max(asked) == 8
+
+
+@pytest.mark.parametrize("cache", [0, 2**30])
+@pytest.mark.parametrize("size", [8, 16])
+def test_batches_reach_a_device_without_a_wait_and_with_the_bits_of_the_cpu(
+    size: int, cache: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CACHE_BYTES", cache)
+    wanted = list(of_digits(size, CPU).between(2, 7))
+    with emulated_device() as device:
+        made = of_digits(size, device.device)
+        device.forget_counts()
+        found = list(made.between(2, 7))
+        assert not device.uploads
+        assert not device.waits
+        value = 0 if cache else 1 if size == 8 else 4  # bytes
+        transforms, labels_or_rows = 6 * 4, 8
+        assert device.sent_bytes == 5 * 8 * (value * size**2 + transforms + labels_or_rows)
+        assert equal([(images.cpu(), labels.cpu()) for images, labels in found], wanted)

@@ -217,10 +217,8 @@ class Feed:
     def take(self, count: int) -> Examples | None:
         """Returns the next examples, at most `count`; None at the end."""
         while self._waiting is None or len(self._waiting.rows) < count:
-            seen, self._next = self._next or self._begun(), None
-            if seen is None:
+            if (fresh := self._admitted()) is None:
                 break
-            fresh = self._admitted(seen)
             self._waiting = fresh if self._waiting is None else _joined(self._waiting, fresh)
             self._tell()
         if self._waiting is None or len(self._waiting.rows) == 0:
@@ -245,8 +243,11 @@ class Feed:
             values["images"] = examples.images
         return _Seen(examples, Arriving(values))
 
-    def _admitted(self, seen: _Seen) -> Examples:
-        """Those of a batch that wait for slots; the others are settled."""
+    def _admitted(self) -> Examples | None:
+        """The examples of the next batch that wait for slots; the others are settled. None at the end."""
+        seen, self._next = self._next or self._begun(), None
+        if seen is None:
+            return None
         rows, fused = seen.examples.rows, self._first is not None
         if seen.verdict is None:
             if not fused:
