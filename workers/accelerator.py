@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager
 from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
-from torch import Tensor
 
 DeviceClass = Literal["cpu", "cuda"]
 
@@ -112,24 +111,6 @@ def captured(function: Callable[[torch.Tensor], torch.Tensor], sample: torch.Ten
     waits for the device, or does what no graph can have.
     """
     return driver.make_graphed_callables(function, (sample,))
-
-
-def arriving(values: Tensor) -> Callable[[], Tensor]:
-    """Begins to copy values to the host; what is returned waits until they are there, and returns them.
-
-    The host may queue more work in between.
-    """
-    if not is_accelerator(values.device):
-        return lambda: values
-    copy = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-    copy.copy_(values, non_blocking=True)
-    arrived = record_event()
-
-    def read() -> Tensor:
-        arrived.synchronize()
-        return copy
-
-    return read
 
 
 def empty_cache() -> None:

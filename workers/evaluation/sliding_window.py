@@ -28,9 +28,9 @@ from torch.nn.functional import interpolate
 
 from assay.attacks.kernel import frozen
 from assay.attacks.sending import sent
-from assay.workers import accelerator
 from assay.workers.data.formats.prefetch import prefetch
 from assay.workers.data.formats.rescaling import rescale_pixels, size_with_short_side
+from assay.workers.evaluation.engine.arriving import Arriving
 from assay.workers.evaluation.engine.forward import Passes
 from assay.workers.evaluation.engine.segmentation import PixelCounts, count_pixels
 from assay.workers.evaluation.engine.shard import Shard
@@ -195,11 +195,11 @@ class _Answer:
 
     def __init__(self, found: Tensor, truth: Tensor, classes: int, windows: int) -> None:
         self._truth, self._classes, self._windows = truth, classes, windows
-        self._found = accelerator.arriving(found)
+        self._found = Arriving({"found": found})
 
     def read(self) -> JudgedImage:
         """The answer, once it has arrived."""
-        found = self._found()
+        found = self._found.read()["found"]
         return JudgedImage(found, self._truth, bool((found < self._classes).all()), self._windows)
 
 

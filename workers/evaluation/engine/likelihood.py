@@ -25,7 +25,7 @@ from torch import Tensor
 from assay.attacks.kernel import frozen
 from assay.attacks.sending import sent
 from assay.models.layers.token_model import TokenModel
-from assay.workers import accelerator
+from assay.workers.evaluation.engine.arriving import Arriving
 from assay.workers.evaluation.engine.forward import Limit
 from assay.workers.evaluation.engine.loader import DType, Progress
 
@@ -144,14 +144,14 @@ def _read_late(
     groups: Iterable[list[Window]], run: Callable[[list[Window]], Tensor]
 ) -> Iterator[tuple[list[Window], Tensor]]:
     """The losses of each group, on the CPU; read once the device has the next group."""
-    last: tuple[list[Window], Callable[[], Tensor]] | None = None
+    last: tuple[list[Window], Arriving] | None = None
     for group in groups:
-        found = accelerator.arriving(run(group))
+        found = Arriving({"losses": run(group)})
         if last is not None:
-            yield last[0], last[1]()
+            yield last[0], last[1].read()["losses"]
         last = group, found
     if last is not None:
-        yield last[0], last[1]()
+        yield last[0], last[1].read()["losses"]
 
 
 def _fitting(
