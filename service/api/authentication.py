@@ -173,7 +173,7 @@ async def _asked(ask: Callable[[], T]) -> T:
 
 
 def is_form(scope: RequestScope) -> bool:
-    """Whether a call is a form of a page, whose body has the token: `dashboard.forms` checks it."""
+    """Whether a call is a form of a page: its body has the token, which `dashboard.forms` checks."""
     kind = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
     return not scope["path"].startswith("/api/") and kind == "application/x-www-form-urlencoded"
 
@@ -196,7 +196,7 @@ def needed(method: str, path: str) -> Scope:
 
 
 def cookie_token(headers: Headers) -> str:
-    """The session's token among the cookies; empty without one, or with more than one.
+    """The session's token among the cookies; empty without a token, or with several.
 
     A page of a sibling domain could add a cookie of this name; two of them cannot be told apart.
     """

@@ -17,7 +17,7 @@ from assay.service.contract.results import Page
 
 router = StrictRouter(prefix="/api/v1/catalog", tag="catalog")
 
-NOT_MODIFIED: dict[str, Any] = {"description": "The catalog is that of the ETag in `If-None-Match`"}
+NOT_MODIFIED: dict[str, Any] = {"description": "The catalog has the ETag in `If-None-Match`"}
 Kind = Literal["model", "attention", "attack", "corruption", "words", "data", "recipe", "evaluation", "suite"]
 
 
@@ -48,7 +48,7 @@ def get_component(
     request: Request,
     response: Response,
 ) -> Component | Response:
-    """One component; an unknown name is answered with the nearest known one."""
+    """A component; an unknown name is answered with the nearest known name."""
     component = catalog.find(kind, name)
     etag = response.headers["ETag"] = etag_of(catalog, request)
     return unchanged(request, etag) or component

@@ -48,7 +48,7 @@ Model = Annotated[
     Query(
         min_length=1,
         max_length=4000,  # servers limit addresses to 64 KiB, and a character may be twelve bytes
-        description="of which model the weights are: its name, or `{name, params}` as JSON; files of training"
+        description="the model of the weights: its name, or `{name, params}` as JSON; files of training"
         " jobs, and exported programs, say it themselves",
     ),
 ]
@@ -58,8 +58,8 @@ Normalization = Annotated[
         min_length=1,
         max_length=4000,
         description="what the weights of a file from elsewhere were trained with: `imagenet`, `inception`,"
-        " `data` (that of each job's data), or `{mean, std}` as JSON, for pixels in [0, 1]; unsaid, it is"
-        " that of the data, and results carry the warning `foreign_normalization`",
+        " `data` (the normalisation of each job's data), or `{mean, std}` as JSON, for pixels in [0, 1];"
+        " unsaid, it is the normalisation of the data, and results carry the warning `foreign_normalization`",
     ),
 ]
 Resizing = Annotated[
@@ -155,7 +155,7 @@ def list_checkpoints(store: StoreDep, limit: Limit = 50, cursor: Cursor | None =
 
 @router.get("/{name}", summary="Look at a checkpoint", responses=documented(NotFound))
 def get_checkpoint(name: PathName, store: StoreDep) -> Checkpoint:
-    """State, model and hash; of a rejected one the reason, with every key at fault."""
+    """State, model and hash; for a rejected checkpoint the reason, with every key at fault."""
     return checkpoint_view(store.checkpoints.get(name))
 
 
@@ -198,7 +198,7 @@ def quota_of(settings: Settings) -> Quota:
 
 
 def declared_size(request: Request) -> int:
-    """The declared size of a body; 0 without one, or for a malformed one, which the server refuses."""
+    """The declared size of a body; 0 without a size, or for a malformed size, which the server refuses."""
     text = request.headers.get("content-length", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
 

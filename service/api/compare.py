@@ -24,7 +24,7 @@ from assay.service.store.tenants import TenantStore
 router = StrictRouter(prefix="/api/v1/compare", tag="compare")
 
 MAX_JOBS = 10
-# Of all evaluations of all jobs: ten jobs with twenty evaluations of 50,000 examples.
+# Rows of all evaluations of all jobs: ten jobs with twenty evaluations of 50,000 examples.
 MAX_ROWS = 10_000_000
 CSV_COLUMNS = (
     "evaluation",

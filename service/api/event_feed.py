@@ -96,7 +96,7 @@ class Feed:
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """Forgets a stream; with the last one the task ends."""
+        """Forgets a stream; the task ends with the last stream."""
         topic = self._topics.get(subscription.job_id)
         if topic is None:
             return

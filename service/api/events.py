@@ -107,7 +107,7 @@ def stream_events(
     follow: Follow = True,
     last_event_id: LastEventId = None,
 ) -> Response:
-    """All events of the job after a given one, then new ones as they occur, until the job has ended.
+    """All events of the job after a given event, then new events as they occur, until the job has ended.
 
     A client that was cut off reconnects with `Last-Event-ID`, as browsers do by themselves, and misses
     nothing. For jobs with more than a thousand events, older `progress` and `log` events are thinned.

@@ -38,10 +38,10 @@ class Readiness(Answer):
     device class, and `workers_with_another_catalog` how many of them do not have the components that this
     service offers; `containment_missing` says which parts of the containment of evaluators are missing, on
     how many workers (docs/containment.md), and `workers_refusing` how many take no work for that reason;
-    `other_data` says which data sets of workers are not those of a job's plan, with both hashes, and on how
+    `other_data` says which data sets of workers differ from a job's plan, with both hashes, and on how
     many workers; `data_disagreements` names sets that workers in service have with several contents, whether
-    or not a job uses them; `workers_cordoned` counts those that administrators have taken out of service,
-    `workers_unfit` those that take no work since they failed their self-test, or their program was exchanged,
+    or not a job uses them; `workers_cordoned` counts workers that administrators have taken out of service,
+    `workers_unfit` workers without work since they failed their self-test, or their program was exchanged,
     and `unfit` says why, by device class or `program`, and on how many workers; `workers_unknown` says which
     code is neither this service's own release nor allowed, and on how many workers: they take no work until
     an administrator allows it; `artifacts` says whether the service can write to the folder of the jobs'

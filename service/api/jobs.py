@@ -52,7 +52,7 @@ from assay.service.submission.limits import BACKWARD_COST, DEVICE_CLASSES, Speed
 from assay.service.submission.validate import ValidSpec, validate
 
 logger = logging.getLogger(__name__)
-# In a shard of fewer passes, those backward counted twice, the start of an evaluation takes most of the time.
+# Passes, backward passes twice; with fewer in a shard, the start of an evaluation takes most of the time.
 FEW_PASSES = 1000
 
 router = StrictRouter(prefix=JOBS_PATH, tag="jobs")
@@ -123,8 +123,9 @@ def submit(
 ) -> Response:
     """Validates the spec and queues it. Wrong fields are named in the answer, the first hundred of them.
 
-    A job whose estimated work is over the service's limits is refused; `dry_run` shows both. The device
-    `auto` becomes `cuda` where a GPU is online and a CPU would take longer than ASSAY_MAX_AUTO_CPU_SECONDS.
+    A job with estimated work over the service's limits is refused; `dry_run` shows estimate and limits. The
+    device `auto` becomes `cuda` where a GPU is online and a CPU would take longer than
+    ASSAY_MAX_AUTO_CPU_SECONDS.
     """
     digest = canonical_sha256(body)
     # Before validation: a replay returns the original job, even if its data or weights have changed since.
@@ -189,7 +190,7 @@ def get_job(job: JobDep, store: StoreDep, live: LiveDep) -> Job:
     responses=documented(NotFound, InvalidState),
 )
 def cancel_job(job: JobDep, store: StoreDep, live: LiveDep, dispatcher: DispatcherDep) -> Job:
-    """A job that has not started is canceled at once, a running one stops within 20 seconds."""
+    """A job that has not started is canceled at once, a running job stops within 20 seconds."""
     row = store.jobs.cancel(job.id)
     live.cancel(row)
     ring(dispatcher, row)  # idle workers may hold its model in memory
@@ -216,9 +217,9 @@ def retry_job(job: JobDep, store: StoreDep, dispatcher: DispatcherDep) -> Job:
     responses=documented(NotFound, InvalidState),
 )
 def replan_job(job: JobDep, store: StoreDep, dispatcher: DispatcherDep) -> Job:
-    """Plans an evaluation again with the code of the workers that there are now, and measures it anew.
+    """Plans an evaluation again with the code of the present workers, and measures it again.
 
-    For a job whose plan was made by workers that are gone, after an upgrade: its shards wait for them. It may
+    For a job that was planned by workers that are gone, after an upgrade: its shards wait for them. It may
     be running, as long as no worker has a shard of it. What was measured is deleted, and the provenance of
     the results has what was planned before.
     """
@@ -281,7 +282,7 @@ def estimated_work(
 
 
 def _device_classes(store: TenantStore, execution: Execution) -> list[str]:
-    """The device classes that a job may run on: of "auto" those of the workers online, all without any."""
+    """The device classes of a job: for "auto" the classes with workers online, or all without a worker."""
     if execution["device"] != "auto":
         return [execution["device"]]
     devices = execution.get("devices", 1)

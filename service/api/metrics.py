@@ -103,7 +103,7 @@ class Watch:
     def look(self) -> Overview | None:
         """The overview, a few seconds old at most; None when the database does not answer.
 
-        A large queue takes a while to read, and is then kept longer: it has `MAX_SHARE` of one core at most.
+        A large queue takes a while to read, and is then kept longer: it has `MAX_SHARE` of a core at most.
         """
         with self._lock:
             old = time.monotonic() - self._asked_at > max(FRESH_SECONDS, self._took / MAX_SHARE)
@@ -292,7 +292,7 @@ def _unfit(workers: Iterable[WorkerRow]) -> Metric:
 
 
 def _other_data(workers: Iterable[WorkerRow]) -> Metric:
-    text = "Data sets of a worker that are not those of a job's plan, with both hashes."
+    text = "Data sets of a worker that differ from a job's plan, with both hashes."
     family = Gauge("assay_worker_other_data", text, labels=["host", "worker", "data"])
     for one in workers:
         for said in one.gauges.get("other_data", []):

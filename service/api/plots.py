@@ -1,4 +1,4 @@
-"""Routes of plots: of one job, as stored when it ended, and of several in one."""
+"""Routes of plots: of a job, as stored when it ended, and of several jobs together."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def plot_jobs(
 def spec_of(
     store: TenantStore, catalog: Catalog, settings: Settings, kind: str, jobs: list[JobRow]
 ) -> Spec | None:
-    """A plot of one or several jobs that the caller sees; None where their results lack what it needs.
+    """A plot of a job or of several that the caller sees; None where their results lack what it needs.
 
     Raises:
         NoResults: no evaluation of a job has finished.
@@ -138,7 +138,7 @@ def spec_of(
 
 
 def job_plots(store: TenantStore, catalog: Catalog, settings: Settings, job: JobRow) -> dict[str, Spec]:
-    """The plots of a job by kind: from its results so far, and those stored when it ended.
+    """The plots of a job by kind: made from its results so far, or stored when it ended.
 
     Raises:
         NoResults: no evaluation has finished.
@@ -147,7 +147,7 @@ def job_plots(store: TenantStore, catalog: Catalog, settings: Settings, job: Job
 
 
 def plots_with(store: TenantStore, settings: Settings, job: JobRow, results: Results) -> dict[str, Spec]:
-    """The plots of a job by kind: from its results so far, and those stored when it ended."""
+    """The plots of a job by kind: made from its results so far, or stored when it ended."""
     made = plots_of([LabelledResults(job.name or job.id, results)])
     stored = {
         row.name.removeprefix("plot-").removesuffix(".vl.json"): row
@@ -198,7 +198,7 @@ def split_jobs(jobs: str) -> list[str]:
     """The ids in a list with commas.
 
     Raises:
-        InvalidSpec: there are none, too many, or one twice.
+        InvalidSpec: no id, too many, or an id twice.
     """
     ids = [job_id.strip() for job_id in jobs.split(",")]
     if not 1 <= len(ids) <= MAX_JOBS or len(set(ids)) != len(ids):

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 MAX_FAILURES = 30
 WINDOW_SECONDS = 60.0
 COUNTERS = 65_536
-# Rows of refusals that one process writes in a minute, whatever the number of addresses.
+# Rows of refusals that a process writes in a minute, for any number of addresses.
 MAX_ROWS = 600
 
 
@@ -80,7 +80,7 @@ class Refusals:
         Args:
             by: the address and request.
             action: how the key was sent.
-            text: the key as sent; of it the id alone is kept, when it has the shape of a key.
+            text: the key as sent; its id alone is kept, when it has the shape of a key.
 
         Raises:
             TooManyRequests: after thirty within a minute from this address.
@@ -96,7 +96,7 @@ class Refusals:
             )
 
     def access(self, by: Actor, method: str, path: str, reason: str) -> None:
-        """Audits a call that the key may not make; of one key at most thirty within a minute."""
+        """Audits a call that the key may not make, at most thirty calls of a key within a minute."""
         self._note(f"key {by.key}", by, "access", path, {"method": method[:20], "reason": reason})
 
     def _note(

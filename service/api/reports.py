@@ -122,7 +122,7 @@ def get_table(
     metric: Annotated[str | None, Query(description="the metric; default: the first of each row")] = None,
     adjust: Adjust = "holm",
 ) -> Response:
-    """Up to 200 jobs; of two to ten, the significantly best numbers are bold."""
+    """Up to 200 jobs; for two to ten jobs, the significantly best numbers are bold."""
     found, jobs = _jobs(store, catalog, choice, MAX_TABLE_JOBS)
     numbers = tidy_rows(jobs)
     few = len(found) <= MAX_JOBS and format != "csv"
@@ -142,7 +142,7 @@ def _grave(jobs: list[ReportedJob]) -> list[str]:
 def _jobs(
     store: TenantStore, catalog: Catalog, choice: Choice, limit: int
 ) -> tuple[list[JobRow], list[ReportedJob]]:
-    """The jobs asked for; of those with a tag, the ones with results.
+    """The jobs asked for: all jobs with the ids, or the jobs with the tag that have results.
 
     Raises:
         InvalidSpec: neither ids nor a tag, both, an id twice, or more than `limit` jobs.
@@ -194,7 +194,7 @@ def _too_many(field: str, given: str | None, limit: int) -> InvalidSpec:
 def _figures(
     store: TenantStore, catalog: Catalog, settings: Settings, rows: list[JobRow], jobs: list[ReportedJob]
 ) -> tuple[list[Figure], list[str]]:
-    """The plots of a job, or of several in one; and notes on the plots that could not be drawn."""
+    """The plots of a job, or of several jobs together; and notes on the plots that could not be drawn."""
     if len(rows) == 1:
         specs = job_plots(store, catalog, settings, rows[0])
     else:
@@ -235,7 +235,7 @@ def _best(
     tests = sum(row.test is not None for row in pairs)
     return best, [
         f"bold: better than all others, each adjusted p at most 0.05 ({adjust.replace('_', '-')}, {tests}"
-        " paired tests of all pairs); of one training each, which compares weights, not methods"
+        " paired tests of all pairs); each job has one training: this compares weights, not methods"
     ]
 
 

@@ -83,7 +83,7 @@ def get_results(
 
 
 def finished_results(store: TenantStore, job: JobRow, catalog: Catalog) -> Results:
-    """The results so far, with the checks across them; those that do not change are kept in memory.
+    """The results so far, with the checks across them; results that do not change are kept in memory.
 
     Raises:
         NoResults: no evaluation has finished, and the job has not succeeded without any (training).
@@ -129,7 +129,7 @@ def _doubts(job: JobRow) -> Iterator[Warning]:
 def contradicted(
     store: TenantStore, job_id: str, evaluations: Mapping[int, EvaluationResult], catalog: Catalog
 ) -> dict[int, EvaluationResult]:
-    """A job's evaluations; those of a ball with a contradiction have its warning, as the job's results do."""
+    """A job's evaluations with the warnings of contradictions in their balls, as in the job's results."""
     return with_contradictions(evaluations, *_outcomes(store, job_id, catalog))
 
 
@@ -145,7 +145,7 @@ def _outcomes(store: TenantStore, job_id: str, catalog: Catalog) -> tuple[Outcom
 def to_csv(results: Results) -> str:
     """CSV with one row per metric; rows of a breakdown have its label before the metric's name.
 
-    Labels are `corruption/severity`, `corruption` (over all severities), `stage` and those of layers.
+    Labels are `corruption/severity`, `corruption` (over all severities), `stage` and the labels of layers.
     """
     text = io.StringIO(newline="")
     writer = csv.writer(text)

@@ -37,7 +37,7 @@ from assay.service.store.tenants import TenantStore
 logger = logging.getLogger(__name__)
 router = StrictRouter(tag="signatures")
 CANNOT_SIGN = "the service cannot use its signing key; its log says why"
-# Of results with thousands of evaluations; a file in the job's folder may be longer, but is none of ours.
+# Enough for results with thousands of evaluations; a longer file in the job's folder is not ours.
 MAX_SIGNATURE_BYTES = 256 * 1024**2
 
 
@@ -60,7 +60,7 @@ def list_signing_keys(settings: SettingsDep) -> KeySet:
 def get_signature(job: JobDep, store: StoreDep, catalog: CatalogDep, settings: SettingsDep) -> Response:
     """The complete results, their provenance and the hashes of the job's files, signed.
 
-    A DSSE envelope around an in-toto statement. It is made at the first call; later calls give the same one.
+    A DSSE envelope around an in-toto statement, made at the first call; later calls give the same envelope.
     """
     results = finished_results(store, job, catalog) if job.state.terminal else None
     if results is None or not results.complete:
@@ -70,7 +70,7 @@ def get_signature(job: JobDep, store: StoreDep, catalog: CatalogDep, settings: S
         if any(row.expired_at is not None for row in rows):
             content = _signed(
                 settings, results, rows
-            )  # the job's folder is gone, a new one would soon be too
+            )  # the job's folder is gone, a new folder would soon be gone too
         else:
             content = _kept(store, settings, results, rows)
     except (BadKey, OSError) as error:
@@ -130,7 +130,7 @@ def _found(settings: Settings, job_id: str, path: Path) -> bytes | None:
 
 
 def _placed(settings: Settings, job_id: str, path: Path, content: bytes) -> bytes:
-    """Writes a signature; of several at once the first one stays, and is returned."""
+    """Writes a signature; the first of several at once stays, and is returned."""
     path.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:

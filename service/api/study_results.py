@@ -18,7 +18,7 @@ from assay.service.store.tenants import TenantStore
 from assay.service.store.transactions.release import DIFFERENT
 from assay.service.submission.study_runs import configuration_of
 
-# Of all evaluations in all arms and seeds; beyond, examples are not read, and tests are over seeds alone.
+# Rows of all evaluations in all arms and seeds; beyond, examples are not read: tests are over seeds alone.
 MAX_ROWS = 3_000_000
 
 

@@ -41,7 +41,7 @@ def list_tenants(store: SystemStoreDep, settings: SettingsDep) -> Page[Tenant]:
 
 @router.get("/{tenant}", summary="Look at a tenant", responses=documented(NotFound, InvalidState))
 def get_tenant(tenant: Name, store: SystemStoreDep, settings: SettingsDep) -> Tenant:
-    """Weight and limits of a tenant; an unknown one has the defaults."""
+    """Weight and limits of a tenant; an unknown tenant has the defaults."""
     return tenant_view(tenant, store.allotments.settings(tenant), settings.limits)
 
 

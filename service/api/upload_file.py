@@ -52,7 +52,7 @@ class Upload:
     Args:
         folder: in the file system of the final place.
         room: limit in bytes; None for no limit.
-        name: of the upload; None draws one.
+        name: of the upload; None draws a name.
 
     Attributes:
         path: of the bytes received so far.

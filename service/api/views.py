@@ -41,7 +41,7 @@ from assay.service.submission.suites import left_out_warnings
 JOBS_PATH = "/api/v1/jobs"
 # Workers may hold shards of a job in these states.
 AT_WORK = frozenset({JobState.STARTING, JobState.RUNNING, JobState.CANCELING})
-# States in which a job without workers goes on waiting for one.
+# States in which a job without workers goes on waiting for a worker.
 UNHEARD = frozenset({JobState.QUEUED, JobState.STARTING, JobState.RUNNING})
 # Notes that every attack of a job has alike: shown once for the job.
 ONCE: frozenset[WarningCode] = frozenset({"top5_upper_bound"})

@@ -65,7 +65,7 @@ def delete_webhook(webhook_id: WebhookId, store: StoreDep) -> None:
 
 @router.post("/{webhook_id}/rotate", summary="Give a webhook a new secret", responses=documented(NotFound))
 def rotate_webhook(webhook_id: WebhookId, store: StoreDep, response: Response) -> NewWebhook:
-    """For a day, messages have a signature by the old secret beside that by the new one."""
+    """For a day, messages have a signature by the old secret and a signature by the new secret."""
     row, secret = store.webhooks.rotate(webhook_id)
     return _with_secret(row, secret, response)
 

@@ -45,7 +45,7 @@ Digest = Annotated[
 
 @router.get("", summary="List the workers")
 def list_workers(store: SystemStoreDep) -> Page[WorkerStatus]:
-    """All workers by name: those online, and those that were within a day or are cordoned."""
+    """All workers by name: online now, online within a day, or cordoned."""
     return Page(items=[worker_view(one) for one in store.cordons.workers()])
 
 
@@ -75,7 +75,7 @@ def list_identities(store: SystemStoreDep) -> Page[IdentityStatus]:
 
 @router.post("/identities/{digest}/allow", summary="Let workers of an identity take work")
 def allow_identity(digest: Digest, store: SystemStoreDep, caller: CallerDep, by: ActorDep) -> IdentityStatus:
-    """Their code is not the service's own: it may now plan and measure jobs. Known before they start, too."""
+    """Lets workers of this identity, not the service's own, plan and measure jobs; also before they start."""
     return _identity_view(store.identities.rule(digest, ALLOWED, _who(caller), by))
 
 
@@ -83,7 +83,7 @@ def allow_identity(digest: Digest, store: SystemStoreDep, caller: CallerDep, by:
 def withdraw_identity(
     digest: Digest, store: SystemStoreDep, caller: CallerDep, by: ActorDep
 ) -> IdentityStatus:
-    """They finish their shards and take no others, whatever is declared. Jobs that they have planned wait."""
+    """Its workers finish their shards and take no others, even if it is declared. Jobs they planned wait."""
     return _identity_view(store.identities.rule(digest, WITHDRAWN, _who(caller), by))
 
 

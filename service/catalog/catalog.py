@@ -48,10 +48,10 @@ REFERENCE: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Checked:
-    """A reference whose component exists."""
+    """A reference to a component that exists."""
 
     component: Component  # The entry
-    params: dict[str, Any]  # The parameters with defaults, without the wrong ones
+    params: dict[str, Any]  # The parameters with defaults, without the wrong parameters
     certain: bool  # Whether these are the intended values: a misspelt name leaves an unintended default
 
 
@@ -103,7 +103,7 @@ class Catalog:
         return hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
 
     def list(self, kind: str | None = None) -> tuple[Component, ...]:
-        """All components, or all of one kind, by kind and name; NotFound for an unknown kind."""
+        """All components, or all of a kind, by kind and name; NotFound for an unknown kind."""
         if kind is not None:
             self._known_kind(kind)
         return tuple(entry for entry in self._components.values() if kind in (None, entry.kind))
@@ -113,7 +113,7 @@ class Catalog:
         return tuple(sorted(entry.name for entry in self._components.values() if entry.kind in kinds))
 
     def find(self, kind: str, name: str) -> Component:
-        """The component of a kind by name; NotFound lists the known names and the nearest one."""
+        """The component of a kind by name; NotFound lists the known names and the nearest name."""
         self._known_kind(kind)
         return self._get((kind,), name)
 
@@ -122,7 +122,7 @@ class Catalog:
         return self._get(EVALUATIONS, name)
 
     def threat_of(self, name: str) -> Threat | None:
-        """Threat model of an attack by name; None for an unknown one, as in old results."""
+        """Threat model of an attack by name; None for an unknown attack, as in old results."""
         attack = self._components.get(("attack", name))
         return None if attack is None else attack.threat
 
@@ -138,7 +138,7 @@ class Catalog:
         return str(params.get("norm") or (threat.norm if threat is not None else "Linf"))
 
     def look_up(self, kinds: Sequence[str], name: str, problems: Problems, loc: Loc) -> Component | None:
-        """The component of a name in the first kind that has it; without one, None and an error."""
+        """The component of a name in the first kind that has it; without a component, None and an error."""
         for kind in kinds:
             if (kind, name) in self._components:
                 return self._components[kind, name]

@@ -65,13 +65,13 @@ class Component(BaseModel):
     # Its definition in formulas, as lines of plain text; null where its code has none
     formula: str | None = None
     passes: Passes | None  # Model passes per example, for attacks and evaluations
-    # Those that an attack supports; in a job with another one it runs under the first
+    # Protocols that an attack supports; in a job with another protocol it runs under the first
     protocols: list[Protocol] = []
     threat: Threat | None = None  # Threat model of an attack; null for everything else
     # Facts about a data set that need no loading, or about a model beside its parameters; the group and the
     # cost of a corruption
     facts: dict[str, Any] | None
-    evaluations: list[dict[str, Any]] | None = None  # Those of a suite; null for everything else
+    evaluations: list[dict[str, Any]] | None = None  # Evaluations of a suite; null for everything else
     package: Package | None = None  # The package that brings it; null for Assay's own
     offers: list[str] = []  # Capabilities of a model, or of a component that is a part of it, for evaluations
     # Capabilities required by an evaluation; the model and all its parts must offer them
@@ -81,14 +81,14 @@ class Component(BaseModel):
     repeats: str | None = None
     # Whether a suite leaves out parts that do not fit the model or the data, with the reason
     leaves_out: bool = False
-    # For evaluations of a suite by name: parameters that replace theirs where these do not fit the model or
-    # the data, the preferred ones first
+    # By name of an evaluation of a suite: parameters that replace the evaluation's where these do not fit the
+    # model or the data, the preferred parameters first
     instead: dict[str, list[dict[str, Any]]] = {}
     # The source of the pulled weights that a model's parameters name: timm, torchvision or hf
     pulled: PulledSource | None = None
     fixed: dict[str, Any] = {}  # Arguments of a preset's target beside the parameters
-    # Outcome table of an evaluation or attack, or of each task: the name of one of Assay's, or
-    # "module:object" of one that its package brings
+    # Outcome table of an evaluation or attack, or of each task: the name of a table of Assay's, or
+    # "module:object" of a table that its package brings
     table: str | dict[str, str] | None = None
     also: list[str] = []  # Other names of it, which suggest it where they are given
 
@@ -118,7 +118,7 @@ class Component(BaseModel):
         return {**numbers(self.parameters, params), "tasks": self.tasks, **self.facts_for(params)}
 
     def facts_for(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The facts that hold with these parameters; `by_parameter` has those of a parameter's values."""
+        """The facts that hold with these parameters; `by_parameter` has the facts of a parameter's values."""
         facts = dict(self.facts or {})
         for name, of_values in facts.pop(BY_PARAMETER, {}).items():
             default = (
@@ -128,7 +128,7 @@ class Component(BaseModel):
         return facts
 
     def jobs(self, params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """The parameters that name training jobs whose models are used: (parameter, job id)."""
+        """The parameters that name training jobs, for their models: (parameter, job id)."""
         for name, part in self.parameters["properties"].items():
             if part.get("job") and isinstance(params.get(name), str):
                 yield name, params[name]

@@ -3,9 +3,9 @@
 The subset of JSON Schema (draft 2020-12) that the catalog and the job specs use, with messages for people,
 every wrong field at once, and the numbers made uniform: 4.0 is the integer 4, 1 is the number 1.0. Five
 keywords are Assay's own: `fraction` (a number or "k/255", kept as text), `folder` (a name under the data
-root), `file_name` (the name of one file or folder, no path), `fact` (null takes this fact of the job's data)
-and `component` (a reference to another component, such as an attention mechanism; with `having`, to one that
-states this fact; of a text, which the items of a list are, its name alone). `also` has words that others
+root), `file_name` (the name of a file or folder, no path), `fact` (null takes this fact of the job's data)
+and `component` (a reference to another component, such as an attention mechanism; with `having`, to a
+component that states this fact; in the items of a list its name alone, a text). `also` has words that others
 use for a parameter, and `elsewhere` of an object the places of what is given in it by such words.
 """
 
@@ -30,9 +30,9 @@ class _Invalid:
 
 INVALID: Final = _Invalid()
 
-# Names of an object that are compared with those of its possible kinds.
+# Names of an object that are compared with the names in its possible kinds.
 MAX_NAMES = 20
-# Items of a list whose schema has no maximum of its own.
+# Maximum of items of a list with a schema that states no maximum.
 MAX_ITEMS = 1000
 
 PIXEL_STEPS = 255

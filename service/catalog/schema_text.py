@@ -39,7 +39,7 @@ def describe(schema: Schema) -> str:
 
 
 def choices(schema: Schema) -> list[Any]:
-    """Every value that an enumeration in the schema lists; empty without one."""
+    """Every value that an enumeration in the schema lists; empty without an enumeration."""
     branches = schema.get("anyOf", [schema])
     listed: list[Any] = []
     for branch in branches:

@@ -341,7 +341,7 @@ def add_checkpoints(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         parser.add_argument("name", metavar="NAME", help="the checkpoint's name")
     upload.add_argument("file", metavar="FILE", help="the safetensors file, or the .pt2 file")
     upload.add_argument(
-        "--model", help="of which model: its name, or {name, params} as JSON (default: as the file says)"
+        "--model", help="the model: its name, or {name, params} as JSON (default: as the file says)"
     )
     upload.add_argument(
         "--normalization",

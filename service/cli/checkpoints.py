@@ -57,13 +57,13 @@ def list_all(options: Options) -> int:
 
 
 def show(options: Options) -> int:
-    """Shows one, with every fault of a rejected one."""
+    """Shows a checkpoint, if rejected with every fault."""
     with connected(options) as client:
         return _tell(options, client.checkpoint(options.name))
 
 
 def delete(options: Options) -> int:
-    """Deletes one that no job needs."""
+    """Deletes a checkpoint that no job needs."""
     with connected(options) as client:
         client.delete_checkpoint(options.name)
     return OK
@@ -149,9 +149,9 @@ def _normalization(found: Checkpoint) -> str:
     if found.layout == "assay":
         return "as in the file"
     if stated is None:
-        return "not stated: that of the job's data, with a warning"
+        return "not stated: taken from the job's data, with a warning"
     if isinstance(stated, str):
-        return "that of the job's data"
+        return "taken from the job's data"
     return f"mean {stated.mean}, std {stated.std}"
 
 

@@ -237,7 +237,7 @@ def artifacts(options: Options) -> int:
 
 
 def download(options: Options) -> int:
-    """Downloads one file of a job, its hash checked."""
+    """Downloads a file of a job, its hash checked."""
     target = Path(options.output)
     with connected(options) as client:
         if options.output.endswith("/"):
@@ -247,7 +247,7 @@ def download(options: Options) -> int:
 
 
 def catalog(options: Options) -> int:
-    """Lists the catalog, or shows one component."""
+    """Lists the catalog, or shows a component."""
     with connected(options) as client:
         if options.name is not None:
             component = client.component(options.kind, options.name)

@@ -21,7 +21,7 @@ from assay.service.cli.profiles import (
     save_config,
 )
 
-# A key of this length shows its end, a shorter one nothing.
+# A key of this length shows its end, a shorter key nothing.
 LONG_KEY, SHOWN_OF_KEY = 20, 4
 
 
@@ -107,7 +107,7 @@ def get_one(options: Options) -> int:
 
 
 def set_one(options: Options) -> int:
-    """Sets a setting; of the three ways to give a key, the last one stays."""
+    """Sets a setting; the last of the three ways to give a key stays."""
     name = _profile(options)
     profiles.check_name(name, "--profile")
     value = sys.stdin.readline().strip() if options.value == "-" else options.value
@@ -151,7 +151,7 @@ def _saved(profile: str, found: Mapping[str, Profile]) -> int:
 
 
 def _hidden(setting: str, value: str) -> str:
-    """What says of a key where it is; of the key itself the end at most."""
+    """What says where a key is; for the key itself at most its end."""
     if setting != "key":
         return value if setting == "url" else f"{setting} {value}"
     return f"...{value[-SHOWN_OF_KEY:]}" if len(value) >= LONG_KEY else "..."

@@ -287,7 +287,7 @@ def _begun(client: AssayClient, left: Sequence[Job], spec: Mapping[str, Any]) ->
 
 
 def _finish(options: Options, client: AssayClient, job: Any, state: Path | None) -> int:
-    """Follow a job, show its results, also those of one that failed, and say where they are."""
+    """Follow a job, show its results, also after a failure, and say where they are."""
     code = follow_to_end(client, job, sys.stderr)
     try:
         results = client.results(job.id)
@@ -305,7 +305,7 @@ def _finish(options: Options, client: AssayClient, job: Any, state: Path | None)
 
 
 def again_text(job_id: str, state: Path | None) -> str:
-    """What shows the results of a job again; `state` is that of a service that ends with the call."""
+    """What shows the results of a job again; `state` is the folder of a service that ends with the call."""
     if state is None:
         return f"`assay results {job_id}` shows its results again"
     elsewhere = "" if chosen().url_from == "default" else f" --url {DEFAULT_URL}"
@@ -313,7 +313,7 @@ def again_text(job_id: str, state: Path | None) -> str:
 
 
 def beside_text(client: AssayClient, job: Job) -> str:
-    """That an unfinished job of an earlier call is computed beside the present one, and what ends it."""
+    """That an unfinished job of an earlier call is computed beside the present job, and what ends it."""
     return (
         f"job {job.id} ({job.name}) of an earlier call is unfinished and is computed as well;"
         f" `assay cancel {job.id} --url {client.url}` ends it"
@@ -321,7 +321,7 @@ def beside_text(client: AssayClient, job: Job) -> str:
 
 
 def interrupted_text(job_id: str, state: Path | None) -> str:
-    """What becomes of a job whose call is interrupted."""
+    """What becomes of a job when the call is interrupted."""
     if state is None:
         return f"interrupted: job {job_id} goes on at the service; `assay cancel {job_id}` ends it"
     return f"interrupted: what was measured is kept in {state}, and the same line goes on with job {job_id}"

@@ -99,7 +99,7 @@ def _verdicts(requirements: Sequence[Requirement], job: Job, results: Results | 
         reason = state or "the job has no results"
         return [GateVerdict(requirement=one.text, passed=False, reason=reason) for one in requirements]
     if state:
-        # Of a job that has not succeeded, a missing row was not measured; it need not be misspelt.
+        # A row that is missing in a job without success was not measured; it need not be misspelt.
         results = results.model_copy(update={"complete": False})
     found = [judged(requirement, results) for requirement in requirements]
     if not state:

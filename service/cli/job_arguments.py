@@ -132,7 +132,7 @@ def _add_compare(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         subcommands,
         "compare",
         commands.compare,
-        "compare the results of jobs with those of the first one",
+        "compare the results of jobs with the first job's results",
         f"assay compare {JOB} 01jd3q0x5v8f7m2n9k4t6w1z0z",
     )
     parser.add_argument("jobs", metavar="JOB", nargs="+", help="two or more job ids")
@@ -189,7 +189,7 @@ def add_changing(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     for name, run, summary in (
         ("cancel", commands.cancel, "cancel a job"),
         ("retry", commands.retry, "queue a failed, canceled or timed-out job again"),
-        ("replan", commands.replan, "plan an evaluation again, and measure it anew"),
+        ("replan", commands.replan, "plan an evaluation again, and measure it again"),
         ("delete", commands.delete, "delete a job that has ended, with its results and files"),
     ):
         parser = add_remote(subcommands, name, run, summary, f"assay {name} {JOB}")

@@ -1,4 +1,4 @@
-"""Lists of jobs in one JSON file, in which a job refers to an earlier one by its name.
+"""Lists of jobs in a JSON file, in which a job refers to an earlier job by its name.
 
     {"defaults": {"train": {"data": {"name": "digits"}, ...}, "evaluate": {...}},
      "jobs": [{"kind": "train", "name": "tiny", "model": {...}},
@@ -210,7 +210,7 @@ def _name_unknown(asked: Sequence[str], results: Mapping[str, Results]) -> None:
 
 
 def _planned(options: commands.Options, listed: list[Entry], estimates: Mapping[str, Entry]) -> int:
-    """Prints the estimate of each job and their sum; a job that needs an earlier one has none yet."""
+    """Prints the estimate of each job and their sum; a job that needs an earlier job has no estimate yet."""
     names = [str(spec["name"]) for spec in listed]
     seconds = {name: estimates.get(name, {}).get("seconds") for name in names}
     known = [each for each in seconds.values() if each is not None]
@@ -294,7 +294,7 @@ def _dict(value: object) -> Entry:
 
 
 def _submitted(client: AssayClient, listed: list[Entry], key: str | None) -> dict[str, Job]:
-    """Name to job. If one is refused, those before it are canceled: the list runs whole or not at all."""
+    """Name to job. If a job is refused, earlier jobs are canceled: the list runs whole or not at all."""
     jobs: dict[str, Job] = {}
     for index, spec in enumerate(listed):
         ids = {name: job.id for name, job in jobs.items()}

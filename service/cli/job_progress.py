@@ -1,4 +1,4 @@
-"""A job followed to its end: its events, and while there are none what the service says that it waits for."""
+"""A job followed to its end: its events, and between them what the service says that the job waits for."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def applied(job: Job, event: Event) -> Job:
 
 
 def headline(data: Mapping[str, Any]) -> str:
-    """The first number of an evaluation that has finished, from its event; empty without one."""
+    """The first number of an evaluation that has finished, from its event; empty without a number."""
     metrics: Mapping[str, Any] = data.get("metrics", {})
     if not metrics:
         return ""

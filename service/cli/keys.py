@@ -33,15 +33,15 @@ class Place(Protocol):
     """Where the keys are."""
 
     def keys(self) -> Sequence[Key]:
-        """All of them, oldest first."""
+        """All keys, oldest first."""
         ...
 
     def create(self, request: KeyRequest) -> NewKey:
-        """Makes one."""
+        """Makes a key."""
         ...
 
     def revoke(self, key_id: str) -> Key:
-        """Ends one."""
+        """Ends a key."""
         ...
 
 
@@ -92,17 +92,17 @@ class Remote:
         self._client = client
 
     def keys(self) -> Sequence[Key]:
-        """All of them."""
+        """All keys."""
         return self._client.api_keys()
 
     def create(self, request: KeyRequest) -> NewKey:
-        """Makes one."""
+        """Makes a key."""
         return self._client.create_key(
             request.name, request.scopes, tenant=request.tenant, expires_days=request.expires_days
         )
 
     def revoke(self, key_id: str) -> Key:
-        """Ends one; the list has its row."""
+        """Ends a key; the list has its row."""
         before = [key for key in self._client.api_keys() if key.id == key_id]
         self._client.revoke_key(key_id)
         try:

@@ -36,11 +36,11 @@ class Direct:
         self._by = by
 
     def keys(self) -> Sequence[Key]:
-        """All of them."""
+        """All keys."""
         return [_key(row) for row in self._store.keys.list()]
 
     def create(self, request: KeyRequest) -> NewKey:
-        """Makes one."""
+        """Makes a key."""
         days = request.expires_days
         row, text = self._store.keys.create(
             request.name,
@@ -52,7 +52,7 @@ class Direct:
         return NewKey(**_key(row).model_dump(), key=text)
 
     def revoke(self, key_id: str) -> Key:
-        """Ends one."""
+        """Ends a key."""
         return _key(self._store.keys.revoke(key_id, by=self._by))
 
 

@@ -67,7 +67,7 @@ def logs(options: Options) -> int:
 
 
 def event_text(event: Event, said: str = "") -> str:
-    """An event as a line; empty for progress and for the end, whose state has been said."""
+    """An event as a line; empty for progress, and for the end: an event of its state came before."""
     data = event.data
     if event.type == "state":
         attempt = f", attempt {data['attempt']}" if data["attempt"] > 1 else ""

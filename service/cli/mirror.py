@@ -31,7 +31,7 @@ def add_mirror(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     parser.add_argument("--to", choices=["mlflow", "wandb"], required=True)
     parser.add_argument("--tracking-uri", help="of MLflow (default: MLFLOW_TRACKING_URI)")
     parser.add_argument("--project", help="experiment of MLflow, project of wandb (default: assay)")
-    parser.add_argument("--entity", help="user or team of wandb (default: that of the login)")
+    parser.add_argument("--entity", help="user or team of wandb (default: from the login)")
     parser.add_argument("--report", action="store_true", help="save report.html with each job")
     parser.add_argument(
         "--follow", action="store_true", help="go on as evaluations finish, until all jobs have ended"

@@ -221,7 +221,7 @@ def error_text(
     where: Callable[[Loc], str] = lambda loc: "",
     order: Callable[[Loc], int] = lambda loc: 0,
 ) -> str:
-    """The message, and a line per wrong field; the first of these where the message only repeats one."""
+    """The message, and a line per wrong field; without the message where it only repeats a field's."""
     ordered = sorted(error.details, key=lambda detail: order((*detail.loc,)))
     lines = [printable(where((*detail.loc,))) + detail_text(detail) for detail in ordered]
     word = coloured("error:", sys.stderr)
@@ -233,7 +233,7 @@ def error_text(
         return "\n".join([f"{word} {lines[0]}", *(f"  {line}" for line in lines[1:])])
     if error.message.startswith(f"{repeated} (and "):
         more = error.message.removeprefix(repeated).strip(" ()").removeprefix("and ")
-        rest = [] if more == f"{len(lines) - 1} more" else [f"({more})"]  # those that are not listed
+        rest = [] if more == f"{len(lines) - 1} more" else [f"({more})"]  # fields that are not listed
         return "\n".join([f"{word} {lines[0]}", *(f"  {line}" for line in [*lines[1:], *rest])])
     return "\n".join([f"{word} {printable(error.message)}", *(f"  {line}" for line in lines)])
 

@@ -23,7 +23,7 @@ def add_plots(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         subcommands,
         "plot",
         plot,
-        "draw the results of one job, or of several in one plot",
+        "draw the results of a job, or of several jobs in one plot",
         f"assay plot {JOB}",
         f"assay plot {JOB} --kind curve -o curve.pdf",
         f"assay plot {JOB} 01jd3q0x5v8f7m2n9k4t6w1z0z --kind tradeoff -o tradeoff.svg",

@@ -51,7 +51,7 @@ class UsageError(Exception):
 
 @dataclass(frozen=True)
 class Config:
-    """The content of the file; `profile` is the one in use, empty without one."""
+    """The content of the file; `profile` is the profile in use, empty without a profile."""
 
     profile: str
     profiles: Mapping[str, Profile]
@@ -80,7 +80,7 @@ def config_file() -> Path:
 
 
 def load_config() -> Config:
-    """The file's content; an empty one where there is no file."""
+    """The file's content; empty where there is no file."""
     path = config_file()
     try:
         found = tomllib.loads(path.read_text("utf-8"))
@@ -113,7 +113,7 @@ def _unknown(path: Path, name: str, allowed: tuple[str, ...]) -> str:
 
 
 def save_config(config: Config) -> Path:
-    """Writes the file anew, readable by its owner alone; comments in it are lost."""
+    """Writes the whole file, readable by its owner alone; comments in it are lost."""
     lines = [f"profile = {_toml(config.profile)}"] if config.profile else []
     for name, settings in config.profiles.items():
         lines += ["", f"[profiles.{name}]", *(f"{key} = {_toml(value)}" for key, value in settings.items())]
@@ -146,7 +146,7 @@ def check_known(name: str, known: Mapping[str, Profile], place: str = "") -> Non
         return
     near = nearest(name, known)
     hint = f"; did you mean {near!r}?" if near else ""
-    there = f"there are {', '.join(known)}" if known else "there are none; `assay config set url` makes one"
+    there = f"there are {', '.join(known)}" if known else "no profile yet; `assay config set url` makes one"
     raise UsageError(f"{place}there is no profile {name!r}{hint} ({there})")
 
 
@@ -193,7 +193,7 @@ def saying_whose(found: Chosen) -> Iterator[None]:
     try:
         yield
     except Unreachable as error:
-        hint = f"the address is that of {found.url_from}"
+        hint = f"the address comes from {found.url_from}"
         if found.url_from == "default":
             hint = "`assay serve` starts one on this machine, and `assay evaluate` needs none"
         elif found.profile and found.url_from == f"profile {found.profile}":

@@ -122,7 +122,7 @@ class Bars:
 def line_of(job: Job) -> ProgressLine:
     """What a line shows of a job."""
     total = "?" if job.progress.total is None else job.progress.total
-    # Events of progress may lag behind the last one.
+    # Events of progress may lag behind the last event.
     done = job.progress.total if job.state == "succeeded" and job.progress.total else job.progress.done
     return ProgressLine(
         job.state.value,
@@ -137,7 +137,7 @@ def line_of(job: Job) -> ProgressLine:
 
 
 def share(job: Job) -> float:
-    """Share of the job that is done, in [0, 1]: of its cost, from an older service of its examples."""
+    """Share of the job that is done, in [0, 1]: of its cost, or of its examples from an older service."""
     if job.state == "succeeded":
         return 1.0
     if job.progress.share is not None:

@@ -39,7 +39,7 @@ def sign(options: argparse.Namespace) -> int:
             raise UsageError(f"the service sent the signature of job {signed.job}")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / SIGNATURE_FILE).write_bytes(raw)
-        # In the form whose hash is signed, so that other tools can check it as a file.
+        # In the form that is hashed and signed, so that other tools can check it as a file.
         (folder / RESULTS_FILE).write_bytes(statement.canonical(signed.results))
         for name in sorted(signed.files) if options.files else ():
             if Path(name).name != name:

@@ -61,7 +61,7 @@ class SpecFile:
         return next((rank for rank, place in enumerate(self.lines, 1) if place == known), 0)
 
     def _known(self, loc: Loc) -> Loc:
-        """The place itself, or the innermost around it, that has a line; () without one."""
+        """The innermost place with a line: the place itself or a place around it; () without a line."""
         loc = self._of_defaults(loc) if self._is_default(loc) else loc
         return next((loc[:length] for length in range(len(loc), 0, -1) if loc[:length] in self.lines), ())
 
@@ -210,7 +210,7 @@ class _Reader:
 def _plain(text: str) -> Any:
     if text in _CONSTANTS:
         return _CONSTANTS[text]
-    # Of so many digits, an integer is refused with its place later, not here.
+    # An integer of so many digits is refused later, with its place.
     if _INTEGER.fullmatch(text) and len(text) < 4000:
         return int(text)
     return float(text) if _NUMBER.fullmatch(text) else text

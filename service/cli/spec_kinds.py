@@ -20,7 +20,7 @@ FORMS: Mapping[str, str] = {
 
 
 def kind_of(value: object) -> str | None:
-    """A key of `COMMANDS` by `jobs` (a list), `kind` or a field of one kind alone; None if undecided."""
+    """A key of `COMMANDS` by `jobs` (a list), `kind` or a field that only one kind has; None if undecided."""
     if not isinstance(value, dict):
         return None
     said = {"train": "job", "evaluate": "job", "study": "study"}.get(str(value.get("kind")))

@@ -11,7 +11,7 @@ STUDY = "01jd3q0x5v8f7m2n9k4t6w1z0s"
 
 
 def add_studies(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
-    """Adds `study`, which runs one from a file, and `studies` with its actions."""
+    """Adds `study`, which runs a study from a file, and `studies` with its actions."""
     parser = add_remote(
         subcommands,
         "study",

@@ -77,7 +77,7 @@ def quota_text(found: QuotaStatus) -> str:
 
 
 def tenants_table(found: list[Tenant]) -> str:
-    """Weights and limits in force; those that are a tenant's own have a star."""
+    """Weights and limits in force; a tenant's own values have a star."""
     header = ["TENANT", "WEIGHT", *(name.replace("_", " ").upper() for name in LIMITS)]
     rows = [[one.name, f"{one.weight:g}", *(_limit(one, name) for name in LIMITS)] for one in found]
     return output.table(header, rows) if rows else "no tenants"

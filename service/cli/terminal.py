@@ -1,4 +1,4 @@
-"""Colours on a terminal, by rich from the extra `cli`; elsewhere, and with NO_COLOR, there are none."""
+"""Colours on a terminal, by rich from the extra `cli`; no colours elsewhere, nor with NO_COLOR."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def drain(options: argparse.Namespace) -> int:
     return _changed(
         options,
         found,
-        f"gives its shard of job {found.job} back: another begins it anew, a training at its checkpoint",
+        f"gives its shard of job {found.job} back: another begins it again, a training at its checkpoint",
     )
 
 
@@ -134,7 +134,7 @@ def _add_identities(actions: Subcommands[argparse.ArgumentParser]) -> list[argpa
 
 
 def workers_table(found: Sequence[WorkerStatus]) -> str:
-    """A line per worker, then a line for each reason why one leaves shards to others."""
+    """A line per worker, then a line for each reason why a worker leaves shards to others."""
     header = ["NAME", "HOST", "PID", "STATE", "SERVES", "DEVICES", "MEMORY FREE"]
     header += ["TORCH", "IDENTITY", "JOB", "LAST BEAT"]
     rows = [

@@ -38,7 +38,7 @@ def stated_classes(
 def check_classes(subject: Subject, place: DataPlace) -> None:
     """Refuse a folder without the stated classes or the number of the model's file.
 
-    InvalidSpec names the class folders, and those without an image.
+    InvalidSpec names the class folders, and the folders without an image.
     """
     data, root = _data(place), place.root()
     folders = describe_classes(data, root)

@@ -29,12 +29,12 @@ class DataPlace:
     """Where data are."""
 
     name: str | None  # of the data set; None for a path alone
-    path: Path | None = None  # of its folder, resolved; None for the one in the data root
+    path: Path | None = None  # of its folder, resolved; None for the folder in the data root
     params: Mapping[str, Any] = field(default_factory=dict)  # further parameters
-    # of the data set's image files: side of the centre crop / short side after resizing; None for that of
-    # `params`, else the data set's default
+    # for image files: side of the centre crop / short side after resizing; None for the value in `params`,
+    # else the data set's default
     crop_fraction: float | None = None
-    # of the data in the order of the model's logits; None for the data set's own order
+    # classes of the data in the order of the model's logits; None for the data set's own order
     class_names: tuple[str, ...] | None = None
     labels: str | None = None  # the file with these names; None where they are stated themselves
 

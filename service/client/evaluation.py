@@ -52,7 +52,7 @@ class Request:
     subject: Subject  # the model
     place: DataPlace  # the data
     suites: Sequence[str] = ()  # names of suites
-    # each as `evaluation_of` reads it; they come before the suites. Without a suite, clean accuracy (of
+    # each as `evaluation_of` reads it; they come before the suites. Without a suite, clean accuracy (for
     # regression the error) comes first where they lack it and the data have it
     evaluations: Sequence[str] = ()
     limit: int | None = None  # examples; None for all
@@ -90,7 +90,7 @@ def _value(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        # A list of words, whose quotes the shell or `shlex` has taken: [apgd_ce,square].
+        # A list of words without quotes, which the shell or `shlex` has taken: [apgd_ce,square].
         words = text[1:-1].split(",") if text.startswith("[") and text.endswith("]") else []
         plain = words and all(re.fullmatch(r"\s*[\w./+-]+\s*", word) for word in words)
         return [_value(word.strip()) for word in words] if plain else text
@@ -121,7 +121,7 @@ def check_request(request: Request, *, own: bool) -> None:
 
 @contextmanager
 def program_first(request: Request, *, own: bool) -> Iterator[Request]:
-    """The request with the program of its function or ONNX model, made before a service of one's own starts.
+    """The request with the program of its function or ONNX model, made before an embedded service starts.
 
     InvalidSpec: the model has no image size, or cannot be exported.
     """
@@ -137,7 +137,7 @@ def program_first(request: Request, *, own: bool) -> Iterator[Request]:
 
 
 def known_data(place: DataPlace) -> list[Component] | None:
-    """The data sets of the catalog; None where a package may bring the one that is wanted."""
+    """The data sets of the catalog; None where a package may bring the wanted data set."""
     catalog = load()
     more = importlib.metadata.entry_points(group=PACKAGES)
     if more and place.name not in {None, *catalog.names("data")}:
@@ -161,7 +161,7 @@ def service_for(
     workers: int | None = None,
     prefetch: bool = True,
 ) -> Iterator[AssayClient]:
-    """A client of the service at an address, or of one that is started for the block.
+    """A client of the service at an address, or of a service that is started for the block.
 
     InvalidSpec: the data are at a path, which the service at the address does not see.
     """
@@ -208,7 +208,7 @@ def complete_spec(client: AssayClient, request: Request) -> tuple[dict[str, Any]
 
 
 def check_device(spec: Mapping[str, Any], warnings: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse a device that a service of one's own does not have: its job would never start."""
+    """Refuse a device that an embedded service does not have: its job would never start."""
     for warning in warnings:
         if warning["code"] == "no_worker_with_devices":
             message = "this machine has no such device, or it failed its test (`assay doctor` tests it)"
@@ -310,7 +310,7 @@ def unfinished(client: AssayClient) -> list[JobView]:
 
 
 def same_job(client: AssayClient, jobs: Sequence[Job], spec: Mapping[str, Any]) -> JobView | None:
-    """The one of these with the same complete spec, as it is now; it may have succeeded meanwhile."""
+    """The job with the same complete spec, as it is now; it may have succeeded meanwhile."""
     for job in jobs:
         if job.spec == spec:
             now = client.job(job.id)

@@ -20,7 +20,7 @@ Connect = Callable[[int], AbstractContextManager[Iterator[str] | None]]
 
 
 def followed(connect: Connect, after: int, *, follow: bool = True) -> Iterator[Event]:
-    """The events after a given one, over as many connections as needed."""
+    """The events after a given event, over as many connections as needed."""
     last, ended = after, False
     seen = time.monotonic()
     while True:

@@ -34,7 +34,7 @@ class FrameCalls(Connection):
         ("8/255"); a column of plain numbers is numeric. `jobs` are ids, `Job` or `StudyStatus`, studies for
         their evaluation jobs; each job appears once. Raises MissingExtra, an ImportError, without pandas;
         NotFound for an unknown id; NoResults if a job named by its id has no results yet, or none of all jobs
-        has any. Others without results are left out.
+        has any. Other jobs without results are left out.
         """
         require("a data frame", "frame")
         import pandas

@@ -99,7 +99,7 @@ class PlotCalls(Connection):
         format: PlotFormat = "svg",  # noqa: A002 (the contract's name)
         scheme: Literal["light", "dark"] = "light",
     ) -> bytes:
-        """A plot of a job, or of up to ten in one, as the content of a file; `plots` lists the kinds.
+        """A plot of a job, or of up to ten jobs together, as the content of a file; `plots` lists the kinds.
 
         `format` is "svg", "png", "pdf", or "vl.json" for the Vega-Lite specification with its data; `scheme`
         is of the colours.
@@ -123,7 +123,7 @@ class AssayClient(
     FrameCalls,
     AdministrationCalls,
 ):
-    """Client of one service. Close it, or use it in a `with` block.
+    """Client of a service. Close it, or use it in a `with` block.
 
     `url` is without path. The API key is sent with every call; None takes it from ASSAY_KEY, "" sends none.
     `timeout` is in seconds for an answer, `transport` of the HTTP client, for tests.
@@ -224,7 +224,7 @@ class AssayClient(
         return entries
 
     def cancel(self, job_id: str) -> JobView:
-        """Cancels the job; a running one stops soon after."""
+        """Cancels the job; a running job stops soon after."""
         return self._job("POST", f"/jobs/{part(job_id)}/cancel")
 
     def retry(self, job_id: str) -> JobView:
@@ -232,7 +232,7 @@ class AssayClient(
         return self._job("POST", f"/jobs/{part(job_id)}/retry")
 
     def replan(self, job_id: str) -> JobView:
-        """Plans an evaluation again, with the code of the present workers, and measures it anew."""
+        """Plans an evaluation again, with the code of the present workers, and measures it again."""
         return self._job("POST", f"/jobs/{part(job_id)}/replan")
 
     def delete(self, job_id: str) -> None:
@@ -240,7 +240,7 @@ class AssayClient(
         self._call("DELETE", f"{API}/jobs/{part(job_id)}")
 
     def catalog(self, kind: str | None = None) -> list[dict[str, Any]]:
-        """All components, or those of one kind."""
+        """All components, or all of a kind."""
         params = {} if kind is None else {"kind": kind}
         items: list[dict[str, Any]] = self._json_once(f"{API}/catalog", params=params)["items"]
         return items

@@ -36,7 +36,7 @@ LOGGED = re.compile(r"\d{4}-\d\d-\d\d |\{\"")
 def local_service(
     state: Path, *, workers: int | None = None, environment: Mapping[str, str] | None = None
 ) -> Iterator[AssayClient]:
-    """A client of an embedded service of one's own, which ends with the block, and with this process.
+    """A client of an embedded service, which ends with the block, and with this process.
 
     `service.log` is in the state folder, which is made if missing; unfinished jobs go on when a service uses
     it again. `workers` evaluators run side by side; None: one with a GPU, else one per core, at most four.
@@ -54,7 +54,7 @@ def local_service(
         "ASSAY_REQUIRE_KEYS": "false",
         **(environment or {}),
     }
-    # Of a service that is elsewhere: its database, and a key that this one does not know.
+    # Without what belongs to a service elsewhere: its database, and a key that the new service does not know.
     kept = {
         name: text
         for name, text in os.environ.items()

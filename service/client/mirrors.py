@@ -51,7 +51,7 @@ class MirrorCalls(ReportCalls):
         poll_seconds: float = 5.0,
         callback: Callable[[Mirrored], None] | None = None,
     ) -> list[Mirrored]:
-        """Makes a run of each job, or updates it: doing it again makes no second one.
+        """Makes a run of each job, or updates it: doing it again makes no second run.
 
         `jobs` are ids of jobs or studies; the jobs of a study become runs below a run of the study. `to` is
         "mlflow" or "wandb"; `tracking_uri` is of MLflow, by default MLFLOW_TRACKING_URI; `project` the
@@ -150,7 +150,7 @@ class MirrorCalls(ReportCalls):
 
 
 def _jobs_of(study: StudyStatus) -> list[str]:
-    """Trainings and evaluations, each once, without deleted ones."""
+    """Ids of trainings and evaluations, each once, without deleted jobs."""
     found: dict[str, None] = {}
     for arm in study.runs:
         for run in arm.runs:

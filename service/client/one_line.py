@@ -3,11 +3,11 @@
     model       timm:resnet50, hf:ORG/NAME@REVISION or another source of pulled weights; job:ID;
                 checkpoint:NAME; net.pt2; net.onnx; PACKAGE.MODULE:FUNCTION, which returns an `nn.Module`;
                 the name of a model of the catalog with its weights; or {"name", "params"} as JSON
-    data        a data set of the catalog; NAME:PATH for one whose files are in a folder; the path of a folder
-                of labelled images; or {"name", "params"} as JSON
+    data        a data set of the catalog; NAME:PATH for a data set with its files in a folder; the path of
+                a folder of labelled images; or {"name", "params"} as JSON
     evaluation  the name of an attack or evaluation and its parameters: "pgd epsilon=8/255 steps=20"
 
-Files are uploaded under a name made of theirs and of their hash, so that the same file is uploaded once.
+Files are uploaded under a name made of file name and hash, so that the same file is uploaded once.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Subject:
     # of a function's module or an ONNX model that takes normalised images, or of a safetensors file from
     # elsewhere, as for an upload
     normalization: str | None = None
-    # height and width for which a function's module is exported; None: that of the data
+    # height and width for which a function's module is exported; None: the size of the data
     image_size: int | None = None
     folder: Path = Path()  # where a function's package is looked up
     # of the data, with which a function's logits are compared before its export, which takes a while; None
@@ -184,7 +184,7 @@ def model_spec(client: AssayClient, subject: Subject, data: Mapping[str, Any]) -
 
 
 def _nearest_pulled(text: str, models: Sequence[Component]) -> str | None:
-    """The reference to pulled weights whose architecture has the most similar name."""
+    """The reference to pulled weights of the architecture with the most similar name."""
     found: dict[str, str] = {}
     for one in models:
         architectures = (
@@ -349,7 +349,7 @@ def _without_query(loc: list[str | int]) -> list[str | int]:
 
 
 def mean_and_std(normalization: str | None) -> tuple[list[float] | None, list[float] | None]:
-    """The numbers of a normalisation for a module that takes normalised images; None without one."""
+    """The numbers of a normalisation, for a module that takes normalised images; None for None."""
     if normalization is None:
         return None, None
     try:

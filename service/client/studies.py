@@ -64,7 +64,7 @@ class StudyCalls(Connection):
         return self._call("GET", path, params={"format": format}).text
 
     def extend_study(self, study_id: str, seeds: Sequence[int]) -> StudyStatus:
-        """Queues the jobs of more seeds; those that the study has are passed over."""
+        """Queues the jobs of more seeds; seeds that the study has are passed over."""
         path = f"{STUDIES}/{part(study_id)}/seeds"
         return parsed(StudyStatus, self._json("POST", path, body={"seeds": list(seeds)}))
 

@@ -72,7 +72,7 @@ def tracker(name: TrackerName, *, uri: str | None, project: str | None, entity: 
 
 
 def check_tracking_uri(uri: str | None) -> None:
-    """Refuse a tracking URI, or that of the environment, that MLflow cannot take; its own message is long."""
+    """Refuse a tracking URI, given or the environment's, that MLflow cannot take: its own message is long."""
     field, given = ("tracking_uri", uri) if uri is not None else (TRACKING, os.environ.get(TRACKING))
     if not given:
         return
@@ -199,7 +199,7 @@ class WandbTracker:
         self._open: dict[str, Any] = {}
 
     def write(self, record: RunRecord, files: Mapping[str, bytes]) -> str:
-        """Makes or updates the run whose id is the job's."""
+        """Makes or updates the run with the job's id."""
         try:
             run = self._open.get(record.job) or self._opened(record)
             run.config.update({**record.spec, "assay": dict(record.tags)}, allow_val_change=True)

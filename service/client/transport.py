@@ -25,7 +25,7 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 API = "/api/v1"
 SUBMIT_ATTEMPTS = 3
 KEY_VARIABLE = "ASSAY_KEY"
-# A stream of events has a comment every 15 seconds: one silent for longer than this is broken.
+# A stream of events has a comment every 15 seconds: a stream silent for longer than this is broken.
 SILENCE_SECONDS = 45.0
 # While polling, the service may be away for so long.
 RECONNECT_SECONDS = 60.0
@@ -143,7 +143,7 @@ class Connection:
             time.sleep(poll_seconds)
 
     def _json_once(self, path: str, **options: Any) -> dict[str, Any]:
-        """A GET whose answer is kept, and not sent again while its ETag is the same."""
+        """The answer of a GET, which is kept, and not sent again while its ETag is the same."""
         query = path + repr(options)
         etag, body = self._kept.get(query, ("", b""))
         headers = {"If-None-Match": etag} if etag else {}
@@ -187,7 +187,7 @@ class Connection:
         file: BinaryIO | None = None,
         timeout: float | None = None,
     ) -> httpx.Response:
-        """Sends a call; `timeout` is in seconds, None for that of the connection."""
+        """Sends a call; `timeout` is in seconds, None for the connection's timeout."""
         content: dict[str, Any] = {}
         sent = dict(headers or {})
         if file is not None:
@@ -210,7 +210,7 @@ class Connection:
 
     @contextmanager
     def _event_lines(self, path: str, last: int) -> Iterator[Iterator[str] | None]:
-        """The lines of a stream of events after a given one, or None at its end."""
+        """The lines of a stream of events after a given event, or None at the stream's end."""
         headers = {"Accept": "text/event-stream", "Last-Event-ID": str(last)}
         usual = self._http.timeout
         timeout = httpx.Timeout(usual.connect, read=max(SILENCE_SECONDS, usual.read or 0))

@@ -1,8 +1,8 @@
-"""Audit entries, and the chain of hashes that shows a changed or missing one.
+"""Audit entries, and the chain of hashes that shows a changed or missing entry.
 
-Each entry has the SHA-256 of its own fields and of the entry before it. So a changed entry, a missing one and
-one too many break the chain. Retention removes the oldest entries and leaves one of its own, `audit.expire`,
-which names the last entry removed and its hash: the chain then begins there.
+Each entry has the SHA-256 of its own fields and of the entry before it. So a changed, missing or additional
+entry breaks the chain. Retention removes the oldest entries and leaves the entry `audit.expire`, which names
+the last entry removed and its hash: the chain then begins there.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Chain:
     _expired: tuple[int, str] = (0, FIRST)
 
     def add(self, entry: AuditEntry) -> None:
-        """Checks an entry against the one before it."""
+        """Checks an entry against the entry before it."""
         if chained(entry.model_dump(mode="json")) != entry.sha256:
             self.breaks.append(f"entry {entry.id} was changed: its fields do not have its hash")
         if self.last is None:

@@ -11,7 +11,7 @@ from assay.service.contract.weights_options import Normalization, Positions
 
 # A name and never a path: no separators, no leading dot.
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
-# Layout of files of training jobs, as in `models/weights/layouts.py`; all others have no normalisation.
+# Layout of files of training jobs, as in `models/weights/layouts.py`; other layouts have no normalisation.
 OWN_LAYOUT = "assay"
 # The layout of exported programs, which have no names of tensors to compare.
 PROGRAM_LAYOUT = "program"
@@ -20,7 +20,7 @@ MAX_LISTED = 100
 
 
 class WrongShape(Answer):
-    """A tensor whose shape differs from the model's."""
+    """A tensor with another shape than the model's."""
 
     key: str
     given: list[int]

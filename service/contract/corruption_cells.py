@@ -6,7 +6,7 @@ from assay.service.contract.stored_specs import Params
 
 Cell = tuple[str, int]
 
-# The task of data whose images are corrupted already.
+# The task of data with images that are corrupted already.
 TASK = "stored_corruptions"
 SEVERITIES = (1, 2, 3, 4, 5)
 

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 PREFIX = 12
 MAX_NAMES = 5
 
-# By the label of a data set and the sha256 of its content, the names of workers.
+# Names of workers, by the label of a data set and the sha256 of its content.
 Disagreements = dict[str, dict[str, list[str]]]
 
 
 def disagreements(told: Iterable[tuple[str, Mapping[str, str]]]) -> Disagreements:
-    """The sets of which the contents differ, from the names of workers and their hashes by label."""
+    """The sets with several contents, from the names of workers and their hashes by label."""
     found: Disagreements = {}
     for name, hashes in sorted(told, key=lambda one: one[0]):
         for label, sha256 in sorted(hashes.items()):

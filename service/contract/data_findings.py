@@ -16,7 +16,7 @@ class Doubts(TypedDict, total=False):
 class ResampledImages(TypedDict):
     """Images of the model's `size` that are `resized_to` more pixels, to be cropped again; both in pixels.
 
-    Of the images `looked_at`, so many have this size and stay `as_they_are`; others are resized and cropped.
+    So many of the images `looked_at` have this size and stay `as_they_are`; others are resized and cropped.
     """
 
     size: int
@@ -67,7 +67,7 @@ class FileRead(TypedDict):
 class DataFound(TypedDict, total=False):
     """What was read of a data set: files of a table, or what was ignored beside images.
 
-    A `crop_fraction` is there where the job states none, and the model's training stated this one.
+    A `crop_fraction` is there where the job states none, and the model's training stated this crop fraction.
     """
 
     files: list[FileRead]

@@ -1,6 +1,6 @@
 """The doorbell of the distributed mode, as both sides know it: one broadcast exchange per device class.
 
-Broadcast, and not a queue: every idle worker hears a ring at once, one that is busy or away misses only a
+Broadcast, and not a queue: every idle worker hears a ring at once, a busy or absent worker misses only a
 hint, and nothing piles up in Redis without listeners. The database decides which worker gets which shard.
 """
 

@@ -22,7 +22,7 @@
 
 All of them leave the service in one shape:
 `{"error": {"type", "message", "details": [{"loc", "message", "given", "allowed", "nearest"}]}}`, or,
-where the request's Accept header prefers `application/problem+json`, that of RFC 9457.
+where the request's Accept header prefers `application/problem+json`, in the shape of RFC 9457.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ErrorEnvelope(BaseModel):
 
 
 class Problem(BaseModel):
-    """An error as `application/problem+json` (RFC 9457): `details` are those of the other form."""
+    """An error as `application/problem+json` (RFC 9457): `details` are the same as in the envelope."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -12,7 +12,7 @@ EventType = Literal["state", "progress", "log", "metric", "end"]
 
 
 class StateData(TypedDict):
-    """Of `state`: the state that the job has got."""
+    """Data of `state`: the state that the job has got."""
 
     state: str
     attempt: int
@@ -21,7 +21,7 @@ class StateData(TypedDict):
 
 
 class EndData(TypedDict):
-    """Of `end`: the state in which the job has ended."""
+    """Data of `end`: the state in which the job has ended."""
 
     state: str
     attempt: int
@@ -39,13 +39,13 @@ class ProgressData(TypedDict):
 
 
 class LogData(TypedDict):
-    """Of `log`: one line."""
+    """Data of `log`: a line."""
 
     message: str
 
 
 class MetricData(TypedDict):
-    """Of `metric`: parts of an `EvaluationResult`, and its number in the spec."""
+    """Data of `metric`: parts of an `EvaluationResult`, and its number in the spec."""
 
     evaluation: int
     name: NotRequired[str]

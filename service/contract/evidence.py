@@ -21,7 +21,7 @@ class InactivePursuit(TypedDict):
 
 
 class Counts(TypedDict, total=False):
-    """Examples by subject of a warning; a stage counts those that it can detect, mostly `zero_gradient`.
+    """Examples by subject of a warning; a stage counts subjects that it can detect, mostly `zero_gradient`.
 
     `refused` had a success that the second judgement refused; attacks then broke `refused_then_broken`.
     """
@@ -38,9 +38,9 @@ class Counts(TypedDict, total=False):
 
 
 class StageEvidence(Counts):
-    """One stage of an attack in one shard: it has `broken` some of `n` examples.
+    """A stage of an attack in a shard: it has `broken` some of `n` examples.
 
-    `number` is that of the stage in its ensemble; a screened stage appears twice. `expected` is the expected
+    `number` is the stage's place in its ensemble; a screened stage appears twice. `expected` is the expected
     number of right answers to all examples of the shard after the stage, where it was estimated.
     """
 
@@ -55,9 +55,9 @@ class StageEvidence(Counts):
 
 
 class ProbeEvidence(TypedDict, total=False):
-    """Images whose logits changed, and the largest change as a share of the largest logit of its image.
+    """Images with changed logits, and the largest change as a share of the largest logit of its image.
 
-    `probabilities` are the examples that were asked where the model returns them in place of logits.
+    `probabilities` counts the examples asked, where the model returns probabilities in place of logits.
     """
 
     probabilities: int
@@ -68,7 +68,7 @@ class ProbeEvidence(TypedDict, total=False):
 
 
 class FutureLeak(TypedDict):
-    """Of `compared` words of a language model, the loss of `words` depends on later words.
+    """The loss of `words`, among the `compared` words of a language model, depends on later words.
 
     `change` is the largest change of a loss in nats, None where infinite. `by_construction` names parts of
     the model defined to look at later words; the numbers are then 0 where no loss was seen to change.
@@ -81,9 +81,9 @@ class FutureLeak(TypedDict):
 
 
 class GradientEvidence(TypedDict):
-    """How many of the first `examples` have a gradient of `zero`, and how many one `tiny` against changes.
+    """Counts among the first `examples`: with a gradient of `zero`, with a gradient `tiny` against changes.
 
-    For `saturated` ones the softmax of the answer is 1 as rounded.
+    For `saturated` examples the softmax of the answer is 1 as rounded.
     """
 
     examples: int
@@ -93,7 +93,7 @@ class GradientEvidence(TypedDict):
 
 
 class JudgementEvidence(TypedDict):
-    """Of the `iterates` with gradients in bfloat16, and how many were judged `in_float32` too."""
+    """The number of `iterates` with gradients in bfloat16, and how many were judged `in_float32` too."""
 
     iterates: int
     in_float32: int

@@ -83,7 +83,7 @@ def require_module(what: str, module: str) -> None:
 
 
 def extra_of(module: str) -> str | None:
-    """The extra that brings a top-level module; None for one of the core, or of none."""
+    """The extra that brings a top-level module; None for a module of the core, or of no extra."""
     return next((name for name, (_, modules) in EXTRAS.items() if module in modules), None)
 
 

@@ -16,7 +16,7 @@ from assay.service.contract.results import Answer
 
 VERSION = 1
 MAX_ITEMS = 12
-# Of images and label maps with more pixels than that there are fewer.
+# A gallery has fewer images or label maps with more pixels than this.
 LARGE_PIXELS, MAX_LARGE_ITEMS = 10_000, 6
 MAX_BYTES = 4 * 2**20
 # Longer texts and series are cut or thinned to so many tokens and points, of at most so many features.
@@ -47,12 +47,12 @@ class GalleryExample(Answer):
 
     id: Part  # Of the example
     rank: Count  # Place in the order of sampling among the examples of the job, from 0
-    # Whether the attack or the perturbation changed a right answer to a wrong one; for label maps whether
+    # Whether the attack or the perturbation changed a right answer to a wrong answer; for label maps whether
     # fewer pixels are right; for texts of a language model whether a word was swapped
     succeeded: bool
-    label: Count | None = None  # The true class; null where there is no single one
-    before: GalleryAnswer | None = None  # The answer to the clean example; null where there is no single one
-    after: GalleryAnswer | None = None  # The answer to the changed one
+    label: Count | None = None  # The true class; null where there is no single class
+    before: GalleryAnswer | None = None  # The answer to the clean example; null without a single answer
+    after: GalleryAnswer | None = None  # The answer to the changed example
 
 
 class GalleryImage(GalleryExample):
@@ -61,8 +61,8 @@ class GalleryImage(GalleryExample):
     kind: Literal["image"] = "image"
     width: Count  # In pixels
     height: Count  # In pixels
-    clean: Png | None  # The unchanged image; null: that of the item before
-    changed: Png  # The image that counts, rounded to 8 bits; the model saw the unrounded one
+    clean: Png | None  # The unchanged image; null: as in the item before
+    changed: Png  # The image that counts, rounded to 8 bits; the model saw the unrounded image
     difference: Png | None = None  # Grey 0.5 plus the change times `factor`; null under corruptions
     # 0.5 / epsilon for attacks within an Linf ball, else 0.5 / the largest change of this image
     factor: Size | None = None
@@ -88,10 +88,10 @@ class GalleryMaps(GalleryExample):
     loss: Part  # The loss that found the image
     truth: Png  # The label map; 255 is ignored
     map_before: Png  # The predicted classes of the unchanged image; 255 where logits are not finite
-    map_after: Png  # Those of the changed image
+    map_after: Png  # The predicted classes of the changed image
     # Share of the labelled pixels that are right; null without a labelled pixel
     accuracy_before: Share | None = None
-    accuracy_after: Share | None = None  # That of the changed image
+    accuracy_after: Share | None = None  # The same share of the changed image
     shown: Annotated[list[Count], Field(max_length=256)]  # The classes in the three maps, ascending
 
 
@@ -111,8 +111,8 @@ class GalleryText(GalleryExample):
 
     kind: Literal["text"] = "text"
     clean: Tokens  # Words of the unchanged text
-    perturbed: Tokens  # Words of the changed one
-    offset: Count = 0  # Words before the first one shown
+    perturbed: Tokens  # Words of the changed text
+    offset: Count = 0  # Words before the first word shown
     words: Count  # Of the whole unchanged text
 
 
@@ -120,14 +120,14 @@ class GallerySeries(GalleryExample):
     """A time series, in standard deviations of each feature over the training set."""
 
     kind: Literal["series"] = "series"
-    # Features shown: those that changed most, ascending
+    # The features that changed most, ascending
     features: Annotated[list[Count], Field(max_length=MAX_FEATURES)]
     all_features: Count  # Their number in the series
     steps: Count  # Steps of the series
     every: Annotated[int, Field(ge=1)]  # Steps from one point to the next
     # The unchanged series, a list of points for each feature shown
     clean: Annotated[list[Points], Field(max_length=MAX_FEATURES)]
-    perturbed: Annotated[list[Points], Field(max_length=MAX_FEATURES)]  # The changed one
+    perturbed: Annotated[list[Points], Field(max_length=MAX_FEATURES)]  # The changed series
     linf: Size | None = None  # Largest change of a value
     l2: Size | None = None  # L2 norm of the change
     target: Finite | None = None  # Of a regression, in its own unit
@@ -146,14 +146,14 @@ class GalleryClass(Answer):
 
 
 class Gallery(Answer):
-    """The examples of one evaluation."""
+    """The examples of an evaluation."""
 
     version: Literal[1] = 1  # Of this form
     kind: GalleryKind  # Of all items
     evaluation: Part  # Its name
     params: dict[str, Any]  # Its parameters
     protocol: Part  # Of the run; images of `paper` are shown without the model's normalisation
-    classes: list[GalleryClass]  # Those that the items name, ascending; "no class" comes last
+    classes: list[GalleryClass]  # Classes that the items name, ascending; "no class" comes last
     items: list[Annotated[GalleryItem, Field(discriminator="kind")]]  # Successes first, each part by rank
     left_out: Count = 0  # Items that did not fit into `MAX_BYTES`
 
@@ -173,5 +173,5 @@ def chosen(items: Sequence[GalleryItem]) -> list[GalleryItem]:
 
 
 def max_items(pixels: int) -> int:
-    """The number of items of a gallery whose images have so many pixels."""
+    """The most items that a gallery of images with so many pixels has."""
     return MAX_LARGE_ITEMS if pixels > LARGE_PIXELS else MAX_ITEMS

@@ -15,12 +15,12 @@ MIN_WEIGHT, MAX_WEIGHT = 0.01, 1000.0
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one tenant; 0 means no limit."""
+    """Limits of a tenant; 0 means no limit."""
 
     queued_jobs: int = 0  # jobs that have not started: queued, or waiting for other jobs
     running_shards: int = 0  # shards that workers hold at one moment
     gpu_seconds: int = 0  # device-seconds on workers with a GPU, per calendar day in UTC
-    cpu_seconds: int = 0  # the same on workers without one
+    cpu_seconds: int = 0  # the same on workers without a GPU
     stored_bytes: int = 0  # of checkpoints, artifacts and uploads in flight
     uploads: int = 0  # in flight
 
@@ -58,7 +58,7 @@ class TenantSettings(BaseModel):
 
 
 class Tenant(Answer):
-    """A tenant as operators see it. `limits` are those in force, `own` those that were set for it alone."""
+    """A tenant as operators see it. `limits` are the limits in force, `own` the limits set for it alone."""
 
     name: str
     weight: float
@@ -76,7 +76,7 @@ class LimitStatus(Answer):
 
 
 class QueueStatus(Answer):
-    """Place of a tenant in the queue of one device class.
+    """Place of a tenant in the queue of a device class.
 
     `queued` shards of its own can be claimed now. About `before` shards of other tenants are claimed before
     its next one. `share` is its part of the workers while all that queue now go on queueing, in [0, 1].

@@ -34,8 +34,8 @@ class ModelSource(TypedDict):
 class RequestBase(TypedDict):
     """Fields of all requests.
 
-    `evaluation`, `start` and `stop` are the claim's range (0 but for evaluate shards), `folder` is the job's,
-    `weights` the path of the weights that the model starts from, None where they come from no file.
+    `evaluation`, `start` and `stop` are the claim's range (0 except for evaluate shards), `folder` is the
+    job's, `weights` the path of the weights that the model starts from, None where they come from no file.
     `sources` are other models as parameters name them, `cores` the processor cores that the shard may use.
     `data_sha256` has the hashes of data sets that the worker knows, by label. `ticket` numbers the requests
     to one evaluator, `report_bytes` is the most that one report to it has.
@@ -74,7 +74,7 @@ class TrainRequest(RequestBase):
 
 
 class EvaluateRequest(RequestBase):
-    """Measure the examples from `start` to `stop` of one evaluation."""
+    """Measure the examples from `start` to `stop` of an evaluation."""
 
     kind: Literal["evaluate"]
     spec: EvaluateJobSpec
@@ -166,7 +166,7 @@ class OutcomeReport(Measurement):
 
 
 class CheckedReport(TypedDict):
-    """Answers a check request; `error` says why the file is rejected, None for an accepted one."""
+    """Answers a check request; `error` says why the file is rejected, None for an accepted file."""
 
     type: Literal["checked"]
     verdict: VerdictRecord
@@ -176,7 +176,7 @@ class CheckedReport(TypedDict):
 class Failure(TypedDict):
     """Why a shard failed, and whether a retry could help; `error_type` is for programs.
 
-    Where there is a `fingerprint` of the error, a shard that fails with the same one twice is not retried.
+    Where the error has a `fingerprint`, a shard that fails with the same fingerprint twice is not retried.
     """
 
     error_type: str

@@ -17,7 +17,7 @@ MAX_TEXT = 200
 MAX_MESSAGE = 1500
 MAX_ITEMS = 20
 MAX_SHOWN_DEPTH = 4
-# Of the rendering of one given value, in characters; a longer one is cut to its outermost level.
+# Characters of the rendering of a given value; a longer rendering is cut to its outermost level.
 MAX_SHOWN = 2000
 MAX_ALLOWED = 100
 MAX_INTEGER = 2**63 - 1
@@ -83,7 +83,7 @@ class Problems:
         others = len(self) - 1 + self.unlisted
         more = f" (and {others} more)" if others else ""
         if self.unlisted:
-            more = f" (and at least {others} more, of which {len(self) - 1} are listed)"
+            more = f" (and at least {others} more; {len(self) - 1} listed)"
         kind = WeightsUnavailable if self.not_pulled == len(self) else InvalidSpec
         raise kind(f"{path_text(first.loc)}: {first.message}{more}", self.details)
 

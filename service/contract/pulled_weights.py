@@ -29,7 +29,7 @@ _PATTERNS: Mapping[PulledSource, re.Pattern[str]] = {
     "torchvision": re.compile(r"(?P<name>[A-Za-z0-9_]+)(\.(?P<revision>[A-Za-z0-9_]+))?"),
     "hf": re.compile(rf"(?P<name>{_WORD}/{_WORD})(@(?P<revision>{_WORD}(/{_WORD})*))?"),
 }
-# Packages that run the models of a source, beside those that every worker has.
+# Packages that run the models of a source, beside the packages that every worker has.
 READERS: Mapping[str, str] = {"hf": "transformers"}
 # The parameters of a model that name its pulled weights: what, and which.
 _PARAMETERS: Mapping[PulledSource, tuple[str, str]] = {
@@ -50,8 +50,8 @@ class PulledFacts(TypedDict, total=False):
 class PulledRecord(TypedDict):
     """Pulled weights as a worker states them, by their reference.
 
-    `sha256` is one digest over all their files, `aliases` are the other references that mean them: that
-    without a tag, where theirs is the default; the names of a commit.
+    `sha256` is one digest over all their files, `aliases` are the other references that mean them: the
+    reference without a tag, where their tag is the default; the names of their commit.
     """
 
     sha256: str
@@ -136,7 +136,7 @@ def not_pulled(reference: PulledReference) -> str:
 
 
 def is_pulled(weights: WeightsReference | Mapping[str, object] | None) -> bool:
-    """Whether a spec's weights are pulled ones; `timm` is the older spelling."""
+    """Whether a spec's weights are pulled weights; `timm` is the older spelling."""
     return weights is not None and ("pulled" in weights or "timm" in weights)
 
 

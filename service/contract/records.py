@@ -25,7 +25,7 @@ from assay.service.contract.stored_specs import ComponentReference, Spec
 from assay.service.contract.weights_options import ChannelStatistics
 from assay.service.contract.worker_records import CodeProvenance, Repeated, Requirements, WorkerIdentity
 
-# The rows of a shard by column name: lists of one length, a value for each example.
+# The rows of a shard by column name: lists of equal length, a value for each example.
 Columns = dict[str, list[Any]]
 
 
@@ -33,7 +33,7 @@ Columns = dict[str, list[Any]]
 
 
 class AssumedNormalization(ChannelStatistics):
-    """The normalisation of the data set `data`, used for weights without one."""
+    """The normalisation of the data set `data`, used for weights without a normalisation."""
 
     data: str
 
@@ -46,17 +46,17 @@ class ForeignModel(TypedDict):
 
 
 class PlannedEvaluation(DoubtfulData):
-    """The plan's findings about the data of one evaluation.
+    """The plan's findings about the data of an evaluation.
 
     `n` of the `available` examples are used, or n `repeats` of a machine measurement are made. `classes` is
     None for data without classes. `known_as` names a well-known set, `published` counts the examples of the
     published one where the number differs, `class_pixels` (K,) the training pixels of each class, for losses
     that are balanced by them. `seen`, `renamed` and `selected_on_test` are as in `Doubts`. `step_batch` is
-    the batch size of a training's steps, where it is not that of the `published_batch`; `peak` is its highest
+    the batch size of a training's steps, where it is not the `published_batch`; `peak` is its highest
     learning rate, where it was scaled to that batch from the `published_peak`. `cut` counts examples that are
-    longer than the model reads, `cut_in_training` those of the `training` examples. `reduced_in_training` are
-    the examples of its passes where memory was short, `unsaved_checkpoints` counts those that found no room.
-    `constants` says whose constants generated corruptions have.
+    longer than the model reads, `cut_in_training` the same among the `training` examples.
+    `reduced_in_training` are the examples of its passes where memory was short, `unsaved_checkpoints` counts
+    checkpoints that found no room. `constants` names the source of the constants of generated corruptions.
     """
 
     n: int
@@ -102,15 +102,15 @@ class ModelJoin(TypedDict):
 class Plan(TypedDict):
     """Common input of all shards of a job; the job's row keeps it. Earlier versions have fewer keys.
 
-    `batch_size` is in examples, `forward_flops` the operations of one example's forward pass, `image_size` in
-    pixels (of text in tokens). `estimated_seconds` is the computing of all evaluations at the speed measured
+    `batch_size` is in examples, `forward_flops` the operations of a forward pass per example, `image_size` in
+    pixels (for text in tokens). `estimated_seconds` is the computing of all evaluations at the speed measured
     by the plan shard, `deadline_seconds` the time of a job without its user's timeout. `data_sha256` and
     `data_read`, of files and tables, are keyed by `results.data_label`, `sources` by what names them. The
-    plan of a training lacks `image_size`, `forward_flops`, what is assumed or unstated. `example_bytes`, of
-    evaluations, is what the model keeps of one example for its backward pass; `parameters` are its weights.
-    `identity` is the worker's that made the plan. `requirements` are digests of what the workers of each
-    evaluation must have, empty for nothing; `stated` has their text where the share `repeat` of the shards is
-    computed again.
+    plan of a training lacks `image_size`, `forward_flops`, what is assumed or unstated. `example_bytes`, for
+    evaluations, is what the model keeps per example for its backward pass; `parameters` are its weights.
+    `identity` is the identity of the worker that made the plan. `requirements` are digests of what the
+    workers of each evaluation must have, empty for nothing; `stated` has their text where the share `repeat`
+    of the shards is computed again.
     """
 
     identity: NotRequired[WorkerIdentity]
@@ -192,7 +192,7 @@ class Evidence(Counts, ProbeEvidence, total=False):
 
 
 class DeviceProvenance(TypedDict):
-    """The device class and its arithmetic; equal ones give equal bits."""
+    """The device class and its arithmetic; equal devices give equal bits."""
 
     type: str
     name: NotRequired[str]
@@ -225,7 +225,7 @@ class ArtifactDescription(TypedDict):
 class OutcomeExtra(TypedDict):
     """Input of the merge beside the rows.
 
-    `protocol` is that of the row, where it is not the job's: a shard ran under another one, or its data have
+    `protocol` is the row's, where it is not the job's: a shard ran under another protocol, or its data have
     no pixels. `analysis` names the analysis that was run, and a training brings its `plan`. `gallery` is a
     file of candidates for the evaluation's gallery, which the merge deletes.
     """
@@ -242,7 +242,7 @@ class OutcomeExtra(TypedDict):
 
 # --- Results: written by the merge, read by the API. ---
 
-# JSON of a class of `results.py`, validated by its readers: an `EvaluationResult`, or a part of one.
+# JSON of a class of `results.py`, validated by its readers: an `EvaluationResult`, or a part of it.
 ResultJson = dict[str, Any]
 
 

@@ -1,7 +1,7 @@
 """A release of Assay: its version, its commit, and a hash of the source that computes numbers.
 
-Workers state theirs, and the service its own: both are of one distribution, so a checkout, a wheel and both
-images have the whole source. Where a part of it is missing, the hash is unknown.
+Workers state theirs, and the service its own: both come with the same distribution, so a checkout, a wheel
+and both images have the whole source. Where a part of it is missing, the hash is unknown.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CODE = (
     "service/metrics",
     "service/submission",
 )
-# With files read beside it, such as the classes of ImageNet-A among those of ImageNet.
+# The code, and the files that it reads, such as the classes of ImageNet-A.
 SUFFIXES = (".py", ".json")
 
 

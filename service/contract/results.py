@@ -105,7 +105,7 @@ class Warning(Answer):  # noqa: A001 (the contract's name)
 
 
 class Breakdown(Answer):
-    """The metrics of one corruption at one severity; null means over all that were measured."""
+    """The metrics of a corruption at a severity; null means over all that were measured."""
 
     corruption: str | None
     severity: int | None
@@ -119,9 +119,9 @@ class Breakdown(Answer):
 
 
 class StageBreakdown(Answer):
-    """Successes and cost of one attack of an ensemble.
+    """Successes and cost of an attack in an ensemble.
 
-    `top1` is the accuracy left after this stage and those before it, over all examples of the evaluation:
+    `top1` is the accuracy left after this stage and all before it, over all examples of the evaluation:
     before the last stage a provisional robust accuracy, an upper bound of the final one. `n` examples entered
     the stage; `broken` of them were broken in it. Where expected accuracy counts, `expected_top1` is there in
     place of `top1`, without an interval, and no example is broken.
@@ -162,7 +162,7 @@ class LayerBreakdown(Answer):
 
 
 class PursuitBreakdown(Answer):
-    """Metrics of `pursuit_check`: of a layer (from 0), of one of its iterations (from 1), or of an arm.
+    """Metrics of `pursuit_check`: of a layer (from 0), of an iteration in it (from 1), or of an arm.
 
     `arm` names another setting than the model's own, `planted` a corruption of the images, or null.
     """
@@ -262,8 +262,8 @@ class Provenance(Answer):
     what was `ignored` beside images, and a `crop_fraction` that only the model's training states. `sources`
     is keyed by the id of the job that the model comes from, or by `checkpoint:NAME@SHA256` of the upload.
     `pulled` is the weights' reference, revision, license and sha256; null where they were not pulled.
-    `repeated` counts the `shards` that were computed again: those with `equal` bits, on `other_workers`, and
-    those `not_compared` by reason; null without any.
+    `repeated` counts the `shards` that were computed again: shards with `equal` bits, on `other_workers`,
+    and shards `not_compared` by reason; null without any.
     """
 
     spec: dict[str, Any]
@@ -283,8 +283,8 @@ class Provenance(Answer):
 class Bracket(Answer):
     """Robust accuracy in one ball around the same examples, from below and from above.
 
-    `verified` is the share that is verified at this radius or a larger one, `attacked` the share that no
-    attack at this radius or a smaller one broke; null without such a row. `contradictions` are the ids of
+    `verified` is the share that is verified at this or a larger radius, `attacked` the share that no
+    attack at this or a smaller radius broke; null without such a row. `contradictions` are the ids of
     examples that are both verified and broken.
     """
 
@@ -371,7 +371,7 @@ class Job(Answer):
 
 
 class Artifact(Answer):
-    """A file written by a job; an `expired` one was deleted because its job ended long ago."""
+    """A file written by a job; an `expired` file was deleted because its job ended long ago."""
 
     name: str
     size: int
@@ -383,7 +383,7 @@ class Artifact(Answer):
 
 
 class Page(Answer, Generic[Item]):
-    """A page of a list; `next_cursor` is null on the last one."""
+    """A page of a list; `next_cursor` is null on the last page."""
 
     items: list[Item]
     next_cursor: str | None = None

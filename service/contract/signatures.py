@@ -47,6 +47,6 @@ class PublicKey(Answer):
 
 
 class KeySet(Answer):
-    """A JSON Web Key Set: the key that signs now is the first one."""
+    """A JSON Web Key Set: the key that signs now is the first key."""
 
     keys: list[PublicKey]

@@ -138,7 +138,7 @@ class ExecutionSpec(SparseSpec):
     screening. "bfloat16_gradients" runs each attack once, with gradients in bfloat16; iterates nearer to the
     boundary than a measured bound of its error are judged in `dtype`.
     `float16` is for training alone; the trained model is then measured in float32. `devices` is for training
-    too: it runs on so many GPUs of one machine (or in so many processes on the CPU), which share every batch.
+    too: it runs on so many GPUs in one machine (or in so many processes on the CPU), which share every batch.
     `repeat` is for evaluations: this share of the shards is computed again on another worker, and other bits
     fail the job; null is the service's share. `capture` is for attacks on GPUs: passes of the model
     are replayed as CUDA graphs where these give its bits.

@@ -28,9 +28,9 @@ class ComponentReference(TypedDict):
 class WeightsReference(TypedDict, total=False):
     """Source of weights; exactly one of `job`, `checkpoint` and `pulled` is present.
 
-    With `part` only the backbone is used. `sha256` is that of the checkpoint's file, or of all pulled files;
-    `normalization`, `positions` and `class_names` belong to `checkpoint`, not in specs of earlier versions,
-    which have `timm` for the pulled weights of the model of that name.
+    With `part` only the backbone is used. `sha256` is the hash of the checkpoint's file, or of all pulled
+    files; `normalization`, `positions` and `class_names` belong to `checkpoint`, not in specs of earlier
+    versions, which have `timm` for the pulled weights of the model `timm`.
     """
 
     job: str
@@ -45,7 +45,7 @@ class WeightsReference(TypedDict, total=False):
 
 
 class ModelReference(ComponentReference):
-    """A model and its weights; None for random ones."""
+    """A model and its weights; None for random weights."""
 
     weights: WeightsReference | None
 

@@ -32,7 +32,7 @@ from assay.service.contract.stored_specs import EvaluateJobSpec, TrainJobSpec
 from assay.service.contract.stored_specs import Spec as StoredSpec
 
 MAX_ARMS = 20
-# Of one study, in all its arms and seeds.
+# Jobs of a study, in all its arms and seeds.
 MAX_JOBS = 1000
 MAX_SEEDS = MAX_JOBS // 2
 # Stands for the training of an arm, which has no id before it is stored.
@@ -47,10 +47,10 @@ Seeds = Annotated[list[Seed], Field(min_length=1, max_length=MAX_SEEDS)]
 
 
 class ArmSpec(Spec):
-    """One of the things compared: a model with the recipe and the data that train it.
+    """A model that is compared with others, and the recipe and the data that train it.
 
-    Missing `data` and `recipe` are those of the study. An arm with `weights` and without a recipe of its own
-    is not trained: it has one set of weights, and its seeds are those of the evaluations alone. With a recipe
+    Missing `data` and `recipe` come from the study. An arm with `weights` and without a recipe of its own
+    is not trained: it has one set of weights, and its seeds are for the evaluations alone. With a recipe
     of its own, training starts from the weights.
     """
 
@@ -130,7 +130,7 @@ class ArmRun(Answer):
 
 
 class StudyArm(Answer):
-    """An arm with its jobs. Without `trained` its seeds are those of the evaluations alone."""
+    """An arm with its jobs. Without `trained` its seeds are for the evaluations alone."""
 
     name: str
     trained: bool
@@ -138,7 +138,7 @@ class StudyArm(Answer):
 
 
 class StudyProgress(Answer):
-    """Jobs of a study that have succeeded, of all; `share`, in [0, 1], counts what is done of the others."""
+    """`done` of the `total` jobs have succeeded; `share`, in [0, 1], also counts what is done of others."""
 
     done: int
     total: int
@@ -153,10 +153,10 @@ class StudyLinks(Answer):
 
 
 class StudySummary(Answer):
-    """A study in a list. `state` follows from those of its jobs, which `jobs` counts by state.
+    """A study in a list. `state` follows from the states of its jobs, which `jobs` counts.
 
-    `queued` until one has started, `running` until all have ended; then `succeeded` if all have, `failed` if
-    one failed, timed out or was deleted, else `canceled`.
+    `queued` until a job has started, `running` until all have ended; then `succeeded` if all have, `failed`
+    if a job failed, timed out or was deleted, else `canceled`.
     """
 
     id: str
@@ -201,7 +201,7 @@ class ArmEstimate(Answer):
 class StudyDryRun(Answer):
     """What a study would be: its jobs and their estimated work; nothing is stored.
 
-    `seconds` of computing are those of all jobs one after another; null where those of one are unknown.
+    `seconds` of computing are for all jobs one after another; null where the seconds of a job are unknown.
     """
 
     spec: dict[str, Any]
@@ -237,7 +237,7 @@ def notes_of(arms: Sequence[tuple[str, bool]], seeds: int) -> list[str]:
     for name, trained in arms:
         if not trained:
             notes.append(
-                f"arm {name!r} is not trained: it has one set of weights, and its seeds are those of the"
+                f"arm {name!r} is not trained: it has one set of weights, and its seeds are for the"
                 " evaluations alone; comparisons with it are of these weights, not of a method"
             )
     return notes

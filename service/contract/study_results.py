@@ -17,7 +17,7 @@ class SeedValue(Answer):
 
 
 class ArmValue(Answer):
-    """A metric of one arm: mean and standard deviation over seeds (null with one).
+    """A metric of an arm: mean and standard deviation over seeds (null with a single seed).
 
     `n` examples each; null where seeds differ, as the examples that an attack could break do.
     """
@@ -69,7 +69,7 @@ class StudyComparison(Answer):
     """An arm less the baseline arm, over the seeds of both and the `n` common examples.
 
     `n` is null for metrics without values of examples. `ci_low` and `ci_high` are the ends of the 95 %
-    interval, null without one; `note` then says why.
+    interval, null without an interval; `note` then says why.
     """
 
     arm: str
@@ -87,7 +87,7 @@ class StudyComparison(Answer):
 
 
 class StudyCell(Answer):
-    """A metric of an evaluation in all arms; the comparisons of a `tested` one have p-values.
+    """A metric of an evaluation in all arms; the comparisons of a `tested` metric have p-values.
 
     `warnings` counts the runs with a warning of their evaluation, by its code.
     """
@@ -106,7 +106,7 @@ class StudyCell(Answer):
 
 
 class MissingRun(Answer):
-    """An arm with one seed whose evaluations have not all finished."""
+    """An arm and a seed with evaluations that have not finished."""
 
     arm: str
     seed: int

@@ -44,7 +44,7 @@ class Threat(BaseModel):
     upper_bound: str | None = Field(default=None, min_length=1)
     mean_loss_in: list[str] = []  # backends that differentiate one mean over the batch
     # Backend to the condition over the parameters under which its random numbers are drawn for a whole batch,
-    # so that an example's result depends on those beside it.
+    # so that an example's result depends on the examples beside it.
     batch_draws: dict[str, str] = {}
 
     @model_validator(mode="after")

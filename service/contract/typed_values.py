@@ -97,7 +97,7 @@ def _hints(hint: Any) -> dict[str, Any]:
 
 @functools.cache
 def keys_of(hint: Any) -> tuple[set[str], set[str]]:
-    """The keys that a TypedDict must have, and those that it may have."""
+    """The keys that a TypedDict must have, and the keys that it may have."""
     hints = get_type_hints(hint, include_extras=True)
     # Annotations that are text hide NotRequired from __required_keys__.
     required = {key for key in hint.__required_keys__ if get_origin(hints[key]) is not NotRequired}

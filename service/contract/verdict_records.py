@@ -6,7 +6,7 @@ from typing import NotRequired, TypedDict
 
 
 class WrongShapeRecord(TypedDict):
-    """A tensor whose shape differs from the model's."""
+    """A tensor with another shape than the model's."""
 
     key: str
     given: list[int]
@@ -28,7 +28,7 @@ class ProgramRecord(TypedDict):
 
 
 class VerdictRecord(TypedDict, total=False):
-    """`checkpoints.Verdict` as JSON; those of earlier versions lack some keys."""
+    """`checkpoints.Verdict` as JSON."""
 
     missing: list[str]
     unexpected: list[str]

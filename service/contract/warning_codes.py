@@ -109,7 +109,7 @@ _NOTE = (
     " package_not_checked repeated_evaluation left_out quotients_left_out measures_the_machine incomplete"
     " labels_by_name own_tokenizer adaptive_attack_needed gradients_not_compared"
 )
-# A warning may state a graver one: `zero_gradient` of every example, a model no better than a guess attacked.
+# A warning may be graver: `zero_gradient` of every example, a model no better than a guess attacked.
 SEVERITY: Mapping[WarningCode, Severity] = {
     code: "invalid" if code in _INVALID.split() else "note" if code in _NOTE.split() else "caution"
     for code in get_args(WarningCode)

@@ -29,7 +29,7 @@ WebhookEvent = Literal[
 WEBHOOK_EVENTS: tuple[WebhookEvent, ...] = get_args(WebhookEvent)
 JOB_ENDED: tuple[WebhookEvent, ...] = ("job.succeeded", "job.failed", "job.canceled", "job.timed_out")
 DeliveryState = Literal["pending", "delivered", "failed"]
-SECRET_PREFIX = "whsec_"  # noqa: S105 (the prefix of one)
+SECRET_PREFIX = "whsec_"  # noqa: S105 (a prefix of secrets)
 
 
 class WebhookRequest(BaseModel):
@@ -49,8 +49,8 @@ class Webhook(Answer):
 
     `dropped` counts deliveries given up because more than `ASSAY_MAX_WEBHOOK_PENDING` were waiting.
 
-    `failing_since` is when the first of the latest deliveries failed, null after a success. A `disabled` one
-    gets nothing until it is enabled; `disabled_reason` says why.
+    `failing_since` is when the first of the latest deliveries failed, null after a success. A `disabled`
+    webhook gets nothing until it is enabled; `disabled_reason` says why.
     """
 
     id: str
@@ -74,7 +74,7 @@ class NewWebhook(Webhook):
 
 
 class WebhookDelivery(Answer):
-    """One event on its way to one webhook. `id` is the `webhook-id` of every attempt.
+    """An event on its way to a webhook. `id` is the `webhook-id` of every attempt.
 
     `next_at` is null at the end. Only an answer's `status` is kept; `error` says why there was none.
     """
@@ -95,7 +95,7 @@ class WebhookDelivery(Answer):
 def webhook_signature(secrets: Sequence[str], message_id: str, timestamp: int, body: bytes) -> str:
     """The header `webhook-signature`: one signature for each secret, over the body as it is sent.
 
-    The secrets are the present one, and after a rotation the one before it; the time is in unix seconds.
+    The secrets are the present secret, and after a rotation the secret before; the time is in unix seconds.
     """
     signed = f"{message_id}.{timestamp}.".encode() + body
     keys = [base64.b64decode(secret.removeprefix(SECRET_PREFIX)) for secret in secrets]

@@ -9,11 +9,11 @@ from assay.service.contract.pulled_weights import PulledRecord
 
 
 class WorkerIdentity(TypedDict):
-    """The code that a worker's numbers depend on; workers of one `digest` may share a job.
+    """The code that a worker's numbers depend on; workers with the same `digest` may share a job.
 
-    `source_sha256` is that of Assay's source, `packages` are versions by name, `catalog` is its digest.
-    `libraries` are versions of those that run attacks of jobs that name them: no part of the digest, and
-    missing in plans of earlier versions.
+    `source_sha256` is the hash of Assay's source, `packages` are versions by name, `catalog` is the digest of
+    the catalog. `libraries` are versions of packages that run attacks of jobs that name them: no part of the
+    worker's digest, and missing in plans of earlier versions.
     """
 
     digest: str
@@ -34,8 +34,8 @@ class CodeProvenance(TypedDict):
 class Requirements(TypedDict, total=False):
     """What a shard's worker must have beside its device class and its identity.
 
-    `folders` are below its data root, `data` are the sha256 of data sets' content by label, `weights` those
-    of pulled weights by reference, empty where submission could not know it. Each of its GPUs must have
+    `folders` are below its data root, `data` are the sha256 of data sets' content by label, `weights` the
+    sha256 of pulled weights by reference, empty where submission could not know it. Each GPU must have
     `memory` bytes and the compute `capability`; `gpu` asks for a GPU at all. `libraries` are versions of
     packages that run attacks, empty for any. `files` are folders below the data root, each with the module
     that has the files too. `besides` names a worker that the shard is not for, as it has measured it.
@@ -104,7 +104,7 @@ class DeviceTest(TypedDict):
 class SelfTestRecord(TypedDict):
     """A worker's self-test: versions of torch, of its CUDA and NCCL (None without), and each device.
 
-    `deterministic` says whether torch refuses operators whose results do not repeat.
+    `deterministic` says whether torch refuses operators with results that do not repeat.
     """
 
     torch: str
@@ -118,9 +118,9 @@ class SelfTestRecord(TypedDict):
 class Gauges(TypedDict, total=False):
     """The GPU's memory while an evaluator uses it, the digest of the worker's catalog, its containment.
 
-    `code` is the worker's release; workers of versions before do not say it. `other_data` says which of its
-    data sets are not those of a plan. `self_test` is the latest one, `unfit` says for each device class that
-    failed it why, `cordoned` why the worker takes no work at all. `folders` are the first ones below its data
+    `code` is the worker's release; workers of earlier versions do not say it. `other_data` says which of its
+    data sets differ from a plan's. `self_test` is the latest self-test, `unfit` says why each device class
+    failed it, `cordoned` why the worker takes no work at all. `folders` are the first folders below its data
     root, `data` the sha256 of the data sets that it has hashed, by label, `weights` its pulled weights, by
     reference, `libraries` the versions of packages that run attacks. `lacks` says, by the digest of
     requirements of queued shards, why it does not meet them.

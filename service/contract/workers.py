@@ -36,12 +36,12 @@ class WorkerCordon(Answer):
 class WorkerStatus(Answer):
     """A worker: its place (`name`, which a restart keeps), its process, and whether it takes shards.
 
-    `reason` says why it does not, `unfit` why it does not serve a device class. `shard` and `job` are those
-    that it runs. `last_beat` is ISO 8601 in UTC. `torch`, `cuda`, `source_sha256` and `self_test` are of its
+    `reason` says why it does not, `unfit` why it does not serve a device class. `shard` and `job` are what
+    it runs. `last_beat` is ISO 8601 in UTC. `torch`, `cuda`, `source_sha256` and `self_test` are of its
     latest self-test; a worker without a GPU makes its first with its first shard. A worker that is only a
-    cordon has no process: `id`, `host`, `pid` and `last_beat` are null. `folders` are the first ones below
+    cordon has no process: `id`, `host`, `pid` and `last_beat` are null. `folders` are the first below
     its data root, `data` the sha256 of the content of the data sets that it has hashed, by label, `weights`
-    the sha256 of its pulled weights, by reference, and `lacks` says why it leaves shards that wait to others.
+    the sha256 of its pulled weights, by reference, and `lacks` says why it leaves waiting shards to others.
     `identity` is the digest of its source, packages and catalog, `version` and `commit` are its release's.
     """
 
@@ -76,7 +76,7 @@ class IdentityStatus(Answer):
     """Whether workers of an identity may take work, who said so, and since when.
 
     `identity` is a digest; what a service declares of its own release is the hash of its source, or its
-    commit or version where it lacks a part of the source. `workers` counts those online.
+    commit or version where it lacks a part of the source. `workers` counts workers online.
     """
 
     identity: str

@@ -1,4 +1,4 @@
-"""Page that compares jobs, and the one that chooses them. The address holds the whole choice."""
+"""Page that compares jobs, and the form that chooses them. The address holds the whole choice."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MIN_JOBS = 2
 PICKED_JOBS = 30
 ROWS_PER_PAGE = 100
 MAX_KEPT_ROWS = 20_000
-# Those that say more of several jobs together.
+# Plots that say more of several jobs together.
 PLOTS = ("curve", "stages", "tradeoff", "cost")
 JobList = Annotated[str, Query(max_length=2000)]
 
@@ -57,7 +57,7 @@ class Compared:
     """What a page shows of jobs."""
 
     comparison: Comparison  # with the first job
-    evaluations: list[tuple[int, str]]  # position and text of each of the first job's
+    evaluations: list[tuple[int, str]]  # position and text of each evaluation of the first job
     plots: list[tuple[str, str, str]]  # kind, title and description of the plots that overlay the jobs
 
 

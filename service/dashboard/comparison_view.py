@@ -12,14 +12,14 @@ from assay.service.metrics.comparison import ComparedValue, Comparison, Comparis
 from assay.service.reports.comparisons import TESTS
 from assay.service.reports.numbers import WITHOUT, number, row_params, split_params
 
-# Adjusted p below which a difference counts as one.
+# A difference with a lower adjusted p is significant.
 LEVEL = 0.05
 ADJUSTED = {"holm": "Holm", "benjamini_hochberg": "Benjamini-Hochberg"}
 
 
 @dataclass(frozen=True)
 class ComparedCell:
-    """A job's value beside that of the baseline."""
+    """A job's value beside the baseline's."""
 
     letter: str
     value: str
@@ -36,7 +36,7 @@ class ComparedCell:
 
 @dataclass(frozen=True)
 class ComparedMetric:
-    """One metric of one evaluation in all jobs."""
+    """A metric of an evaluation in all jobs."""
 
     evaluation: str
     params: str  # its epsilon, and the parameters that differ among evaluations of its name, as text

@@ -1,4 +1,4 @@
-"""Examples on which jobs disagree: one has them right, another wrong."""
+"""Examples on which jobs disagree: one job has them right, another job wrong."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from assay.service.metrics.paired import Rows
 from assay.service.store.tenants import TenantStore
 
 MAX_SHOWN = 100
-# Of an evaluation in all jobs together.
+# Rows of an evaluation in all jobs together.
 MAX_ROWS = 2_000_000
 # Prefix of the names of files with examples of an evaluation.
 GALLERY = "gallery-{:03d}-"

@@ -8,7 +8,7 @@ from typing import Any
 
 from assay.service.contract.results import EvaluationResult, StageBreakdown
 
-# Columns in the order in which they are shown; others of the outcomes follow, up to `MAX_COLUMNS`.
+# Columns in the order in which they are shown; other columns of the outcomes follow, up to `MAX_COLUMNS`.
 ORDER = (
     *("id", "label", "prediction", "broken_by", "epsilon", "margin", "linf", "l2", "loss"),
     *("queries", "correct5", "correct8"),
@@ -31,7 +31,7 @@ class ExampleChoice:
     sort: str = "id"  # a column
     descending: bool = False  # whether large values come first; missing ones are last in both orders
     only: str = ""  # one of `FILTERS`, or empty for all
-    label: str | None = None  # those of one class; None for all
+    label: str | None = None  # a class; None for all classes
 
 
 def joined_columns(shards: Sequence[Columns]) -> dict[str, list[Any]]:
@@ -102,7 +102,7 @@ def outcome_of(columns: Columns, row: int) -> str:
 def smallest_epsilons(ids: Sequence[Any], attacks: Sequence[tuple[float, Columns]]) -> list[float | None]:
     """The smallest epsilon at which each example is wrong, over attacks that differ in epsilon, by example.
 
-    It is 0 for those that are wrong without an attack, None for those that no attack broke.
+    It is 0 for examples that are wrong without an attack, None for examples that no attack broke.
     """
     smallest: dict[Any, float] = {}
     for epsilon, columns in sorted(attacks, key=lambda one: one[0]):

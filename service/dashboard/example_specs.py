@@ -1,4 +1,4 @@
-"""Example jobs: a small valid one for every component of the catalog, and the presets of `presets.json`.
+"""Example jobs: a small valid job for every component of the catalog, and the presets of `presets.json`.
 
 A job is put together from a small model, data set and recipe of a task, and the component. A test validates
 each against the catalog. Data sets that are read from a folder stay as they are: the job waits for no file,
@@ -98,7 +98,7 @@ SMALL: Params = {
     "hidden": 64,
     "length": 64,
 }
-# Of components that need more than their defaults.
+# Parameters of components that need more than their defaults.
 PARAMETERS: Mapping[tuple[str, str], Params] = {
     ("model", "timm"): {"architecture": "vit_tiny_patch16_224"},
     ("model", "torchvision"): {"architecture": "resnet18"},

@@ -119,7 +119,7 @@ def show_examples(
 def _columns(
     store: TenantStore, job: JobRow, evaluation: int, results: dict[int, EvaluationResult]
 ) -> dict[str, list[Any]]:
-    """The outcomes, with the smallest epsilon where attacks of one name differ in it."""
+    """The outcomes, with the smallest epsilon where attacks of the same name differ in epsilon."""
     count = _count(job, evaluation, results)
     if count > MAX_EXAMPLES:
         message = (
@@ -156,7 +156,7 @@ def _count(job: JobRow, evaluation: int, results: dict[int, EvaluationResult]) -
 
 
 def _grid(evaluation: int, results: dict[int, EvaluationResult]) -> dict[int, float]:
-    """The evaluations that differ from this one in epsilon alone, itself included; by index."""
+    """The evaluations that differ from an evaluation in epsilon alone, itself included; by index."""
     this = results[evaluation]
     found = {}
     for index, other in results.items():

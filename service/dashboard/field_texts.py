@@ -62,7 +62,7 @@ def _uniform(value: object) -> object:
 
 
 def _typed(branch: Schema, text: str) -> Any:
-    """The text as a value of one type, ABSENT where it is none."""
+    """The text as a value of the branch's type, ABSENT for another text."""
     kind = branch.get("type")
     if kind == "null" and text.lower() in ("null", "none"):
         return None

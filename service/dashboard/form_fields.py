@@ -2,7 +2,7 @@
 
 The name of a field is its place in the job's spec, with points: `model.params.depth`. An empty text is the
 default. A reference to another component is a choice of its name and, nested, its own parameters; the hidden
-field `<name>.shown` says for which choice those were drawn.
+field `<name>.shown` says for which choice these parameters were drawn.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class FormField:
     bounds: tuple[tuple[str, str], ...] = ()  # `min`, `max` and `step` of a number
     nested: tuple[FormField, ...] = ()  # Parameters of the chosen component
     kind: str = ""  # Of the chosen component; empty for other fields
-    chosen: str = ""  # Name of the chosen component, that of the default included
+    chosen: str = ""  # Name of the chosen component, also of the default
 
     @property
     def placeholder(self) -> str:
@@ -53,7 +53,7 @@ class FormField:
         return {"null": "none", "[]": ""}.get(self.default, self.default)
 
     def is_set(self) -> bool:
-        """Whether this field or a nested one differs from the default."""
+        """Whether this field or a nested field differs from the default."""
         return bool(self.value) or any(one.is_set() for one in self.nested)
 
 
@@ -74,7 +74,7 @@ def fields_of(
 
 
 def plain_fields(schema: Schema) -> Iterator[FormField]:
-    """The fields of an object without values and without nested ones, as a table shows them."""
+    """The fields of an object without values and without nested fields, as a table shows them."""
     for name, given in schema["properties"].items():
         part = resolved(given, schema)
         field = _field(part, name, name, "")
@@ -87,7 +87,7 @@ def plain_fields(schema: Schema) -> Iterator[FormField]:
 def read_fields(
     catalog: Catalog, schema: Schema, texts: Texts, prefix: str, depth: int = 0
 ) -> dict[str, Any]:
-    """The properties of an object from the texts of its fields, without those that equal their defaults."""
+    """The properties of an object from the texts of its fields, without properties at their defaults."""
     values: dict[str, Any] = {}
     for name, given in schema["properties"].items():
         part, place = resolved(given, schema), f"{prefix}{name}"
@@ -160,7 +160,7 @@ def parted(
 
 
 def changed_components(texts: Texts) -> list[str]:
-    """Fields whose chosen component is another one than that whose parameters were drawn."""
+    """Fields with a chosen component other than the component with the drawn parameters."""
     return [
         name.removesuffix(SHOWN)
         for name, shown in texts.items()
@@ -181,7 +181,7 @@ def place_of(loc: Sequence[str | int], names: Iterable[str]) -> str | None:
 
 
 def errors_by_field(details: Sequence[ErrorDetail], names: Iterable[str]) -> dict[str, list[ErrorDetail]]:
-    """The errors of each field; those of no field under the empty name."""
+    """The errors of each field; errors of no field have the empty name."""
     known, found = set(names), dict[str, list[ErrorDetail]]()
     for detail in details:
         found.setdefault(place_of(detail.loc, known) or "", []).append(detail)
@@ -189,7 +189,7 @@ def errors_by_field(details: Sequence[ErrorDetail], names: Iterable[str]) -> dic
 
 
 def with_values(schema: Schema, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema with other defaults, as those of a model that was trained before."""
+    """The schema with other defaults, such as the parameters of a model that was trained before."""
     properties = {
         name: {**part, "default": values[name]} if name in values else part
         for name, part in schema["properties"].items()

@@ -35,9 +35,9 @@ from assay.service.store.tenants import TenantStore
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
-# Of the page of a job: galleries that are tried until one can be read, and examples that are shown of it.
+# On the page of a job: galleries that are tried until a gallery can be read, and its examples that are shown.
 TRIED, PREVIEWED = 3, 4
-# Of a text; galleries have up to 256.
+# Words of a text that are shown; galleries have up to 256.
 MAX_WORDS = 100
 # Small pictures are shown larger, at least so wide.
 SHOWN_WIDTH = 128

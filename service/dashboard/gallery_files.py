@@ -61,8 +61,8 @@ class Drawing:
     """A feature of a series and what became of it, as points of an SVG `polyline`."""
 
     feature: int  # its number
-    clean: str  # points in a box of `DRAWN_WIDTH` by `DRAWN_HEIGHT`
-    perturbed: str  # points of the changed one
+    clean: str  # points of the unchanged feature in a box of `DRAWN_WIDTH` by `DRAWN_HEIGHT`
+    perturbed: str  # points of the changed feature
     low: float  # value at the lower edge, in standard deviations
     high: float  # value at the upper edge
 
@@ -84,7 +84,7 @@ def read_gallery(folder: Path, file: GalleryFile) -> Gallery:
 
 @lru_cache(maxsize=KEPT)
 def _parsed(folder: Path, row: ArtifactRow) -> Gallery:
-    """The row has the hash of the content: a file that is written anew is read anew."""
+    """The row has the hash of the content: a file with other content is read again."""
     try:
         return Gallery.model_validate_json(read_artifact(folder, row, MAX_BYTES))
     except (ValidationError, OSError) as error:

@@ -51,7 +51,7 @@ def show_job(
     page: Annotated[int, Query(ge=1, le=10_000)] = 1,
 ) -> Response:
     """Everything about a job on one page; long results in several."""
-    # Before the results: one that comes between the two is then loaded again, and none is missed.
+    # Before the results: a result that comes between the two is then loaded again, and none is missed.
     newest = newest_result(store, job.id)
     view = job_view(store, up_to_date(store, live, job))
     try:

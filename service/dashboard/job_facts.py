@@ -47,7 +47,7 @@ OTHERWISE = "Retry the job: finished parts are kept. If it fails again, the log 
 
 @dataclass(frozen=True)
 class JobSource:
-    """Another job whose weights this one uses; without name and state where the caller sees no such job."""
+    """Another job that a job takes weights from; without name and state where the caller sees no such job."""
 
     id: str
     name: str | None
@@ -60,7 +60,7 @@ def remedy_of(error: JobError | None) -> str | None:
 
 
 def sources_of(store: TenantStore, job: JobRow) -> list[JobSource]:
-    """The jobs whose weights this one uses, its own model's first."""
+    """The jobs that this job takes weights from, the weights of its own model first."""
     ids = dict.fromkeys(one.job for one in dependencies_of(job.spec) if is_id(one.job))
     return [_source(store, job_id) for job_id in list(ids)[:MAX_SOURCES]]
 
@@ -81,7 +81,7 @@ def missing_evaluations(job: JobRow, results: Results | None) -> tuple[int, int]
 
 
 def newest_result(store: TenantStore, job_id: str) -> int:
-    """Number of the event of the job's newest result, which a page compares with its own; 0 without one."""
+    """Number of the event of a job's newest result, which a page compares with its own; 0 without results."""
     found = store.events.latest(job_id, MEASURED, 1)
     return found[0].seq if found else 0
 

@@ -1,4 +1,4 @@
-"""Page of all jobs, and the forms that cancel, retry, replan and delete one."""
+"""Page of all jobs, and the forms that cancel, retry, replan and delete a job."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ Digits = Annotated[str, Query(max_length=20, pattern=r"^[0-9]*$")]
 
 
 class LeaderboardCache:
-    """Entries of finished jobs, which do not change; of the jobs that were asked for last.
+    """Entries of the finished jobs that were asked for last; finished jobs do not change.
 
     A page waits for `READ_NOW` jobs at most: a thread reads the others.
     """
@@ -120,7 +120,7 @@ class LeaderboardCache:
 
 
 def _trainings(store: TenantStore, specs: Iterable[Spec]) -> dict[str, Spec]:
-    """The specs of the trainings whose weights the jobs use, and of the trainings that these go on from."""
+    """Specs of the trainings that the jobs take weights from, and of the trainings that these go on from."""
     found: dict[str, Spec] = {}
     for _ in range(MAX_CHAIN):
         sources = {(user_spec(spec)["model"]["weights"] or {}).get("job", "") for spec in specs}
@@ -164,7 +164,7 @@ class Board:
     """A group with its ranked methods."""
 
     group: LeaderboardGroup
-    # The first of them, each with the parameters that tell it from others of its model.
+    # The first methods, each with the parameters that tell it from other methods of its model.
     shown: list[tuple[RankedMethod, str]]
     count: int  # of the jobs of all of them
     plotted: list[str]  # ids of the jobs in its plots, one for each method; empty without attack
@@ -189,7 +189,7 @@ def leaderboard(
     signed: Yes = "",
     whole: Yes = "",
 ) -> Response:
-    """Jobs by accuracy, those on other examples apart."""
+    """Jobs by accuracy, jobs on other examples apart."""
     filters = {"data": data, "protocol": protocol, "threat": threat, "model": model, "seed": seed}
     filters |= {"parameters": parameters, "examples": examples, "signed": signed, "whole": whole}
     job_ids, cut = store.leaderboards.newest()
@@ -280,7 +280,7 @@ def _board(
     # The plots take an accuracy without attack from the same job.
     clean = {entry.job for entry in entries if group.norm and entry.clean is not None}
     jobs = [[one.job for one in row.weights[: row.seeds] if one.job in clean] for row in rows]
-    # Of several seeds the median, the lower of two.
+    # The median of several seeds, the lower of two.
     plotted = [found[len(found) // 2] for found in jobs if found][:MAX_PLOTTED]
     firsts = [row.weights[0] for row in rows]
     texts, _ = split_params(
@@ -292,7 +292,7 @@ def _board(
 
 
 def _plotted(store: TenantStore, catalog: Catalog, board: Board) -> Board:
-    """The board with the plots that its jobs allow: none may show an image that there is not."""
+    """The board with the plots that its jobs allow, so that no plot on the page is missing."""
     if len(board.plotted) < MIN_PLOTTED:
         return board
 

@@ -1,7 +1,7 @@
 """Live state of the jobs on a page, as server-sent events.
 
-All streams share one memory of the jobs' states, which is asked for anew once a second at most: a hundred
-watchers of the same jobs cost the database one short query a second.
+All streams share a memory of the jobs' states, which is read again once a second at most: a hundred watchers
+of the same jobs cost the database a short query a second.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class LiveStates:
         self._turn = asyncio.Lock()
 
     async def follow(self, store: TenantStore, job_ids: Sequence[str], since: float) -> list[State]:
-        """States of those jobs that are still there, read at `since` or later (of `time.monotonic`)."""
+        """States of the jobs that are still there, read at `since` or later (of `time.monotonic`)."""
         if (found := self._fresh(job_ids, since)) is not None:
             return found
         async with self._turn:
@@ -62,7 +62,7 @@ class LiveStates:
             return await run_in_threadpool(self.of, store, job_ids, since=since)
 
     def of(self, store: TenantStore, job_ids: Sequence[str], *, since: float = 0.0) -> list[State]:
-        """States of the jobs that are still there; those read before the time `since` are read again."""
+        """States of the jobs that are still there; states read before the time `since` are read again."""
         now = time.monotonic()
         least = max(since, now - FRESH_SECONDS)
         with self._lock:
@@ -125,7 +125,7 @@ def live(
         message = f"give at most {MAX_JOBS} job ids, separated by commas"
         raise InvalidSpec(message, [ErrorDetail(loc=["query", "jobs"], message=message, given=len(ids))])
     for job_id in ids:
-        find_job(store, job_id)  # refuses those that the caller does not see
+        find_job(store, job_id)  # refuses jobs that the caller does not see
     states: LiveStates = request.app.state.live_states
     opener = request.app.state.store
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}

@@ -1,4 +1,4 @@
-"""Sizes of plots, so that a page has room for those that load when they are scrolled to."""
+"""Sizes of plots, so that a page has room for plots that load when they are scrolled to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 # Width and height in pixels; pages use their ratio.
 Size = tuple[int, int]
-# Of plots that are not stored: those of a job that runs, and of several jobs.
+# The size of plots that are not stored: plots of a running job, and of several jobs.
 USUAL: Size = (400, 240)
 USUAL_OF: Mapping[str, Size] = {
     "confusion": (475, 243),
@@ -41,7 +41,7 @@ def usual_size(kind: str) -> Size:
 
 
 def plot_sizes(settings: Settings, kinds: Sequence[str], files: Sequence[ArtifactRow]) -> dict[str, Size]:
-    """The size of each plot of a job: as stored when the job ended, or the usual one."""
+    """The size of each plot of a job: as stored when the job ended, or the usual size."""
     stored = {row.name: row for row in files}
     found = {kind: picture_size(settings, stored.get(f"plot-{kind}.svg")) for kind in kinds}
     return {kind: size or usual_size(kind) for kind, size in found.items()}
@@ -60,7 +60,7 @@ def picture_size(settings: Settings, row: ArtifactRow | None) -> Size | None:
 
 @lru_cache(maxsize=4096)
 def _size_of(folder: Path, row: ArtifactRow) -> Size | None:
-    """The row has the hash of the content, which tells when the file is another one."""
+    """The row has the hash of the content: a file with other content is read again."""
     with open_artifact(folder, row) as file:
         return svg_size(file.read(HEAD_BYTES))
 

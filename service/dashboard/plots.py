@@ -1,4 +1,4 @@
-"""Interactive plots: a page that draws a plot of one or several jobs with Vega, and its scripts.
+"""Interactive plots: a page that draws a plot of a job or of several with Vega, and its scripts.
 
 The scripts come from the package that renders plots on the server. Vega evaluates the expressions of a
 specification by an interpreter, so that the content security policy needs no exception for it.
@@ -86,15 +86,7 @@ _cache: LruCache[Key, list[PlotSummary]] = LruCache(MAX_KEPT)
 def plots_of_job(
     store: TenantStore, settings: Settings, job: JobRow, results: Results, files: int
 ) -> list[PlotSummary]:
-    """The plots of a job that the caller sees, as a list.
-
-    Args:
-        store: The caller's.
-        settings: Where the files are.
-        job: Whose plots.
-        results: So far.
-        files: Number of the job's files.
-    """
+    """The plots of a job that the caller sees, as a list; `results` so far, `files` their number."""
     key = (job.id, job.attempt, job.finished_at, job.name, len(results.evaluations), files)
 
     def make() -> list[PlotSummary]:

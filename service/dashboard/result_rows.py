@@ -19,7 +19,7 @@ from assay.service.contract.results import (
 from assay.service.dashboard.formats import by_severity
 from assay.service.reports.numbers import RADIUS, conditions, number, set_params, split_params
 
-# Of metrics and of parts together: what a page of results shows at most, unless one evaluation has more.
+# Metrics and parts together that a page of results shows at most, unless an evaluation has more.
 MAX_ROWS = 300
 
 
@@ -33,7 +33,7 @@ class NumberedWarning:
     everywhere: bool  # whether it is about every evaluation
 
     def groups(self, evaluations: Sequence[ShownEvaluation]) -> list[tuple[str, list[int]]]:
-        """The evaluations by name, with the parameters of those that are alone under their name."""
+        """The evaluations by name, with the parameters of evaluations that are alone under their name."""
         found: dict[str, list[int]] = {}
         for place in self.places:
             found.setdefault(evaluations[place].result.name, []).append(place)
@@ -65,10 +65,10 @@ class ShownEvaluation:
         """The radius as people read it; None without a radius."""
         return conditions(self.result).get(RADIUS)
 
-    # Of the evaluations of a page alone: those of all take longer than the rest of the page.
+    # For the evaluations of a page alone: the breakdowns of all take longer than the rest of the page.
     @cached_property
     def shown(self) -> list[AnyBreakdown]:
-        """The breakdown, but for curves: they have a plot."""
+        """The breakdown without curves, which have a plot."""
         return [part for part in self.result.breakdown if not isinstance(part, CurveBreakdown)]
 
     @cached_property

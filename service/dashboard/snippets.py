@@ -65,7 +65,7 @@ def _json_scalar(value: object) -> str:
 
 
 def _layout(value: object, scalar: Callable[[object], str], depth: int = 0) -> str:
-    """The value as JSON or as Python; lists and objects that fit into a line are on one."""
+    """The value as JSON or as Python; lists and objects that fit into a line are on a line."""
     if isinstance(value, Mapping):
         brackets = "{}"
         parts = [f"{scalar(key)}: {_layout(part, scalar, depth + 1)}" for key, part in value.items()]

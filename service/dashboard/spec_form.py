@@ -1,7 +1,7 @@
 """The form of a job's spec: its sections, and the spec that the form's texts mean.
 
 `form_of` and `read_spec` are inverse to each other for specs without defaults (`reduced`); a spec that no
-form holds, such as one of fifty evaluations, is edited as JSON.
+form holds, such as a spec of fifty evaluations, is edited as JSON.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ HELP = {
     "batch_size": "examples in a batch.",
     "screening": "bfloat16: each attack runs in it first, then in dtype on the examples left;"
     " bfloat16_gradients: gradients are in bfloat16, and iterates near the boundary are judged in dtype.",
-    "devices": "GPUs of one machine that a training shares.",
+    "devices": "GPUs that a training shares, all in one machine.",
     "capture": "attacks on a GPU replay passes of the model as CUDA graphs, where these give its bits.",
     "repeat": "share of the shards that another worker computes again; other bits fail the job.",
 }
@@ -124,7 +124,7 @@ class JobForm:
 def form_of(catalog: Catalog, spec: Mapping[str, Any], trained: Mapping[str, Any] | None = None) -> JobForm:
     """The form that holds a spec without defaults, as `reduced` and `read_spec` return it.
 
-    `trained` is the model of the training job whose weights the job takes; its parameters are then the
+    `trained` is the model of the training job that the job takes weights from; its parameters are then the
     defaults.
     """
     kind = spec["kind"]

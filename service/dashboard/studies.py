@@ -1,4 +1,4 @@
-"""Pages of studies, and the forms that cancel, retry, extend and delete one."""
+"""Pages of studies, and the forms that cancel, retry, extend and delete a study."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 PER_PAGE = 25
 MAX_CELLS = 150
 MAX_KEPT_CELLS = 5_000
-# Results of a study that has not ended are computed anew after so long.
+# Results of a study that has not ended are computed again after so long.
 FRESH_SECONDS = 10.0
 
 

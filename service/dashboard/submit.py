@@ -53,7 +53,7 @@ SpecBody = dict[str, Any]
 STARTS = ("from", "weights", "example", "preset")
 MAX_SUGGESTIONS = 50
 MAX_SHOWN_PROBLEMS = 50
-# Fields of the page beside those of the spec.
+# Fields of the page beside the fields of the spec.
 OWN_FIELDS = ("action", "add", "idempotency_key", "shown_kind")
 KEY = re.compile(r"[0-9a-f]{32}", re.ASCII)
 ROW_ACTION = re.compile(r"(remove|copy)\.(\d{1,3})", re.ASCII)
@@ -332,7 +332,7 @@ def _field_of(detail: ErrorDetail, errors: Mapping[str, Sequence[ErrorDetail]]) 
 
 
 def _addable(catalog: Catalog, spec: Mapping[str, Any]) -> list[tuple[str, list[Component]]]:
-    """Suites, evaluations and attacks to add, those for the job's data first."""
+    """Suites, evaluations and attacks to add, components for other data last."""
     data = spec.get("data")
     name = data.get("name") if isinstance(data, Mapping) else None
     known = isinstance(name, str) and name in catalog.names("data")

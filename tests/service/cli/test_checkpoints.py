@@ -98,7 +98,7 @@ def test_upload_states_how_the_file_is_read(run: Any, checked: Any) -> None:
 def test_upload_says_what_was_not_stated(run: Any, checked: Any) -> None:
     checked()
     out = run("checkpoints", "upload", "ours", "w.safetensors", "--model", "tiny_vit")[1]
-    assert "normalization not stated: that of the job's data, with a warning" in out
+    assert "normalization not stated: taken from the job's data, with a warning" in out
     checked(layout="assay")
     out = run("checkpoints", "upload", "own", "w.safetensors", "--model", "tiny_vit")[1]
     assert "normalization as in the file" in out

@@ -210,16 +210,16 @@ def test_an_unreachable_service_says_what_starts_one_or_whose_address_it_is(
     assert err.endswith("; `assay serve` starts one on this machine, and `assay evaluate` needs none\n")
     assay("config", "set", "url", DEAD, "--profile", "lab")
     assert assay("jobs", "--profile", "lab")[2].endswith(
-        "; the address is that of profile lab, which --profile names\n"
+        "; the address comes from profile lab, which --profile names\n"
     )
     assay("config", "use", "lab")
     file = config_folder / "config.toml"
     for command in (["jobs"], ["evaluate", "job:x", "--data", "digits"]):
         code, _, err = assay(*command)
         assert code == 3
-        assert err.endswith(f"; the address is that of profile lab, which {file} has in use\n")
+        assert err.endswith(f"; the address comes from profile lab, which {file} has in use\n")
     monkeypatch.setenv("ASSAY_URL", DEAD)
-    assert assay("jobs")[2].endswith("; the address is that of ASSAY_URL\n")
+    assert assay("jobs")[2].endswith("; the address comes from ASSAY_URL\n")
 
 
 def test_a_call_with_a_state_folder_asks_no_profile(

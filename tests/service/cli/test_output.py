@@ -50,7 +50,7 @@ def test_an_error_says_its_sentence_once() -> None:
     problems.unlisted += 1
     with pytest.raises(InvalidSpec) as three:
         problems.raise_if_any()
-    assert output.error_text(three.value).splitlines()[2:] == ["  (at least 2 more, of which 1 are listed)"]
+    assert output.error_text(three.value).splitlines()[2:] == ["  (at least 2 more; 1 listed)"]
     assert output.error_text(NotFound("no such job")) == "error: no such job"
 
 
