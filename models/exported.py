@@ -18,18 +18,18 @@ __all__ = ["exported"]
 
 TASKS = ("classification", "segmentation", "sequence", "language")
 RULES = (("data.pairs != True", "an exported program reads one text, the data are pairs of texts"),)
-# A program takes images of one size, also where other models take any.
+# A program takes images of a single size, also where other models take any.
 FACTS = {"fixed_image_size": True}
 
 
 def exported(
     classes: int, channels: int, *, program: Annotated[Program | None, "system"] = None
 ) -> nn.Module:
-    """Any model of images or of texts of one's own, uploaded as a program with its weights.
+    """A user's own model of images or texts, uploaded as a program with its weights.
 
     Args:
-        classes: number of classes of the data; of texts for language models their words.
-        channels: channels of the images; of texts the words of the vocabulary.
+        classes: number of classes of the data; words of the vocabulary for language models.
+        channels: channels of the images; words of the vocabulary for texts.
         program: the program of the checkpoint; without one there is no model.
 
     Returns:

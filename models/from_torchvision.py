@@ -63,7 +63,7 @@ def torchvision(
         channels: channels of the images: three.
         architecture: torchvision's name, such as "resnet50" or "vit_b_16".
         tag: which of torchvision's weights, such as "IMAGENET1K_V1"; its default if absent.
-        image_size: height and width of the images in pixels; that of the weights if absent.
+        image_size: height and width of the images in pixels; the weights' own size if absent.
         pretrained: folder of the pulled weights.
 
     Returns:
@@ -100,7 +100,7 @@ def published(architecture: str, tag: str | None) -> WeightsEnum:
     """torchvision's entry of some weights; the default without a tag.
 
     Raises:
-        ValueError: there are none of this name; the message has the nearest.
+        ValueError: torchvision does not know the name; the message has the nearest.
     """
     known = architectures()
     if architecture not in known:

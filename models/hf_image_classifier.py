@@ -2,7 +2,7 @@
 
     logits = model(crop(resize(z))),    z = (x - mean) / std of pixels x in [0, 1]
 
-The network is the library transformers' own. Mean, standard deviation, resizing and crop are those of the
+The network is the library transformers' own. Mean, standard deviation, resizing and crop come from the
 repository's preprocessor_config.json; all are part of the model, so that attacks act on the data's pixels and
 gradients pass. `models/layers/hf_images.py` says what deviates.
 """
@@ -53,11 +53,11 @@ def hf_image_classifier(
     """Image classifier of a Hugging Face repository, with its own preprocessing, from a pulled folder.
 
     Args:
-        image_size: height and width of the data's images in pixels, which attacks change; if absent that of
-            the data set where all its images have one, else the size that the model reads.
+        image_size: height and width of the data's images in pixels, which attacks change; if absent the size
+            of the data set's images where all have the same, else the size that the model reads.
         geometry: what resizes and crops images to the size that the model reads: "model", the steps of its
             preprocessor_config.json, with gradients; "data", the data set, as for other models; "auto" is
-            "model" for data whose images have one size, else "data".
+            "model" for data with images of equal size, else "data".
         pretrained: folder of the pulled files.
 
     Returns:

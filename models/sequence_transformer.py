@@ -79,7 +79,7 @@ def sequence_transformer(
         length: the most tokens of a sequence; longer ones are cut by the data.
         embedding: width of the tokens' vectors before a projection to `width`; null has no projection.
         pooling: the vector of a sequence: the mean over its tokens; "released", their sum divided by
-            `length`; or that of the last token.
+            `length`; or the vector of the last token.
         pairs: classify pairs of sequences.
 
     Returns:

@@ -7,9 +7,9 @@ code of Primal-Attention (Chen et al., NeurIPS 2023) goes back to it:
     x = sqrt(C) (W v_t + b) + positions;  the encoder (models/layers/sequence_encoder.py);  W' pooled + b'
 
 v_t are the standardised features of step t. Padded steps take no part. The papers state 2 layers, width 512,
-8 heads, MLPs of 2048 and learned positions, and neither norm nor pooling; those of the presets are our
-choice, what we know mvts_transformer to do: BatchNorm after each sum, and the head on the concatenation of
-all places ("flatten": GELU, zero at padded steps). The builder's own defaults are LayerNorm before each
+8 heads, MLPs of 2048 and learned positions, and neither norm nor pooling; the presets' norm and pooling are
+our choice, what we know mvts_transformer to do: BatchNorm after each sum, and the head on the concatenation
+of all places ("flatten": GELU, zero at padded steps). The builder's own defaults are LayerNorm before each
 branch, which does not mix examples in training, and the mean over the steps that exist; "released" divides
 their sum by the full length.
 
@@ -41,8 +41,8 @@ __all__ = ["series_transformer"]
 SeriesPooling = Annotated[
     Literal["mean", "released", "last", "flatten"],
     doc(
-        'the vector of a series: the mean over its steps; "released", their sum divided by `length`; that '
-        'of the last step; or "flatten", all places one after another.'
+        'the vector of a series: the mean over its steps; "released", their sum divided by `length`; "last", '
+        'the vector of the last step; or "flatten", all places one after another.'
     ),
 ]
 
@@ -52,7 +52,7 @@ OFFERS = ("softmax",)
 RULES = (
     ("model.width % model.heads == 0", "heads must divide width"),
     parameters.layer_rule("layers", "model.depth"),
-    ("data.longest <= model.length", "length must be at least that of the longest series of the data"),
+    ("data.longest <= model.length", "length must be at least the length of the data's longest series"),
     ("part.attention_patches >= model.length", "patches, the size of S, must not be less than length"),
 )
 PAPER = (

@@ -1,8 +1,8 @@
 """Connections of the HTTP server: their number, and the time that each may take.
 
 uvicorn bounds neither. `GuardedProtocol` is its protocol with limits on headers, bodies and answers;
-`ConnectionGuard` has the connections of one server, and its `sweep` finds the slow ones twice a second:
-a timer for each request would cost more.
+`ConnectionGuard` has a server's connections, and its `sweep` finds the slow connections twice a second: a
+timer for each request would cost more.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Mark:
 
 
 class ConnectionGuard:
-    """Open connections of one server; for its event loop only.
+    """Open connections of a server; for its event loop only.
 
     `settings`: the limits. `most`: limit of open connections, lower than the setting where descriptors are
     short; `refused`: connections ended for a reason of their own, counted by reason.
@@ -112,7 +112,7 @@ class ConnectionGuard:
             )
 
     def admit(self, one: GuardedProtocol) -> None:
-        """Counts a new connection; over a limit, the one that has waited longest for a request goes."""
+        """Counts a new connection; over a limit, closes the connection that waits longest for a request."""
         self._open.add(one)
         self._by_address[one.address] += 1
         self.wait(one)
@@ -194,7 +194,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._served = False  # a request was answered before
         self._begun = False  # bytes of the awaited request have come
         self._in_header = False
-        self._header_bytes = 0  # of the header that is being read, but for its first chunk
+        self._header_bytes = 0  # of the header that is being read, without its first chunk
         self._chunk = 0
         self._received = 0
         self._keep_alive = True

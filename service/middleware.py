@@ -78,7 +78,7 @@ class Manners:
 
 
 def with_safe_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The headers of an answer, and those of `SAFE_HEADERS` that are missing; pages also get a policy."""
+    """The headers of an answer, and the missing `SAFE_HEADERS`; pages also get a policy."""
     headers = list(headers)
     given = {name.lower(): value for name, value in headers}
     headers += [item for item in SAFE_HEADERS if item[0] not in given]
@@ -170,9 +170,9 @@ def host_name(host: str) -> str | None:
 class BodyCap:
     """Refuses bodies over a size limit, announced or not, before they are in memory.
 
-    A tenant may have `BODIES_AT_ONCE` bodies of the largest size in memory; those of `others` are not
-    counted, since their routes store them or allow few bytes. `app`: the guarded application; `max_bytes`:
-    limit of all calls but those in `others`; `others`: other limits, by method and path.
+    A tenant may have `BODIES_AT_ONCE` bodies of the largest size in memory; bodies of calls in `others` are
+    not counted, since their routes store them or allow few bytes. `app`: the guarded application;
+    `max_bytes`: limit of all calls except calls in `others`; `others`: other limits, by method and path.
     """
 
     def __init__(

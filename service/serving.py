@@ -116,7 +116,7 @@ def declare(settings: Settings, store: Store) -> None:
     release = own_release()
     if "source_sha256" not in release:
         log.warning(
-            "this installation lacks a part of Assay's source, and cannot tell its hash: workers are those of"
+            "this installation lacks a part of Assay's source, and cannot tell its hash: workers belong to"
             " its release if they have the same %s",
             "commit" if release.get("commit") else "version",
         )

@@ -1,7 +1,7 @@
 """Settings of the service, from environment variables that start with `ASSAY_`.
 
-The defaults are those of the embedded mode: SQLite and artifacts under `./assay-state`, one worker, on
-loopback without API keys. On any other address, and in distributed mode, every call needs a key.
+The defaults fit the embedded mode: SQLite and artifacts under `./assay-state`, one worker, on loopback
+without API keys. On any other address, and in distributed mode, every call needs a key.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 class Settings(Connections):
-    """Settings of the service; those of workers alone are in `workers.settings`. Paths are made absolute."""
+    """Settings of the service; `workers.settings` has the settings of workers. Paths are made absolute."""
 
     data_root: Path | None = Field(None, description="folder with the data sets")
 
@@ -42,7 +42,7 @@ class Settings(Connections):
         False, description="ask for API keys on loopback too; elsewhere they are always asked for"
     )
     max_body_bytes: int = Field(1024 * 1024, ge=1, description="of a request's JSON body")
-    max_checkpoint_bytes: int = Field(4 * 1024**3, ge=1, description="of one uploaded file")
+    max_checkpoint_bytes: int = Field(4 * 1024**3, ge=1, description="of an uploaded file")
     max_checkpoints: int = Field(200, ge=1, description="uploaded files that a tenant may keep")
     max_checkpoints_bytes: int = Field(64 * 1024**3, ge=1, description="of all that a tenant keeps")
     max_evaluations: int = Field(500, ge=1, le=500, description="of a job, with its suites expanded")
@@ -73,7 +73,7 @@ class Settings(Connections):
 
     max_connections: int = Field(1000, ge=16, description="open at a time")
     max_connections_per_address: int = Field(
-        500, ge=1, description="of one client's address, or of the proxy in front"
+        500, ge=1, description="of a client's address, or of the proxy in front"
     )
     max_streams: int = Field(256, ge=1, description="event streams open at a time")
     max_streams_per_tenant: int = Field(32, ge=1, description="event streams that a tenant has open")

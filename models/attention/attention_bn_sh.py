@@ -1,8 +1,8 @@
 """Attention-BN+SH: Attention-BN whose heads see the keys and values at several resolutions.
 
 Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, appendix I,
-definition 5: equations 49 and 50 (form "full") and 51 (form "beta"). The statistics of a head are those of
-its own pooled keys. See `layers/key_normalization.py` and `layers/scaled_heads.py`. No code was released.
+definition 5: equations 49 and 50 (form "full") and 51 (form "beta"). A head's statistics are over its own
+pooled keys. See `layers/key_normalization.py` and `layers/scaled_heads.py`. No code was released.
 
     x_f = average of x over windows of f_h tokens
     q = x W_q,    k = x_f W_k,    v = x_f W_v    of head h
@@ -70,6 +70,6 @@ class AttentionBNSH(ScaledHeads):
         )
 
     def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, factor: int) -> Tensor:
-        """softmax(q k^T / sqrt(D)) v of the heads of one factor, (B, h, N, D)."""
+        """softmax(q k^T / sqrt(D)) v of the heads with the same factor, (B, h, N, D)."""
         del factor
         return attend(queries, keys, values, mask, self.training_rate())

@@ -52,6 +52,6 @@ class AttentionSH(ScaledHeads):
         super().__init__(dim, heads, factors=factors, prefix_tokens=prefix_tokens, dropout=dropout)
 
     def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, factor: int) -> Tensor:
-        """softmax(q k^T / sqrt(D)) v of the heads of one factor, (B, h, N, D)."""
+        """softmax(q k^T / sqrt(D)) v of the heads with the same factor, (B, h, N, D)."""
         del factor
         return attend(queries, keys, values, mask, self.training_rate())

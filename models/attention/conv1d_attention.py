@@ -37,13 +37,13 @@ PAPER = attention_bn.PAPER
 
 
 class Conv1DAttention(DotProductAttention):
-    """Softmax attention whose queries and keys are weighted sums of those of neighbouring tokens.
+    """Softmax attention; each query and each key is a weighted sum over neighbouring tokens.
 
     The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`; and
     `kernel` (s,), from the earliest token to the latest.
 
     Args:
-        size: tokens s of the kernel; of an even number one more comes after the token than before it.
+        size: tokens s of the kernel; an even kernel has one more after the token than before it.
         prefix_tokens: tokens before the patches; they are not convolved.
     """
 

@@ -35,14 +35,14 @@ PAPER = attention_bn.PAPER
 
 
 class Conv2DAttention(HeadProjections):
-    """Softmax attention whose queries and keys are weighted sums of those of neighbouring patches.
+    """Softmax attention; each query and each key is a weighted sum over neighbouring patches.
 
     The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`; and
     `kernel` (s, s), from the patch above and to the left.
 
     Args:
-        size: patches s along each side of the kernel; of an even number one more comes below, and to the
-            right of, the patch than before it.
+        size: patches s along each side of the kernel; an even kernel has one more below, and to the right of,
+            the patch than before it.
         prefix_tokens: tokens before the patches; they are not convolved.
     """
 

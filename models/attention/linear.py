@@ -52,7 +52,7 @@ class LinearAttention(ScaledHeads):
         super().__init__(dim, heads, factors=[1], prefix_tokens=prefix_tokens, causal=causal)
 
     def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, factor: int) -> Tensor:
-        """Linear attention of the heads of one factor, (B, h, N, D)."""
+        """Linear attention of the heads with the same factor, (B, h, N, D)."""
         del factor
         return linear_attend(queries, keys, values, mask, causal=self.causal)
 

@@ -74,6 +74,6 @@ class LinearAttentionBN(ScaledHeads):
         )
 
     def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, factor: int) -> Tensor:
-        """Linear attention of the heads of one factor, (B, h, N, D)."""
+        """Linear attention of the heads with the same factor, (B, h, N, D)."""
         del factor
         return linear_attend(queries, keys, values, mask, causal=self.causal)

@@ -1,8 +1,8 @@
 """Linear Attention-BN+SH: Linear Attention-BN whose heads see the keys and values at several resolutions.
 
 Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, table 5: the linear
-kernel in place of the softmax kernel of equations 49 (form "full") and 51 (form "beta"). The statistics of a
-head are those of its own pooled keys. No code was released.
+kernel in place of the softmax kernel of equations 49 (form "full") and 51 (form "beta"). A head's statistics
+are over its own pooled keys. No code was released.
 
     x_f = average of x over windows of f_h tokens
     q = x W_q,    k = x_f W_k,    v = x_f W_v    of head h
@@ -67,6 +67,6 @@ class LinearAttentionBNSH(ScaledHeads):
         )
 
     def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, factor: int) -> Tensor:
-        """Linear attention of the heads of one factor, (B, h, N, D)."""
+        """Linear attention of the heads with the same factor, (B, h, N, D)."""
         del factor
         return linear_attend(queries, keys, values, mask)

@@ -48,6 +48,6 @@ class LinearAttentionSH(ScaledHeads):
         super().__init__(dim, heads, factors=factors, prefix_tokens=prefix_tokens)
 
     def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, factor: int) -> Tensor:
-        """Linear attention of the heads of one factor, (B, h, N, D)."""
+        """Linear attention of the heads with the same factor, (B, h, N, D)."""
         del factor
         return linear_attend(queries, keys, values, mask)

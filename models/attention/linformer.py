@@ -45,7 +45,7 @@ class LinformerAttention(ProjectedAttention):
     and `e` (H, L, N).
 
     Args:
-        features: L, the number of combinations; 128 in Skyformer's tables, 256 in those of Primal-Attention.
+        features: L, the number of combinations; 128 in Skyformer's tables, 256 in Primal-Attention's tables.
         projection: whether E is trained ("trained"), or stays as drawn ("released").
         tokens: N of the longest sequence.
         dropout: share of the softmax's weights that is dropped in training, in [0, 1).

@@ -12,8 +12,8 @@ The authors advise against training with it: gradients explode, since M has the 
 training with it gets the warning `analysis_only`.
 
 Deviations: exponentials are taken of differences of logarithms, so that none overflows; row sums of A~ below
-1e-12 of the largest weight of their row, which a poor approximation can have, are replaced by that; the draw
-is that of `skyformer`. Dropout acts on the output before its projection.
+1e-12 of the largest weight of their row, which a poor approximation can have, are replaced by this bound;
+landmarks are drawn as in `skyformer`. Dropout acts on the output before its projection.
 
 B = batch, N = tokens, C = width, H = heads, D = C / H, L = landmarks.
 """
@@ -49,9 +49,9 @@ class NystromScoresAttention(LandmarkAttention):
 
     Args:
         landmarks: L; half of them are queries, half keys. From twice the number of tokens, all are.
-        draw: how landmarks are drawn: places by seed and number of tokens alone ("fixed"); so in evaluation,
-            and anew in each pass of a training ("training"); anew in every pass, with replacement, so that
-            answers are random ("released").
+        draw: how landmarks are drawn: "fixed", places by seed and number of tokens alone; "training", the
+            same in evaluation, and drawn again in each pass of a training; "released", drawn again in every
+            pass, with replacement, so that answers are random.
         gamma: what is added to the diagonal of the landmarks' scores.
         iterations: steps of the inverse.
         normaliser: where the inverse starts: from the largest column sum of each matrix ("matrix"), or of

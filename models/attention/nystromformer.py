@@ -7,14 +7,14 @@ over contiguous segments:
     F1 = softmax(q k~^T D^-1/2),    F2 = softmax(q~ k~^T D^-1/2),    F3 = softmax(q~ k^T D^-1/2)
     output = proj(F1 F2^-1 F3 v + conv(v)),    the inverse by 6 steps of products
 
-Deviations from that code, each of which has its form there by name:
+Deviations from that code; the parameters in parentheses restore its form:
 
-- q and k of padding are zeros there, which enter the means (`padding` = "released"). Here the segments are
-  those of the tokens that take part.
+- q and k of padding are zeros there, which enter the means (`padding` = "released"). Here the segments have
+  only tokens that take part.
 - Its inverse starts from a number of the whole batch (`normaliser` = "tensor"). Here from each matrix's own.
 - It needs a number of tokens that L divides; here segments differ in size by one at most.
 - It has no convolution (`kernel` 0) and no dropout. The depth-wise convolution over tokens, one kernel per
-  head, is that of Xiong et al.; the code of Chen et al., "Primal-Attention" (NeurIPS 2023), has 35 taps.
+  head, is from Xiong et al.; the code of Chen et al., "Primal-Attention" (NeurIPS 2023), has 35 taps.
   Dropout acts here on the output before its projection.
 
 There is no causal form. No N x N matrix is made.

@@ -11,7 +11,7 @@ As released, phi is stabilised: the largest w_f . x' is subtracted, of each quer
 for all of them together, and then EPSILON is added to each feature. The first cancels in the quotient, the
 second does not: it is relative to the largest, so the result depends on what "the keys together" means:
 
-    stabilizer = "example"   the keys of a head of one example that take part; causal: those up to token i
+    stabilizer = "example"   the keys of an example and head that take part; causal: the keys up to token i
     stabilizer = "batch"     all heads of all examples and padding too, as in the code of Skyformer's authors
     scaling = "once"         x' = x / D^1/4
     scaling = "twice"        x' = x / D^1/2, as there: queries and keys reach a kernel that scales them again
@@ -90,10 +90,10 @@ class PerformerAttention(HeadProjections):
     nothing.
 
     Args:
-        features: number M of random features; 128 in Skyformer's tables, 256 in those of Primal-Attention.
+        features: number M of random features; 128 in Skyformer's tables, 256 in Primal-Attention's tables.
         scaling: how often queries and keys are divided by D^1/4; "twice" is a slip of Skyformer's code.
-        stabilizer: which keys share the largest exponent, those of an "example" and head or all of a "batch";
-            the latter makes outputs depend on the batch.
+        stabilizer: which keys share the largest exponent: the keys of an "example" and head, or all keys of a
+            "batch", which makes outputs depend on the batch.
         dropout: share of the values that is dropped in training, in [0, 1): no matrix of weights exists.
     """
 

@@ -61,9 +61,9 @@ class ReformerAttention(HeadProjections):
     Args:
         hashes: number R of rounds; Skyformer's tables have 2.
         bucket_length: tokens m of a chunk; no more tokens than this see all others.
-        rotations: "stored" with the weights, or drawn anew in "each_pass", which makes outputs random.
-        chunks: whom a token sees in the causal form: the m tokens before it in its bucket ("past"), or those
-            of its chunk and the one before ("released"), which depends on later tokens.
+        rotations: "stored" with the weights, or drawn again in "each_pass", which makes outputs random.
+        chunks: what a token sees in the causal form: the m tokens before it in its bucket ("past"), or the
+            tokens of its chunk and of the chunk before ("released"), which depends on later tokens.
         tokens: longest sequence of the model, which decides the number of buckets.
         causal: each token attends to tokens before it, and to itself where it sees no other.
     """
@@ -208,7 +208,7 @@ def bucket_factors(tokens: int, length: int) -> list[int]:
 
 
 def chunk_before(present: Tensor, rounds: int, length: int) -> Tensor:
-    """The chunk that each sees beside itself, (B, G): the one before, without chunks of padding only."""
+    """The chunk that each sees beside itself, (B, G): the chunk before, without chunks of padding only."""
     chunks = present.shape[1] // length
     last = (present.sum(dim=1).clamp(min=1) - 1) // length  # (B,)
     index = torch.arange(rounds * chunks, device=present.device)  # (G,)
@@ -217,7 +217,7 @@ def chunk_before(present: Tensor, rounds: int, length: int) -> Tensor:
 
 
 def beside(chunked: Tensor, before: Tensor) -> Tensor:
-    """Each chunk and the one that it sees beside itself: (B, H, G, m, ...) to (B, H, G, 2m, ...)."""
+    """Each chunk and the chunk that it sees beside itself: (B, H, G, m, ...) to (B, H, G, 2m, ...)."""
     index = before[:, None].reshape(len(before), 1, -1, *[1] * (chunked.dim() - 3))
     return torch.cat([chunked, chunked.take_along_dim(index, dim=2)], dim=3)
 

@@ -49,7 +49,7 @@ Threshold = Annotated[
 ]
 MuWidth = Annotated[
     Literal["full", "head"],
-    doc('the width in mu, that of the model ("full", as released) or of one head ("head").'),
+    doc('the width in mu: of the model ("full", as released) or of a head ("head").'),
 ]
 DualSign = Annotated[
     Literal[-1, 1], doc("sign of Y / mu in the L step; -1 as published, +1 minimises the stated Lagrangian.")
@@ -86,7 +86,7 @@ def shrink(values: Tensor, threshold: Tensor) -> Tensor:
 
 
 class Operands(NamedTuple):
-    """What the pursuit of one layer starts from."""
+    """What the pursuit of a layer starts from."""
 
     keys: Tensor  # K, (B, H, N, D)
     values: Tensor  # V, (B, H, N, D)

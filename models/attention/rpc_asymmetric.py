@@ -1,7 +1,7 @@
 """Asymmetric RPC-Attention: Principal Attention Pursuit with separate queries.
 
 Teo and Nguyen, "Unveiling the hidden structure of self-attention via kernel principal component analysis",
-NeurIPS 2024, appendix E.10, version "4iter/layer1". The iteration is that of rpc.py, with another L step:
+NeurIPS 2024, appendix E.10, version "4iter/layer1". The iteration is as in rpc.py, with another L step:
 
     L <- softmax(Q Z^T / sqrt(D)) V
 

@@ -1,15 +1,15 @@
 """Causal RPC-Attention, for language models: each token attends to itself and the tokens before it.
 
 Teo and Nguyen, "Unveiling the hidden structure of self-attention via kernel principal component analysis",
-NeurIPS 2024, uses RPC in language models (section 4) without a formula or code. Here the iteration is that of
-rpc.py with a causal mask in the softmax of every iteration. There are two readings of mu:
+NeurIPS 2024, uses RPC in language models (section 4) without a formula or code. Here the iteration is as in
+rpc.py, with a causal mask in the softmax of every iteration. There are two readings of mu:
 
     mu   = N C / (4 ||K_h||_1)              mu_tokens = "sequence": as printed, over the whole sequence
     mu_i = i C / (4 sum_{j<=i} ||k_j||_1)   mu_tokens = "prefix": one for each token i = 1..N, over its past
 
 The first leaks the norm of future keys into every token: its outputs are not causal, and the perplexity of
-such a model is not that of a predictor. The second is therefore the default here. They agree at the last
-token.
+such a model is not a predictor's perplexity. The second is therefore the default here. They agree at the
+last token.
 
 B = batch, N = tokens, C = width, H = heads, D = C / H.
 """

@@ -80,7 +80,7 @@ class ExactScaledAttention(DotProductAttention):
     stores N x N matrices.
 
     Args:
-        log_range: the largest log g(k_j') - log g(k_j) that counts; a ratio beyond it is that of e^log_range.
+        log_range: the largest log g(k_j') - log g(k_j) that counts; a ratio beyond it counts as e^log_range.
         dropout: share of A's weights that is dropped in training, in [0, 1); S keeps all of its own.
     """
 

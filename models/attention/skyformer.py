@@ -6,7 +6,7 @@ equations 4 to 6 and section 4.4; and their released code. X_S has L rows, the l
     M = G(X_S, X_S) + gamma I,    d_i = sum_j M_ij,    W ~ (d^-1/2 M d^-1/2)^-1 by 6 steps of products
     output = proj(G(q, X_S) d^-1/2 W d^-1/2 G(X_S, k) v),    G(x, y) = exp(-|x - y|^2 / 2)
 
-Deviations from the released code, each of which has its form there by name:
+Deviations from the released code; the parameters in parentheses restore its form:
 
 - It draws landmarks in every pass, evaluation included, half of them from the queries and half from the keys,
   with replacement (`draw` = "released"; the paper: uniformly from the 2N rows). Here their places are fixed
@@ -58,9 +58,9 @@ class SkyformerAttention(LandmarkAttention):
 
     Args:
         landmarks: L; half of them are queries, half keys. From twice the number of tokens, all are.
-        draw: how landmarks are drawn: places by seed and number of tokens alone ("fixed"); so in evaluation,
-            and anew in each pass of a training ("training"); anew in every pass, with replacement, so that
-            answers are random ("released").
+        draw: how landmarks are drawn: "fixed", places by seed and number of tokens alone; "training", the
+            same in evaluation, and drawn again in each pass of a training; "released", drawn again in every
+            pass, with replacement, so that answers are random.
         gamma: what is added to the diagonal of the landmarks' kernel matrix.
         iterations: steps of the inverse.
         scale: of q and k: D^-1/4 ("head"), or 32^-1/4 ("released").

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 
 class QueriesKeysValues(NamedTuple):
-    """Queries, keys and values of one layer, each (B, H, N, D).
+    """Queries, keys and values of a layer, each (B, H, N, D).
 
     `mask` is boolean (B, N), true for the tokens that take part; None = all.
     """
@@ -37,7 +37,7 @@ class QueriesKeysValues(NamedTuple):
 
 
 class PursuitTrace(NamedTuple):
-    """The keys K of one layer, and S and L of each of its n iterations; every tensor is (B, H, N, D)."""
+    """The keys K of a layer, and S and L of each of its n iterations; every tensor is (B, H, N, D)."""
 
     keys: Tensor
     sparse: tuple[Tensor, ...]
@@ -78,7 +78,7 @@ class PursuitLayer(Protocol):
     regularization: float  # lambda
     threshold: Literal["code", "paper"]  # "code" or "paper"
     dual_sign: Literal[-1, 1]  # -1 or 1
-    prefix_tokens: int  # tokens before those of the patches
+    prefix_tokens: int  # tokens before the patches' tokens
 
     def pursuit(self, x: Tensor, mask: Tensor | None = None) -> PursuitTrace:
         """All iterations for tokens (B, N, C)."""

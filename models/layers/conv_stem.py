@@ -1,4 +1,4 @@
-"""The convolutional stem: a few 3 x 3 convolutions of stride 2 in place of one wide patch embedding.
+"""The convolutional stem: a few 3 x 3 convolutions of stride 2 in place of a wide patch embedding.
 
 El-Nouby et al., "XCiT: Cross-covariance image transformers", NeurIPS 2021, for patches of 16 and 8 pixels;
 the released code of Zhou et al., "Understanding the robustness in vision transformers", ICML 2022, for 4

@@ -69,7 +69,7 @@ def waves(places: int, device: torch.device | None = None) -> Tensor:
 class FanBlock(nn.Module):
     """x + gamma1 attn(norm1(x)), then x + gamma2 mlp(norm2(x)) with channel processing for the MLP.
 
-    The attention maps (B, P, C) to (B, P, C), called with `grid`; `heads` are those of the channel
+    The attention maps (B, P, C) to (B, P, C), called with `grid`; `heads` counts the heads of the channel
     processing. The MLP has `mlp_ratio` times C hidden units; dropout acts inside and after the MLP and after
     the attention, stochastic depth on both branches.
     """

@@ -31,7 +31,7 @@ class AttentionFactory(Protocol):
     """
 
     def __call__(self, dim: int, heads: int, *, prefix_tokens: int = 1) -> nn.Module:
-        """Make the attention of one layer; `prefix_tokens` counts the tokens before the patches (CLS)."""
+        """Make the attention of a layer; `prefix_tokens` counts the tokens before the patches (CLS)."""
         ...
 
 
@@ -39,7 +39,7 @@ class CausalFactory(Protocol):
     """Makes one layer's causal attention, in which a token's output depends on no later token."""
 
     def __call__(self, dim: int, heads: int, *, prefix_tokens: int = 1, causal: bool = True) -> nn.Module:
-        """Make the attention of one layer."""
+        """Make the attention of a layer."""
         ...
 
 

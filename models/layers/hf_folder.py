@@ -101,7 +101,7 @@ def model_of(folder: Path, auto_class: str, what: str, **options: Any) -> nn.Mod
     if lost or other:
         named = ", ".join([*lost, *other][:5])
         raise ValueError(
-            f"the weights in {folder} are not those of a {what}: {len(lost)} tensors are missing and"
+            f"the weights in {folder} do not fit a {what}: {len(lost)} tensors are missing and"
             f" {len(other)} have another shape ({named}). transformers would draw them at random"
         )
     made: nn.Module = model.eval()
@@ -135,7 +135,7 @@ def label_names(config: Any) -> tuple[str, ...]:
         "multi_label_classification",
     ):
         raise ValueError(
-            f"the model is no classifier of one label for each example: it has {len(names)} outputs"
+            f"the model is no classifier with one label for each example: it has {len(names)} outputs"
             f" and problem_type {getattr(config, 'problem_type', None)!r}"
         )
     return tuple(names[number] for number in sorted(names))

@@ -79,7 +79,7 @@ class OwnLabels(nn.Module):
     def suit(self, class_names: Sequence[str], size: tuple[int, int] | None) -> None:
         """Put the logits in the order of a data set's classes; a ValueError as of `match_labels`.
 
-        `size` is the height and width of its images, None where they vary or there are none.
+        `size` is the height and width of its images, None where they vary or without images.
         """
         del size
         found = match_labels(self.label_names, class_names, self._how)

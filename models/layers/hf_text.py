@@ -79,7 +79,7 @@ class PaddedLogits(nn.Module):
 
 @torch.no_grad()
 def ignores_padding(logits: PaddedLogits, tokenizer: OwnTokenizer, longest: int) -> bool:
-    """Whether a classifier's answer to a short text stays the same beside a longer one, but for rounding."""
+    """Whether a classifier's answer to a short text stays the same, up to rounding, beside a longer text."""
     texts = ["a", "two words of a longer text, which pads the other one"]
     rows = tokenizer.cut(texts, longest)
     both = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)

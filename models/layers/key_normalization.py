@@ -6,7 +6,7 @@ Nguyen et al., "A primal-dual framework for transformers and neural networks", I
     full    q' = (q - beta mu) / s,  k' = (k - beta mu) / s,  s = sqrt(var + eps)     (printed with beta = 1)
     beta    q' = q - beta mu,        k' = k - beta mu
 
-mu and var are the mean and the biased variance of the keys of one sequence and head, feature by feature:
+mu and var are the mean and the biased variance of the keys of a sequence and head, feature by feature:
 nothing is shared between sequences and no running statistics are kept, so training and inference agree. eps
 is not stated in the paper; 1e-5 here. There is no released code.
 
@@ -64,7 +64,7 @@ class KeyNormalization(nn.Module):
         """Queries (B, H, N, D) that give, with the keys as they are, the softmax of the causal form.
 
         In q'_i . k'_j = ((q_i - beta mu_i) / s_i^2) . k_j + c_i the term c_i depends on the query alone, so a
-        softmax over j cancels it. Every query can have statistics of its own, those of its past.
+        softmax over j cancels it. So every query can have the statistics of its own past.
         """
         mean, scale = self._statistics(keys, mask, causal=True)
         return ((queries - mean) * scale * scale).to(queries.dtype)

@@ -85,12 +85,12 @@ class Landmarks(NamedTuple):
 def draw_landmarks(
     rows: Tensor, mask: Tensor | None, count: int, *, draw: Draw, key: str, training: bool
 ) -> Landmarks:
-    """Draw positions of `count` landmarks at most among rows (B, H, N, D), for all heads the same.
+    """Draw positions of `count` landmarks at most among rows (B, H, N, D), the same for all heads.
 
-    With "fixed" without replacement, by `key` and the number of the example's tokens alone: neither content,
-    batch, padding nor device matters. With "training" anew in every pass of a training, as "fixed" otherwise.
-    With "released" anew in every pass, with replacement. The key distinguishes draws of one sequence; `mask`
-    is boolean (B, N), true for tokens that take part, None = all.
+    "fixed" draws without replacement, by `key` and the number of the example's tokens alone: neither content,
+    batch, padding nor device matters. "training" draws again in every pass of a training, and otherwise as
+    "fixed". "released" draws again in every pass, with replacement. `key` distinguishes several draws for the
+    same sequence; `mask` is boolean (B, N), true for tokens that take part, None = all.
     """
     batch, _, length, _ = rows.shape
     if draw == "released":

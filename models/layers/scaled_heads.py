@@ -2,9 +2,8 @@
 
 Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, definition 2
 (equation 25) and remark 5: head h has a factor f_h; the input of the layer is average-pooled over the tokens
-with windows of f_h, and the keys and values of that head are projections of the pooled tokens. Queries are
-those of all tokens. Factors in the paper: 1, 1, 2, 2, 4, 4, 8, 8 (UEA, UCR), 1, 2 (LRA), 1, 1, 2, 4
-(ImageNet).
+with windows of f_h, and the keys and values of that head are projections of the pooled tokens. Queries come
+from all tokens. Factors in the paper: 1, 1, 2, 2, 4, 4, 8, 8 (UEA, UCR), 1, 2 (LRA), 1, 1, 2, 4 (ImageNet).
 
 Not stated there, and chosen here: the last window may be shorter and is averaged over what it has; padding
 is left out of the averages, and a window of padding alone is padding; the class token is not pooled but has
@@ -167,10 +166,10 @@ class ScaledHeads(HeadProjections, ABC):
 
     @abstractmethod
     def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, factor: int) -> Tensor:
-        """Attention of the heads of one factor, (B, h, N, D), of normalised queries (B, h, N, D) and keys.
+        """Attention of the heads with the same factor, (B, h, N, D), from normalised queries and keys.
 
-        Keys and values are (B, h, M, D); `mask` is boolean (B, M), true for the keys that may be attended to,
-        None = all.
+        Queries are (B, h, N, D), keys and values (B, h, M, D); `mask` is boolean (B, M), true for the keys
+        that may be attended to, None = all.
         """
 
     def normalized(self, queries: Tensor, keys: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -187,7 +186,7 @@ class ScaledHeads(HeadProjections, ABC):
         return self.mix(queries, keys, values, mask, factor)
 
     def _group(self, x: Tensor, mask: Tensor | None, queries: Tensor, factor: int) -> Tensor:
-        """The heads of one factor, (B, h, N, D)."""
+        """The heads with the same factor, (B, h, N, D)."""
         heads = self.groups[factor]
         pooled, present = pool_tokens(x, factor, self.prefix_tokens, mask)
         keys, values = split_heads(self._project(pooled, slice(1, 3), heads), 2, len(heads))

@@ -11,9 +11,9 @@ with one learned vector per place added to the input, and dropout after it.
 
 Deviations: pooling "mean" is over the tokens that take part. The released Long Range Arena code sums these
 but divides by the length with padding; that is "released", with which an answer changes with the number of
-padding places that a text was given. A sequence of which nothing takes part counts as its first place. With
-an attention whose outputs depend on the amount of padding (`padding_invariant` = False), every batch is
-padded to the full length, so that no answer depends on the longest sequence of its batch.
+padding places that a text was given. A sequence of padding alone counts as its first place. Where an
+attention's outputs depend on the amount of padding (`padding_invariant` = False), every batch is padded to
+the full length, so that no answer depends on the longest sequence of its batch.
 
 B = batch, N = places of the sequence, C = width.
 """

@@ -265,7 +265,7 @@ class SparseHeads(ScaledHeads):
         self.tokens = tokens
 
     def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, factor: int) -> Tensor:
-        """Attention of the heads of one factor over the pattern, (B, h, N, D)."""
+        """Attention of the heads with the same factor over the pattern, (B, h, N, D)."""
         longest = -(-(self.tokens - self.prefix_tokens) // factor)
         stride, summary = self.pattern.sizes(longest, keys.shape[2] - self.prefix_tokens)
         return sparse_attend(

@@ -276,7 +276,7 @@ def _optional(value: Any) -> Ref | None:
 
 
 def _symbolic(value: Any) -> Any:
-    """A number, or the name of one."""
+    """A number, or the name of a number."""
     which, inner = union(value, "a symbolic number")
     if which == "as_name":
         return Ref(of_type(inner, str, which))

@@ -19,7 +19,7 @@ from assay.models.programs.reading import refuse, shown
 Given = Mapping[str, Any]
 # Upper bound of the layer count, which comes from an untrusted file.
 MAX_LAYERS = 1000
-# Results of one call, and elements of a result whose size a value of an argument decides.
+# Results of a call, and elements of a result where an argument's value decides the size.
 MAX_PIECES, MAX_COUNTED = 10_000, 2**28
 
 
@@ -78,7 +78,7 @@ def _fourier(operator: str, given: Given) -> None:
 
 
 def _per_channel(operator: str, given: Given) -> None:
-    """Batch norm: vectors of one number per channel."""
+    """Batch norm: vectors with a number per channel."""
     images = given["input"]
     if images.dim() < 2:
         _wrong(operator, "input", images, "at least two dimensions")

@@ -1,7 +1,7 @@
 """What a program takes and gives, as its file states it.
 
 Images are float32 (B, C, S, S), texts int64 ids (B, L). Logits of images are (B, K), or (B, K, S, S) for a
-segmentation; those of texts are (B, K), or (B, L, V) for a language model.
+segmentation; logits of texts are (B, K), or (B, L, V) for a language model.
 
 B = batch, C = channels, S = image size, K = classes, L = tokens of a text, V = words of the vocabulary.
 """
@@ -61,7 +61,7 @@ def read_inputs(specs: list[Any]) -> tuple[dict[str, str], set[str], tuple[str, 
     """Stored tensors (name in the graph to qualified name), which of them are parameters, and the inputs.
 
     Raises:
-        UnsafeProgram: an input is no tensor, or there are none or more than two.
+        UnsafeProgram: an input is no tensor, or the inputs are neither one nor two.
     """
     stored: dict[str, str] = {}
     parameters: set[str] = set()
@@ -125,7 +125,7 @@ def read_signature(
     """Check the stated shapes of inputs and result.
 
     Raises:
-        UnsafeProgram: they are not those of a model of images or of texts with a dynamic batch.
+        UnsafeProgram: the shapes do not fit a model of images or texts with a dynamic batch.
     """
     given = field(values, inputs[0], dict)
     number, sizes = field(given, "dtype", int), listed(given.get("sizes"), _size)
@@ -161,7 +161,9 @@ def _of_images(
     if shape[2] != shape[3]:
         refuse(f"it takes images of {shape[2]} x {shape[3]} pixels; allowed: square ones")
     if sizes[1][0] is not None:
-        refuse("its number of channels is dynamic: only that of images may be, and their height and width")
+        refuse(
+            "its number of channels is dynamic: only the number of images may be, and their height and width"
+        )
     returned = listed(result.get("sizes"), _size)
     task = {2: "classification", 4: "segmentation"}.get(len(returned))
     per_pixel = [(None, shape[2])] * 2 if task == "segmentation" else []
@@ -199,8 +201,8 @@ def _of_texts(
         batches.append(shape[0][0])
     if words < 1:
         refuse(
-            "its ids are looked up in none of its tables: the number of its words, and so the ids that it may"
-            " be given, are those of the embedding that takes them"
+            "its ids are looked up in none of its tables: the embedding that takes them decides the number of"
+            " its words, and so the ids that it may be given"
         )
     returned = listed(field(values, logits, dict).get("sizes"), _size)
     fixed = [size for name, size in returned[1:] if name is None]

@@ -1,7 +1,7 @@
 """Bound on the results of a program's calls: found on torch's meta device, before anything is allocated.
 
-Small inputs can have huge results (`repeat`, `arange`, an outer product). Sizes of results follow from those
-of the arguments but for three operators, whose values `guards.py` checks; so they are found once for each
+Small inputs can have huge results (`repeat`, `arange`, an outer product). Sizes of results follow from sizes
+of arguments, except for three operators, where `guards.py` checks the values; so they are found once for each
 shape of the images. What an operator allocates within a call is not seen here: the process's memory limit is
 for that.
 """

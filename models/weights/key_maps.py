@@ -1,8 +1,8 @@
 """Naming and slicing of backbone tensors in released weights, per family of models, as data.
 
 Inside a backbone our names and layouts are timm's: fused `qkv` with the row blocks q, k, v, head-major inside
-a block. They are also those of DeiT, and of the authors of RPC-Attention (Teo and Nguyen, NeurIPS 2024),
-whose symmetric attention has the row blocks k, v. Where released weights differ, a `Form` describes it:
+a block. DeiT has the same, and so have the authors of RPC-Attention (Teo and Nguyen, NeurIPS 2024); their
+symmetric attention has the row blocks k, v. Where released weights differ, a `Form` describes it:
 
 - FAN-ViT (Zhou et al., ICML 2022): in the FAN blocks the queries have their own matrix, and another has the
   row blocks k, v. RPC-FAN was not released; its symmetric attention has no place for the queries.

@@ -153,7 +153,7 @@ def _damage() -> Iterator[None]:
 def _entries(found: list[zipfile.ZipInfo], size: int) -> tuple[str, dict[str, int]]:
     if not 0 < len(found) <= MAX_ENTRIES:
         raise BadProgram(f"its archive has {len(found)} entries, allowed: 1 to {MAX_ENTRIES}")
-    # The end of a truncated file may be that of an archive inside it.
+    # The end of a truncated file may be the end of an archive inside it.
     if min(entry.header_offset for entry in found) != 0:
         raise BadProgram("its archive is damaged or cut off: it does not begin where the file begins")
     root = found[0].filename.partition("/")[0]

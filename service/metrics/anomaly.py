@@ -2,11 +2,11 @@
 
 Davis and Goadrich 2006, "The Relationship Between Precision-Recall and ROC Curves", without interpolation:
 the average precision sum_t (R_t - R_(t-1)) P_t over the thresholds t from the highest score down, where
-examples of one score pass together. This is what the released evaluation of ImageNet-O takes from
+examples of the same score pass together. This is what the released evaluation of ImageNet-O takes from
 scikit-learn (`average_precision_score`). The score is the negative of the confidence, and anomalies are the
 positives.
 
-The interval is that of `jackknife.py`, with anomalies and others left out one at a time. Bootstraps cover
+The interval is from `jackknife.py`, with anomalies and others left out one at a time. Bootstraps cover
 less often (`docs/statistics.md`): copies of an anomaly pass together, which raises a resample's precision.
 
 Plain Python, since results are merged by processes that hold no tensors. Legend: P anomalies and N others,
@@ -67,7 +67,7 @@ def anomaly_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
     n = len(confidence)
     if not n or n != len(anomaly):
         raise ValueError(
-            f"the AUPR needs columns of one length; got {n} confidences, {len(anomaly)} anomalies"
+            f"the AUPR needs columns of equal length; got {n} confidences, {len(anomaly)} anomalies"
         )
     if None in confidence or not 0 < sum(map(bool, anomaly)) < n:
         return {"aupr": undefined(n)}

@@ -125,7 +125,7 @@ def with_contradictions(
     threat_of: ThreatOf,
     keep: Keep = _make,
 ) -> dict[int, EvaluationResult]:
-    """The evaluations; those of a ball with a contradiction, verified or attacked, have its warning too."""
+    """The evaluations; evaluations in a ball with a contradiction, verified or attacked, have its warning."""
     warnings = brackets(evaluations, outcomes_of, threat_of, keep)[1]
     found = dict(evaluations)
     for place, one in evaluations.items() if warnings else ():
@@ -203,7 +203,7 @@ def _named(shards: Sequence[Rows], flags: int) -> tuple[int, list[str]]:
 
 
 def _groups(sides: Sequence[_Side]) -> list[list[_Side]]:
-    """Those of one data set, norm and set of examples; with both sides only."""
+    """The sides by data set, norm and set of examples; only groups that verify and attack."""
     groups: dict[tuple[str, str, str], list[_Side]] = {}
     for side in sides:
         groups.setdefault((*side.ball[:2], side.told.examples), []).append(side)

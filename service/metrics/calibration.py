@@ -6,17 +6,17 @@ with Outlier Exposure", over bins of equally many examples. AURRA, the area unde
 curve: Hendrycks et al. 2021, "Natural Adversarial Examples"; the mean over k of the accuracy among the k most
 confident examples.
 
-Deviations from the released code: examples of one confidence share an AURRA (the mean over their orders),
-where the code takes the order that its sort happens to leave. The released RMS error leaves out the last bin,
-that of the most confident examples; so does this one by default.
+Deviations from the released code: examples of equal confidence share an AURRA (the mean over their orders);
+the code takes the order that its sort happens to leave. The released RMS error leaves out the last bin, with
+the most confident examples; so does the RMS error here by default.
 
 An error is a norm of the gaps g between confidence and accuracy, one per bin: noise adds to it, most where
 there is no gap, and a resample is noisier than the sample. With m the true gaps and e the noise, |m| is |g|
-less |m + e| - |m|. The lower end is |g| less the 97.5 % quantile of this over resamples, whose e is their
-gaps less g; m is g without the gaps that may be noise, those of at most sqrt(log n) standard errors (as
-Andrews and Soares 2010, "Inference for Parameters Defined by Moment Inequalities ...", select moments). The
-upper end is the percentile less the bias that the resamples show (Efron and Tibshirani 1993, section 10.2),
-at least |g|.
+less |m + e| - |m|. The lower end is |g| less the 97.5 % quantile of this over resamples, where e is a
+resample's gaps less g; m is g without the gaps that may be noise: gaps of at most sqrt(log n) standard errors
+(as Andrews and Soares 2010, "Inference for Parameters Defined by Moment Inequalities ...", select moments).
+The upper end is the percentile less the bias that the resamples show (Efron and Tibshirani 1993, section
+10.2), at least |g|.
 
 Plain Python, since results are merged by processes that hold no tensors. Legend: n examples, M bins, R
 resamples.
@@ -148,7 +148,7 @@ def calibration_metrics(
     n = len(confidence)
     if not n or n != len(correct):
         raise ValueError(
-            f"calibration needs columns of one length; got {n} confidences, {len(correct)} correct"
+            f"calibration needs columns of equal length; got {n} confidences, {len(correct)} correct"
         )
     tied = len(set(confidence)) < n
     errors = _errors(ece_bins=ece_bins, rms_bin_size=rms_bin_size, rms_bins=rms_bins)
@@ -181,7 +181,7 @@ def _errors(
 
 
 def _ordered(answers: Iterable[tuple[float, int]]) -> Ordered:
-    """By confidence; ties stay in the given order, that of ids."""
+    """By confidence; ties stay in the given order, the order of ids."""
     rows = sorted(answers, key=itemgetter(0))
     return [row[0] for row in rows], [row[1] for row in rows]
 

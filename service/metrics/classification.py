@@ -65,7 +65,7 @@ class Classification(OutcomeTable):
 
 
 class Attack(Classification):
-    """Answers to the final images of an attack, of one stage or of an ensemble.
+    """Answers to the final images of an attack, a stage or an ensemble.
 
     Outcomes of the first versions have neither queries nor norms, and later ones no margins.
     """
@@ -140,7 +140,7 @@ def classification_metrics(
     initially_correct: Sequence[bool] | None = None,
     attacked: Sequence[bool] | None = None,
 ) -> dict[str, Metric]:
-    """Metrics of one evaluation.
+    """Metrics of an evaluation.
 
     Args:
         columns: outcome columns, each (n,), at least `correct`; each other column gives its metrics where it
@@ -154,14 +154,14 @@ def classification_metrics(
         `top1`: share of the n examples that are right (after an attack: accuracy under attack).
         `top5`: share whose label is among the five largest logits (column `correct5`).
         `top1_8bit`: share that is right when adversarial examples are rounded to 8 bits (`correct8`).
-        `attack_success_rate`: of the examples that were right before, the share that is wrong now; its
-        `n` counts those, and its value is None when there are none.
-        `target_hit_rate`: of the attacked examples, the share that is classified as its target (`hit`).
+        `attack_success_rate`: share of the examples right before that are wrong now; `n` counts the examples
+        right before, and the value is None without any.
+        `target_hit_rate`: share of the attacked examples that are classified as their target (`hit`).
         `median_linf`, `median_l2`: median norm of the perturbations of the broken examples, in the attacked
-        space (`linf`, `l2`); `n` counts these, and the value is None when there are none.
-        `queries`: mean number of forward passes that the attack made of an attacked example, without those
-        that judge the image before and after it (column `queries`); for attacks without gradients only,
-        which is when the column `backward` is 0 throughout.
+        space (`linf`, `l2`); `n` counts the broken examples, and the value is None without any.
+        `queries`: mean number of forward passes that the attack made of an attacked example, without the
+        passes that judge the image before and after it (column `queries`); only for attacks without
+        gradients, where the column `backward` is 0 throughout.
         Shares are fractions with Wilson 95 % intervals; `docs/statistics.md` describes the others.
 
     Raises ValueError: no `correct` column, or lengths differ.

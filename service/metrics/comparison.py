@@ -34,7 +34,7 @@ from assay.service.metrics.table import OutcomeTable
 
 
 class ComparedValue(Answer):
-    """A metric of one job, over all examples of that job."""
+    """A metric of a job, over all its examples."""
 
     job: str
     value: float | None
@@ -44,7 +44,7 @@ class ComparedValue(Answer):
 
 
 class ComparisonRow(Answer):
-    """One metric of one evaluation, for the first job and one other.
+    """A metric of an evaluation, for the first job and another job.
 
     `difference` is the second value minus the first; with a test it is over the common examples, and
     `ci_low`, `ci_high` are its 95 % interval by the method `ci_method`: null where that says that examples
@@ -70,8 +70,8 @@ class Comparison(Answer):
     """The whole comparison.
 
     `adjust` names the adjustment of the p-values, over all `tests` of the comparison together. `note` says
-    what it cannot tell: that of single trainings is no study. `result_warnings` has the codes of the warnings
-    of each job's own results, by job id.
+    what the comparison cannot tell: a comparison of single trainings is no study. `result_warnings` has the
+    codes of the warnings of each job's own results, by job id.
     """
 
     jobs: list[str]
@@ -229,7 +229,7 @@ class _Jobs:
         return False
 
     def _same_examples(self, table: OutcomeTable, evaluation: EvaluationResult) -> bool:
-        """Whether rows of one id are the same example in both jobs."""
+        """Whether rows with the same id are the same example in both jobs."""
         seeds = [self.first.seed, self.second.seed]
         if not getattr(table, "seeded", False) or seeds[0] == seeds[1]:
             return True

@@ -5,8 +5,8 @@ the predicted classes are written: "0=812/900 3=0/12" says that 900 pixels were 
 them correctly, and 12 wrongly as class 3. Cells are in the order of `stored_cells.cells_of`, with ";" between
 them. The label map is the same in every cell: its pixels per class are kept once.
 
-Metrics are those of `pixel_counts.py` in each cell, from sums over all images, and then a mean over cells. An
-image is left out of all its cells at once, so that the 75 answers to one image do not count as 75 images.
+Metrics are computed by `pixel_counts.py` in each cell, from sums over all images, and averaged over cells. An
+image is left out of all its cells at once, so that the 75 answers to an image do not count as 75 images.
 
 Legend: n images, K classes.
 """
@@ -29,19 +29,19 @@ FOUR_BYTES = 2**32 - 1
 
 
 class Cell(NamedTuple):
-    """Metrics of one cell: over all images, and without each group."""
+    """Metrics of a cell: over all images, and without each group."""
 
     whole: Ratios
     left_out: list[Ratios]
 
 
 def write(cells: Iterable[Classes]) -> str:
-    """The counts of one image as text: per cell the predicted classes, with correct and predicted pixels."""
+    """The counts of an image as text: per cell the predicted classes, with correct and predicted pixels."""
     return ";".join(" ".join(f"{c}={found}/{given}" for c, found, given in cell) for cell in cells)
 
 
 def read(cell: str) -> list[tuple[int, int, int]]:
-    """The classes of one cell of one image; ValueError where `write` does not write so."""
+    """The classes in a cell of an image; ValueError for text that `write` cannot have written."""
     numbers = list(map(int, cell.replace("=", " ").replace("/", " ").split()))
     rows = list(zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True))
     if any(c < 0 or not 0 <= found <= given for c, found, given in rows):

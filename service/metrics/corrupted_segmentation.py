@@ -39,9 +39,9 @@ class CorruptedSegmentation(Segmentation):
     undefined: ClassVar[Reasons] = dict.fromkeys(units, NO_PIXEL)
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
-        """Accuracies and mIoU under the corruptions, then those of the uncorrupted images.
+        """Accuracies and mIoU under the corruptions, then on the uncorrupted images.
 
-        The first metric is what tables of one number show, and what a study tests by default.
+        Tables with room for a single number show the first metric, and a study tests it by default.
         """
         metrics, breakdown = corrupted_segmentation_metrics(rows, cells_of(context.params))
         return Summary(metrics | super().summarise(rows, context).metrics, breakdown)
@@ -59,14 +59,14 @@ class CorruptedSegmentation(Segmentation):
 def corrupted_segmentation_metrics(
     columns: Mapping[str, Sequence[Any]], cells: Sequence[Cell]
 ) -> tuple[dict[str, Metric], list[Breakdown]]:
-    """Metrics over all cells, and those of each cell.
+    """Metrics over all cells, and of each cell.
 
     The columns are `target` (n, K) and `corrupted_pixels` (n,), sorted by example id; the cells are the
     corruptions and severities, in the order of the texts. Returns `corrupted_miou`, `corrupted_mean_accuracy`
     and `corrupted_pixel_accuracy`: means over corruptions and severities. The breakdown has `miou`,
-    `mean_accuracy` and `pixel_accuracy`: the mean at each severity, that of each corruption, then those of
-    each cell. Fractions, with jackknife 95 % intervals over images; None where no pixel has a class. Raises
-    ValueError: an image has not one text for each cell, or a text cannot be read.
+    `mean_accuracy` and `pixel_accuracy`: the mean at each severity, the mean of each corruption, then the
+    values of each cell. Fractions, with jackknife 95 % intervals over images; None where no pixel has a
+    class. Raises ValueError: an image has not one text for each cell, or a text cannot be read.
     """
     counts = CellCounts(columns["target"], columns[COLUMN])
     if counts.cells != len(cells):

@@ -22,7 +22,7 @@ from assay.service.metrics.paired import Pair, PairedMetrics, Rows
 from assay.service.metrics.paired_estimates import Estimator, FirstOf, PairedEstimates
 from assay.service.metrics.table import Column, Context, OutcomeTable, Summary, Units, columns_of
 
-# `top1`, like `ce`, is that of each cell and each corruption.
+# `top1` and `ce` are of each cell and each corruption.
 UNITS: Units = {"corrupted_top1": "proportion", "mce": "ratio", "ce": "ratio", "top1": "proportion"}
 
 
@@ -34,9 +34,9 @@ class CorruptedClassification(Classification):
     units: ClassVar[Units] = {**UNITS, **Classification.units}
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
-        """Accuracies under the corruptions, then those of the uncorrupted images.
+        """Accuracies under the corruptions, then on the uncorrupted images.
 
-        The first metric is what tables of one number show, and what a study tests by default.
+        Tables with room for a single number show the first metric, and a study tests it by default.
         """
         metrics, breakdown = _summarised(rows, context)
         return Summary(metrics | super().summarise(rows, context).metrics, breakdown)

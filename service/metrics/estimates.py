@@ -1,8 +1,8 @@
 """Metrics with 95 % intervals, as in the results.
 
-Intervals are those of `intervals.py`, `score_intervals.py` and `jackknife.py`; `docs/statistics.md` says
-which metric has which. R, the number of resamples, is at most 2000; it shrinks for many examples, so that a
-merge takes seconds.
+Intervals are from `intervals.py`, `score_intervals.py` and `jackknife.py`; `docs/statistics.md` says which
+metric has which interval. R, the number of resamples, is at most 2000; it shrinks for many examples, so that
+a merge takes seconds.
 """
 
 from __future__ import annotations

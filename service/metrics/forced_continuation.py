@@ -26,7 +26,7 @@ PERPLEXITIES = {"target_perplexity": "nll", "target_perplexity_before": "nll_bef
 class ForcedContinuation(OutcomeTable):
     """Losses of a target after prompts with and without swapped words; a row is a document.
 
-    `tokens` are the target's words, `words` those of the prompt, of which `eligible` could be swapped.
+    `tokens` are the target's words, `words` the prompt's words; `eligible` of these could be swapped.
     """
 
     name = "forced_continuation"
@@ -55,13 +55,13 @@ class ForcedContinuation(OutcomeTable):
 
 
 def forced_continuation_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
-    """Metrics of one evaluation.
+    """Metrics of an evaluation.
 
-    `target_hit_rate`: share of the documents after whose prompt greedy decoding says the target exactly;
-    `target_hit_rate_before` the same with the prompt as it was. `target_perplexity`: exp of the mean over
-    documents and words of -log p(word of the target), at least 1, and `target_perplexity_before`.
+    `target_hit_rate`: share of the documents in which greedy decoding after the prompt says the target
+    exactly; `target_hit_rate_before` the same with the unchanged prompt. `target_perplexity`: exp of the
+    mean over documents and words of -log p(word of the target), at least 1, and `target_perplexity_before`.
     `words_changed`: mean share of the prompt's words that differ. `queries`: mean number of prompts put to
-    the model by the search, the unchanged one included.
+    the model by the search, the unchanged prompt included.
     """
     n = len(columns["hit"])
     return {

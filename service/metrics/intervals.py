@@ -34,7 +34,7 @@ MIN_EXAMPLES = 10
 # From more examples on, Student's interval covers as often as the studentised bootstrap, without its draws.
 MAX_STUDENTISED = 500
 STUDENTISED_RESAMPLES = 1000
-# Values that differ by less than this share of their size are the same but for rounding.
+# Values that differ by less than this share of their size are the same up to rounding.
 SAME = 1e-12
 
 
@@ -77,7 +77,7 @@ def median_bounds(values: Sequence[float], confidence: float = 0.95) -> Bounds:
 
     Hettmansperger and Sheather 1986: between the k-th smallest and largest values, which cover more, and the
     next ones, which cover less. No draws; any order of the values gives the same bits. `TOO_FEW` below 6
-    values, of which no pair covers 95 %, and `NO_SPREAD` where both ends are the same. Raises ValueError: a
+    values, where no pair covers 95 %, and `NO_SPREAD` where both ends are the same. Raises ValueError: a
     value is not finite, or the confidence is out of range.
     """
     ordered, outside = _finite(values), (1 - checked_confidence(confidence)) / 2
@@ -110,9 +110,9 @@ def _coins(n: int, k: int) -> float:
 def median_error(values: Sequence[float]) -> float:
     """The standard error of a median of at least two values (Price and Bonett 2001).
 
-    The distance of the order statistics c and n + 1 - c, c near (n + 1) / 2 - sqrt(n), divided by that of the
-    normal quantiles of their binomial coverage. Raises ValueError: there are fewer values, or one is not
-    finite.
+    The distance of the order statistics c and n + 1 - c, c near (n + 1) / 2 - sqrt(n), divided by the
+    distance of the normal quantiles of their binomial coverage. Raises ValueError: there are fewer values,
+    or a value is not finite.
     """
     ordered, n = _finite(values), len(values)
     if n < 2:

@@ -5,7 +5,7 @@ two samples Arvesen 1969, "Jackknifing U-Statistics") with Student's t: of a sha
 it has no limits, of the paired difference of two shares on their own. The degrees of freedom of several
 samples are Satterthwaite's, as in Welch 1947.
 
-Legend: n examples, or groups of equal size, of one sample.
+Legend: n examples, or groups of equal size, in a sample.
 """
 
 from __future__ import annotations

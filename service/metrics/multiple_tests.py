@@ -1,8 +1,8 @@
 """p-values adjusted for the number of tests.
 
 Holm 1979, "A Simple Sequentially Rejective Multiple Test Procedure": the adjusted values control the chance
-of one or more false rejections among m tests, however the tests depend on each other. Benjamini and Hochberg
-1995, "Controlling the False Discovery Rate": they control the expected share of false rejections among all
+of any false rejection among m tests, however the tests depend on each other. Benjamini and Hochberg 1995,
+"Controlling the False Discovery Rate": they control the expected share of false rejections among all
 rejections, for tests that are independent or positively dependent.
 
 Adjusted values are compared with the level itself: reject at 5 % where the adjusted p is at most 0.05.

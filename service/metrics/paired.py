@@ -1,8 +1,8 @@
-"""Paired differences of metrics between two jobs, over the common examples of one evaluation.
+"""Paired differences of metrics between two jobs, over the common examples of an evaluation.
 
 Two accuracies on the same test set are not independent, so overlapping intervals say little about their
 difference. The tests here pair the examples; `docs/statistics.md` says which metric has which test and
-interval. Metrics that are no share of one column are paired by `paired_estimates.py`.
+interval. Metrics that are no share of a column are paired by `paired_estimates.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Rows = Mapping[str, Sequence[Any]]
 Reported = tuple[float | None, float | None]
 """The values of a metric of both jobs, each over all its own examples."""
 
-# Tolerance between a reported value and that of the rows.
+# Tolerance between a reported value and the value of the rows.
 TOLERANCE = 1e-9
 
 

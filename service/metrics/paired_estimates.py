@@ -1,13 +1,13 @@
 """Paired differences of metrics that are means over examples, or functions of such means, or of all examples.
 
-A metric t is linear where t = (1/n) sum x_i; smooth metrics are so but for terms of order 1/n: t_i = t + L_i,
-L_i the influence of example i (the infinitesimal jackknife: Efron 1982, "The Jackknife, the Bootstrap and
-Other Resampling Plans", section 6.3). The paired difference of two models then has one number per example,
-d_i = t_i of the second less t_i of the first, whose mean is the difference itself. The test of a linearised
-metric is of influences on models that are alike: on the metric of both models' examples together, where an
-example that is the same in both has none, or on a ratio half-way between both. Other shares have the
-jackknife's variance (`jackknife.py`): the difference without each example, or each group of examples. Medians
-have the standard errors of their order statistics (`intervals.median_difference`).
+A metric t is linear where t = (1/n) sum x_i; smooth metrics are linear up to terms of order 1/n:
+t_i = t + L_i, L_i the influence of example i (the infinitesimal jackknife: Efron 1982, "The Jackknife, the
+Bootstrap and Other Resampling Plans", section 6.3). The paired difference of two models then is the mean of
+one number per example, d_i = t_i of the second less t_i of the first. The test of a linearised metric is of
+influences on models that are alike: on the metric of both models' examples together, where an example that
+is the same in both has no influence, or on a ratio half-way between both. Other shares have the jackknife's
+variance (`jackknife.py`): the difference without each example, or each group of examples. Medians have the
+standard errors of their order statistics (`intervals.median_difference`).
 
 Legend: n common examples.
 """

@@ -15,7 +15,7 @@ from assay.service.metrics.distributions import normal_tail
 
 # Patterns of signs are counted of so many differences, the largest.
 MAX_FLIPPED = 12
-# Sums that differ by less than this share of their terms are the same but for rounding.
+# Sums that differ by less than this share of their terms are the same up to rounding.
 SAME = 1e-12
 
 

@@ -1,8 +1,8 @@
 """Perplexity from losses of documents, and the paired difference of two language models.
 
 Perplexity is exp(sum of -log p over all words / number of words), a smooth function of two means over
-documents. The interval of one model is that of the mean loss, a ratio of sums; tests and intervals of two
-models are of each document's influence (`paired_estimates.py`).
+documents. A model's interval follows from the interval of the mean loss, a ratio of sums; tests and intervals
+of two models are of each document's influence (`paired_estimates.py`).
 """
 
 from __future__ import annotations

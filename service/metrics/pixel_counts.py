@@ -1,8 +1,8 @@
 """Metrics of summed pixel counts, and paired differences of two models, in pure Python.
 
 Long et al., "Fully convolutional networks for semantic segmentation", CVPR 2015, section 5: counts are added
-over all images before anything is divided. Intervals and tests of differences are those of `jackknife.py`:
-both models' counts of an image are left out together.
+over all images before anything is divided. Intervals and tests of differences are from `jackknife.py`: both
+models' counts of an image are left out together.
 
 Legend: n images, K classes, G groups of images to leave out, at most 100.
 """
@@ -43,7 +43,7 @@ def images_of(columns: Mapping[str, Sequence[Any]]) -> list[Counts]:
 
 
 def pack(counts: Iterable[int], size: int) -> int:
-    """Counts as the digits of one integer: sums of these are sums of counts, at the speed of C."""
+    """Counts as the digits of an integer: sums of these are sums of counts, at the speed of C."""
     return int.from_bytes(array(_CODES[size], counts).tobytes(), sys.byteorder)
 
 

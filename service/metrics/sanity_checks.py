@@ -1,4 +1,4 @@
-"""Sanity checks across the evaluations of one job, as an expert reviewer would make them.
+"""Sanity checks across the evaluations of a job, as an expert reviewer would make them.
 
 Sources: Athalye et al., "Obfuscated Gradients Give a False Sense of Security" (2018); Carlini et al., "On
 Evaluating Adversarial Robustness" (2019), sections 4 and 5; Croce and Hein, AutoAttack (2020), whose flag
@@ -154,7 +154,7 @@ def _out_of_order(attacks: Sequence[_Attack], order: _Order) -> Iterable[Warning
 
 
 def _best(rivals: Sequence[EvaluationResult], *, by_name: bool) -> list[EvaluationResult]:
-    """The evaluation with the lowest accuracy, or that of each name in the order of the job."""
+    """The evaluation with the lowest accuracy, or the lowest of each name, in the order of the job."""
     names: dict[str, list[EvaluationResult]] = {}
     for rival in rivals:
         names.setdefault(rival.name if by_name else "", []).append(rival)

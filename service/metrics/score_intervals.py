@@ -56,9 +56,9 @@ def paired_score(
 
     The differences are taken for s e with e in {-1, 0, 1}: s = (sum d^2 + h^2) / (sum |d| + h), h the largest
     possible difference, and as many e of either sign as give sum |d| and sum d; then Tango's interval of e,
-    times s. Without a difference among n examples it is that of 0 of n, times h. `size` is the number of
-    examples where it is the mean of fewer than n: sum d / size is between the ends. Raises ValueError: no
-    difference, one out of range, or the confidence, in (0, 1), is.
+    times s. Without a difference among n examples it is Tango's interval of 0 of n, times h. `size` is the
+    number of examples where it is the mean of fewer than n: sum d / size is between the ends. Raises
+    ValueError: no difference is given, a difference is out of range, or the confidence is outside (0, 1).
     """
     if not differences:
         raise ValueError("an interval needs at least one difference")

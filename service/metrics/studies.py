@@ -1,7 +1,6 @@
 """Results of a study: means over seeds, and differences between arms with seeds and examples both random.
 
-The statistics are those of `study_tests`; this module finds the cells and their values, and puts them
-together.
+`study_tests` has the statistics; this module finds the cells and their values, and puts them together.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class MeasuredRun:
 
 @dataclass(frozen=True)
 class MeasuredArm:
-    """An arm with its runs; without `trained` its seeds are those of the evaluations alone.
+    """An arm with its runs; without `trained` its seeds are the seeds of the evaluations alone.
 
     `configuration` is equal for arms that differ in nothing but their name; None where it is not known.
     """
@@ -127,7 +126,7 @@ def _equal_arms(arms: Sequence[MeasuredArm]) -> Iterator[str]:
 
 
 class _Measured(NamedTuple):
-    """An evaluation of one run."""
+    """An evaluation of a run."""
 
     seed: int
     result: EvaluationResult
@@ -136,7 +135,7 @@ class _Measured(NamedTuple):
 
 
 class _Cells:
-    """Finds the cells: evaluation by evaluation, so that the rows of one evaluation are held at a time."""
+    """Finds the cells: evaluation by evaluation, so that only an evaluation's rows are held at a time."""
 
     def __init__(self, plan: StudyPlan, arms: Sequence[MeasuredArm]) -> None:
         self.plan, self.arms = plan, arms
@@ -208,7 +207,7 @@ class _Pair(NamedTuple):
 
 
 class _Values:
-    """The values of one metric in all arms."""
+    """The values of a metric in all arms."""
 
     def __init__(self, name: str, measured: Sequence[Sequence[_Measured]], *, paired: bool) -> None:
         self.measured, self.name = measured, name

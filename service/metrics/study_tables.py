@@ -28,7 +28,7 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def to_csv(results: StudyResults) -> str:
-    """CSV with a row for each metric and arm; that of the baseline arm has no difference."""
+    """CSV with a row for each metric and arm; the row of the baseline arm has no difference."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(CSV_COLUMNS)
@@ -72,7 +72,7 @@ def tests_of(results: StudyResults) -> list[str]:
 
 
 def rows(results: StudyResults) -> Iterator[list[str]]:
-    """The tested metrics: a row for each evaluation and arm but the baseline, or of a study of one arm."""
+    """The tested metrics: a row for each evaluation and arm except the baseline, which has one if alone."""
     several = len(tests_of(results)) > 1
     for cell in results.cells:
         if not cell.tested:

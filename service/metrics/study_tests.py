@@ -7,14 +7,14 @@ is taken apart as in a two-way layout without replicates, seeds x examples:
     Var(D) = V_S + V_E,  V_S = max(MS_S, MS_R) / (S n),  V_E = max(0, MS_E - MS_R) / (S n)
 
 A claim about methods must hold for other seeds and other examples, so both are random (Clark 1973, "The
-Language-as-Fixed-Effect Fallacy"). D / sqrt(V_S + V_E) is compared with Student's t, whose critical value is
-the mean of those for S - 1 and n - 1 degrees of freedom, weighted by V_S and V_E (Cochran and Cox 1957,
-"Experimental Designs", section 4.14). Simulated in `benchmarks/studies.py`: with 2 to 10 seeds this keeps its
-size, where a paired t-test over seeds alone rejects too often when arms differ by example, and an exact
-sign-flip test cannot get below p = 2 / 2^S, which no adjustment for many tests survives with 6 seeds. Metrics
-without values of examples have the paired t-test over seeds: they hold for these examples.
+Language-as-Fixed-Effect Fallacy"). D / sqrt(V_S + V_E) is compared with Student's t. The critical value is
+the mean of the critical values for S - 1 and n - 1 degrees of freedom, weighted by V_S and V_E (Cochran and
+Cox 1957, "Experimental Designs", section 4.14). Simulated in `benchmarks/studies.py`: with 2 to 10 seeds
+this keeps its size, where a paired t-test over seeds alone rejects too often when arms differ by example,
+and an exact sign-flip test cannot get below p = 2 / 2^S, which no adjustment for many tests survives with 6
+seeds. Metrics without values of examples have the paired t-test over seeds: they hold for these examples.
 
-Intervals are those of a hierarchical bootstrap: seeds and examples are drawn with replacement, arms together
+Intervals come from a hierarchical bootstrap: seeds and examples are drawn with replacement, arms together
 (Owen 2007, "The Pigeonhole Bootstrap"), from the linearised metric. With few seeds its percentiles are far
 too near to D, so they are expanded around D to the width of the t interval (Hesterberg 2015, "What Teachers
 Should Know about the Bootstrap", section 5.1).
@@ -111,7 +111,7 @@ def two_way(differences: Differences) -> tuple[Components, Spread]:
 
 
 def over_seeds(differences: Sequence[float]) -> tuple[float, Spread]:
-    """Mean and spread of one difference for each of at least 2 seeds."""
+    """Mean and spread of the differences of at least 2 seeds, one for each seed."""
     s = len(differences)
     return math.fsum(differences) / s, Spread(variance(differences) / s, 0.0, s - 1.0, 1.0)
 
@@ -123,7 +123,7 @@ def over_examples(differences: Sequence[float]) -> tuple[float, Spread]:
 
 
 def least(spread: Spread, n: int) -> Spread:
-    """The spread of shares of n examples, never below that of n pairs without any disagreement.
+    """The spread of shares of n examples, never below the spread of n pairs without any disagreement.
 
     Tango 1998, "Equivalence test and confidence interval for the difference in proportions for the
     paired-sample design": without disagreement the 95 % score interval is +- z^2 / (n + z^2).

@@ -28,7 +28,7 @@ class Column:
     """A column of outcomes."""
 
     name: str  # In shards and in the CSV
-    # Whether outcomes may lack it: those of earlier versions, or with other parameters
+    # Whether outcomes of earlier versions, or with other parameters, may lack it
     optional: bool = False
     # A regular expression of the names of several columns, here in the order of the first shard; `name` then
     # describes them. None for a single column
@@ -66,21 +66,21 @@ class Summary:
 
     metrics: dict[str, Metric]  # By name; tables with room for one show the first
     breakdown: Sequence[Part] = ()  # The metrics of parts: of corruptions, stages, layers or controls
-    warnings: Sequence[Warning] = ()  # Caveats beside those of every evaluation
+    warnings: Sequence[Warning] = ()  # Caveats beside the warnings that every evaluation can have
     plot: str | None = None  # The text of an SVG file, or None
 
 
 @runtime_checkable
 class OutcomeTable(Protocol):
-    """The meaning of the rows of one kind of evaluation."""
+    """The meaning of the rows of a kind of evaluation."""
 
     name: ClassVar[str]  # Of the table
-    columns: ClassVar[tuple[Column, ...]]  # Those that shards return, in the order of the CSV
-    units: ClassVar[Units]  # Unit of each metric, those of the breakdown included
+    columns: ClassVar[tuple[Column, ...]]  # The columns that shards return, in the order of the CSV
+    units: ClassVar[Units]  # Unit of each metric, metrics of the breakdown included
     # Metric to the reason why it may have no value. `summarise` may give a better one, in a warning
     # `undefined_metric` that names the metric
     undefined: ClassVar[Reasons] = {}
-    seeded: ClassVar[bool] = False  # Whether rows of one id are the same example only in jobs of one seed
+    seeded: ClassVar[bool] = False  # Whether equal ids are the same example only in jobs of equal seeds
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
         """One row of the results. Raises ValueError: the rows do not fit the table."""

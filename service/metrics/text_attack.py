@@ -64,14 +64,13 @@ class TextAttack(OutcomeTable):
 
 
 def text_attack_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
-    """Metrics of one attack.
+    """Metrics of an attack.
 
     `accuracy_under_attack`: share of the n examples that are right under the attack; it comes first, as the
-    number shown in tables. `accuracy`: share of them that were right before it. `attack_success_rate`: of the
-    examples that were right, the share that the attack broke. `queries`: mean number of texts queried by the
-    search, the unchanged one included, over the examples that were right. `words_changed`: of the adversarial
-    texts, the mean share of words that are others. The last three have no value where there is no such
-    example.
+    number shown in tables. `accuracy`: share of them that were right before it. `attack_success_rate`: share
+    of the examples right before that the attack broke. `queries`: mean number of texts queried by the search,
+    the unchanged text included, over the examples right before. `words_changed`: mean share of changed words
+    in the adversarial texts. The last three have no value without such examples.
     """
     status = columns["status"]
     attacked = [one != "skipped" for one in status]

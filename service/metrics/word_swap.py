@@ -25,7 +25,7 @@ PERPLEXITIES = ("perplexity", "perplexity_unswapped", "perplexity_unswapped_befo
 
 
 class WordSwap(Perplexity):
-    """Losses of documents with swapped words; `kept_nll` is that of the unswapped words."""
+    """Losses of documents with swapped words; `kept_nll` is the loss of the unswapped words."""
 
     name = "word_swap"
     columns = columns_of(
@@ -56,7 +56,7 @@ class WordSwap(Perplexity):
 
 
 def word_swap_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
-    """Metrics of one evaluation.
+    """Metrics of an evaluation.
 
     `perplexity`: over all words, the swapped ones as they are now; interval over documents, as for the next
     two. `perplexity_unswapped`: over the words that were not swapped, which have swapped ones before them.

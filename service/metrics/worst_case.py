@@ -11,8 +11,8 @@ again the best choice is made for each image alone. Exact. (The paper does not r
 - mIoU: its numerators and denominators are sums over all images, and the best choice is intractable; the
   paper's greedy search gives an upper bound of the minimum. All images begin with the candidate that has the
   smallest mIoU alone; then each image takes another candidate where that lowers mIoU, again and again until
-  no image changes. So the value is never above that of a single loss. The paper goes through the images in a
-  random order; here in that of their ids, and of several candidates the one that lowers mIoU most is taken.
+  no image changes. So the value is never above a single loss's value. The paper goes through the images in a
+  random order; here the order is by id, and the candidate that lowers mIoU most is taken.
 
 Intervals are jackknife intervals over images in which every image keeps its candidate: they cover the error
 of sampling images, not the choice that another sample would lead to.
@@ -79,7 +79,7 @@ class PairedWorstCases:
         return PairedPixels(chosen).difference(metric, reported)
 
     def _shown(self, side: int, metric: str) -> dict[str, Any]:
-        """The counts of the candidates chosen among all images of one job."""
+        """The counts of the candidates chosen among all images of a job."""
         columns, ids = self._pair.columns[side], sorted(self._pair.rows[side])
         order = [self._pair.rows[side][one] for one in ids]
         _, images = _candidates({name: [column[at] for at in order] for name, column in columns.items()})
@@ -104,7 +104,7 @@ def worst_case(columns: Mapping[str, Sequence[Any]]) -> WorstCase:
     known: dict[tuple[int, ...], dict[str, Metric]] = {}
 
     def shown(choice: Sequence[int]) -> dict[str, Metric]:
-        """The metrics of one choice; their intervals take long, and two may be alike."""
+        """The metrics of a choice, computed once: their intervals take long, and two choices may be equal."""
         if (key := tuple(choice)) not in known:
             counts = [image[place] for image, place in zip(images, choice, strict=True)]
             known[key] = segmentation_metrics(dict(zip(COUNTS, zip(*counts, strict=True), strict=True)))
@@ -189,7 +189,7 @@ CHOICES = {
 
 
 class _Search:
-    """The sums of the present choice, updated for another candidate of one image."""
+    """The sums of the present choice, updated for another candidate of an image."""
 
     def __init__(self, images: Sequence[Sequence[Counts]], first: int) -> None:
         self.choice = [first] * len(images)

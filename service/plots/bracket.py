@@ -20,7 +20,7 @@ STEPS = ("step-after", "step-before")
 
 
 def bracket(jobs: Sequence[LabelledResults]) -> Spec | None:
-    """A panel for each data set and norm of one job; None of several jobs, or without a bracket.
+    """A panel for each data set and norm of a single job; None for several jobs, or without a bracket.
 
     The band is where the robust accuracy lies: an attack counts for all larger radii, what is verified for
     all smaller ones. Smoothed classifiers are not in it.

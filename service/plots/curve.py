@@ -41,7 +41,7 @@ NORMS = {"Linf": "L∞", "L2": "L2", "L1": "L1", "L0": "L0"}
 
 
 def curve(jobs: Sequence[LabelledResults]) -> Spec | None:
-    """A panel per norm; None without an attack. Lines: attacks of one job; colours: jobs, of several."""
+    """A panel per norm; None without an attack. A line for each attack; a colour for each of several jobs."""
     rows = attacked(jobs)
     if not rows:
         return None

@@ -25,7 +25,7 @@ MAX_ROWS = 25
 
 
 def calibration(jobs: Sequence[LabelledResults]) -> Spec | None:
-    """The reliability diagram of one job: a point for each bin, with its interval and the ideal diagonal."""
+    """The reliability diagram of a job: a point for each bin, with its interval and the ideal diagonal."""
     found = next((row for row in _tallied(jobs, "bins")), None)
     if found is None:
         return None
@@ -68,7 +68,7 @@ def calibration(jobs: Sequence[LabelledResults]) -> Spec | None:
 
 
 def confusion(jobs: Sequence[LabelledResults]) -> Spec | None:
-    """Shares of the predictions for each label of one job: without an attack, and under the strongest one."""
+    """Shares of the predictions for each label in a job, without an attack and under the strongest attack."""
     chosen = _clean_and_strongest(_tallied(jobs, "confusion"))
     if not chosen:
         return None
@@ -90,7 +90,7 @@ def confusion(jobs: Sequence[LabelledResults]) -> Spec | None:
 
 
 def classes(jobs: Sequence[LabelledResults]) -> Spec | None:
-    """The accuracy of each class of one job, without an attack and under the strongest one."""
+    """The accuracy of each class in a job, without an attack and under the strongest attack."""
     chosen = _clean_and_strongest(_tallied(jobs, "classes"))
     if not chosen:
         return None

@@ -66,7 +66,7 @@ KINDS: Mapping[str, PlotKind] = {
 
 
 def plots_of(results: Sequence[LabelledResults]) -> dict[str, Spec]:
-    """The plots that the results of one job, or of several together, allow; by kind."""
+    """The plots that the results of a job, or of several together, allow; by kind."""
     if not results:
         return {}
     found = {name: kind(results) for name, kind in KINDS.items()}

@@ -18,7 +18,7 @@ from assay.service.plots.theme import (
 )
 
 TITLE = "Accuracy against passes"
-NEEDS = "one job with two attacks of one epsilon, and that ended after plots were introduced"
+NEEDS = "one job with two attacks of the same epsilon, and that ended after plots were introduced"
 # Panels of the epsilons with the most attacks.
 MAX_PANELS = 4
 

@@ -19,7 +19,7 @@ Scheme = Literal["light", "dark"]
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 FONT = "Liberation Sans, Arimo, Helvetica, Arial, sans-serif"
-# In pixels, of which a PDF has 72 to the inch: with axes and legend a column of 3.3 inches or little more.
+# In pixels, 72 to the inch in a PDF: with axes and legend a column of 3.3 inches or little more.
 WIDTH, HEIGHT = 250, 170
 MAX_LABEL = 60
 # Free pixels at the right: without these fonts a browser takes a wider one than legends were measured in.

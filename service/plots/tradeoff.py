@@ -28,8 +28,8 @@ MAX_SETTINGS = 6
 def tradeoff(jobs: Sequence[LabelledResults]) -> Spec | None:
     """A point for each job and setting, with intervals both ways; None without clean accuracies.
 
-    The settings are those of the attack with the most passes among the attacks that all jobs have: at most
-    six epsilons of it.
+    The settings are at most six epsilons of the attack with the most passes among the attacks that all jobs
+    have.
     """
     rows = [row for row in attacked(jobs) if row.unattacked is not None]
     chosen = _common(rows)

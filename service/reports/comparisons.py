@@ -99,7 +99,7 @@ LEVEL = 0.05
 def significantly_best(
     rows: Sequence[ComparisonRow], jobs: Sequence[str], adjust: Adjustment
 ) -> set[tuple[str, str]]:
-    """Numbers that differ from those of all other jobs significantly, and are better.
+    """Numbers that differ significantly from the numbers of all other jobs, and are better.
 
     Args:
         rows: of all pairs of jobs; their p-values are adjusted here, over all of them together.

@@ -34,8 +34,8 @@ def printable(text: str) -> str:
 def split_params(evaluations: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[list[str], list[str]]:
     """The parameters (of name and parameters of each) in two parts, so that twenty attacks fit a terminal.
 
-    They are, for each evaluation, its `epsilon` and the parameters that differ among those of its name; and a
-    line per name with the other parameters, without unset ones.
+    First, for each evaluation, its `epsilon` and the parameters that differ among evaluations of its name;
+    then a line per name with the other parameters, without unset ones.
     """
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for name, params in evaluations:

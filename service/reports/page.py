@@ -52,7 +52,7 @@ class Report:
 
     jobs: Sequence[ReportedJob]  # reported, in order
     table: Table  # of all jobs together
-    comparison: Comparison | None = None  # of two to ten jobs; None of one
+    comparison: Comparison | None = None  # of two to ten jobs; None for a single job
     figures: Sequence[Figure] = ()  # of the page
     # When, ISO 8601 in UTC.
     written: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))

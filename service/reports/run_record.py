@@ -1,7 +1,7 @@
 """A job as a run of an experiment tracker: parameters, metrics and tags, with names that are legal there.
 
 MLflow allows letters, digits and `_-. :/` in names, Weights & Biases draws charts of letters, digits, `_` and
-`/`. A metric is `EVALUATION/METRIC`, with what tells evaluations of one name apart:
+`/`. A metric is `EVALUATION/METRIC`, with what tells evaluations of the same name apart:
 `pgd_epsilon_8_255/top1`, and beside it `..._ci_low`, `..._ci_high` and `..._n`. Names follow from the spec,
 so that they are the same while evaluations are still missing.
 """

@@ -34,7 +34,7 @@ class TableCell:
     """A number of a table."""
 
     value: str  # as text, with its unit
-    interval: str  # as text without brackets, or why there is none; empty for an exact count
+    interval: str  # as text without brackets, or why it is missing; empty for an exact count
     bold: bool = False  # whether it differs from all others significantly and for the better
 
 
@@ -150,7 +150,7 @@ def _labels(rows: Sequence[TidyRow], labels: Mapping[str, Label], by: tuple[str,
             cells.setdefault((first(row), *(label(row) for label in used)), []).append(row)
         return [found for found in cells.values() if len(found) > 1]
 
-    # Numbers of a parameter's value are those of one attack, in one norm: the columns name it.
+    # Numbers of a parameter's value belong to one attack, in one norm: the columns name the attack.
     attacks = {labels["attack"](row) for row in rows if by[0] in row.params or by[1] in row.params}
     if "attack" not in by and len(attacks) > 1 and not {*by} <= FIELDS.keys():
         used = [*used, _label(labels, "attack")]
@@ -166,7 +166,7 @@ def _cell(row: TidyRow, best: Collection[tuple[str, str]]) -> TableCell:
 
 
 def interval_text(metric: Metric) -> str:
-    """Both ends of the interval without brackets, or why there is none; empty for an exact count."""
+    """Both ends of the interval without brackets, or why it is missing; empty for an exact count."""
     if metric.ci_method == "exact":
         return ""
     low, high = (number(end, metric.unit).removesuffix(" %") for end in (metric.ci_low, metric.ci_high))

@@ -63,7 +63,7 @@ class TidyRow:
     metric_name: str  # for example `top1`
     part: str  # of a breakdown, empty for the whole evaluation
     metric: Metric  # value, interval, unit and number of examples
-    key: str  # identity of the number but for its job: rows of two jobs with the same key are comparable
+    key: str  # identity of the number except its job: rows of two jobs with the same key are comparable
     first: bool  # whether it is the first metric of its evaluation, which tables show
     model_label: str = ""  # what tables call the model; empty for its catalog name
 

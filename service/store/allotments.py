@@ -75,7 +75,7 @@ class Allotments:
         self._lately: dict[str, tuple[float, list[str]]] = {}
 
     def settings(self, tenant: str) -> TenantSettings:
-        """The settings of a tenant; those of an unknown one are the defaults."""
+        """The settings of a tenant; the defaults for an unknown tenant."""
         with self._database.reading() as connection:
             row = connection.execute(select(tenants).where(tenants.c.name == tenant)).one_or_none()
         return TenantSettings() if row is None else _settings(row)

@@ -4,7 +4,7 @@
 One transaction at a time appends (a lock of the database, held for the insert and the commit), so ids have no
 gaps, have the order of the commits, and a reader who has seen one has seen all before it.
 
-The triggers of migration 0011 refuse every update, and every deletion but that of `Audit.expire`.
+The triggers of migration 0011 refuse every update, and every deletion except by `Audit.expire`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class AuditFilter:
 
 
 def session_mark(token: str) -> str:
-    """A mark by which the rows of one browser session are found; the token does not follow from it."""
+    """A mark that finds the rows of a browser session; the token does not follow from the mark."""
     return hashlib.sha256(f"mark of {token}".encode()).hexdigest()[:12]
 
 

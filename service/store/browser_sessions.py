@@ -33,7 +33,7 @@ class BrowserSessions:
         `text`: of the key. `by`: the address and request, for the audit, which adds the key; None is not
         audited.
 
-        Returns the session and its token, of which only the hash is stored; None for an invalid key.
+        Returns the session and its token (only the token's hash is stored); None for an invalid key.
         """
         key = self._keys.authenticate(text)
         if key is None:

@@ -30,7 +30,7 @@ PREFIX = "ASSAY_"
 OBJECTS = frozenset({"max_job_seconds", "passes_per_second"})
 DeviceClass = Literal["cpu", "cuda"]
 NumberOrNone = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
-# A week of one CPU worker, thirty days of one GPU.
+# A week on a CPU worker, thirty days on a GPU.
 MAX_JOB_SECONDS: dict[DeviceClass, float | None] = {"cpu": 7 * 86400.0, "cuda": 30 * 86400.0}
 SECRETS = Path("/run/secrets")
 # Variables that are no settings of the service or its workers.
@@ -148,7 +148,7 @@ class Connections(BaseSettings):
 
     @property
     def job_limits(self) -> JobLimits:
-        """Limits of one job's work."""
+        """Limits of a job's work."""
         seconds: dict[str, float | None] = {
             device: value or None for device, value in self.max_job_seconds.items()
         }

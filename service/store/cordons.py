@@ -1,7 +1,7 @@
 """Workers as administrators see them, and cordons: workers taken out of service by their names.
 
-A worker's name is that of its place (`box:gpu0`), which a restart keeps, and so does a cordon. The worker
-asks for its own before each claim; `drain` also takes the running shard back.
+A worker has the name of its place (`box:gpu0`). A restart keeps the name and the cordon. A worker asks for
+its cordon before each claim; `drain` also takes the running shard back.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Cordons:
         return ListedWorker(**{**listed.__dict__, "cordon": None})
 
     def workers(self) -> list[ListedWorker]:
-        """All workers by name: those online, and of a name without any the one that was seen last."""
+        """All workers by name: the online workers; for a name without any, the worker that was seen last."""
         with self._database.reading() as connection:
             return _all(connection)
 

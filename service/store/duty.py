@@ -49,12 +49,12 @@ class Silence:
 
 
 class Duty:
-    """One process's claim to a duty.
+    """A process's claim to a duty.
 
     `name`: of the duty. `seconds`: silence after which another process takes it; it is taken at once from a
-    process of this machine that is gone. `lease_seconds`: length of leases that begin anew after a jump of
+    process of this machine that is gone. `lease_seconds`: length of leases that begin again after a jump of
     the clock. `at`: the database's time when this process was last found to have the duty, and the clock to
-    be right: what is over is so by it, because the clock may jump at any moment since.
+    be right: what is over is so by this time, because the clock may jump at any moment since.
     """
 
     def __init__(self, name: str, seconds: float, lease_seconds: float = LEASE_SECONDS) -> None:
@@ -80,7 +80,7 @@ class Duty:
             elapsed = mine - before[1]
             jump = found.at - before[0] - elapsed
             if abs(jump) >= JUMP_SECONDS:
-                log.warning("the database's clock jumped by %.0f s: all leases begin anew", jump)
+                log.warning("the database's clock jumped by %.0f s: all leases begin again", jump)
                 store.shards.reset_clock(jump, self._lease_seconds, elapsed)
         if changed:  # not before: a jump that could not be put right is found again
             self._clock = (found.at, mine)

@@ -4,7 +4,7 @@ Every tenant has a virtual time in each pool of workers: the device-seconds that
 its weight. The tenant that is furthest behind comes next, counting what its running shards are still
 expected to take. The pool's clock is the virtual time of the backlogged tenant that is furthest behind; it
 never goes back, and a tenant that returns from idleness starts at the clock. While no tenant is backlogged,
-the clock is that of the tenant furthest ahead: use of workers that others do not want costs nothing later.
+the clock is at the tenant furthest ahead: use of workers that others do not want costs nothing later.
 """
 
 from __future__ import annotations

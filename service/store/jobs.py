@@ -215,7 +215,7 @@ class Jobs:
     def ready_to_finish(self) -> list[str]:
         """Ids of active jobs whose shards are all done: only the merge is missing, or was lost."""
         working = jobs.c.state.in_([str(JobState.STARTING), str(JobState.RUNNING)])
-        # As a value and not `exists`, of which PostgreSQL would make a join that reads all shards.
+        # As a value, not `exists`: PostgreSQL would turn `exists` into a join that reads all shards.
         left = select(shards.c.id).where(shards.c.job_id == jobs.c.id, LEFT).limit(1).scalar_subquery()
         statement = select(jobs.c.id).where(working, left.is_(None)).order_by(jobs.c.id)
         with self._database.reading() as connection:
@@ -277,10 +277,10 @@ def _owner(tenant: str | None, by: Actor | None) -> dict[str, str | None]:
 
 
 def _places(tenant: str | None, priority: int, ids: Sequence[str]) -> Select[str, int]:
-    """Queue positions of some queued jobs of one tenant and priority.
+    """Queue positions of some queued jobs with the same tenant and priority.
 
-    A queue may be very long: the jobs ahead of all of these are counted, from an index alone, and only those
-    between them are numbered.
+    A queue may be very long: the jobs ahead of all of these are counted, from an index alone, and only the
+    jobs between them are numbered.
     """
     mine = jobs.c.tenant.is_(None) if tenant is None else jobs.c.tenant == tenant
     queued = (jobs.c.state == str(JobState.QUEUED)) & mine

@@ -42,7 +42,7 @@ class OpenLane:
 class Blocked:
     """Shards of a job whose requirements no online worker meets."""
 
-    reasons: list[str]  # of one of the workers for each
+    reasons: list[str]  # what each worker lacks, for each set of requirements
     workers: int  # how many would do otherwise
     entirely: bool  # whether no shard of the job could be claimed
 

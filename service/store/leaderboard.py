@@ -15,7 +15,7 @@ from assay.service.store.database import Database
 from assay.service.store.tables import artifacts, jobs, results
 
 MAX_JOBS = 2000
-# Of the results of one job, in characters; a job with more is left out.
+# Characters of a job's results; a job with more is left out.
 MAX_CHARACTERS = 2_000_000
 
 
@@ -91,9 +91,9 @@ class Leaderboards:
 
 
 class TenantLeaderboards:
-    """The finished evaluations that a caller sees; the methods are those of `Leaderboards`.
+    """The finished evaluations that a caller sees, with the methods of `Leaderboards`.
 
-    `rows`: of all tenants. `tenant`: to which reading is limited; None for no limit.
+    `rows`: of all tenants. `tenant`: the tenant to read; None for all tenants.
     """
 
     def __init__(self, rows: Leaderboards, tenant: str | None) -> None:

@@ -78,7 +78,7 @@ class Live:
     def count_failure(self, number: int, seconds: int) -> tuple[int, float] | None:
         """Counts a failed login on a counter that all processes of the service share.
 
-        Returns the new count, and the seconds until it begins anew; None without an answer.
+        Returns the new count, and the seconds until it begins again; None without an answer.
         """
         key = f"assay:failures:{number}"
 

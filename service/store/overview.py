@@ -58,7 +58,7 @@ class Overview:
     """One moment."""
 
     jobs: Mapping[str, int]  # their number by state, without empty states
-    # number by device class and state, queued or running, without those of waiting jobs
+    # number by device class and state, queued or running, without the shards of waiting jobs
     shards: Mapping[tuple[str, str], int]
     oldest_queued_seconds: float  # age of the first queued job; 0 without one
     longest_queued_seconds: float  # how long the shard has waited that has waited longest; 0 without one
@@ -66,7 +66,7 @@ class Overview:
     slowest_seconds: float
     workers: tuple[WorkerRow, ...]
     counters: Mapping[Key, float]  # sums by name and labels
-    # those of the tenants with the longest, longest first; empty names those without tenant
+    # the longest queues by tenant, longest first; an empty name stands for jobs without a tenant
     queues: tuple[TenantQueue, ...] = ()
 
 
@@ -92,14 +92,14 @@ def online_workers(database: Database) -> tuple[WorkerRow, ...]:
 
 
 def job_counts(database: Database, tenant: str | None = None) -> dict[str, int]:
-    """Number of jobs by state, without empty states; with a tenant, those of that tenant."""
+    """Number of jobs by state, without empty states; with a tenant, of that tenant alone."""
     with database.reading() as connection:
         found = connection.execute(jobs_by_state(tenant))
         return {row.state: row.number for row in found if row.number}
 
 
 def jobs_by_state(tenant: str | None = None) -> CompoundSelect[Any]:
-    """The statement that counts jobs; with a tenant, those of that tenant.
+    """The statement that counts jobs; with a tenant, the jobs of that tenant.
 
     State by state: grouped by state, PostgreSQL would read all rows, with their specs, and not the index.
     """
@@ -115,7 +115,7 @@ def jobs_by_state(tenant: str | None = None) -> CompoundSelect[Any]:
 
 
 def shards_by_device() -> Select[Any]:
-    """The statement that counts queued and running shards, those of waiting jobs too, from an index alone."""
+    """The statement that counts queued and running shards, of waiting jobs too, from an index alone."""
     wanted = [str(ShardState.QUEUED), str(ShardState.RUNNING)]
     counted = select(shards.c.device, shards.c.state, func.count().label("number"))
     return counted.where(shards.c.state.in_(wanted)).group_by(shards.c.device, shards.c.state)
@@ -135,7 +135,7 @@ def oldest_queued() -> Select[Any]:
 
 
 def longest_queued() -> Select[Any]:
-    """The statement for the longest time that a queued shard has waited, but for those of waiting jobs."""
+    """The statement for the longest time that a queued shard has waited, except shards of waiting jobs."""
     claimable = jobs.c.state.in_([str(state) for state in CLAIMABLE])
     first = select(now() - shards.c.queued_at).join(jobs, jobs.c.id == shards.c.job_id)
     known = shards.c.queued_at.is_not(None)

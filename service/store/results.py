@@ -44,7 +44,7 @@ class ResultRows:
         return cast("Kind", self._cache.get_or_make((job_id, key), make)[1])
 
     def outcomes(self, job_id: str, evaluation: int | None) -> list[OutcomeRow]:
-        """Outcomes of one evaluation or all (None), by evaluation and shard number; training has 0, 0."""
+        """Outcomes of an evaluation or of all (None), by evaluation and shard number; training has 0, 0."""
         wanted = (shards.c.evaluation, shards.c.number)
         statement = (
             select(outcomes, *wanted)
@@ -77,13 +77,13 @@ class ResultRows:
     def seconds_per_pass(
         self, model: ModelReference, device: str, tenant: str | None
     ) -> tuple[float, int] | None:
-        """Seconds of a forward pass of one example in the fastest shard of the model's last finished jobs.
+        """Seconds per example of a forward pass in the fastest shard of the model's last finished jobs.
 
         And the passes of that shard: in few of them the start of an evaluation takes most of the time.
-        `model`: Jobs with this name and these parameters count; of a model without parameters, such as an
-        uploaded program, those with the same file. `device`: Device class of the jobs. `tenant`: Whose jobs;
-        None for those of all. Returns None where the last `PACED_JOBS` finished jobs of the name have none
-        that counts.
+        `model`: jobs with this name and these parameters count; for a model without parameters, such as an
+        uploaded program, jobs with the same file. `device`: device class of the jobs. `tenant`: only jobs of
+        this tenant count; None: of all tenants. Returns None where no job counts among the last `PACED_JOBS`
+        finished jobs of the name.
         """
         finished = (jobs.c.model == model["name"]) & jobs.c.provenance.is_not(None)
         if tenant is not None:

@@ -256,7 +256,7 @@ class EventRow:
 
 @dataclass(frozen=True)
 class OutcomeRow:
-    """Measurements of one shard, per example."""
+    """Measurements of a shard, per example."""
 
     evaluation: int
     number: int

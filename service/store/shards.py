@@ -57,9 +57,9 @@ class Shards:
 
         Args:
             worker: the worker's id; opaque here.
-            device_classes: those of the worker, "cpu" or "cuda"; shards for "auto" run anywhere.
+            device_classes: of the worker, "cpu" or "cuda"; shards for "auto" run anywhere.
             lease_seconds: how long the claim holds without renewal.
-            identity: of the worker's code; it gets no shards of jobs that another has planned.
+            identity: of the worker's code; a worker gets no shards of jobs that another identity has planned.
             without: jobs that the worker is not fit for.
             warm_job: the job whose model the worker has loaded; its shards come first within its tenant, and
                 for `fair_queue.WARM_SHARDS` in a row also when it is another tenant's turn.
@@ -296,8 +296,8 @@ class Shards:
     def reset_clock(self, jump: float, lease_seconds: float, elapsed: float = 0.0) -> None:
         """Puts right what a jump of the database's clock made wrong: leases, deadlines, and what is charged.
 
-        Every lease begins anew, so that living workers keep their shards, and those of dead ones are lost in
-        time. What was written since the jump is right already.
+        Every lease begins again: living workers keep their shards, dead workers lose theirs in time. What
+        was written since the jump is right already.
 
         Args:
             jump: how far the clock went ahead of time, in seconds; negative where it went back.

@@ -72,7 +72,7 @@ class Store:
         return overview.online_workers(self._database)
 
     def job_counts(self, tenant: str | None = None) -> dict[str, int]:
-        """Number of jobs by state, without empty states; with a tenant, those of that tenant."""
+        """Number of jobs by state, without empty states; with a tenant, of that tenant alone."""
         return overview.job_counts(self._database, tenant)
 
     def ping(self) -> None:

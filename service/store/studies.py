@@ -1,7 +1,7 @@
 """Studies: added whole, extended by seeds, canceled, retried and deleted with their jobs.
 
-A study has no state of its own: it follows from those of its jobs. Its jobs are added by `add_job`, one after
-another in one transaction, so limits, dependencies and ids are those of jobs that are posted.
+A study's state follows from the states of its jobs. `add_job` adds its jobs, one after another in one
+transaction, so they have the same limits, dependencies and ids as jobs that are posted.
 """
 
 from __future__ import annotations
@@ -292,7 +292,7 @@ def _check_size(templates: Sequence[ArmTemplate], seeds: Sequence[int], new: Seq
 
 
 def _check_unneeded(connection: Connection, study_id: str, ids: Sequence[str], tenant: str) -> None:
-    """Raises InvalidState where an unfinished job outside the study needs weights of one in it."""
+    """Raises InvalidState where an unfinished job outside the study needs weights of a job in it."""
     outside = (
         select(jobs.c.id, jobs.c.tenant)
         .join(dependencies, dependencies.c.job_id == jobs.c.id)

@@ -1,4 +1,4 @@
-"""The tables, but for those of `tenant_tables`. `migrations/` creates them; a test compares the two.
+"""The tables, except the tables of `tenant_tables`. `migrations/` creates them; a test compares the two.
 
     jobs ──< shards ──1 outcomes      what was asked, its pieces of work, what each piece measured
       ├──< results                    one merged evaluation
@@ -144,7 +144,7 @@ shards = Table(
     # When and by which pool of workers the present claim was made; null while it does not run.
     Column("claimed_at", Double),
     Column("pool", Text),
-    # The identity that its worker must have, empty for any: that of its job's plan.
+    # The identity that its worker must have, from its job's plan; empty for any.
     Column("identity", Identifier, nullable=False, server_default=""),
     # Digest of the other requirements of its worker (`lanes`), empty for none.
     Column("requirements", Identifier, nullable=False, server_default=""),

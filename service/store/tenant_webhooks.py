@@ -51,7 +51,7 @@ class TenantWebhooks:
     def deliveries(
         self, webhook_id: str, limit: int, cursor: str | None
     ) -> tuple[Sequence[Row[Any]], str | None]:
-        """The deliveries of one, newest first."""
+        """The deliveries of a webhook, newest first."""
         return self._webhooks.deliveries(webhook_id, tenant=self._tenant, limit=limit, cursor=cursor)
 
     def redeliver(self, webhook_id: str, delivery_id: str) -> Row[Any]:

@@ -97,9 +97,9 @@ class _Part:
             raise unknown_job(job_id)
 
     def _check_sources(self, required: Sequence[Dependency]) -> None:
-        """Raises InvalidSpec where weights are those of a job that the caller does not see.
+        """Raises InvalidSpec where weights are from a job that the caller does not see.
 
-        Checkpoints are found by name among those of the caller's tenant alone, when the job is added.
+        Checkpoints are found by name, among the checkpoints of the caller's tenant, when the job is added.
         """
         trained = {dependency.job for dependency in required if dependency.checkpoint is None}
         unseen = {job_id for job_id in trained if not self._sees(job_id)}
@@ -117,7 +117,7 @@ class _Part:
 
 
 class TenantJobs(_Part):
-    """The caller's jobs; the methods are those of `Jobs`."""
+    """The caller's jobs, with the methods of `Jobs`."""
 
     def add(self, spec: Spec, *, body_sha256: str, idempotency_key: str | None = None) -> tuple[JobRow, bool]:
         """Adds a job of the caller's tenant; weights may come from jobs that the caller sees."""
@@ -185,7 +185,7 @@ class TenantJobs(_Part):
 
 
 class TenantStudies(_Part):
-    """The caller's studies; the methods are those of `Studies`."""
+    """The caller's studies, with the methods of `Studies`."""
 
     def add(
         self,
@@ -263,12 +263,12 @@ class TenantResults(_Part):
         return self._store.results.cached(job_id, key, make)
 
     def outcomes(self, job_id: str, evaluation: int | None) -> list[OutcomeRow]:
-        """The outcomes of one evaluation, or of all."""
+        """The outcomes of an evaluation, or of all (None)."""
         self._check(job_id)
         return self._store.results.outcomes(job_id, evaluation)
 
     def seconds_per_pass(self, model: ModelReference, device: str) -> tuple[float, int] | None:
-        """Seconds of a forward pass of one example, from the caller's finished jobs."""
+        """Seconds per example of a forward pass, and the passes measured, from the caller's finished jobs."""
         return self._store.results.seconds_per_pass(model, device, self._filter)
 
 
@@ -381,7 +381,7 @@ class TenantQuota(_Part):
         return self._store.allotments.of(self._tenant, self._limits, checkpoints)
 
     def delays(self, tenant: str | None) -> list[str]:
-        """The limits that keep a tenant's shards from being claimed; of one whose jobs the caller sees."""
+        """The limits that keep a tenant's shards from being claimed; empty where the caller sees no jobs."""
         if self._filter is not None and tenant != self._filter:
             return []
         return self._store.allotments.delays(tenant, self._limits)

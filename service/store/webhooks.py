@@ -219,7 +219,7 @@ class Webhooks:
             values["next_at"] = now() + pause
         with self._database.writing() as connection:
             this = webhooks.c.id == due.webhook_id
-            # First of all, so that two outcomes of one webhook wait here and not for each other.
+            # First of all, so that two outcomes of the same webhook wait here and not for each other.
             connection.execute(select(webhooks.c.id).where(this).with_for_update(key_share=True))
             if not connection.execute(update(webhook_deliveries).where(held).values(**values)).rowcount:
                 return None

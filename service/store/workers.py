@@ -23,7 +23,7 @@ from assay.service.store.lanes import Blocked, blocked
 from assay.service.store.tables import cordons, counters, duties, workers
 
 FORGOTTEN_SECONDS = 86400
-# The duty of one reaper of all workers.
+# The duty of the reaper, which one of all workers has.
 REAPER = "reaper"
 LATELY_SECONDS = 1.0
 
@@ -121,9 +121,9 @@ class Workers:
         Args:
             within_seconds: maximum age of the last heartbeat.
             host: count the workers of this machine only.
-            devices: count those with at least so many devices.
-            identity: count those of this identity; empty: of any.
-            cordoned: count those too that an administrator has taken out of service, or has not allowed.
+            devices: count workers with at least so many devices.
+            identity: count workers of this identity; empty: of any.
+            cordoned: count also workers that an administrator has taken out of service, or has not allowed.
             besides: id of a worker that does not count.
         """
         alive = (workers.c.seen_at >= now() - within_seconds) & (workers.c.devices >= devices)
@@ -186,7 +186,7 @@ class Workers:
         return frozenset(name for one in said for name in one.get("libraries", {}))
 
     def other_data(self, within_seconds: float = 60) -> list[str]:
-        """Data sets that are not those of a plan, of each worker with a heartbeat in the last seconds."""
+        """Data sets that differ from a plan's, of each worker with a heartbeat in the last seconds."""
         return sorted(said for one in self._gauges(within_seconds) for said in one.get("other_data", []))
 
     def disagreements(self, within_seconds: float = 60) -> Disagreements:

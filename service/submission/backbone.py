@@ -128,7 +128,7 @@ def _check_words(
     pairs = zip(layouts(catalog, wanted), layouts(catalog, source), strict=False)
     for layer, (own, trained) in enumerate(pairs):
         if own != trained:
-            message = f"layer {layer} has the projections {own}, that of the weights {trained}"
+            message = f"layer {layer} has the projections {own}, the weights have {trained}"
             where = "attention" if "attention" in component.parameters["properties"] else None
             loc = (*PLACE, "name") if where is None else (*place, where)
             problems.add(loc, message, given=own, allowed=[trained])
@@ -136,7 +136,7 @@ def _check_words(
 
 
 def layouts(catalog: Catalog, model: ComponentReference) -> list[str]:
-    """Projections of each layer of a language model: "qkv", "kv", or those of one mechanism alone."""
+    """Projections of each layer of a language model: "qkv", "kv", or of a mechanism alone."""
     component = catalog.find("model", model["name"])
     known = component.known(model["params"])
     depth = known["depth"]

@@ -33,7 +33,7 @@ REQUIREMENT_TEXT = {
 }
 # Capabilities of models alone: no other part is asked for them.
 OF_MODELS = {"word_vectors"}
-# Between capabilities of which a part needs one.
+# Between capabilities that are alternatives: a part needs any one.
 ALTERNATIVE = " or "
 
 
@@ -56,7 +56,7 @@ def facts_of(catalog: Catalog, data: ComponentReference) -> Mapping[str, Any]:
 
 
 def data_text(component: Component, params: Params, fact: str | None = None) -> str:
-    """A data set's name, and the parameters that its facts depend on; for one fact those of the fact."""
+    """A data set's name, and the parameters that its facts, or the given fact, depend on."""
     named = [
         f"{name} {params[name]}"
         for name, branches in (component.facts or {}).get(BY_PARAMETER, {}).items()
@@ -128,7 +128,7 @@ def check_tasks(
     loc: Loc,
     field: str = "name",
 ) -> None:
-    """Report a recipe, an evaluation or a suite for another task than that of the model or the data."""
+    """Report a recipe, an evaluation or a suite for another task than the model's or the data's."""
     others = [other for other in (model, data) if other is not None]
 
     def fits(one: Component, other: Checked) -> bool:

@@ -78,7 +78,7 @@ def _missing_root(root: Path | None) -> FolderProblem:
 
 
 def check_file_name(name: str) -> FolderProblem | None:
-    """The error of a name of one file or folder, which is no path; or None."""
+    """The error of a name of a file or folder, which must be no path; or None."""
     problem = _check_name(name)
     if problem is None and FILE_NAME.fullmatch(name) is not None:
         return None

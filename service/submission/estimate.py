@@ -92,7 +92,7 @@ def _examples(
 
 
 def _min_examples(spec: UserSpec) -> int:
-    """The fewest examples of a part whose data are unknown; a training makes a step of one in each epoch."""
+    """The fewest examples of a part with unknown data; a training has at least a batch in each epoch."""
     if spec["kind"] != "train":
         return 1
     params, batch = spec["recipe"]["params"], spec["execution"]["batch_size"]

@@ -51,7 +51,7 @@ class CellNames:
         self.of_cells: dict[str, tuple[int, list[str]]] = {}
 
     def add(self, cell: str, names: Iterable[str]) -> None:
-        """Adds names, of which each cell keeps a few."""
+        """Counts names; each cell keeps a few."""
         for name in names:
             self.count += 1
             count, kept = self.of_cells.get(cell, (0, []))

@@ -1,6 +1,6 @@
 """Limits of a job's work: checked on its estimate before it is accepted, and on its plan before it measures.
 
-Seconds are those of computing, on one worker; examples count once for each evaluation or epoch.
+Seconds are of computing, on one worker; examples count once for each evaluation or epoch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MIN_DEADLINE_SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class JobLimits:
-    """Limits of one job; None means no limit."""
+    """Limits of a job; None means no limit."""
 
     seconds: Mapping[str, float | None]  # By device class
     examples: int | None  # In all its evaluations or epochs together
@@ -57,7 +57,7 @@ class JobLimits:
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds of a forward pass of one example, where that number comes from, and whether it was measured."""
+    """Seconds of a forward pass per example, the source of the number, and whether it was measured."""
 
     seconds_per_pass: float
     source: str
@@ -120,5 +120,5 @@ def plan_excess(limits: JobLimits, plan: PlanWithShards) -> str | None:
 
 
 def planned_seconds(plan: PlanWithShards) -> float:
-    """Estimated seconds of a plan; of one without an estimate, the nominal ones of its shards."""
+    """Estimated seconds of a plan; the nominal seconds of its shards for a plan without an estimate."""
     return plan.get("estimated_seconds", sum(shard["cost"] for shard in plan["shards"]))

@@ -66,10 +66,10 @@ def check_pulled_only(job: Mapping[str, Any], model: Checked | None, problems: P
         return
     name, weights = model.component.name, job["model"].get("weights")
     if job.get("kind") == "train":
-        message = f"the model {name!r} is that of its pulled files: it is evaluated, and not trained here"
+        message = f"the model {name!r} is defined by its pulled files: it is evaluated, and not trained here"
         problems.add(("model", "name"), message, given=name)
     elif not is_pulled(weights):
-        message = f"the model {name!r} is that of its pulled files, and has no other weights"
+        message = f"the model {name!r} is defined by its pulled files, and has no other weights"
         problems.add(LOC, message, given=weights, allowed='{"pulled": true}')
 
 

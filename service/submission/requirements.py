@@ -62,7 +62,7 @@ def folders_of(catalog: Catalog, kind: str, reference: ComponentReference) -> li
 
 
 def folders_read(catalog: Catalog, spec: Spec) -> set[str]:
-    """Folders below the data root that a job may read, with those of downloads and of corruptions' files."""
+    """Folders below the data root that a job may read, with folders of downloads and corruptions' files."""
     if spec["kind"] == "check":
         return set()
     items = evaluations_in(spec)
@@ -99,7 +99,7 @@ def first_requirements(catalog: Catalog, spec: Spec) -> Requirements:
 def planned_requirements(
     catalog: Catalog, spec: EvaluateJobSpec, plan: Plan, evaluation: int, planner: PlanningDevice
 ) -> Requirements:
-    """The requirements of the shards of one evaluation."""
+    """The requirements of the shards of an evaluation."""
     item, found = spec["evaluations"][evaluation], Requirements()
     if weights := weights_of(catalog, spec["model"]):
         found["weights"] = weights

@@ -163,9 +163,9 @@ def _check_devices(execution: Mapping[str, Any], protocol: str | None, problems:
         return
     if protocol is not None:
         message = (
-            "only a training uses several devices of one worker: an evaluation is cut into shards, which"
+            "only a training uses several devices of the same worker: an evaluation is cut into shards,"
+            " which run on all workers"
         )
-        message += " run on as many workers as there are"
         problems.add(("execution", "devices"), message, given=devices, allowed=[1])
     elif isinstance(batch, int) and batch < 2 * devices - 1:
         message = (

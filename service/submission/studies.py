@@ -241,7 +241,7 @@ class _Arm:
         evaluation = self._evaluation()
         if train is not None:
             self.limits.found[OWN_TRAINING] = _OwnTraining(train[0].spec)
-            # Parameters that the model has by default are those of the training.
+            # The model has the training's parameters by default.
             evaluation["model"] = {
                 **train[0].spec["model"],
                 "weights": {"job": OWN_TRAINING},

@@ -54,7 +54,7 @@ def model_of_weights(
     """The full model of uploaded weights; InvalidSpec without model or heads, or if statements disagree."""
     problems = Problems()
     if given is None and inside is None:
-        message = "the file does not say of which model its weights are"
+        message = "the file does not name the model of its weights"
         problems.add(GIVEN, message, allowed='a model\'s name, or {"name": ..., "params": ...} as JSON')
     checked: Checked | None = None
     if inside is not None:
@@ -88,7 +88,8 @@ def _check_heads(given: Mapping[str, Any], problems: Problems, loc: Loc, params:
     own = given.get("params", {})
     if "width" in own and "heads" in params and "heads" not in own:
         message = "is required beside width: a file of weights does not tell its heads"
-        problems.add((*loc, "heads"), message, allowed="those of the training; of timm's, mostly width / 64")
+        allowed = "the heads of the training; timm's models mostly have width / 64"
+        problems.add((*loc, "heads"), message, allowed=allowed)
     for name, value in own.items():
         inner = params.get(name)
         if isinstance(value, Mapping) and isinstance(inner, Mapping):

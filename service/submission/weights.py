@@ -217,10 +217,10 @@ def check_exported(job: Mapping[str, Any], source: WeightsSource | None, problem
         part if isinstance(part := job.get(name), dict) else {} for name in ("model", "execution")
     )
     if model.get("name") == EXPORTED and job.get("kind") == "train":
-        message = "an exported program cannot be trained: its graph is that of the evaluation"
+        message = "an exported program cannot be trained: its graph is for evaluation"
         problems.add(("model", "name"), message, given=EXPORTED)
     elif model.get("name") == EXPORTED and "checkpoint" not in (model.get("weights") or {}):
-        message = "the model 'exported' is an uploaded program, and has no weights but those of a checkpoint"
+        message = "the model 'exported' is an uploaded program: its weights must be a checkpoint"
         allowed = '{"checkpoint": name}; POST /api/v1/checkpoints?name= takes the .pt2 file'
         problems.add(LOC, message, given=model.get("weights"), allowed=allowed)
     known = source.dtypes if source is not None else None

@@ -229,7 +229,7 @@ def test_logits_are_put_in_the_order_of_the_data() -> None:
     ("name", "changes", "message"),
     [
         ("config.json", {"quantization_config": {"quant_method": "gptq", "bits": 4}}, "is quantized"),
-        ("config.json", {"problem_type": "multi_label_classification"}, "no classifier of one label"),
+        ("config.json", {"problem_type": "multi_label_classification"}, "no classifier with one label"),
         ("config.json", {"model_type": "of_nobody", "auto_map": {"AutoConfig": "m.C"}}, "cannot be used"),
         ("config.json", {"architectures": None, "num_hidden_layers": 3}, "tensors are missing"),
         ("config.json", {"max_position_embeddings": 31}, "have another shape"),
@@ -241,7 +241,7 @@ def test_unfit_folders_are_refused(name: str, changes: dict[str, Any], message: 
 
 
 def test_weights_of_another_kind_of_model_or_in_other_formats_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"not those of a text classifier: \d+ tensors are missing.*score"):
+    with pytest.raises(ValueError, match=r"do not fit a text classifier: \d+ tensors are missing.*score"):
         text_classifier(hf_models.gpt2())
     folder = edited(hf_models.bert(), tmp_path / "pickled", "config.json")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")

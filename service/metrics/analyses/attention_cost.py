@@ -99,7 +99,7 @@ def _warning(found: Mapping[str, Any], context: Context) -> Warning:
     refused = f"; not measured: {found['refused']}" if found["refused"] else ""
     return Warning(
         code="measures_the_machine",
-        message=f"ratios of {found['mechanism']} to softmax at {lengths[-1]} tokens are those of"
+        message=f"ratios of {found['mechanism']} to softmax at {lengths[-1]} tokens hold for"
         f" {device['name']} (memory: {MEASURED_BY[device['type']]}); what follows from the model's length, "
         f"such as a stride, buckets or sampled rows, is the model's own{refused}",
         evidence={"device": dict(device), "lengths": lengths, "refused": dict(found["refused"])},

@@ -1,8 +1,8 @@
 """Explained shares over all examples, from the measurements of `workers/evaluation/attention_spectrum.py`.
 
-Every value is a mean over examples of means over heads, with an interval over examples; that of all
-layers together is the average over layers. The plot has the curves of at most three layers: the first, the
-middle and the last of those looked at.
+Every value is a mean over examples of means over heads, with an interval over examples; the value of all
+layers together is the average over layers. The plot has the curves of at most three layers: the first,
+middle and last analysed layer.
 
 Legend: n examples, L layers.
 """

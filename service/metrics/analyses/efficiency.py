@@ -1,6 +1,6 @@
 """Cost of a model, from the measurements of `workers/evaluation/efficiency.py` on one machine.
 
-Operations, parameters and memory are counts of one pass; seconds are medians over repeats with
+Operations, parameters and memory are counts for a single pass; seconds are medians over repeats with
 intervals, which cover this machine's variation, not differences between machines.
 
 Legend: n repeats.
@@ -25,7 +25,7 @@ MEASURED_BY = {
 
 
 class Efficiency(OutcomeTable):
-    """Repeats of one shard, with `test_seconds` and `train_seconds` of each."""
+    """Repeats in a shard, with `test_seconds` and `train_seconds` of each."""
 
     name = "efficiency"
     columns = columns_of("id test_seconds train_seconds forward backward")
@@ -62,7 +62,7 @@ def _warning(found: Mapping[str, Any], device: Mapping[str, Any]) -> Warning:
     how = MEASURED_BY[device["type"]]
     return Warning(
         code="measures_the_machine",
-        message=f"seconds and memory are those of {device['name']} at {found['batch_size']} examples a pass"
+        message=f"seconds and memory hold for {device['name']} at {found['batch_size']} examples a pass"
         f" (memory: {how}); compare them with numbers of the same machine and batch size only",
         evidence={"device": dict(device), "batch_size": found["batch_size"], "memory": how},
     )

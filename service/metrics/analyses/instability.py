@@ -1,7 +1,7 @@
 """Instability of training relative to softmax attention, from `workers/evaluation/instability.py`.
 
 `instability_ratio` is the mean over steps of tau_i / tau_i of softmax, as in table 3 of Chen et al.,
-"Skyformer", NeurIPS 2021. Its interval is over the steps of one run: it says nothing about other
+"Skyformer", NeurIPS 2021. Its interval is over the steps of a single run: it says nothing about other
 initial weights.
 
 Legend: n rows, the steps in order.

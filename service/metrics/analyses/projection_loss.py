@@ -4,8 +4,8 @@ With x_i = ||phi||^2 - ||h||^2 of example i, a mean over its heads and tokens: t
 x_i, and its released form the logarithm of that mean. x_i may overflow a float; so means are taken of x_i /
 e^s, s the layer's largest log ||phi||^2.
 
-Intervals are over examples. For a logarithm: the logarithm of the ends. For the average
-of the layers' logarithms: that of its linearisation, (1/L) sum_l (x_il / J_l - 1), around the value.
+Intervals are over examples. For a logarithm: the logarithm of the ends. For the average of the layers'
+logarithms: the interval of its linearisation, (1/L) sum_l (x_il / J_l - 1), around the value.
 
 Legend: n examples, L layers.
 """

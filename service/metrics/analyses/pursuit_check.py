@@ -1,7 +1,7 @@
 """The pursuit of RPC-Attention over all examples, from the rows of `workers/evaluation/pursuit_check.py`.
 
 Values of layers and iterations are means over examples of means over heads, with an interval over examples;
-those of the whole model are of the last iteration, the one that a layer puts out, averaged over layers.
+values of the whole model are of the last iteration, the output of a layer, averaged over layers.
 
 Legend: n examples, L layers with RPC-Attention, I iterations of all of these together, layer by layer.
 """
@@ -136,7 +136,7 @@ def _over(values: Sequence[Sequence[float | None]], indices: Sequence[int], name
 
 
 def _metric(values: Sequence[float | None], name: str, key: str) -> Metric:
-    """The mean of a metric over examples; `key` is that of the draws."""
+    """The mean of a metric over examples; `key` seeds the draws."""
     share = name not in NOT_SHARES
     return mean(values, key, higher_is_better=share, bounded=share)
 

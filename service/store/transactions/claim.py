@@ -1,4 +1,4 @@
-"""Choice of a worker's next shard: fair between tenants; of one, the warm job, then priority, age, number."""
+"""Choice of a worker's next shard: fair between tenants; then the warm job, then priority, age, number."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def take(connection: Connection, found: Candidate, claimer: Claimer, lease_secon
 
     The job's row lock and not SKIP LOCKED on shards: claiming also changes the job, and locking a shard
     before its job would deadlock with a cancel, which has to lock them in reverse order. Claimers of other
-    jobs do not wait, but for those of a tenant whose running shards are limited.
+    jobs do not wait, except for jobs of a tenant with a limit of running shards.
     """
     job = lock_job(connection, found.job_id)
     if job is None or JobState(job.state) not in CLAIMABLE:

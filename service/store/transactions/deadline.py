@@ -62,7 +62,7 @@ def overdue_message(job: Row[Any]) -> str:
         return f"the job ran longer than its timeout of {timeout} second{'s' * (timeout != 1)}"
     return (
         f"the job ran longer than its default deadline of {job.deadline - job.started_at:.0f} seconds, ten"
-        " times its estimate; a retry starts anew, and timeout_seconds in the spec sets another deadline"
+        " times its estimate; a retry has as long again; timeout_seconds in the spec sets another deadline"
     )
 
 

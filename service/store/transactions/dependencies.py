@@ -1,7 +1,7 @@
-"""Dependencies between jobs: which job needs the weights of which.
+"""Dependencies between jobs: a job needs the weights of another job.
 
 They are written when a job is added. A job is older than its dependents, so the lock order of
-`transitions` is that of ids.
+`transitions` is the order of ids.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from assay.service.submission.weights import LOC
 
 
 def checkpoint_dependencies(connection: Connection, spec: Spec, tenant: str | None) -> list[Dependency]:
-    """The checkpoints that a valid spec names, as the tenant knows them: those of attacks, and its own.
+    """The checkpoints that a valid spec names, as the tenant knows them: for attacks, and for its model.
 
     Raises:
         InvalidSpec: when no checkpoint has such a name, or its content differs from the spec's.

@@ -60,7 +60,7 @@ def finished(connection: Connection, job: Row[Any], shard: Row[Any]) -> Finished
 
 
 def finished_before(connection: Connection, claim: Claim) -> Finished | None:
-    """Completions by this claim's earlier call, read anew; None if it did not finish the shard.
+    """Completions by this claim's earlier call, read again; None if the call did not finish the shard.
 
     The caller holds the job's lock. Once the job has succeeded, nothing is left to do.
     """

@@ -85,7 +85,7 @@ def eta_seconds(row: Pace, now: float) -> float | None:
 
     The cost that is left of each evaluation, at its own speed, by as many shards at a time as ran on average.
     From the claim of the attempt's first measuring shard, because planning and earlier attempts say nothing
-    about speed. Jobs without evaluations, and those of earlier versions, go on at their mean speed.
+    about speed. Jobs without evaluations, and jobs of earlier versions, go on at their mean speed.
     """
     if row.state not in (JobState.STARTING, JobState.RUNNING) or row.paced_at is None or not row.cost_total:
         return None
@@ -118,7 +118,7 @@ def _left_seconds(pace: Mapping[str, Any], since: float, left: float) -> float |
 def _speed(
     total: float, done: float, spent: float, parts: Sequence[Sequence[float]], planned: float | None
 ) -> float:
-    """Seconds for a unit of an evaluation's cost: as measured, at first as those of about its cost."""
+    """Seconds for a unit of an evaluation's cost: as measured, at first as in others of about its cost."""
     guesses = [] if planned is None else [(PLAN_WEIGHT, planned)]
     guesses += [
         ((min(total, other) / max(total, other)) ** 2, seconds / cost)

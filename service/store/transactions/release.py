@@ -141,7 +141,7 @@ def _expire_job(database: Database, job_id: str, lost: ColumnElement[bool], cap:
         statement = select(shards).where(shards.c.job_id == job_id, lost).order_by(shards.c.id)
         rows = connection.execute(statement.with_for_update(key_share=True)).all()
         for shard in rows:
-            # Read anew each time: the previous shard may have ended the job.
+            # Read again each time: the previous shard may have ended the job.
             job = lock_job(connection, job_id)
             assert job is not None
             _lose(connection, job, shard, cap)

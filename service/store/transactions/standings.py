@@ -58,7 +58,7 @@ def read_pool(
         count: devices that the worker has for one shard.
         defaults: limits of tenants without their own.
         tenant: one more tenant whose standing is wanted, even if it has neither queued nor running shards.
-        heads: as `read_heads` has just read them; None reads those of all workers that are online.
+        heads: as `read_heads` has just read them; None reads the heads for all workers that are online.
     """
     pool = pool_of(devices)
     at, clock = connection.exec_driver_sql(_times(connection.dialect, pool)).one()

@@ -163,7 +163,7 @@ def first_fence(attempt: int) -> int:
 def shard_values(
     job_id: str, kind: ShardKind, priority: int, device: str, tenant: str | None, at: float
 ) -> dict[str, Any]:
-    """The columns of a new shard of one device; a plan fills in the rest."""
+    """The columns of a new shard on one device; a plan fills in the rest."""
     return {
         "job_id": job_id,
         "kind": kind,

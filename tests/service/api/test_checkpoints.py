@@ -167,7 +167,7 @@ def test_models_that_are_none_are_refused(api: httpx.Client, model: str, loc: li
 def test_without_a_model_the_file_must_name_it(api: httpx.Client) -> None:
     answer = api.post(PATH, params={"name": "ours"}, content=FILE)
     assert answer.status_code == 422
-    assert "does not say of which model" in answer.json()["error"]["message"]
+    assert "does not name the model of its weights" in answer.json()["error"]["message"]
     inside = tensor_file(model={"name": "tiny_vit", "params": {"width": 16}, "weights": None})
     answer = api.post(PATH, params={"name": "ours"}, content=inside)
     assert answer.status_code == 202

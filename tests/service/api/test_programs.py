@@ -113,7 +113,7 @@ def test_without_a_checkpoint_there_is_no_program(
     assert (["model", "weights"], MESSAGE) in found
 
 
-MESSAGE = "the model 'exported' is an uploaded program, and has no weights but those of a checkpoint"
+MESSAGE = "the model 'exported' is an uploaded program: its weights must be a checkpoint"
 
 
 def test_a_program_cannot_be_trained(api: httpx.Client, app_store: Store, train_body: Any) -> None:

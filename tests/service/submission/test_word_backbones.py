@@ -66,12 +66,12 @@ def test_a_published_size_gives_its_own() -> None:
 def test_other_projections_and_sizes_are_refused() -> None:
     place = "model.params.backbone"
     found = classifier(filled("lm", **SMALL), {"name": "symmlm"})[1]
-    assert found == {f"{place}.name": "layer 0 has the projections kv, that of the weights qkv"}
+    assert found == {f"{place}.name": "layer 0 has the projections kv, the weights have qkv"}
     wrong = {"attention": "rpc_causal", "layers": "last", "width": 32}
     found = classifier(filled("lm", **SMALL), {"name": "lm", "params": wrong})[1]
     assert found == {
         f"{place}.params.width": "the weights are of a model with width 64",
-        f"{place}.params.attention": "layer 1 has the projections kv, that of the weights qkv",
+        f"{place}.params.attention": "layer 1 has the projections kv, the weights have qkv",
     }
     learned = {"name": "scaled_learned", "params": {"patches": 256}}
     found = classifier(filled("lm", **SMALL), {"name": "lm", "params": {"attention": learned}})[1]
