@@ -47,16 +47,16 @@ def timm(
 ) -> nn.Module:
     """Any image classifier of timm, by the name of its architecture.
 
-    The module keeps timm's `pretrained_cfg`, whose "mean" and "std" are the normalisation that its weights
-    were trained with and "num_classes" the classes that they know (the head is random where `classes` is
-    another number), and has `image_size`, the height and width that it expects.
+    The module keeps timm's `pretrained_cfg`: "mean" and "std" are the normalisation that its weights were
+    trained with, "num_classes" the classes that they know (the head is random where `classes` is another
+    number). It has `image_size`, the height and width that it expects.
 
     Args:
         channels: channels of the images; timm adapts the first layer of pretrained weights.
         architecture: timm's name without a tag, such as "vit_tiny_patch16_224".
         tag: which of timm's pretrained weights, such as "augreg_in21k_ft_in1k"; timm's first if absent.
         image_size: height and width of the images in pixels; the architecture's own if absent.
-        pretrained: folder of the pulled weights, whose `model.safetensors` is loaded as timm loads a file.
+        pretrained: folder of the pulled weights; its `model.safetensors` is loaded as timm loads a file.
 
     Returns:
         Module from normalised images (B, channels, image_size, image_size) to logits (B, classes).

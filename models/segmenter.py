@@ -1,4 +1,4 @@
-"""Segmenter: a vision transformer whose patch tokens are decoded to a class for each pixel.
+"""Segmenter: a vision transformer with patch tokens that are decoded to a class for each pixel.
 
 Strudel et al., "Segmenter: Transformer for Semantic Segmentation", ICCV 2021. Images are padded with zeros
 at the right and at the bottom to whole patches, the decoder's maps are enlarged to the padded size (bilinear

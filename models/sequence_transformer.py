@@ -1,8 +1,8 @@
 """A classifier of token sequences, or of pairs of them: the transformer of Long Range Arena.
 
-Tay et al., "Long Range Arena", ICLR 2021, in the small form of Xiong et al., "Nystromformer", AAAI 2021,
-whose code the papers of Primal-Attention (Chen et al., NeurIPS 2023) and Skyformer (Chen et al., NeurIPS
-2021) use, with any attention:
+Tay et al., "Long Range Arena", ICLR 2021, in the small form of Xiong et al., "Nystromformer", AAAI 2021 (the
+papers of Primal-Attention, Chen et al., NeurIPS 2023, and Skyformer, Chen et al., NeurIPS 2021, use this
+code), with any attention:
 
     x = E[token] + positions;  the encoder (models/layers/sequence_encoder.py);  u = mean over the places
     logits = W2 relu(W1 u), of a pair W2 relu(W1 [u, v, u * v, u - v])    all linear layers with biases
@@ -14,8 +14,8 @@ deviation 0.02, linear layers as PyTorch has them. Deviations: the mean is over 
 
 The text of the Primal-Attention paper has "hidden dimension 128 with 2 heads and embedding dimension 64";
 its code and its supplement (2 heads of 32) have tokens of width 64 and MLPs of width 128. The preset
-`lra_transformer` is the code's, `lra_transformer_as_printed` reads the text as tokens of width 128 whose
-vectors are projected from 64.
+`lra_transformer` is the code's, `lra_transformer_as_printed` reads the text as tokens of width 128 with
+vectors projected from 64.
 
 B = batch, N = tokens, C = width, K = classes.
 """

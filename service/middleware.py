@@ -116,7 +116,7 @@ class ErrorBoundary:
 
 
 def known(error: Exception, scope: Scope) -> AssayError:
-    """The error itself when it is meant for the user, else an `Internal` whose id is in the log."""
+    """The error itself when it is meant for the user, else an `Internal` with its id in the log."""
     if isinstance(error, AssayError):
         return error
     error_id = secrets.token_hex(6)

@@ -79,7 +79,7 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Ends the streams, whose clients reconnect, and then shuts down."""
+        """Ends the streams (their clients reconnect), and then shuts down."""
         feed: Feed = self._app.state.feed
         feed.close()
         await super().shutdown(sockets)

@@ -36,7 +36,7 @@ PAPER = "Nguyen et al., A primal-dual framework for transformers and neural netw
 
 
 class AttentionBN(DotProductAttention):
-    """Softmax attention whose queries and keys are normalised by the statistics of the keys.
+    """Softmax attention with queries and keys normalised by the statistics of the keys.
 
     The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`. A
     learned beta is `normalization.beta`.

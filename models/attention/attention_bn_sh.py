@@ -1,4 +1,4 @@
-"""Attention-BN+SH: Attention-BN whose heads see the keys and values at several resolutions.
+"""Attention-BN+SH: Attention-BN with heads that see the keys and values at several resolutions.
 
 Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, appendix I,
 definition 5: equations 49 and 50 (form "full") and 51 (form "beta"). A head's statistics are over its own

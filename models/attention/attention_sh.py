@@ -1,4 +1,4 @@
-"""Attention-SH: softmax attention whose heads see the keys and values at several resolutions.
+"""Attention-SH: softmax attention with heads that see the keys and values at several resolutions.
 
 Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, definition 2
 (equation 25); pooling and what the paper leaves open: `layers/scaled_heads.py`. No code was released.

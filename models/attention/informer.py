@@ -64,7 +64,7 @@ DRAWS = 8  # keys of a query that are looked at together
 
 
 class InformerAttention(HeadProjections):
-    """ProbSparse attention: softmax for the queries whose weights are least uniform, else the mean of v.
+    """ProbSparse attention: softmax for the queries with the least uniform weights, else the mean of v.
 
     The weights are `qkv` (3C, C) with the row blocks q, k, v, and `proj`; the buffer `key` of the draws is
     stored with them. The order of the tokens matters, since draws belong to places. Padding changes nothing

@@ -35,7 +35,7 @@ QUERIES_AT_A_TIME = 256
 
 
 class KernelizedAttention(ProjectedAttention):
-    """Attention whose weights are a Gaussian kernel of query and key.
+    """Attention with a Gaussian kernel of query and key as weights.
 
     The weights have the layout of softmax attention: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
 

@@ -39,7 +39,7 @@ PAPER = attention_bn.PAPER
 
 
 class LinearAttentionBN(ScaledHeads):
-    """Linear attention whose queries and keys are normalised by the statistics of the keys.
+    """Linear attention with queries and keys normalised by the statistics of the keys.
 
     The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`. A
     learned beta is `normalization.beta`.

@@ -1,4 +1,4 @@
-"""Linear Attention-BN+SH: Linear Attention-BN whose heads see the keys and values at several resolutions.
+"""Linear Attention-BN+SH: Linear Attention-BN with heads that see keys and values at several resolutions.
 
 Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, table 5: the linear
 kernel in place of the softmax kernel of equations 49 (form "full") and 51 (form "beta"). A head's statistics

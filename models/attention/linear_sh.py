@@ -1,4 +1,4 @@
-"""Linear Attention-SH: linear attention whose heads see the keys and values at several resolutions.
+"""Linear Attention-SH: linear attention with heads that see the keys and values at several resolutions.
 
 Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, end of section 2.3:
 the linear kernel in place of the softmax kernel of equation 25; pooling and what the paper leaves open:

@@ -50,7 +50,7 @@ Scaling = Literal["once", "twice"]
 Stabilizer = Literal["example", "batch"]
 
 EPSILON = 1e-4  # added to every feature, as released
-CHUNK = 64  # tokens whose products are written out in the causal form
+CHUNK = 64  # tokens with products that are written out in the causal form
 
 
 def orthogonal_features(count: int, size: int, generator: torch.Generator | None = None) -> Tensor:

@@ -14,8 +14,8 @@ NeurIPS 2024, section 3 and Algorithm 1. With L = Y = 0 at the start, each of n 
 The defaults are the released code. It differs from the paper's text, which has tau = lambda / mu and may be
 read as N D in mu; and the argument of the L step that minimises the stated Lagrangian has + Y/mu, where both
 the paper and the code have - Y/mu. Here the iteration keeps U = Y / mu instead of Y, which is the same in
-exact arithmetic and stays finite when mu is large. The gradient flows through mu. The forms that the paper
-derives from this one are in rpc_asymmetric.py and rpc_causal.py.
+exact arithmetic and stays finite when mu is large. The gradient flows through mu. The paper's further forms
+are in rpc_asymmetric.py and rpc_causal.py.
 
 B = batch, N = tokens (CLS included), C = width, H = heads, D = C / H.
 """

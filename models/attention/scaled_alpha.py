@@ -32,7 +32,7 @@ PAPER = rpc.PAPER
 
 
 class AlphaScaledAttention(DotProductAttention):
-    """Softmax attention whose values lose a learned share of their symmetric attention.
+    """Softmax attention with values that lose a learned share of their symmetric attention.
 
     The weights have the layout of timm and DeiT, `qkv` (3C, C) with the row blocks q, k, v, and `proj`, and
     `alpha` (1,), which as a vector gets no weight decay.

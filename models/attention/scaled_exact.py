@@ -74,7 +74,7 @@ def scaled_mean(values: Tensor, log_g: Tensor, log_range: float, mask: Tensor | 
 
 
 class ExactScaledAttention(DotProductAttention):
-    """Softmax attention whose values lose their scaled mean, as kernel principal components have it.
+    """Softmax attention with values that lose their scaled mean, as kernel principal components have it.
 
     The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`. It
     stores N x N matrices.

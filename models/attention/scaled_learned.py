@@ -36,7 +36,7 @@ RULES = (
 
 
 class LearnedScaledAttention(DotProductAttention):
-    """Softmax attention whose values lose a learned combination of all values.
+    """Softmax attention with values that lose a learned combination of all values.
 
     The weights have the layout of the authors: `qkv` (3C, C) with the row blocks q, k, v, `s` (H, N, N), and
     `proj`. `s` grows with the square of the number of tokens: 24 % more parameters in ViT-tiny at 224 pixels.

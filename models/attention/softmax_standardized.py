@@ -1,7 +1,7 @@
 """Softmax attention of standardised queries and keys: A = softmax(q' k'^T / sqrt(D)), output = proj(A v).
 
 Teo and Nguyen, "Unveiling the hidden structure of self-attention via kernel principal component analysis",
-NeurIPS 2024, section 2.2.1: the ViT-tiny whose projection loss is measured. The text says only ViT-tiny; the
+NeurIPS 2024, section 2.2.1: the ViT-tiny of the projection loss. The text says only ViT-tiny; the
 released code subtracts from each q and k the mean over its D features and divides by their standard deviation
 (unbiased, nothing learned), as done here.
 
@@ -43,7 +43,7 @@ def standardize(features: Tensor) -> Tensor:
 
 
 class StandardizedSoftmaxAttention(DotProductAttention):
-    """Softmax attention whose queries and keys have mean 0 and standard deviation 1, token by token.
+    """Softmax attention with queries and keys of mean 0 and standard deviation 1, token by token.
 
     The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
 

@@ -38,7 +38,7 @@ RULES = PATTERN_RULES
 
 
 class SparseAttention(SparseHeads):
-    """Softmax attention in which a token sees the tokens around it and every l-th, or some of every block.
+    """Softmax attention; a token sees the tokens around it and every l-th, or some of every block.
 
     The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`.
 

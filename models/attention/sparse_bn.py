@@ -45,7 +45,7 @@ RULES = PATTERN_RULES
 
 
 class SparseAttentionBN(SparseHeads):
-    """Sparse attention whose queries and keys are normalised by the statistics of the keys.
+    """Sparse attention with queries and keys normalised by the statistics of the keys.
 
     The weights have the layout of timm and DeiT: `qkv` (3C, C) with the row blocks q, k, v, and `proj`. A
     learned beta is `normalization.beta`.

@@ -1,4 +1,4 @@
-"""Sparse Attention-BN+SH: Sparse Attention-BN whose heads see the keys at several resolutions.
+"""Sparse Attention-BN+SH: Sparse Attention-BN with heads that see the keys at several resolutions.
 
 Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, table 10, with the
 beta of table 12. The statistics of a head are of all its own pooled keys. See `sparse_bn.py` and

@@ -1,4 +1,4 @@
-"""Sparse Attention-SH: sparse attention whose heads see the keys and values at several resolutions.
+"""Sparse Attention-SH: sparse attention with heads that see the keys and values at several resolutions.
 
 Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, table 10. How a
 pattern meets pooled keys is not stated: here it is the shorter sequence's, in which f queries share the

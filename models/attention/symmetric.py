@@ -25,7 +25,7 @@ PAPER = (
 
 
 class SymmetricAttention(DotProductAttention):
-    """Softmax attention whose keys are also its queries.
+    """Softmax attention with the keys as queries.
 
     The weights have the layout of the authors: `qkv` (2C, C) with the row blocks k, v, and `proj`.
 

@@ -1,6 +1,6 @@
 """Probe of attention, layer by layer, during a forward pass: queries, keys and values, or matrices.
 
-A mechanism whose output is proj(softmax(q k^T / sqrt(D)) v), over all tokens, can report q, k and v: it has
+A mechanism with the output proj(softmax(q k^T / sqrt(D)) v), over all tokens, can report q, k and v: it has
 `queries_keys_values` and states `OFFERS = ("softmax",)` in its module. That covers more than softmax:
 RPC ends with q = k = Z, the points of its last iteration, and Scaled Attention with v = (I - S) V. A model
 states the same if `softmax_layers` finds its layers, so that the service knows without building it.
@@ -88,9 +88,9 @@ class PursuitLayer(Protocol):
 def softmax_layers(model: nn.Module, *, causal: bool = False) -> list[nn.Module]:
     """Self-attention layers of a model's encoder, in order: of its `blocks` those that have `attn`.
 
-    In a model with an `encoder` (Segmenter), only that is searched. Other kinds of attention are skipped:
-    class attention, whose only query is the class token. If `causal`, layers may hide later tokens; their q,
-    k, v are those before the mask.
+    In a model with an `encoder` (Segmenter), only the encoder is searched. Other kinds of attention are
+    skipped: class attention, with the class token as its only query. If `causal`, layers may hide later
+    tokens; their q, k, v are taken before the mask.
 
     Raises:
         ValueError: no such layers, or the mechanism of some cannot report its q, k and v.
@@ -99,7 +99,7 @@ def softmax_layers(model: nn.Module, *, causal: bool = False) -> list[nn.Module]
 
 
 def matrix_layers(model: nn.Module, *, kernels: bool, causal: bool = False) -> list[nn.Module]:
-    """Layers of a model whose attention matrix can be computed, as `softmax_layers` finds them.
+    """Layers of a model with an attention matrix that can be computed, as `softmax_layers` finds them.
 
     Raises:
         ValueError: no such layers, or the mechanism of some has no such matrix.

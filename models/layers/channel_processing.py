@@ -1,4 +1,4 @@
-"""The channel half of a FAN block: an MLP with convolutions whose channels are gated by attention.
+"""The channel half of a FAN block: an MLP with convolutions; attention gates its channels.
 
 Zhou et al., "Understanding the robustness in vision transformers", ICML 2022, as in the released code:
 for tokens x, channel d of head h of the output is

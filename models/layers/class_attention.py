@@ -16,7 +16,7 @@ from assay.models.layers.layers import LAYER_NORM_EPSILON, Mlp
 
 
 class ClassAttention(nn.Module):
-    """Softmax attention whose only query is the class token: (B, N, C) to (B, 1, C).
+    """Softmax attention with the class token as its only query: (B, N, C) to (B, 1, C).
 
     Raises:
         ValueError: `heads` does not divide `width`.

@@ -16,7 +16,7 @@ class Backbone(Protocol):
 
 
 class Encoder(Protocol):
-    """Backbone whose patch tokens can be decoded; its builder states the fact `patch_tokens`."""
+    """Backbone with patch tokens that can be decoded; its builder states the fact `patch_tokens`."""
 
     # Name prefixes of the weights that a classifier has and an encoder lacks.
     CLASSIFIER_ONLY: ClassVar[tuple[str, ...]]

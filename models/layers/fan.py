@@ -1,6 +1,6 @@
 """The fully attentional network (FAN): attention mixes the tokens, and attention gates the channels.
 
-Zhou et al., "Understanding the robustness in vision transformers", ICML 2022; here FAN-ViT, whose tokens keep
+Zhou et al., "Understanding the robustness in vision transformers", ICML 2022; here FAN-ViT: its tokens keep
 one width. A convolutional stem, a Fourier position encoding, FAN blocks on the patches, two class-attention
 blocks where the class token joins them, LayerNorm, and a head on the class token. Initialised as released:
 linear layers and the class token truncated normal with standard deviation 0.02, the biases of linear layers

@@ -55,7 +55,7 @@ def make_attention(
     """Make one layer's attention of width C and H heads, and tell it what its constructor asks for.
 
     `tokens` is N of the longest sequence that the model is made for, the prefix (CLS) included; for
-    mechanisms with weights or landmarks for places in the sequence, whose constructor takes it. `causal` is
+    mechanisms with weights or landmarks for places in the sequence; their constructors take it. `causal` is
     true where a layer must not see later tokens; None for mechanisms that need no such form. A value that the
     mechanism refuses is a ValueError.
     """

@@ -1,7 +1,7 @@
 """Reads Hugging Face models from local folders, with the library `transformers`.
 
-Nothing is fetched, no code of a repository runs, and weights come from safetensors files alone. A folder
-whose weights lack a part of the model is refused: `transformers` would draw that part at random.
+Nothing is fetched, no code of a repository runs, and weights come from safetensors files alone. A folder with
+weights that lack a part of the model is refused: `transformers` would draw that part at random.
 """
 
 from __future__ import annotations

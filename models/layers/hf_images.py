@@ -27,11 +27,11 @@ from assay.models.layers.hf_folder import json_of, transformers
 from assay.models.layers.image_resizing import RESAMPLING, resize_images
 
 CONFIG = "preprocessor_config.json"
-# Of 255: mean and largest difference between the processor's pixels and these. Two roundings to 8 bits, of
-# which the second sees the first one's error through a filter, give 0.5 on average and 2 at most.
+# Of 255: mean and largest difference between the processor's pixels and these. Two roundings to 8 bits, the
+# second with the first rounding's error through a filter, give 0.5 on average and 2 at most.
 MEAN_DIFFERENCE, MOST_DIFFERENCE = 1.0, 4.0
 UNCHANGED = (0.0, 1.0)
-# Of transformers' ViTImageProcessor, for files that state none; the check finds out where that is wrong.
+# transformers' ViTImageProcessor's, for files that state none; the check finds out where that is wrong.
 DEFAULTS = {"image_mean": 0.5, "image_std": 0.5}
 # ConvNeXt's processor crops a share `crop_pct` of images below this size, and squashes larger ones.
 LARGE_CONVNEXT = 384

@@ -65,7 +65,7 @@ def match_labels(labels: Sequence[str], class_names: Sequence[str], how: Labels 
 
 
 class OwnLabels(nn.Module):
-    """Base of models whose logits have names of their own."""
+    """Base of models with names of their own for the logits."""
 
     order: Tensor
 

@@ -205,8 +205,8 @@ def segment_weights(length: int, count: int, mask: Tensor) -> tuple[Tensor, Tens
     that sizes differ by one at most.
 
     Returns:
-        The weights (B, L, N), L = min(count, N), whose rows sum to 1, or to 0 for a segment that is not; and
-            which are, boolean (B, L).
+        The weights (B, L, N), L = min(count, N), with rows that sum to 1, or to 0 for a missing segment; and
+            which segments exist, boolean (B, L).
     """
     most = min(count, length)
     present = mask.sum(dim=1, keepdim=True)  # (B, 1)

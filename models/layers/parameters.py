@@ -81,10 +81,10 @@ Attention = Annotated[
     AttentionFactory | str, "attention", doc("the attention mechanism with its parameters, or its name.")
 ]
 
-# Fact of models whose modules are an `Encoder` (models.layers.encoders): Segmenter can be built on them.
+# Fact of models with an `Encoder` (models.layers.encoders) as module: Segmenter can be built on them.
 ENCODER_FACTS = {"patch_tokens": True}
 
-# Fact of language models whose module is a `WordEncoder` without its output layer: text_classifier can be
+# Fact of language models with a `WordEncoder` without its output layer as module: text_classifier can be
 # built on them. No token stands before the words.
 LANGUAGE_FACTS = {"word_features": True, "prefix_tokens": 0, "predicts_next": True}
 # Sizes of the released small models for WikiText-103.

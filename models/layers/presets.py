@@ -24,8 +24,8 @@ class Preset:
     summary: str  # What the catalog says of it, one line
     size: Mapping[str, int]  # Parameters that are fixed and told as facts, for rules and for other components
     fixed: Mapping[str, Any] = field(default_factory=dict)  # Further parameters that are fixed
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # Defaults in which it differs from the builder
-    # Descriptions of parameters in which it differs from the builder
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # Defaults that differ from the builder's
+    # Descriptions of parameters that differ from the builder's
     descriptions: Mapping[str, str] = field(default_factory=dict)
 
     def build(self, classes: int, channels: int, **parameters: Any) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Heads whose keys and values come from the layer's input at several resolutions (Attention-SH).
+"""Heads with keys and values from the layer's input at several resolutions (Attention-SH).
 
 Nguyen et al., "A primal-dual framework for transformers and neural networks", ICLR 2023, definition 2
 (equation 25) and remark 5: head h has a factor f_h; the input of the layer is average-pooled over the tokens
@@ -38,7 +38,7 @@ Factors = Annotated[
     ),
 ]
 
-# Of the paper, by the number of heads; with eight heads it is the general rule.
+# The paper's factors by the number of heads; with eight heads the general rule holds.
 PUBLISHED_FACTORS = {2: (1, 2), 4: (1, 1, 2, 4)}
 LARGEST_DEFAULT = 8
 FACTOR_RULES = (

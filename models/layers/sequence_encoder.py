@@ -190,7 +190,7 @@ class PlaceBatchNorm(nn.BatchNorm1d):
 
 
 def with_one_place(mask: Tensor) -> Tensor:
-    """A mask (B, N) in which every sequence has a place: the first, where nothing takes part."""
+    """A mask (B, N) with a place in every sequence: the first, where nothing takes part."""
     first = torch.cat([~mask.any(dim=1, keepdim=True), torch.zeros_like(mask[:, 1:])], dim=1)
     return mask | first
 

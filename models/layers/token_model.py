@@ -16,7 +16,7 @@ from assay.models.layers.series_model import RegressionModel, SeriesModel
 
 
 class TokenModel(Classifier):
-    """`Classifier` whose input is words, int64 (B, N), without normalisation.
+    """`Classifier` of words, int64 (B, N), without normalisation.
 
     The backbone maps them to logits: (B, classes) for a classifier, (B, N, V) for a language model.
     """
@@ -58,7 +58,7 @@ class WordVectors(Protocol):
 
 
 def word_vectors(model: nn.Module) -> nn.Embedding:
-    """The layer of a `TokenModel` by whose output gradients are taken.
+    """The layer of a `TokenModel` that makes words vectors; token gradients are taken by its output.
 
     Raises:
         ValueError: the backbone does not say where its words become vectors.

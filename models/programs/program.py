@@ -27,7 +27,7 @@ from assay.models.programs.sizes import MAX_ELEMENTS, check_prediction, check_re
 
 MAX_GRAPH_BYTES = 64 * 2**20
 SCHEMA = 8
-# Of the images, whose sizes of all results are remembered as small.
+# Shapes of images remembered as giving small results only.
 MAX_SHAPES = 64
 # Written beside the graph by the export, as far as it is known: {"vocabulary": sha256} of texts,
 # {"class_names": [...]} of logits, {"gradients": "compared"}.

@@ -21,7 +21,7 @@ from assay.models.programs.operators import ELEMENTWISE, REDUCTIONS
 from assay.models.programs.payload import MAX_DIMENSIONS
 from assay.models.programs.reading import refuse, shown
 
-# Of one result, for each image of the batch: 1 GiB in float32.
+# Elements of a result, for each image of the batch: 1 GiB in float32.
 MAX_ELEMENTS = 2**28
 # Their results have at most the shape that their tensors broadcast to.
 LIKE_ARGUMENTS = frozenset([*ELEMENTWISE.split(), *REDUCTIONS.split()]) - {"quantile"} | {
@@ -39,7 +39,7 @@ def check_prediction(
     results: Sequence[str | list[str]],
     max_elements: int,
 ) -> None:
-    """Refuse a call whose results would be too large, without making it.
+    """Refuse a call with results that would be too large, without making it.
 
     Raises:
         UnsafeProgram: a result would have more elements, or more than `MAX_DIMENSIONS` dimensions.

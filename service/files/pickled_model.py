@@ -1,7 +1,7 @@
 """What a PyTorch file without a state dict holds, found without unpickling: a TorchScript program, a module.
 
-`torch.save` and `torch.jit.save` write a ZIP archive with one folder. Its `data.pkl` is a pickle, whose
-instructions are listed and not run; `constants.pkl` is TorchScript's alone.
+`torch.save` and `torch.jit.save` write a ZIP archive with one folder. Its `data.pkl` is a pickle: the
+instructions are listed and not run. Only TorchScript writes `constants.pkl`.
 """
 
 from __future__ import annotations

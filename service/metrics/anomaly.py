@@ -77,7 +77,7 @@ def anomaly_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
 
 
 def _scored(rows: Rows) -> list[tuple[bool, float] | None]:
-    """Of each example whether it is an anomaly, and its confidence."""
+    """Whether each example is an anomaly, and its confidence."""
     pairs = zip(rows["anomaly"], rows["confidence"], strict=True)
     return [None if confidence is None else (bool(one), confidence) for one, confidence in pairs]
 

@@ -26,7 +26,7 @@ from assay.service.metrics.sanity_checks import HARDER
 from assay.service.metrics.security_curve import distances
 
 VERIFIED = "verified_top1"
-# Of an attack: its accuracy, or how far it had to go.
+# Metrics of an attack: its accuracy, or how far it had to go.
 COUNTED = ("top1", "median_distance")
 # An attack of a model that draws random numbers breaks an example in one draw: another claim.
 EXPECTED = "expected"

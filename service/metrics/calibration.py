@@ -193,7 +193,7 @@ def _without(ordered: Ordered, out: Container[int]) -> Ordered:
 
 
 def _answers(rows: Rows) -> list[tuple[float, int] | None]:
-    """Of each example its confidence, and whether it is right."""
+    """Each example's confidence, and whether it is right."""
     confidence = rows.get("confidence", ())
     if not confidence:
         return []
@@ -216,7 +216,7 @@ def root_norm(gaps: Sequence[float]) -> float:
 
 
 def _equal_widths(ordered: Ordered, bins: int) -> list[Bin]:
-    """Of the ECE, the mean distance of confidence and accuracy over bins, weighted by their examples."""
+    """Bins of the ECE: the mean distance of confidence and accuracy over bins, weighted by their examples."""
     confidence, _ = ordered
     n = len(confidence)
     ends = [bisect_right(confidence, edge / bins) for edge in range(1, bins)] + [n]
@@ -225,7 +225,7 @@ def _equal_widths(ordered: Ordered, bins: int) -> list[Bin]:
 
 
 def _equal_sizes(ordered: Ordered, size: int, *, last: bool) -> list[Bin]:
-    """Of the RMS error, the root of the mean squared distance over bins of `size` examples."""
+    """Bins of the RMS error: the root of the mean squared distance over bins of `size` examples."""
     n = len(ordered[0])
     starts = [size * number for number in range(max(1, n // size))]
     bins = [Bin(a, b, _root_of_share(n, b - a)) for a, b in zip(starts, [*starts[1:], n], strict=True)]
@@ -233,13 +233,13 @@ def _equal_sizes(ordered: Ordered, size: int, *, last: bool) -> list[Bin]:
 
 
 def _share_of_all(n: int, size: int) -> float:
-    """Of the mean gap of a bin, times its share of the examples: size / n / size."""
+    """Weight of a bin's sum of gaps: its mean gap times its share of the examples, size / n / size."""
     del size
     return 1 / n
 
 
 def _root_of_share(n: int, size: int) -> float:
-    """Of the mean gap of a bin, times the root of its share of the examples."""
+    """Weight of a bin's sum of gaps: its mean gap times the root of its share of the examples."""
     return 1 / math.sqrt(n * size) if size else 0.0
 
 

@@ -152,7 +152,7 @@ def classification_metrics(
 
     Returns:
         `top1`: share of the n examples that are right (after an attack: accuracy under attack).
-        `top5`: share whose label is among the five largest logits (column `correct5`).
+        `top5`: share with the label among the five largest logits (column `correct5`).
         `top1_8bit`: share that is right when adversarial examples are rounded to 8 bits (`correct8`).
         `attack_success_rate`: share of the examples right before that are wrong now; `n` counts the examples
         right before, and the value is None without any.
@@ -248,7 +248,7 @@ def _curves(params_of: Sequence[Mapping[str, Any]]) -> dict[str, AnyEstimator]:
 
 
 def _broken(rows: Rows) -> list[tuple[int, int]] | None:
-    """Of each example whether it was broken, and whether it was right before (of a random model: mostly)."""
+    """Whether each example was broken, and whether it was right before (of a random model: mostly)."""
     if "expected" in rows:
         shares = zip(rows["expected"], rows["clean_expected"], strict=True)
         return [(int(was > MOSTLY >= now), int(was > MOSTLY)) for now, was in shares]
@@ -259,7 +259,7 @@ def _broken(rows: Rows) -> list[tuple[int, int]] | None:
 
 
 def _hits(rows: Rows, *, everything: bool) -> list[tuple[int, int]] | None:
-    """Of each example whether its target was hit, and whether it was attacked."""
+    """Whether each example's target was hit, and whether the example was attacked."""
     if not {"hit", "clean_correct"} <= rows.keys() or None in rows["hit"]:
         return None
     pairs = zip(rows["hit"], rows["clean_correct"], strict=True)
@@ -267,7 +267,7 @@ def _hits(rows: Rows, *, everything: bool) -> list[tuple[int, int]] | None:
 
 
 def _queries(rows: Rows, *, everything: bool) -> list[tuple[float, int]] | None:
-    """Of each example its queries and whether it was attacked."""
+    """Each example's queries, and whether it was attacked."""
     queries = rows.get("queries", ())
     if not queries or None in queries or any(rows["backward"]):
         return None
@@ -278,7 +278,7 @@ def _queries(rows: Rows, *, everything: bool) -> list[tuple[float, int]] | None:
 
 
 def _norms(name: str) -> Callable[[Rows], list[tuple[int, float]] | None]:
-    """Of each example whether it was broken, and the norm of its perturbation."""
+    """Whether each example was broken, and the norm of its perturbation."""
 
     def norms(rows: Rows) -> list[tuple[int, float]] | None:
         broken, column = _broken(rows), rows.get(name, ())
@@ -290,7 +290,7 @@ def _norms(name: str) -> Callable[[Rows], list[tuple[int, float]] | None]:
 
 
 def stage_breakdown(evidence: Sequence[Evidence], n: int) -> list[StageBreakdown]:
-    """One row per stage, in the order in which they were run on the n examples of an evaluation.
+    """One row per stage, in the order of their runs on the n examples of an evaluation.
 
     The `stages` of a shard's evidence are {"name", "n", "broken", "forward", "backward", "seconds"}. A shard
     may leave out the last stages, and name one twice (screening in low precision first): the second run got

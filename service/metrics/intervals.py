@@ -194,10 +194,10 @@ def ratio_bounds(
     """Interval of a ratio of sums, sum a / sum b of pairs (a, b >= 0), without known limits.
 
     From `MIN_EXAMPLES` to `MAX_STUDENTISED` pairs the studentised bootstrap, R = 1000: every resample has a
-    ratio and a standard error of its own, by the squares of a - ratio b. Of other numbers, and where few
-    pairs carry the spread, as `mean_bounds` of the linearised ratio. The pairs in any order and the seed, the
-    key of the draws, give the same bits. Raises ValueError: no b is above 0, a number is not finite, or the
-    confidence is out of range.
+    ratio and a standard error of its own, by the squares of a - ratio b. For other numbers of pairs, and
+    where few pairs carry the spread, as `mean_bounds` of the linearised ratio. The pairs in any order and
+    the seed, the key of the draws, give the same bits. Raises ValueError: no b is above 0, a number is not
+    finite, or the confidence is out of range.
     """
     n, whole = len(pairs), math.fsum(b for _, b in pairs)
     if not whole > 0:

@@ -136,7 +136,7 @@ class LeaderboardEntry:
 
     @cached_property
     def unranked(self) -> bool:
-        """Whether it is `invalid`, or left by attacks whose loss saturates on the model's probabilities."""
+        """Whether it is `invalid`, or left by attacks with a loss that saturates on probabilities."""
         saturated = bool(self.group.norm) and any(one.code == "probabilities" for one in self.warnings)
         return self.invalid or saturated
 
@@ -211,12 +211,12 @@ def _group(
 
 
 def _unattacked(same: Sequence[EvaluationResult]) -> EvaluationResult:
-    """The one with the fewest parameters: others may have changed the inputs."""
+    """The evaluation with the fewest parameters: others may have changed the inputs."""
     return min(same, key=lambda one: sum(value is not None for value in one.params.values()))
 
 
 def _lowest(same: Sequence[EvaluationResult], metric: str, threat_of: ThreatOf) -> EvaluationResult:
-    """Of equal ones, an ensemble."""
+    """The evaluation with the lowest value; of equal ones, an ensemble."""
     return min(same, key=lambda one: (value_of(one.metrics[metric]), not _is_ensemble(one, threat_of)))
 
 

@@ -59,7 +59,7 @@ class LinearisedTest(_Test):
     """The sign flip of influences, for metrics that are smooth functions of sums over examples.
 
     The influence of an example in the second job less its influence in the first, as if the jobs were alike.
-    `moved` counts the examples whose outcomes differ.
+    `moved` counts the examples with different outcomes.
     """
 
     name: Literal["linearised"] = "linearised"

@@ -53,16 +53,16 @@ class Linear(NamedTuple):
 
     value: float
     terms: Sequence[float]
-    weights: Sequence[float] | None = None  # Of a ratio of sums, how often each example counts; 1 on average
+    weights: Sequence[float] | None = None  # For a ratio of sums, how often each example counts; 1 on average
 
 
 @dataclass(frozen=True)
 class Estimator:
     """How a metric follows from per-example numbers."""
 
-    examples: Callable[[Rows], Examples]  # From the rows, their numbers, in the order of the rows
-    # From these numbers the metric and its terms; None where it has no value. Without it the numbers are the
-    # terms
+    examples: Callable[[Rows], Examples]  # The rows' numbers, in the order of the rows
+    # The metric and its terms, from these numbers; None where the metric has no value. Without `linear` the
+    # numbers are the terms
     linear: Callable[[Sequence[Any]], Linear | None] | None = None
     # The largest possible difference of a number between two models, where there is one
     largest: float | None = None
@@ -74,9 +74,9 @@ class Statistic:
     """A share of all examples together that is no mean, such as an area under a curve."""
 
     examples: Callable[[Rows], Examples]  # As for `Estimator`
-    # From the numbers of some examples, in the order of their ids; None where it has no value
+    # The share, from the numbers of some examples in the order of their ids; None where it has no value
     value: Callable[[Sequence[Any]], float | None]
-    # From the numbers of an example, the sample that it belongs to, whose size is given; None for one sample
+    # The sample of an example, from its numbers; the sizes of samples are given. None for a single sample
     stratum: Callable[[Any], Any] | None = None
     # The values without each group; by default `value` of the others
     left_out: Callable[[Sequence[Any], Groups], Sequence[float | None]] | None = None
@@ -86,7 +86,7 @@ class Statistic:
 class Median:
     """A median over some of the examples: the jackknife's variance says nothing of it."""
 
-    # From the rows, of each example whether it counts, 0 or 1, and its value
+    # Whether each example counts, 0 or 1, and its value, from the rows
     examples: Callable[[Rows], Sequence[tuple[int, float]] | None]
 
     @staticmethod

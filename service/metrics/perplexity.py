@@ -87,7 +87,7 @@ def _how(found: FutureLeak) -> str:
 
 
 def documents_of(rows: Rows) -> list[Document | None]:
-    """The documents in outcome columns; one whose loss is not finite is None."""
+    """The documents in outcome columns; None for a document with a loss that is not finite."""
     pairs = zip(rows["nll"], rows["tokens"], strict=True)
     return [None if loss is None else (loss, count) for loss, count in pairs]
 

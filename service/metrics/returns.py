@@ -26,7 +26,7 @@ UNDEFINED = "the policy gave a number that is not finite in some episode, which 
 
 
 class Returns(OutcomeTable):
-    """A row is an episode; one in which the policy gave a number that is not finite has no return."""
+    """A row is an episode; it has no return if the policy gave a number that is not finite."""
 
     name = "returns"
     seeded: ClassVar[bool] = True

@@ -1,9 +1,9 @@
 """Sanity checks across the evaluations of a job, as an expert reviewer would make them.
 
 Sources: Athalye et al., "Obfuscated Gradients Give a False Sense of Security" (2018); Carlini et al., "On
-Evaluating Adversarial Robustness" (2019), sections 4 and 5; Croce and Hein, AutoAttack (2020), whose flag
-threshold of 0.2 points is used here. A check warns, it never changes a number. All of them use top-1 accuracy
-under any protocol but `paper`; for segmentation, pixel accuracy.
+Evaluating Adversarial Robustness" (2019), sections 4 and 5; Croce and Hein, AutoAttack (2020); the latter's
+flag threshold of 0.2 points is used here. A check warns, it never changes a number. All checks use top-1
+accuracy under any protocol except `paper`; for segmentation, pixel accuracy.
 
 All evaluations of a job with one data set run over the same examples. Accuracies are compared by more than
 0.2 points and at least two examples: a single example decides nothing, and below n = 500 it is more than
@@ -30,7 +30,7 @@ LARGE_EPSILON = 64 / 255
 # The compared metric: the first one present.
 ACCURACIES = ("top1", "expected_top1", "pixel_accuracy")
 NEAR_ZERO = 0.05
-# Parameters whose increase can only help an attack.
+# Parameters that can only help an attack when they increase.
 EFFORT = ("steps", "restarts", "queries", "samples", "iterations", "searches", "draws", "targets")
 # A grid over epsilon may scale the step size with it.
 SCALED = ("epsilon", "step_size")

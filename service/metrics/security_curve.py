@@ -1,9 +1,9 @@
 """Accuracy at every radius, from the smallest perturbation of each example that one attack found.
 
-An example that was wrong before the attack has distance 0, one that was broken the norm of its perturbation,
-and one for which nothing was found an infinite distance. Accuracy at radius e is the share of examples whose
-distance is above e: a step function, an upper bound of the robust accuracy, and exact only as far as the
-attack finds the smallest perturbations. Its area up to a radius E is the mean of min(distance, E).
+An example that was wrong before the attack has distance 0, a broken example the norm of its perturbation, and
+an example that was never broken an infinite distance. Accuracy at radius e is the share of examples with a
+distance above e: a step function, an upper bound of the robust accuracy, and exact only as far as the attack
+finds the smallest perturbations. Its area up to a radius E is the mean of min(distance, E).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Certified accuracy of a smoothed classifier, from the votes of its examples under noise.
 
 Cohen et al. 2019, "Certified Adversarial Robustness via Randomized Smoothing", section 4: the certified
-accuracy at a radius r is the share of examples whose class is right and whose certified radius is at least r.
+accuracy at a radius r is the share of examples with the right class and a certified radius of at least r.
 Each certificate may be wrong with probability alpha, and holds in the open L2 ball of its radius. All numbers
 are of the smoothed classifier, none of the model itself.
 """
@@ -38,7 +38,7 @@ class Smoothed(OutcomeTable):
     def summarise(self, rows: Rows, context: Context) -> Summary:
         """The smoothed classifier of the first noise level; all levels and radii in the breakdown.
 
-        `smoothed_top1`: share whose class is right with the confidence of a certificate.
+        `smoothed_top1`: share with the right class, with the confidence of a certificate.
         `smoothed_abstained`: share on which the smoothed classifier abstains. `smoothed_mean_radius`: mean
         certified L2 radius, 0 where it abstains or is wrong. `smoothed_certified_top1`, in the breakdown:
         share that is right with a radius of at least r.

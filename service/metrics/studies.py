@@ -54,7 +54,7 @@ class MeasuredRun:
     """An arm with one seed."""
 
     seed: int  # of training and evaluation
-    state: str  # of its evaluation job; "succeeded" for one whose results are whole
+    state: str  # of its evaluation job; "succeeded" for a job with whole results
     results: Mapping[int, EvaluationResult] = field(default_factory=dict)  # by position in its spec
     columns: Callable[[int], Rows] = lambda _: {}  # the outcome columns of the evaluation at a position
     # content hash of each data set by `data_label`
@@ -287,7 +287,7 @@ def _compared(
 
 
 def _over_seeds(found: StudyComparison, pair: _Pair, metric: Metric, *, tested: bool) -> StudyComparison:
-    """A comparison whose metric has no values of examples: it holds for these examples."""
+    """A comparison of a metric without values of examples: it holds for these examples."""
     if len(pair.seeds) < 2:
         return found
     mean, spread = over_seeds(pair.of_seeds)

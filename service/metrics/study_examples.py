@@ -1,10 +1,10 @@
-"""Values of a metric example by example, whose mean is the metric: what a study's two-way analysis works on.
+"""Values of a metric example by example; their mean is the metric. A study's two-way analysis works on them.
 
 A mean over examples has its own column. Ratios of sums and functions of them (perplexity, RMSE, attack
 success, pixel ratios) are linearised: with r = sum(b) / sum(a), the value of example i is
 g(r) + g'(r) (b_i - r a_i) / mean(a), the metric plus the example's empirical influence (Efron and Tibshirani
-1993, section 21.3). The mean of these values is the metric itself, to the last bits; a column whose mean is
-not the reported value is not used.
+1993, section 21.3). The mean of these values is the metric itself, to the last bits; a column with a mean
+other than the reported value is not used.
 
 Legend: n examples, K classes.
 """

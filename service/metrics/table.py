@@ -56,7 +56,7 @@ class Context:
 
     @property
     def facts(self) -> Sequence[Mapping[str, Any]]:
-        """The evidence of an analysis, whose shards report facts of their own."""
+        """The evidence of an analysis, with facts that its shards report."""
         return cast(Sequence[Mapping[str, Any]], self.evidence)
 
 

@@ -1,4 +1,4 @@
-"""Tango's score interval, and the same for the mean of values whose spread a few of them carry.
+"""Tango's score interval, and the same for the mean of values when a few of them carry the spread.
 
 Source: Tango 1998, "Equivalence test and confidence interval for the difference in proportions for the
 paired-sample design": the score interval of a paired difference, by the root of its equation.
@@ -56,7 +56,7 @@ def few_carry(values: Sequence[float]) -> bool:
 
 
 def carried_score(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
-    """Score interval of the mean of values whose spread a few of them carry; not all are the same.
+    """Score interval of the mean of values when a few of them carry the spread; not all are the same.
 
     The distances u to the median are taken for s e with e in {-1, 0, 1}: s = (sum |u|^3 + h^3) / (sum u^2 +
     h^2), h the largest |u|, and as many e of either sign as give sum u^2 and sum u; then Tango's interval of

@@ -38,7 +38,7 @@ INTERSECTION, PREDICTED = "_intersection", "_predicted"
 
 
 class AttackedSegmentation(Segmentation):
-    """Pixel counts of every candidate, and of the one with the fewest right pixels (`worst`)."""
+    """Pixel counts of every candidate, and of the candidate with the fewest right pixels (`worst`)."""
 
     name = "attacked_segmentation"
     columns = (
@@ -193,7 +193,7 @@ class _Search:
 
     def __init__(self, images: Sequence[Sequence[Counts]], first: int) -> None:
         self.choice = [first] * len(images)
-        # Per image and candidate the classes whose intersection or union is not zero.
+        # Per image and candidate the classes with an intersection or union above zero.
         self._parts = [[_parts(counts) for counts in image] for image in images]
         classes = len(images[0][0][0])
         self._found, self._union = [0] * classes, [0] * classes

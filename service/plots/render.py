@@ -27,12 +27,12 @@ from assay.service.plots.theme import Scheme, Spec, themed
 Format = Literal["svg", "png", "pdf"]
 MEDIA_TYPES: dict[Format, str] = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
 COMMAND = (sys.executable, "-P", "-m", "assay.service.plots.renderer")
-# Of one plot, the start of the process and the wait for other plots included.
+# For a plot, the start of the process and the wait for other plots included.
 MAX_SECONDS = 60.0
 MAX_SPEC_BYTES = 16 * 1024**2
-# Beyond so many files, a folder loses those that were written first.
+# Beyond so many files, a folder loses its oldest files.
 MAX_CACHED = 2000
-# A change of the plots changes their specs; this changes with the way in which they are rendered.
+# A change of the plots changes their specs; the version changes with their rendering.
 VERSION = "1"
 # Passed on to the process; secrets of the service are not.
 VARIABLES = ("PATH", "PYTHONPATH", "HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "SYSTEMROOT")

@@ -38,18 +38,18 @@ class LabelledResults:
 
     label: str  # of the legend; at most 60 characters of it are drawn
     results: Results
-    # By the place of an evaluation in the job, counts of its examples (`tallies.tally`).
+    # Counts of an evaluation's examples (`tallies.tally`), by its place in the job.
     tallies: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     training: Sequence[Mapping[str, Any]] = ()  # the records of the training log, an epoch each
 
 
 @dataclass(frozen=True)
 class Measured:
-    """An accuracy under one attack with one epsilon."""
+    """An accuracy under an attack with an epsilon."""
 
     job: str  # label of the job
-    attack: str  # name of the attack, with the parameters by which it differs from others of its name
-    key: str  # what has to be equal for two rows to be comparable, but epsilon
+    attack: str  # name of the attack, with the parameters that tell it apart from others of its name
+    key: str  # what has to be equal for two rows to be comparable, except epsilon
     epsilon: float  # as the attack has it
     norm: str
     row: EvaluationResult
@@ -59,7 +59,7 @@ class Measured:
 
     @property
     def unit(self) -> str:
-        """The unit in which epsilon is written: "1/255", "sd", or empty."""
+        """The unit of epsilon as text: "1/255", "sd", or empty."""
         return radius_unit(self.row)
 
     @property
@@ -142,7 +142,7 @@ def norm_of(row: EvaluationResult) -> str:
 
 
 def radius_unit(row: EvaluationResult) -> str:
-    """The unit in which the row's radii are written: "1/255" in Linf of pixels, "sd", or empty."""
+    """The unit of the row's radii as text: "1/255" in Linf of pixels, "sd", or empty."""
     unit = load().radius_unit(row.data, row.protocol)
     if unit == "pixel":
         return IN_STEPS if norm_of(row) == "Linf" else ""
@@ -158,7 +158,7 @@ def radius_text(row: EvaluationResult, radius: float) -> str:
 
 
 def attack_labels(rows: Sequence[EvaluationResult]) -> dict[str, str]:
-    """By key, an attack's name with the settings by which it differs from others of that name."""
+    """An attack's name by key, with the settings that tell it apart from others of that name."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for row in rows:
         found.setdefault(row.name, {})[_key(row)] = _settings(row)

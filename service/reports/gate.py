@@ -124,8 +124,8 @@ def _condition(line: str, word: str) -> tuple[str, str]:
 def judged(requirement: Requirement, results: Results) -> GateVerdict:
     """Whether a requirement holds.
 
-    Raises WrongRequirement: it names no metric of these results, or more than one; or its bound cannot be one
-    of this metric. Of incomplete results, a missing row is a verdict.
+    Raises WrongRequirement: it names no metric of these results, or several; or its bound is not possible for
+    this metric. A missing row of incomplete results is a verdict.
     """
     try:
         row, metric = _named(requirement, results.evaluations)

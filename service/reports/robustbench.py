@@ -165,7 +165,7 @@ def _entry(
 
 
 def _architecture(job: Job) -> str | None:
-    """The model's catalog name; of a wrapped model the one inside."""
+    """The model's catalog name; for a wrapped model the name of the model inside."""
     model = job.spec.get("model") or {}
     inner = (model.get("params") or {}).get("architecture")
     found = inner if isinstance(inner, str) and inner else model.get("name")

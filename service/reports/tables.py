@@ -57,8 +57,8 @@ def pivot(
     """The numbers as a table, with rows and columns `by` two fields: a key of `FIELDS`, or a parameter.
 
     Numbers that would share a cell are told apart by further words in the heads of the columns. An attack is
-    named with the parameters by which it differs from others of its name. Without a metric, the first one of
-    each evaluation is shown, or all where `by` has "metric"; `best` has job and key of the numbers shown
+    named with the parameters that tell it apart from others of its name. Without a metric, the first metric
+    of each evaluation is shown, or all where `by` has "metric"; `best` has job and key of the numbers shown
     bold. Raises InvalidSpec: no such field or metric; the details have the nearest.
     """
     _check(rows, by, metric)

@@ -92,7 +92,7 @@ class Allotments:
         self._lately.clear()
 
     def all(self) -> dict[str, TenantSettings]:
-        """By name, the settings of all tenants that have some, or a key."""
+        """The settings of all tenants that have settings or a key, by name."""
         names = union(select(tenants.c.name), select(api_keys.c.tenant))
         with self._database.reading() as connection:
             rows = {row.name: _settings(row) for row in connection.execute(select(tenants))}

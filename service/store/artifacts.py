@@ -29,7 +29,7 @@ AGAIN = ".again-"
 
 @dataclass(frozen=True)
 class ExpiredFolders:
-    """Jobs whose files may go: `expired` ones ended long ago, `unknown` ones are not in the database."""
+    """Jobs that may lose their files: `expired` ended long ago, `unknown` are not in the database."""
 
     expired: set[str]
     unknown: set[str]
@@ -67,7 +67,7 @@ class Artifacts:
         return sorted((_artifact(row) for row in rows), key=lambda artifact: artifact.name)
 
     def expire(self, job_ids: Collection[str], keep_seconds: float | None) -> ExpiredFolders:
-        """Selects the jobs whose files may be deleted, and first marks their artifacts as expired.
+        """Selects the jobs that may lose their files, and first marks their artifacts as expired.
 
         These are jobs that ended long enough ago, unless an unfinished job needs their weights. Adding such a
         job locks the training job's row, as this does, and checks the mark. `job_ids`: the jobs that have

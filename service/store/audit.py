@@ -2,7 +2,7 @@
 
 `record` writes a row in the transaction of the action, as its last statement: both are committed, or neither.
 One transaction at a time appends (a lock of the database, held for the insert and the commit), so ids have no
-gaps, have the order of the commits, and a reader who has seen one has seen all before it.
+gaps, have the order of the commits, and a reader who has seen a row has seen all rows before it.
 
 The triggers of migration 0011 refuse every update, and every deletion except by `Audit.expire`.
 """

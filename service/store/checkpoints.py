@@ -65,9 +65,9 @@ class Checkpoints:
             model: {"name", "params"} with every default filled in.
             place: moves the file into the folder of the job with this id; called before the commit.
             reading: `normalization` and `positions` as the upload states them, None where it does not.
-            upload: the upload whose reservation this uses.
+            upload: the upload that reserved the room.
 
-        Raises InvalidState: when the name is taken by another file, or one of another model or read in
+        Raises InvalidState: when the name is taken by another file, or by a file of another model or read in
         another way, or the tenant may keep no more; TooLarge: when the tenant may not keep so many bytes;
         TooManyRequests: when other uploads have reserved the room.
         """
@@ -166,7 +166,7 @@ def _find(connection: Connection, name: str, tenant: str | None) -> Row[Any] | N
 
 
 def _lock(connection: Connection, name: str, tenant: str | None) -> Row[Any] | None:
-    """The checkpoint, whose state then stays until the transaction ends; None without one."""
+    """The checkpoint; its state stays until the transaction ends. None for an unknown name."""
     known = _find(connection, name, tenant)
     if known is None or lock_job(connection, known.job_id) is None:
         return None

@@ -1,8 +1,8 @@
 """A duty that one process does for all, with an eye on the database's clock.
 
-Leases and deadlines are times of that clock. A jump of it must neither end every lease at once nor make them
-endless, so whoever expires leases compares it with a clock of its own machine that cannot jump. By that one
-it also tells whether the present holder is silent: after a jump, every duty would seem to be over.
+Leases and deadlines are times of that clock. A jump must neither end every lease at once nor make leases
+endless, so the process that expires leases compares that clock with a clock of its machine that cannot jump.
+Its own clock also tells whether the present holder is silent: after a jump, every duty would seem over.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Silence:
         return self._seen if time.monotonic() - self._since > self._seconds else None
 
     def look(self, store: Store) -> bool:
-        """Whether no one has the duty, or its holder is silent. OperationalError: no database."""
+        """Whether the duty is free, or its holder is silent. OperationalError: no database."""
         found = store.workers.duty(self._name)
         self.note(found)
         return found.worker is None or self.of is not None

@@ -85,7 +85,7 @@ class Standing:
 
 
 def in_turn(clock: float, standings: Iterable[Standing]) -> list[Standing]:
-    """The backlogged tenants in the order in which they are served."""
+    """The backlogged tenants in the order of service."""
     backlogged = [one for one in standings if one.backlogged]
     return sorted(backlogged, key=lambda one: (one.due(clock), one.oldest, one.tenant))
 

@@ -54,11 +54,11 @@ class Jobs:
         Args:
             spec: a valid spec with every default filled in.
             idempotency_key: two calls with the same key and body add one job of a tenant.
-            tenant: whose job it is; None where the service asks for no keys.
+            tenant: the job's owner; None where the service asks for no keys.
             limits: of tenants without limits of their own.
 
         Raises TooManyRequests: when a limit of the tenant is reached; IdempotencyMismatch: when the key was
-        used with another body; InvalidSpec: when a job whose weights are needed is unknown or has ended
+        used with another body; InvalidSpec: when a job that must give weights is unknown or has ended
         without them.
         """
         while True:
@@ -166,7 +166,7 @@ class Jobs:
 
         Jobs that failed with `dependency_failed` because of it stay failed. Raises TooManyRequests: when a
         limit of its tenant is reached; NotFound: when there is no such job; InvalidState: when it is in
-        another state or has no plan, or a job whose weights it needs was deleted.
+        another state or has no plan, or a job that it needs weights of was deleted.
         """
         with self._database.writing() as connection:
             retry_job(connection, job_id, limits, replan=replan)
@@ -213,7 +213,7 @@ class Jobs:
         free_waiting(self._database, seconds)
 
     def ready_to_finish(self) -> list[str]:
-        """Ids of active jobs whose shards are all done: only the merge is missing, or was lost."""
+        """Ids of active jobs with all shards done: only the merge is missing, or was lost."""
         working = jobs.c.state.in_([str(JobState.STARTING), str(JobState.RUNNING)])
         # As a value, not `exists`: PostgreSQL would turn `exists` into a join that reads all shards.
         left = select(shards.c.id).where(shards.c.job_id == jobs.c.id, LEFT).limit(1).scalar_subquery()
@@ -222,7 +222,7 @@ class Jobs:
             return list(connection.execute(statement).scalars())
 
     def succeed(self, job_id: str, provenance: JobProvenance) -> bool:
-        """Ends a job whose shards are all done, and releases the jobs that wait for it."""
+        """Ends a job with all shards done, and releases the jobs that wait for it."""
         with self._database.writing() as connection:
             job = lock_job(connection, job_id)
             if job is None or is_left(connection, job_id):

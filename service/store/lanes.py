@@ -26,7 +26,7 @@ ONLINE_SECONDS = 60.0
 # A lane stays for so long after its last use: a transaction that is queueing a shard there is long over.
 KEPT_SECONDS = 3600.0
 UNFINISHED = (ShardState.QUEUED, ShardState.RUNNING)
-# Workers whose reasons are said.
+# The reasons of at most so many workers are listed.
 SHOWN = 3
 
 
@@ -40,7 +40,7 @@ class OpenLane:
 
 @dataclass(frozen=True)
 class Blocked:
-    """Shards of a job whose requirements no online worker meets."""
+    """Shards of a job with requirements that no online worker meets."""
 
     reasons: list[str]  # what each worker lacks, for each set of requirements
     workers: int  # how many would do otherwise
@@ -54,7 +54,7 @@ class Lanes:
         self._database = database
 
     def all(self) -> list[OpenLane]:
-        """Every lane in which a shard waits or runs."""
+        """Every lane with a shard that waits or runs."""
         with self._database.reading() as connection:
             rows = connection.execute(select(lanes).where(_has_shards(*UNFINISHED))).all()
         return [OpenLane(Lane(row.device, row.identity, row.requirements), row.stated) for row in rows]

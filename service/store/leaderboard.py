@@ -81,7 +81,7 @@ class Leaderboards:
             return {row.id: row.spec for row in connection.execute(chosen)}
 
     def signed(self, job_ids: Collection[str], tenant: str | None) -> set[str]:
-        """Those of the jobs whose results are signed; with a tenant, of that tenant."""
+        """The jobs with signed results; with a tenant, of that tenant."""
         theirs = artifacts.c.job_id.in_(job_ids) & (artifacts.c.name == SIGNATURE_FILE)
         statement = select(artifacts.c.job_id).where(theirs)
         if tenant is not None:
@@ -101,17 +101,17 @@ class TenantLeaderboards:
         self._tenant = tenant
 
     def newest(self) -> tuple[list[str], bool]:
-        """Ids of the newest, and whether there are more."""
+        """Ids of the newest jobs, and whether there are more."""
         return self._rows.newest(self._tenant)
 
     def read(self, job_ids: Sequence[str]) -> list[FinishedJobRow]:
-        """Those with results that are not too long."""
+        """The jobs with results that are not too long."""
         return self._rows.read(job_ids, self._tenant)
 
     def specs(self, job_ids: Collection[str]) -> dict[str, Spec]:
-        """Specs by id."""
+        """Specs by job id."""
         return self._rows.specs(job_ids, self._tenant)
 
     def signed(self, job_ids: Collection[str]) -> set[str]:
-        """Those whose results are signed."""
+        """The jobs with signed results."""
         return self._rows.signed(job_ids, self._tenant)

@@ -45,9 +45,9 @@ def is_dead(owner: str) -> bool:
 
 @cache
 def _kernel() -> str:
-    """This boot of this machine, and the namespace in which process numbers are counted.
+    """This boot of this machine, and the namespace of its process numbers.
 
-    Where that is hidden (as in some sandboxes), a name unique to this process: such machines must not be
+    Where these are hidden (as in some sandboxes), a name unique to this process: such machines must not be
     taken for one another, nor their process numbers confused.
     """
     try:

@@ -24,7 +24,7 @@ from assay.service.store.transactions.transitions import CLAIMABLE
 from assay.service.store.workers import Key
 
 ONLINE_SECONDS = 60.0
-# Tenants whose queues are reported, so that a monitor does not drown in series.
+# At most so many tenants' queues are reported, so that a monitor does not drown in series.
 MAX_QUEUES = 50
 
 
@@ -38,7 +38,7 @@ class WorkerRow:
     devices: int  # that it has for one shard; 0: it takes none
     pid: int
     gauges: Gauges  # its own measurements
-    # whether it takes shards: it has devices for them, its code may, and no one has cordoned it
+    # whether it takes shards: it has devices for them, its code may, and it is not cordoned
     in_service: bool = True
     cordoned: bool = False  # whether an administrator has taken it out of service
     unknown: bool = False  # whether its code may take no work

@@ -79,9 +79,9 @@ def serialize(connection: Connection, what: str) -> None:
 def check_queue(connection: Connection, tenant: str | None, limits: Limits) -> None:
     """Checks that one more job may queue.
 
-    `connection`: in the transaction that will add it. `tenant`: whose jobs are counted; None where the
-    service asks for no keys. `limits`: those in force. Raises TooManyRequests: as many jobs as may queue are
-    queued, or waiting for others.
+    `connection`: in the transaction that will add it. `tenant`: the owner of the counted jobs; None where the
+    service asks for no keys. `limits`: the limits in force. Raises TooManyRequests: as many jobs as may queue
+    are queued, or waiting for others.
     """
     most = limits.queued_jobs
     if not most:

@@ -53,7 +53,7 @@ class JobRow:
     paced_from: float = 0.0  # `cost_done` at that time
     # speed of each evaluation (`transactions/pace.py`); None for trainings
     pace: dict[str, Any] | None = None
-    tenant: str | None = None  # whose job it is; None where the service asked for no keys
+    tenant: str | None = None  # the job's owner; None where the service asked for no keys
     study_id: str | None = None  # the study that it is part of; None for a job of its own
     replans: list[Replan] | None = None  # when it was planned again, the oldest first
     repeated: Repeated | None = None  # what came of shards that were computed again; None without any
@@ -83,7 +83,7 @@ class SourceRow:
 class CheckpointRow:
     """Uploaded weights."""
 
-    job_id: str  # the job that checks them, whose folder has the file
+    job_id: str  # the job that checks them; its folder has the file
     name: str
     state: CheckpointState
     model: ComponentReference  # {"name", "params"} with every default filled in
@@ -127,7 +127,7 @@ class CheckpointRow:
 
     @property
     def task(self) -> str | None:
-        """The task of an exported program; None for weights, whose model has it, and where unknown."""
+        """The task of an exported program; None for weights, where the model has it, and where unknown."""
         program = (self.verdict or {}).get("program")
         return None if program is None else program.get("task", "classification")
 
@@ -156,7 +156,7 @@ class StudyRow:
     """A study. `templates` are the jobs of its arms, with seed 0."""
 
     id: str
-    tenant: str  # whose it is; empty where the service asked for no keys
+    tenant: str  # the owner; empty where the service asked for no keys
     name: str
     spec: dict[str, Any]
     templates: list[ArmTemplate]

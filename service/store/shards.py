@@ -109,7 +109,7 @@ class Shards:
                 set_clock(connection, pool.name, clock, known=known)
 
     def being_planned(self, device_classes: Sequence[str]) -> bool:
-        """Whether a job is being planned whose shards such a worker could claim."""
+        """Whether such a worker could claim shards of a job that is being planned."""
         devices = shards.c.device.in_(["auto", *device_classes])
         planning = RUNNING & (shards.c.kind == "plan") & devices
         with self._database.reading() as connection:
@@ -197,9 +197,9 @@ class Shards:
         """Writes a shard's outcome and marks it done, in one transaction.
 
         An outcome that arrives after its job was canceled or has failed is kept: it is right, and a retry
-        need not repeat it. So is one whose lease has run out, unless another worker has claimed the shard
-        since. A second call with the same claim, by a worker that missed the first answer, writes nothing and
-        returns the same.
+        need not repeat it. An outcome after the lease has run out is kept too, unless another worker has
+        claimed the shard since. A second call with the same claim, by a worker that missed the first answer,
+        writes nothing and returns the same.
 
         Returns:
             The completions, or None when the claim is void and nothing was written.
@@ -281,7 +281,7 @@ class Shards:
         leases: bool = True,
         at: float | None = None,
     ) -> int:
-        """Takes shards back whose lease has run out (unless told not to), or whose owner is known to be dead.
+        """Takes shards back after their lease (unless told not to), or if their owner is known to be dead.
 
         Each is queued again with one more loss; at its `cap`th the job fails with `lost_too_often`.
 

@@ -60,7 +60,7 @@ class Studies:
 
         Raises TooManyRequests: when a limit of the tenant is reached, or would be by these jobs;
         IdempotencyMismatch: when the key was used with another body; InvalidSpec: when a job or checkpoint
-        whose weights are needed cannot give them.
+        cannot give the weights that are needed.
         """
         while True:
             try:
@@ -162,8 +162,8 @@ class Studies:
 
         Jobs that failed since a shard has other bits when it is computed again are planned again.
 
-        Raises NotFound: when there is no such study; InvalidState: when it has no such job, or one whose
-        training was deleted; TooManyRequests: when a limit of its tenant is reached.
+        Raises NotFound: when there is no such study; InvalidState: when it has no such job, or the training
+        of a job was deleted; TooManyRequests: when a limit of its tenant is reached.
         """
         with self._database.writing() as connection:
             row = _locked(connection, study_id)

@@ -5,13 +5,13 @@
       ├──< events                     what happened, in order
       ├──< artifacts                  files on disk
       ├──< tags                       for filtering
-      ├──< dependencies               whose weights the job needs
+      ├──< dependencies               the jobs that the job needs weights of
       ├──1 checkpoints                uploaded weights, which a job of kind `check` looks at
       └──1 idempotency_keys           which request made the job
     studies ──< study_jobs            arms x seeds, and the jobs that they became (`jobs.study_id`)
     workers                           heartbeats and gauges of workers
     lanes                             requirements of shards, with the devices and identities they queue for
-    duties                            what one worker does for all, and which one (the reaper's)
+    duties                            what one worker does for all (the reaper), and which worker
     cordons                           workers that administrators have taken out of service, by name
     identities                        code of workers that may take work, by digest or by name of a release
     counters                          totals over all workers, never reset
@@ -85,7 +85,7 @@ jobs = Table(
     Column("paced_from", Double, nullable=False, server_default="0"),
     # Speed of each evaluation (transactions/pace.py); null for trainings and jobs of earlier versions.
     Column("pace", Json),
-    # The number of the newest event, and when progress was last one of them.
+    # The number of the newest event, and when progress was last recorded as an event.
     Column("last_event", BigInteger, nullable=False),
     Column("progress_event_at", Double),
     # The job's tenant; null where the service asks for no keys.

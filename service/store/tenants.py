@@ -369,7 +369,7 @@ class TenantCheckpoints(_Part):
         return self._store.checkpoints.page(tenant=self._tenant, limit=limit, cursor=cursor)
 
     def delete(self, name: str) -> str:
-        """Deletes a checkpoint that no job needs; returns the id of the job whose folder has its file."""
+        """Deletes a checkpoint that no job needs; returns the id of the job with its file."""
         return self._store.checkpoints.delete(name, tenant=self._tenant, by=self._by)
 
 

@@ -47,7 +47,7 @@ class Uploads:
         idle_seconds: float,
         begun: bool = False,
     ) -> int:
-        """Reserves room for a file, or more room for one whose upload goes on.
+        """Reserves room for a file, or more room for a file while its upload goes on.
 
         Args:
             size: bytes that are kept free for it.

@@ -37,7 +37,7 @@ JITTER = 0.2
 FAILING_SECONDS = 64_800.0
 # After it, a claimed delivery is due again; an attempt takes a fraction of it.
 CLAIM_SECONDS = 60.0
-# Of one webhook at a time, so that a slow one does not hold up the others.
+# Deliveries of a webhook at a time, so that a slow webhook does not hold up the others.
 CLAIMS_EACH = 2
 KEPT_SECONDS = 7 * 86_400.0
 GONE = 410

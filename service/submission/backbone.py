@@ -1,8 +1,8 @@
-"""Weights of a backbone: whether the trained model is the backbone of the wanted one.
+"""Weights of a backbone: whether the trained model is the backbone of the wanted model.
 
-A model whose parameter `backbone` is another model (Segmenter, text_classifier) may begin its training with
-the weights of a model that was trained before, or with the backbone of another such model. Language models
-may have different names: the form of their attention may differ as long as the layers' weights are the same.
+A model with another model as its parameter `backbone` (Segmenter, text_classifier) may begin its training
+with the weights of a model that was trained before, or with the backbone of another such model. Language
+models may have different names: their attention may have another form if the layers' weights are the same.
 """
 
 from __future__ import annotations

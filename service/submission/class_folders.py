@@ -106,7 +106,7 @@ def describe_classes(data: Checked, root: Path | None) -> str | None:
 
 
 def count_classes(data: Checked, root: Path | None) -> int | None:
-    """Number of classes of data whose classes are folders; None for others, or where they are not seen."""
+    """Number of classes of data with folders as classes; None for other data, or for unseen folders."""
     names = list_classes(data, root)
     return len(names) if names else None
 
@@ -137,7 +137,7 @@ def count_examples(component: Component, params: Mapping[str, Any], root: Path |
 
 
 def _labelled_folder(component: Component, params: Mapping[str, Any], root: Path | None) -> Path | None:
-    """The folder of data whose classes are folders, where it can be seen."""
+    """The folder of data with folders as classes, where it can be seen."""
     name = params.get("folder")
     if not (component.facts or {}).get("class_folders") or root is None or not isinstance(name, str):
         return None

@@ -68,7 +68,7 @@ def data_text(component: Component, params: Params, fact: str | None = None) -> 
 def check_fit(
     data: Checked | None, model: MadeFor, problems: Problems, loc: Loc, root: Path | None = None
 ) -> None:
-    """Report data whose classes or channels differ from those that the model is made for."""
+    """Report data with other classes or channels than the model is made for."""
     if data is None or model.data is None:
         return
     facts = data.component.facts_for(data.params)
@@ -167,7 +167,7 @@ def check_data_tasks(
 
 
 def check_protocol(protocol: str | None, data: Checked | None, problems: Problems) -> None:
-    """Report the protocol `paper` for data whose tasks have one protocol only, on which it has no effect."""
+    """Report the protocol `paper` for data with tasks of a single protocol, on which it has no effect."""
     if protocol != "paper" or data is None or not data.component.tasks:
         return
     if all(row_protocol("paper", task) != "paper" for task in data.component.tasks):

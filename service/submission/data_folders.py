@@ -144,7 +144,7 @@ def is_ignored(name: str) -> bool:
 
 
 def check_inside(path: Path, base: Path) -> None:
-    """Refuse a file or folder whose real place is not below the resolved root."""
+    """Refuse a file or folder with a real place outside the resolved root."""
     # os.path.realpath, since Path.resolve raises RuntimeError for links that form a loop.
     if not Path(os.path.realpath(path)).is_relative_to(base):
         raise ValueError(f"{path} leads out of the data root {base} through a symbolic link")

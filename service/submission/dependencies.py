@@ -23,7 +23,7 @@ class Dependency:
     # Id of that job. For a checkpoint the value of the field, and in the store the id of the job that checks
     # it
     job: str
-    loc: Loc  # The field, in a spec whose suites are expanded
+    loc: Loc  # The field, in a spec with expanded suites
     checkpoint: str | None = None  # The name of an uploaded checkpoint; None for a training job
     sha256: str | None = None  # Of a checkpoint's file, as the field states it
 

@@ -22,7 +22,7 @@ from assay.service.contract.stored_specs import UserSpec, evaluations_in
 HasPackage = Callable[[str], bool]
 # What weights are pulled where the jobs run; None where the service cannot know yet.
 ListPulled = Callable[[], PulledRecords | None]
-# The source of corruptions whose images are stored: nothing is made, so that no files are read for it.
+# The source of corruptions with stored images: nothing is made, so that no files are read for it.
 STORED = "stored"
 
 
@@ -34,7 +34,7 @@ class Files(TypedDict):
 
 
 def check_package(data: Component, has_package: HasPackage | None, problems: Problems, loc: Loc) -> None:
-    """Report data whose package the workers lack."""
+    """Report data if the workers lack its package."""
     package = (data.facts or {}).get("package")
     if package is None or has_package is None or has_package(package):
         return
@@ -44,7 +44,7 @@ def check_package(data: Component, has_package: HasPackage | None, problems: Pro
 
 
 def library_of(params: Mapping[str, Any]) -> str | None:
-    """The library whose own code an attack with these parameters runs; None for Assay's."""
+    """The library that an attack with these parameters runs; None for Assay's own code."""
     backend = params.get("backend")
     return backend if isinstance(backend, str) and extra_of(backend) is not None else None
 
@@ -66,7 +66,7 @@ def check_libraries(
     problems: Problems,
     loc: Loc,
 ) -> None:
-    """Report an evaluation whose library, or whose corruptions' files, the workers lack."""
+    """Report an evaluation if the workers lack its library, or files of its corruptions."""
     if has_package is None:
         return
     library = library_of(checked.params)

@@ -32,7 +32,7 @@ def expand(
     data: Checked | None = None,
     data_root: Path | None = None,
 ) -> tuple[list[dict[str, Any] | None], list[dict[str, str]]]:
-    """The evaluations of a suite whose parts must all fit, and {"suite", "part", "reason"} of others."""
+    """The evaluations of a suite (all its parts must fit), and {"suite", "part", "reason"} of others."""
     completed: list[dict[str, Any] | None] = []
     replaced: list[dict[str, str]] = []
     for index, item in enumerate(suite.evaluations or []):

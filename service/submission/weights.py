@@ -17,7 +17,7 @@ from assay.service.contract.weights_options import WeightsReading
 DEAD_ENDS = ("failed", "canceled", "timed_out")
 EXPIRED = "the weights of this job have expired: they were deleted because the job ended long ago"
 LOC: Loc = ("model", "weights")
-# The model whose checkpoints are exported programs.
+# The model with exported programs as checkpoints.
 EXPORTED = "exported"
 
 

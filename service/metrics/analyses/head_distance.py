@@ -92,7 +92,7 @@ def _spread(distances: Values, squares: Values, part: str) -> Metric:
 
 
 def _moments(rows: Rows) -> list[tuple[tuple[float, float], ...] | None]:
-    """Of each example (d, d^2) in each layer."""
+    """(d, d^2) of each example in each layer."""
     pairs = zip(rows["distance"], rows["squared_distance"], strict=True)
     return [
         None if None in first or None in second else tuple(zip(first, second, strict=True))

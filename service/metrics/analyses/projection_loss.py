@@ -187,7 +187,7 @@ def _rows(rows: Rows) -> list[tuple[Sequence[float], ...] | None]:
 
 
 def _losses(rows: Rows) -> list[float | None]:
-    """Of each example J_proj, the average over layers; None where it overflows a float."""
+    """J_proj of each example, the average over layers; None where it overflows a float."""
     return [
         None
         if row is None or max(row[0]) > MAX_EXPONENT

@@ -95,7 +95,7 @@ class PursuitCheck(OutcomeTable):
 
 
 def _of_last(column: str) -> Callable[[Rows], list[float | None]]:
-    """Of each example the average over layers, in the last of as many iterations in each."""
+    """Each example's average over layers, in the last iteration of each layer."""
 
     def values(rows: Rows) -> list[float | None]:
         if column not in rows:

@@ -68,7 +68,7 @@ def latex_table(table: Table) -> str:
 def latex_differences(header: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
     """The lines of a comparison as wide as the text of an article, with notes below.
 
-    Evaluation, parameters and metric share a column whose lines break; the names of the tests, which are in
+    Evaluation, parameters and metric share a column with line breaks; the names of the tests, which are in
     the heads of the last columns, are among the notes.
     """
     shown = ["Evaluation", *header[3:8], "p", "Adjusted p"]
@@ -78,7 +78,7 @@ def latex_differences(header: Sequence[str], rows: Sequence[Sequence[str]], note
 
 
 def _breakable(text: str) -> str:
-    """LaTeX of a text whose lines also break within long words, such as names and ids."""
+    """LaTeX of a text with line breaks also within long words, such as names and ids."""
     pieces = re.split(r"(?<=[_=,(])|(?<=\w{6})(?=\w{3})", text)
     return rf"{{\raggedright {(chr(92) + 'allowbreak{}').join(map(escape_latex, pieces))}\par}}"
 

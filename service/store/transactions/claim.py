@@ -39,7 +39,7 @@ class Claimer:
     worker: str  # its id; opaque here
     devices: Sequence[str]  # its device classes
     count: int = 1  # devices that it has for one shard
-    warm_job: str | None = None  # the job whose model it has loaded
+    warm_job: str | None = None  # the job of the model that it has loaded
     warm_shards: int = 0  # how many shards of that job it has run in a row
     without: tuple[str, ...] = ()  # jobs that it is not fit for
     identity: str = ""  # of its code; empty: it takes no shards that are planned for one

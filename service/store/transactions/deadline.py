@@ -17,7 +17,7 @@ from assay.service.store.transactions.transitions import CLAIMABLE, OPEN
 
 
 def first_deadline(job: Row[Any]) -> ColumnElement[float] | None:
-    """The deadline of an attempt whose first shard is being claimed; None without one."""
+    """The deadline of an attempt, at the claim of its first shard; None without a deadline."""
     timeout = job.spec.get("timeout_seconds")
     if timeout is None:
         timeout = (job.plan or {}).get("deadline_seconds")

@@ -62,7 +62,7 @@ def add_dependencies(connection: Connection, job_id: str, required: Sequence[Dep
 
 
 def required_jobs(connection: Connection, job_id: str) -> list[str]:
-    """The jobs whose weights a job needs, by id; they may have been deleted."""
+    """The jobs that a job needs weights of, by id; they may have been deleted."""
     mine = select(dependencies.c.depends_on).where(dependencies.c.job_id == job_id)
     return sorted(connection.execute(mine).scalars())
 

@@ -15,7 +15,7 @@ from assay.service.contract.states import JobState
 
 # What the plan's timing counts for, beside 1 for an evaluation of the same cost.
 PLAN_WEIGHT = 0.1
-# Of sums of costs, relative to them.
+# Rounding of sums of costs, relative to the sums.
 ROUNDING = 1e-9
 # Share of an evaluation that the guess counts for once it is measured itself.
 GUESS_WEIGHT = 0.02

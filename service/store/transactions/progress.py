@@ -25,8 +25,8 @@ def set_done(connection: Connection, shard: Row[Any], done: int, total: int | No
     """Sets a shard's progress, adds the difference to its job and records the event.
 
     The caller holds the job's lock and has just read the shard. Plans do not count, as their work is not in
-    examples, nor do repetitions, whose examples are done. `total` is known from the plan for evaluate shards
-    and ignored there.
+    examples, nor do repetitions, as their examples are done. `total` is known from the plan for evaluate
+    shards and ignored there.
     """
     if shard.kind in UNCOUNTED:
         return

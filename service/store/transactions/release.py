@@ -24,7 +24,7 @@ from assay.service.store.transactions.transitions import (
     transition_shards,
 )
 
-# The error of a job whose shard has other bits when it is computed again.
+# The error of a job with a shard that has other bits when it is computed again.
 DIFFERENT = "invalid"
 
 
@@ -73,7 +73,7 @@ def fail(
 
 
 def not_compared(connection: Connection, job: Row[Any], reason: str, count: int) -> None:
-    """Notes repetitions of a job whose bits were not compared."""
+    """Notes repetitions of a job with bits that were not compared."""
     before: dict[str, int] = job.repeated["not_compared"]
     noted = {**job.repeated, "not_compared": {**before, reason: before.get(reason, 0) + count}}
     connection.execute(update(jobs).where(jobs.c.id == job.id).values(repeated=noted))

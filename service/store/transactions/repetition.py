@@ -32,7 +32,7 @@ DRAW = random.SystemRandom()
 
 
 def draw(connection: Connection, job: Row[Any]) -> bool:
-    """Queues repetitions of a job whose shards are all done; False where it gets none, or has had them.
+    """Queues repetitions of a job with all shards done; False where it gets none, or has had them.
 
     A job that asks for a share gets a repetition at least. The service's share is right on average: most jobs
     with a single shard get none. Measurements of the machine are not repeated.

@@ -84,7 +84,7 @@ def retry_job(
     changes = {"attempt": job.attempt + 1, "message": message, **CLEARED, **forgotten}
     transition_job(connection, job_id, RETRYABLE, to, **changes)
     if not left:
-        # Only the merge is missing, and there is no shard whose claim would start the job.
+        # Only the merge is missing, and no claim of a shard will start the job.
         queued = lock_job(connection, job_id)
         assert queued is not None
         start_job(connection, queued, running=True)

@@ -57,7 +57,7 @@ def read_pool(
         devices: device classes of a worker of the pool.
         count: devices that the worker has for one shard.
         defaults: limits of tenants without their own.
-        tenant: one more tenant whose standing is wanted, even if it has neither queued nor running shards.
+        tenant: one more tenant to include, even if it has neither queued nor running shards.
         heads: as `read_heads` has just read them; None reads the heads for all workers that are online.
     """
     pool = pool_of(devices)
@@ -103,7 +103,7 @@ def read_pool(
 def read_heads(
     connection: Connection, lanes: Sequence[Lane], count: int, without: Sequence[str] = ()
 ) -> Heads:
-    """By tenant and lane, the first job with a shard that a worker could claim."""
+    """The first job with a shard that a worker could claim, by tenant and lane."""
     found = {}
     statement = _heads(connection.dialect, tuple(lanes), count, tuple(without))
     for tenant, *firsts in connection.exec_driver_sql(statement):

@@ -30,16 +30,16 @@ def add_runs(
 
     Args:
         connection: in a writing transaction.
-        study_id: the study, whose row is there.
+        study_id: the study; its row exists.
         spec: its spec.
         templates: the jobs of each arm.
-        seeds: those to add, which the study does not have.
-        tenant: whose jobs they are.
+        seeds: the seeds to add, which the study does not have.
+        tenant: the jobs' owner.
         limits: of tenants without limits of their own.
 
     Raises:
         TooManyRequests: when a limit of the tenant is reached, or would be by these jobs.
-        InvalidSpec: when a job or checkpoint whose weights are needed cannot give them.
+        InvalidSpec: when a job or checkpoint cannot give the weights that are needed.
     """
     runs = list(planned_runs(templates, seeds, spec["name"]))
     _check_room(connection, tenant, limits, runs)
@@ -65,7 +65,7 @@ def add_runs(
 def _check_room(
     connection: Connection, tenant: str | None, limits: Limits, runs: Sequence[PlannedRun]
 ) -> None:
-    """Refuses jobs that do not all fit into the tenant's queue, before one of them is written."""
+    """Refuses jobs that do not all fit into the tenant's queue, before any is written."""
     most = tenant_limits(connection, tenant, limits).queued_jobs
     wanted = len(runs) + len({run.key for run in runs if run.train is not None})
     if not most or not wanted:

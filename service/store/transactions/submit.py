@@ -67,7 +67,7 @@ def add_job(
 
     Raises:
         TooManyRequests: when a limit of the tenant is reached.
-        InvalidSpec: when a job or checkpoint whose weights are needed is unknown or has ended without them.
+        InvalidSpec: when a job or checkpoint that must give weights is unknown or has ended without them.
         IntegrityError: when another transaction has just used the key.
     """
     check_submission(connection, tenant, tenant_limits(connection, tenant, limits))

@@ -20,7 +20,7 @@ from assay.service.store.tables import jobs, results, tags
 from assay.service.store.tenant_tables import webhook_deliveries, webhooks
 
 JOBS, STUDIES = "/api/v1/jobs", "/api/v1/studies"
-# Evaluations whose first metric is part of the message of a job's end.
+# The message of a job's end has the first metric of at most so many evaluations.
 MAX_METRICS = 50
 FIELDS = ("value", "ci_low", "ci_high", "n", "unit")
 
@@ -33,7 +33,7 @@ def announce_end(connection: Connection, job_id: str) -> None:
     event: WebhookEvent = f"job.{job.state}"  # type: ignore[assignment]
     _write(connection, job, event, lambda: _ended(connection, job))
     if job.study_id is not None:
-        # Of two jobs that end at once, neither sees the other's end: whoever delivers looks again.
+        # If two jobs end at once, neither sees the other's end: the delivery looks again.
         for hook in _wanting(connection, job.tenant, "study.ended"):
             add_delivery(connection, hook.id, "study.ended", job.study_id, None)
 
