@@ -196,7 +196,7 @@ class ReformerAttention(HeadProjections):
 
 
 def bucket_factors(tokens: int, length: int) -> list[int]:
-    """The number of buckets, as a factor or as two with that product, all even.
+    """The number of buckets as a list of even factors: one, or two.
 
     Two where there would be more than 2 max(sqrt(tokens / length), length), as released: each is a hash of
     its own, so that hashing costs the square root.

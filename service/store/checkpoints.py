@@ -166,7 +166,7 @@ def _find(connection: Connection, name: str, tenant: str | None) -> Row[Any] | N
 
 
 def _lock(connection: Connection, name: str, tenant: str | None) -> Row[Any] | None:
-    """The checkpoint; its state stays until the transaction ends. None for an unknown name."""
+    """The checkpoint; its state stays until the transaction ends. None where it is unknown."""
     known = _find(connection, name, tenant)
     if known is None or lock_job(connection, known.job_id) is None:
         return None

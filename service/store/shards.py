@@ -281,7 +281,7 @@ class Shards:
         leases: bool = True,
         at: float | None = None,
     ) -> int:
-        """Takes shards back after their lease (unless told not to), or if their owner is known to be dead.
+        """Takes back shards with an expired lease (unless told not to) or an owner known to be dead.
 
         Each is queued again with one more loss; at its `cap`th the job fails with `lost_too_often`.
 

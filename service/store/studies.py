@@ -1,7 +1,7 @@
 """Studies: added whole, extended by seeds, canceled, retried and deleted with their jobs.
 
 A study's state follows from the states of its jobs. `add_job` adds its jobs, one after another in one
-transaction, so they have the same limits, dependencies and ids as jobs that are posted.
+transaction, so limits, dependencies and ids work as for jobs that are posted.
 """
 
 from __future__ import annotations

@@ -381,7 +381,7 @@ class TenantQuota(_Part):
         return self._store.allotments.of(self._tenant, self._limits, checkpoints)
 
     def delays(self, tenant: str | None) -> list[str]:
-        """The limits that keep a tenant's shards from being claimed; empty where the caller sees no jobs."""
+        """The limits that keep a tenant's shards from being claimed; empty if hidden from the caller."""
         if self._filter is not None and tenant != self._filter:
             return []
         return self._store.allotments.delays(tenant, self._limits)

@@ -1,4 +1,4 @@
-"""Choice of a worker's next shard: fair between tenants; then the warm job, then priority, age, number."""
+"""Choice of a worker's next shard: fair between tenants; in each the warm job, then priority, age, number."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def fail(
 
 
 def not_compared(connection: Connection, job: Row[Any], reason: str, count: int) -> None:
-    """Notes repetitions of a job with bits that were not compared."""
+    """Notes repetitions of a job that were not compared bit for bit."""
     before: dict[str, int] = job.repeated["not_compared"]
     noted = {**job.repeated, "not_compared": {**before, reason: before.get(reason, 0) + count}}
     connection.execute(update(jobs).where(jobs.c.id == job.id).values(repeated=noted))
