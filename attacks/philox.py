@@ -29,12 +29,12 @@ MULTIPLIERS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
 WEYL = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
 LOW = 0xFFFFFFFF
 START = np.zeros(WORDS, dtype=np.uint64)
-# Blocks made at once on a device: enough to fill it, and 200 MB of temporaries.
+# Blocks made at once on a device, with 200 MB of temporaries.
 BLOCKS_AT_ONCE = 2**20
 
 
 class _Own(threading.local):
-    """NumPy's generator of this thread; a new state costs a thirtieth of a new generator."""
+    """This thread's generator: a new one costs 20 times as much as a new state."""
 
     def __init__(self) -> None:
         self.philox = np.random.Philox(key=0)
@@ -100,10 +100,7 @@ def permuted(counters: tuple[Tensor, Tensor, Tensor, Tensor], rounds: Tensor) ->
 
 
 def _high_product(words: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """The upper 64 bits of the unsigned products with multipliers, which come as 32-bit halves.
-
-    The sum of a product of two halves and two more halves stays below 2^64.
-    """
+    """Upper words of the products with multipliers in halves; each sum below stays below 2^64."""
     lower, upper = words & LOW, _upper_half(words >> 32)
     first = _upper_half((lower * low) >> 32).add_(upper * low)
     carried = lower.mul_(high).add_(first & LOW)
@@ -111,12 +108,12 @@ def _high_product(words: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 
 def _upper_half(shifted: Tensor) -> Tensor:
-    """Clears the copies of the sign that a shift by 32 puts before a word's upper half, in place."""
+    """Clears the copies of the sign before a word's upper half, in place."""
     return shifted.bitwise_and_(LOW)
 
 
 @functools.lru_cache(maxsize=16)
 def _multipliers(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """The two multipliers of a round, as whole words and as their lower and upper halves, (2, 1, 1) each."""
+    """The two multipliers, (2, 1, 1): whole, lower halves, upper halves."""
     whole = torch.from_numpy(np.array(MULTIPLIERS, dtype=np.uint64).view(np.int64))[:, None, None]
     return sent(whole, device), sent(whole & LOW, device), sent((whole >> 32) & LOW, device)

@@ -1,17 +1,15 @@
 """Uniform and normal numbers, and integers, made of random words; the same bits on every device.
 
 All steps are integer operators, or float32 operators with exact results: no rounding, logarithm or cosine
-can differ between devices. A draw of n numbers takes the words of `philox` from the first on.
+can differ between devices.
 
-A uniform number is (k + 1/2) / 2^23 with k the upper 23 bits of half a word: the midpoints of 2^23 equal
-intervals of (0, 1), symmetric about 1/2, never 0 or 1.
+A uniform number is (k + 1/2) / 2^23 with k the upper 23 bits of half a word: symmetric, never 0 or 1.
 
-Four normal numbers are the product of the 4 x 4 Hadamard matrix, divided by 2, with four entries of a table,
-each chosen by a quarter of a word. The table has the means of the 65,536 equally likely intervals of the
-normal law. The orthogonal matrix leaves independent normal numbers independent and normal, and brings numbers
-that are nearly normal nearer. Entries are rounded to multiples of 2^-20, so that sums are exact in float32.
-The distribution function of the sums differs from the normal one by at most 1.2e-7, and their variance from 1
-by 1.5e-6. Tails are too light, by 0.16 % at 4 standard deviations, 1.3 % at 5, 7.9 % at 6, and end at 8.8.
+Four normal numbers are the product of the 4 x 4 Hadamard matrix with four entries of a table, each chosen by
+a quarter of a word: half the means of the 65,536 equally likely intervals of the normal law, rounded to
+multiples of 2^-20, so that sums are exact in float32. The distribution function differs from the normal one
+by at most 1.2e-7, the variance from 1 by 1.5e-6; tails are too light by 0.16 % at 4 standard deviations,
+1.4 % at 5 and 8 % at 6, and end at 8.8.
 
 R = rows, W = words of each, n = numbers of each row.
 """
@@ -32,24 +30,24 @@ Law = Literal["words", "uniform", "normal"]
 PER_WORD: Mapping[Law, int] = {"words": 2, "uniform": 2, "normal": 4}
 TABLE_BITS = 16
 GRID = 2.0**20
-# Normal numbers are made in blocks of so many, each from its own words; the last block is shorter.
+# So many normal numbers, or the rest, are made together.
 BLOCK = 2**18
 
 
 def words_for(law: Law, count: int) -> int:
-    """How many 64-bit words n numbers of a law take."""
-    return -(-count // PER_WORD[law])
+    """How many 64-bit words n numbers of a law take; one for none."""
+    return max(1, -(-count // PER_WORD[law]))
 
 
 def halves(words: Tensor, count: int) -> Tensor:
-    """The first n 32-bit words, signed, of 64-bit words (R, W): int32 (R, n), the same memory."""
+    """The first n halves of words (R, W), int32 (R, n): the same memory."""
     return words.view(torch.int32)[:, :count]
 
 
 def uniform(words: Tensor, out: Tensor) -> None:
-    """Fills `out`, float32 (R, n), with uniform numbers in (0, 1); changes the words, int64 (R, W)."""
+    """Fills `out`, float32 (R, n), with uniform numbers; changes the words, int64 (R, W)."""
     odd = halves(words, out.shape[1]).bitwise_right_shift_(8).bitwise_or_(1)
-    out.copy_(odd).mul_(2.0**-24).add_(0.5)
+    torch.mul(odd, 2.0**-24, out=out).add_(0.5)
 
 
 def normal(words: Tensor, out: Tensor) -> None:
@@ -78,7 +76,7 @@ FILL: Mapping[Law, Callable[[Tensor, Tensor], None]] = {"uniform": uniform, "nor
 def below(words: Tensor, bound: int | Tensor) -> Tensor:
     """Integers in [0, bound) from 32-bit words (R, n): floor(w bound / 2^32), int64; bound at most 2^31.
 
-    Probabilities differ from 1 / bound by at most 2^-32. Bounds may be one for each row, int64 (R, 1).
+    Probabilities differ from 1 / bound by at most 2^-32. A tensor has a bound for each row, int64 (R, 1).
     """
     return words.to(torch.int64).bitwise_and_(2**32 - 1).mul_(bound).bitwise_right_shift_(32)
 

@@ -105,27 +105,25 @@ class _PatchRS(RandomSearch):
         adversarial = state["images"].clone()
         low, high = PIXELS
         size = self.size
-        for slot, (row, query) in enumerate(
-            zip(state["row"].split(1), state["iteration"].tolist(), strict=True)
-        ):
-            (generator,) = setting.randomness.generators(setting.ids_of(row), step=query)
-            channels, height, width = adversarial.shape[1:]
-            room = torch.tensor([height - size, width - size])
+        channels, height, width = adversarial.shape[1:]
+        room = torch.tensor([height - size, width - size])
+        ids, queries = setting.ids_of(state["row"]), state["iteration"].tolist()
+        pairs = setting.randomness.uniform(ids, (2,), step=queries, purpose="place").double()
+        colours = setting.randomness.uniform(ids, (channels, 1, size), step=queries, purpose="colours")
+        for slot, query in enumerate(queries):
+            pair, columns = pairs[slot], colours[slot]
             most = self.shift(query, height)
             if query == 0:
-                place = (torch.rand(2, generator=generator, dtype=torch.float64) * (room + 1)).long()
-                places[slot] = place.to(places)
-                columns = torch.rand(channels, 1, size, generator=generator, dtype=torch.float64)
+                places[slot] = (pair * (room + 1)).long().to(places)
                 patches[slot] = torch.where(columns < 0.5, low, high).to(patches)
             elif most > 0:
-                moved = torch.randint(-most, most + 1, (2,), generator=generator)
+                moved = (pair * (2 * most + 1)).long() - most
                 there = (state["place"][slot].cpu() + moved).clamp(min=0)
                 places[slot] = torch.minimum(there, room).to(places)
             else:
                 side = self.side(query)
-                top, left = torch.randint(size - side + 1, (2,), generator=generator).tolist()
-                colour = torch.rand(channels, 1, 1, generator=generator, dtype=torch.float64)
-                painted = torch.where(colour < 0.5, low, high).to(patches)
+                top, left = (pair * (size - side + 1)).long().tolist()
+                painted = torch.where(columns[..., :1] < 0.5, low, high).to(patches)
                 patches[slot, :, top : top + side, left : left + side] = painted
         rows, columns = _squares(places, size)
         batch = torch.arange(len(patches), device=patches.device)[:, None, None]

@@ -19,6 +19,7 @@ values of channels, and need gradients. It bounds no norm of the others, and is 
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -28,6 +29,7 @@ from torch import Tensor
 
 from assay.attacks.adversarial.kernels.random_search import RandomSearch, check_budget
 from assay.attacks.kernel import Attack, Examples, Setting, State
+from assay.attacks.sending import sent
 from assay.attacks.threat import PIXELS
 
 __all__ = ["sparse_rs"]
@@ -122,26 +124,35 @@ class _SparseRS(RandomSearch):
     def _drawn(
         self, setting: Setting, state: State, count: Tensor, channels: int, places: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Draws of one proposal, keyed by the example and the query, on the CPU."""
-        orders, pixels, colours = [], [], []
-        changed = state["changed"].cpu()
-        for slot, (row, query) in enumerate(
-            zip(state["row"].split(1), state["iteration"].tolist(), strict=True)
-        ):
-            (generator,) = setting.randomness.generators(setting.ids_of(row), step=query)
-            wanted = int(count[slot])
-            orders.append(torch.randperm(self.pixels, generator=generator))
+        """Draws of one proposal, keyed by the example and the query, on the device of the images."""
+        ids, queries = setting.ids_of(state["row"]), state["iteration"].tolist()
+        device = state["images"].device
+        orders = setting.randomness.permutation(
+            ids, self.pixels, step=queries, purpose="leaving", device=device
+        )
+        colours = setting.randomness.uniform(
+            ids, (channels, self.pixels), step=queries, purpose="colours", device=device
+        )
+        most = 2 * int(count.max())
+        first = setting.randomness.below(ids, (most,), places, step=queries, purpose="arriving").tolist()
+        pixels, changed = [], state["changed"].cpu()
+        for slot, (example, query) in enumerate(zip(ids, queries, strict=True)):
             taken = set() if query == 0 else set(changed[slot].tolist())
             # M itself may only be drawn again where it leaves no room for as many others.
-            room = places - len(taken)
+            size = 2 * int(count[slot])
+            wanted = min(size // 2, places - len(taken))
+            drawn = first[slot][:size]
             found: list[int] = []
-            while len(found) < min(wanted, room):
-                for place in torch.randint(places, (2 * wanted,), generator=generator).tolist():
+            for again in itertools.count(1):
+                for place in drawn:
                     if place not in taken and len(found) < wanted:
                         taken.add(place)
                         found.append(place)
-            short = self.pixels - len(found)
-            pixels.append(torch.tensor(found + found[:1] * short))
-            colours.append(torch.rand(channels, self.pixels, generator=generator, dtype=torch.float64))
-            count[slot] = len(found)
-        return torch.stack(orders), torch.stack(pixels), torch.stack(colours)
+                if len(found) == wanted:
+                    break
+                (drawn,) = setting.randomness.below(
+                    [example], (size,), places, step=query, purpose=f"arriving {again}"
+                ).tolist()
+            pixels.append(torch.tensor(found + found[:1] * (self.pixels - wanted)))
+            count[slot] = wanted
+        return orders, sent(torch.stack(pixels), device), colours

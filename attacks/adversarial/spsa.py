@@ -212,9 +212,9 @@ class Spsa:
         for group, classes, owners, steps in zip(
             *(values.split(together) for values in (anchors, goal, rows, taken)), strict=True
         ):
-            packed = random_signs(setting, owners, steps, self.samples, entries)
+            packed = random_signs(setting, owners, steps, self.samples, entries, group.device)
             total = torch.zeros_like(group).flatten(1)  # (B, D)
-            for part in packed.to(group.device).split(self.samples_per_pass, dim=1):
+            for part in packed.split(self.samples_per_pass, dim=1):
                 signs = unpack(part, entries, group.dtype)  # (B, S, D)
                 slopes = self._differences(model, group, signs, classes) / (2 * self.delta)  # (B, S)
                 total += torch.bmm(slopes[:, None], signs)[:, 0]

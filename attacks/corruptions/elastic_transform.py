@@ -27,6 +27,7 @@ from assay.attacks.corruptions.imaging.constants import FORK, Constants, constan
 from assay.attacks.corruptions.imaging.corruption import SLACK, Corruption, Draws, Severity, cut
 from assay.attacks.corruptions.imaging.draws import symmetric
 from assay.attacks.corruptions.imaging.filters import blur, smooth_widely
+from assay.attacks.randomness import Source
 
 __all__ = ["elastic_transform"]
 
@@ -78,13 +79,13 @@ def elastic_transform(*, severity: Severity = 1, constants: Constants = "imagene
     return Corruption("elastic_transform", severity, functools.partial(_apply, strength=strength), _draw)
 
 
-def _draw(generator: torch.Generator, channels: int, height: int, width: int) -> Draws:
-    return (symmetric(generator, 3, 2), *_draw_field(generator, channels, height, width))
+def _draw(source: Source, channels: int, height: int, width: int) -> Draws:
+    return (symmetric(source, 3, 2, purpose="points"), *_draw_field(source, channels, height, width))
 
 
-def _draw_field(generator: torch.Generator, channels: int, height: int, width: int) -> Draws:
+def _draw_field(source: Source, channels: int, height: int, width: int) -> Draws:
     del channels
-    return (symmetric(generator, 2, height, width),)  # across, then down
+    return (symmetric(source, 2, height, width),)  # across, then down
 
 
 def _apply(levels: Tensor, moves: Tensor, field: Tensor, *, strength: tuple[float, float, float]) -> Tensor:

@@ -18,6 +18,7 @@ from torch import Tensor
 from assay.attacks.corruptions.imaging.constants import Constants, constant
 from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, cut
 from assay.attacks.corruptions.imaging.draws import symmetric
+from assay.attacks.randomness import Source
 
 __all__ = ["fog"]
 
@@ -46,9 +47,9 @@ def side_of(height: int, width: int) -> int:
     return int(2 ** (max(height, width) - 1).bit_length())
 
 
-def _draw(generator: torch.Generator, channels: int, height: int, width: int) -> Draws:
+def _draw(source: Source, channels: int, height: int, width: int) -> Draws:
     del channels
-    return (symmetric(generator, draws_needed(side_of(height, width))),)
+    return (symmetric(source, draws_needed(side_of(height, width))),)
 
 
 def _apply(levels: Tensor, chance: Tensor, *, thickness: float, decay: float) -> Tensor:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -34,6 +35,8 @@ from assay.attacks.corruptions.imaging.textures import (
     photographs_sha256,
     textures_of,
 )
+from assay.attacks.randomness import Source
+from assay.attacks.sending import sent
 
 __all__ = ["frost"]
 
@@ -65,15 +68,14 @@ def frost(*, severity: Severity = 1, constants: Constants = "imagenet_c") -> Cor
     )
 
 
-def _draw(
-    generator: torch.Generator, channels: int, height: int, width: int, *, constants: Constants
-) -> Draws:
+def _draw(source: Source, channels: int, height: int, width: int, *, constants: Constants) -> Draws:
     del channels
-    number = int(torch.randint(len(textures_of(constants)), (), generator=generator))
-    rows, columns = frost_texture(number, height, width, constants).shape[-2:]
-    top = torch.randint(rows - height, (), generator=generator)
-    left = torch.randint(columns - width, (), generator=generator)
-    return (torch.stack([torch.tensor(number), top, left]),)
+    here = replace(source, device=torch.device("cpu"))
+    numbers = here.below((), len(textures_of(constants)), "photograph")
+    sizes = [frost_texture(number, height, width, constants).shape[-2:] for number in numbers.tolist()]
+    tops = here.below((), [rows - height for rows, _ in sizes], "row")
+    lefts = here.below((), [columns - width for _, columns in sizes], "column")
+    return (sent(torch.stack([numbers, tops, lefts], dim=1), source.device),)
 
 
 def _apply(levels: Tensor, places: Tensor, *, scene: float, ice: float, constants: Constants) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from assay.attacks.corruptions.imaging.constants import Constants, constant
 from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity, cut
-from assay.attacks.corruptions.imaging.draws import normal
+from assay.attacks.randomness import Source
 
 __all__ = ["gaussian_noise"]
 
@@ -40,8 +40,8 @@ def gaussian_noise(*, severity: Severity = 1, constants: Constants = "imagenet_c
     return Corruption("gaussian_noise", severity, apply, _draw)
 
 
-def _draw(generator: torch.Generator, channels: int, height: int, width: int) -> Draws:
-    return (normal(generator, channels, height, width),)
+def _draw(source: Source, channels: int, height: int, width: int) -> Draws:
+    return (source.normal((channels, height, width)),)
 
 
 def _apply(levels: Tensor, noise: Tensor, *, sigma: float) -> Tensor:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 
-import torch
 from torch import Tensor
 
 from assay.attacks.corruptions.imaging.constants import Constants, constant
@@ -30,6 +29,7 @@ from assay.attacks.corruptions.imaging.corruption import (
 )
 from assay.attacks.corruptions.imaging.filters import blur_exactly
 from assay.attacks.corruptions.imaging.shuffle import draw_offsets, shuffle
+from assay.attacks.randomness import Source
 
 __all__ = ["glass_blur"]
 
@@ -55,11 +55,9 @@ def glass_blur(*, severity: Severity = 1, constants: Constants = "imagenet_c") -
     return Corruption("glass_blur", severity, apply, functools.partial(_draw, reach=reach, rounds=rounds))
 
 
-def _draw(
-    generator: torch.Generator, channels: int, height: int, width: int, *, reach: int, rounds: int
-) -> Draws:
+def _draw(source: Source, channels: int, height: int, width: int, *, reach: int, rounds: int) -> Draws:
     del channels
-    return (draw_offsets(generator, rounds, height, width, reach),)
+    return (draw_offsets(source, rounds, height, width, reach),)
 
 
 def _apply(levels: Tensor, offsets: Tensor, *, sigma: float, reach: int) -> Tensor:

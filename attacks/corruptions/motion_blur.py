@@ -13,13 +13,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 
-import torch
 from torch import Tensor
 
 from assay.attacks.corruptions.imaging.constants import FORK, Constants, constant
 from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, SLACK, Corruption, Draws, Severity, cut
 from assay.attacks.corruptions.imaging.draws import between
 from assay.attacks.corruptions.imaging.motion import MAGICK_SLACK, smear
+from assay.attacks.randomness import Source
 
 __all__ = ["motion_blur"]
 
@@ -45,9 +45,9 @@ def motion_blur(*, severity: Severity = 1, constants: Constants = "imagenet_c") 
     return Corruption("motion_blur", severity, apply, _draw)
 
 
-def _draw(generator: torch.Generator, channels: int, height: int, width: int) -> Draws:
+def _draw(source: Source, channels: int, height: int, width: int) -> Draws:
     del channels, height, width
-    return (between(generator, *ANGLES),)
+    return (between(source, *ANGLES),)
 
 
 def _apply(levels: Tensor, angles: Tensor, *, radius: int, sigma: float, fork: bool) -> Tensor:

@@ -20,7 +20,7 @@ from torch import Tensor
 from assay.attacks.corruptions.imaging.alias_sampling import AliasTable, alias_table
 from assay.attacks.corruptions.imaging.constants import Constants, constant
 from assay.attacks.corruptions.imaging.corruption import IMAGENET_C, TOP, Corruption, Draws, Severity
-from assay.attacks.corruptions.imaging.draws import words
+from assay.attacks.randomness import Source
 
 __all__ = ["shot_noise"]
 
@@ -43,8 +43,8 @@ def shot_noise(*, severity: Severity = 1, constants: Constants = "imagenet_c") -
     return Corruption("shot_noise", severity, apply, _draw)
 
 
-def _draw(generator: torch.Generator, channels: int, height: int, width: int) -> Draws:
-    return (words(generator, channels, height, width),)
+def _draw(source: Source, channels: int, height: int, width: int) -> Draws:
+    return (source.words((channels, height, width)),)
 
 
 def _apply(levels: Tensor, chance: Tensor, *, photons: int) -> Tensor:

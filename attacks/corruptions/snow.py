@@ -33,9 +33,10 @@ from assay.attacks.corruptions.imaging.corruption import (
     cut,
     luminance,
 )
-from assay.attacks.corruptions.imaging.draws import between, normal
+from assay.attacks.corruptions.imaging.draws import between
 from assay.attacks.corruptions.imaging.motion import MAGICK_SLACK, smear
 from assay.attacks.corruptions.imaging.zoom import cropped, trimmed, zoom
+from assay.attacks.randomness import Source
 
 __all__ = ["snow"]
 
@@ -91,11 +92,11 @@ def snow(*, severity: Severity = 1, constants: Constants = "imagenet_c") -> Corr
     return Corruption("snow", severity, apply, functools.partial(_draw, fall=fall))
 
 
-def _draw(generator: torch.Generator, channels: int, height: int, width: int, *, fall: _Snowfall) -> Draws:
+def _draw(source: Source, channels: int, height: int, width: int, *, fall: _Snowfall) -> Draws:
     del channels
     # Only the centre of the noise is visible after the enlargement, so only that is drawn.
     size = cropped(height, fall.zoom), cropped(width, fall.zoom)
-    return between(generator, *ANGLES), normal(generator, *size)
+    return between(source, *ANGLES), source.normal(size)
 
 
 def _apply(levels: Tensor, angles: Tensor, noise: Tensor, *, fall: _Snowfall, fork: bool) -> Tensor:

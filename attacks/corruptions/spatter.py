@@ -32,9 +32,9 @@ from assay.attacks.corruptions.imaging.corruption import (
     cut,
     luminance,
 )
-from assay.attacks.corruptions.imaging.draws import normal
 from assay.attacks.corruptions.imaging.filters import blur
 from assay.attacks.corruptions.imaging.water import shading
+from assay.attacks.randomness import Source
 
 __all__ = ["spatter"]
 
@@ -90,9 +90,9 @@ def spatter(*, severity: Severity = 1, constants: Constants = "imagenet_c") -> C
     return Corruption("spatter", severity, apply, _draw)
 
 
-def _draw(generator: torch.Generator, channels: int, height: int, width: int) -> Draws:
+def _draw(source: Source, channels: int, height: int, width: int) -> Draws:
     del channels
-    return (normal(generator, 1, height, width),)
+    return (source.normal((1, height, width)),)
 
 
 def _apply(levels: Tensor, noise: Tensor, *, liquid: _Liquid) -> Tensor:

@@ -49,14 +49,13 @@ class PlannedEvaluation(DoubtfulData):
     """The plan's findings about the data of an evaluation.
 
     `n` of the `available` examples are used, or n `repeats` of a machine measurement are made. `classes` is
-    None for data without classes. `known_as` names a well-known set, `published` counts the examples of the
-    published one where the number differs, `class_pixels` (K,) the training pixels of each class, for losses
-    that are balanced by them. `seen`, `renamed` and `selected_on_test` are as in `Doubts`. `step_batch` is
-    the batch size of a training's steps, where it is not the `published_batch`; `peak` is its highest
-    learning rate, where it was scaled to that batch from the `published_peak`. `cut` counts examples that are
-    longer than the model reads, `cut_in_training` the same among the `training` examples.
-    `reduced_in_training` are the examples of its passes where memory was short, `unsaved_checkpoints` counts
-    checkpoints that found no room. `constants` names the source of the constants of generated corruptions.
+    None for data without classes. `known_as` names a well-known set, `published` counts the published
+    examples where the number differs, `class_pixels` (K,) the training pixels of each class, for balanced
+    losses. `seen`, `renamed` and `selected_on_test` are as in `Doubts`. `step_batch` is the batch of a
+    training's steps where it is not the `published_batch`; `peak` its highest learning rate, scaled to that
+    batch from the `published_peak`. `cut` counts examples longer than the model reads, `cut_in_training`
+    the same among the `training` examples. `reduced_in_training` are the examples of its passes where memory was
+    short, `unsaved_checkpoints` found no room. `constants` names the source of the constants of generated corruptions.
     """
 
     n: int
@@ -204,12 +203,13 @@ class DeviceProvenance(TypedDict):
 
 
 class ShardProvenance(TypedDict):
-    """Code, device and packages of a shard; `packages` are versions by name, `pulled` the model's weights."""
+    """Code, device and packages of a shard, `pulled` weights, and the version of its `draws`, 1 if absent."""
 
     code: CodeProvenance
     packages: dict[str, str]
     device: DeviceProvenance
     pulled: NotRequired[PulledOrigin]
+    draws: NotRequired[int]
 
 
 class ArtifactDescription(TypedDict):
@@ -272,6 +272,7 @@ class JobProvenance(TypedDict):
 
     spec: Spec
     seed: int
+    draws: NotRequired[int]
     code: CodeProvenance
     packages: dict[str, str]
     device: RunDevice

@@ -263,11 +263,13 @@ class Provenance(Answer):
     is keyed by the id of the job that the model comes from, or by `checkpoint:NAME@SHA256` of the upload.
     `pulled` is the weights' reference, revision, license and sha256; null where they were not pulled.
     `repeated` counts the `shards` that were computed again: shards with `equal` bits, on `other_workers`,
-    and shards `not_compared` by reason; null without any.
+    and shards `not_compared` by reason; null without any. `draws` is
+    the version of the random numbers of a seed.
     """
 
     spec: dict[str, Any]
     seed: int
+    draws: int = 1
     code: dict[str, Any]
     packages: dict[str, str]
     device: dict[str, Any]

@@ -36,6 +36,7 @@ RESULTS_HEADER = ("Evaluation", "Parameters", "Metric", "Value", "95 % interval"
 PROVENANCE = (
     "model",
     "seed",
+    "draws",
     "weights_sha256",
     "pulled",
     "data_sha256",

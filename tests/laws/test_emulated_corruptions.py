@@ -66,7 +66,7 @@ COSTS = {
     "severity", [3, *(pytest.param(other, marks=pytest.mark.slow) for other in (1, 2, 4, 5))]
 )
 @pytest.mark.parametrize("name", MODULES)
-def test_a_device_is_sent_draws_alone_and_asked_nothing(
+def test_a_device_is_waited_for_neither_by_sends_nor_by_questions(
     name: str, severity: int, photographs: Tensor
 ) -> None:
     made = make(name, severity)
@@ -76,7 +76,7 @@ def test_a_device_is_sent_draws_alone_and_asked_nothing(
         device.forget_counts()
         made(images, IDS, 0)
         assert device.waits.total() <= LOOKS.get(name, 0), device.waits
-        assert device.uploads.total() <= len(made.draws(IDS[:1], (3, 8, 8), 0)), device.uploads
+        assert not device.uploads
         operators, traffic = COSTS.get(name, (100, 1000))
         assert device.launches <= operators
         assert device.traffic / images[:, 0].numel() <= traffic + 1

@@ -22,6 +22,7 @@ import torch
 from annotated_types import Interval
 from torch import Tensor
 
+from assay.attacks.randomness import Source
 from assay.workers.data.formats.series import filled
 from assay.workers.evaluation.engine.series import Perturbed
 from assay.workers.evaluation.engine.shard import Evaluation
@@ -51,9 +52,9 @@ def missing_values(
             "mean". A feature of which nothing is known gets the mean.
     """
 
-    def change(values: Tensor, generator: torch.Generator) -> Tensor:
+    def change(values: Tensor, source: Source) -> Tensor:
         places = values.numel() if missing == "values" else values.shape[1]
-        order = torch.randperm(places, generator=generator)
+        order = source.permutation(places)[0]
         gone = torch.zeros(places, dtype=torch.bool)
         gone[order[: int(share * places + 0.5)]] = True
         whole = gone.view_as(values) if missing == "values" else gone.expand_as(values)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import torch
 from annotated_types import Interval
 from torch import Tensor
 
+from assay.attacks.randomness import Source
 from assay.workers.evaluation.engine.series import Perturbed
 from assay.workers.evaluation.engine.shard import Evaluation
 
@@ -37,9 +37,9 @@ def series_noise(
         distribution: of each value's noise, with mean 0.
     """
 
-    def change(values: Tensor, generator: torch.Generator) -> Tensor:
+    def change(values: Tensor, source: Source) -> Tensor:
         if distribution == "gaussian":
-            return values + scale * torch.randn(values.shape, generator=generator, dtype=values.dtype)
-        return values + scale * (2 * torch.rand(values.shape, generator=generator, dtype=values.dtype) - 1)
+            return values + scale * source.normal(tuple(values.shape))[0].double()
+        return values + scale * (2 * source.uniform(tuple(values.shape))[0].double() - 1)
 
     return Perturbed("series_noise", change)

@@ -17,6 +17,7 @@ import torch
 from annotated_types import Interval
 from torch import Tensor
 
+from assay.attacks.randomness import Source
 from assay.workers.evaluation.engine.series import Perturbed
 from assay.workers.evaluation.engine.shard import Evaluation
 
@@ -35,13 +36,12 @@ def time_shift(*, largest: Annotated[float, Interval(ge=0, le=1)] = 0.2) -> Eval
             shift of one step stays as it is.
     """
 
-    def change(values: Tensor, generator: torch.Generator) -> Tensor:
+    def change(values: Tensor, source: Source) -> Tensor:
         most = int(largest * values.shape[1])
         if most == 0:
             return values
-        steps = int(torch.randint(1, most + 1, (), generator=generator))
-        later = bool(torch.randint(0, 2, (), generator=generator))
-        return shifted(values, steps if later else -steps)
+        place = int(source.below((), 2 * most))  # -most to -1, then 1 to most
+        return shifted(values, place - most + (place >= most))
 
     return Perturbed("time_shift", change)
 

@@ -19,6 +19,7 @@ import torch
 from annotated_types import Interval
 from torch import Tensor
 
+from assay.attacks.randomness import Source
 from assay.workers.evaluation.engine.series import Perturbed
 from assay.workers.evaluation.engine.shard import Evaluation
 
@@ -42,8 +43,8 @@ def time_warp(
         knots: points at which a speed is drawn, from the first step to the last.
     """
 
-    def change(values: Tensor, generator: torch.Generator) -> Tensor:
-        draws = torch.randn(knots, generator=generator, dtype=torch.float64)
+    def change(values: Tensor, source: Source) -> Tensor:
+        draws = source.normal((knots,))[0].double()
         return at_times(values, warped_times(draws.numpy(), values.shape[1], strength))
 
     return Perturbed("time_warp", change)

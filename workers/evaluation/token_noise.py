@@ -53,25 +53,27 @@ class _TokenNoise:
 
         def noisy(rows: Sequence[int]) -> Tensor:
             tokens = shard.images(rows)
-            generators = randomness.generators([shard.ids[row] for row in rows])
+            ids, longest = [shard.ids[row] for row in rows], tokens[0].numel()
+            draws = randomness.uniform(ids, (longest, 2), dtype=torch.float64)
             changed = [
-                replaced(own, self.rate, shard.data.channels, generator)
-                for own, generator in zip(tokens, generators, strict=True)
+                replaced(own, self.rate, shard.data.channels, drawn)
+                for own, drawn in zip(tokens, draws, strict=True)
             ]
             return torch.stack(changed)
 
         return classify(shard.classifier, noisy, shard.labels, shard.ids, sequences=True, **shard.running)
 
 
-def replaced(tokens: Tensor, rate: float, vocabulary: int, generator: torch.Generator) -> Tensor:
+def replaced(tokens: Tensor, rate: float, vocabulary: int, draws: Tensor) -> Tensor:
     """A sequence, int64 (..., N) in [0, V), with tokens replaced at a rate; PAD behind the end stays.
 
-    The vocabulary counts padding and is at least 3. The generator draws two numbers for each token that is
-    there, in order: not for padding, whose amount depends on the batch.
+    The vocabulary counts padding and is at least 3. The draws are uniform in (0, 1), two for each token,
+    float64 (at least N, 2); tokens that are there take the first ones in order: the amount of padding depends
+    on the batch.
     """
     present = tokens != PAD
-    draws = torch.rand(int(present.sum()), 2, generator=generator, dtype=torch.float64)
     old = tokens[present]
+    draws = draws[: len(old)]
     # A step of 1 to V - 2 around the circle of the ids 1 to V - 1 never ends at the old token.
     steps = 1 + (draws[:, 1] * (vocabulary - 2)).long()
     new = 1 + (old - 1 + steps) % (vocabulary - 1)

@@ -335,6 +335,7 @@ def provenance(job: JobRow, rows: Sequence[OutcomeRow]) -> JobProvenance:
     merged = Provenance(
         spec=dict(job.spec),
         seed=job.spec["seed"],
+        draws=first.get("draws", 1),
         code=dict(first["code"]),
         packages=first["packages"],
         device=device | {"batch_size": plan["batch_size"]},

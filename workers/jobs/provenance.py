@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from assay.attacks.randomness import VERSION
 from assay.service.catalog.catalog import load
 from assay.service.contract.records import DeviceProvenance, Plan, ShardProvenance
 from assay.service.contract.stored_specs import ModelReference, UserSpec
@@ -22,7 +23,7 @@ SIMULATORS = ("gymnasium", "mujoco")
 
 
 def collect(device: torch.device, dtype: torch.dtype, spec: UserSpec) -> ShardProvenance:
-    """The `code`, `packages`, `device` and `pulled` parts of the provenance of a job's results.
+    """The `code`, `packages`, `device`, `draws` and `pulled` parts of the provenance of a job's results.
 
     The packages are those that any number can depend on, those with components named by the job, and the
     libraries that run its model and attacks.
@@ -31,7 +32,12 @@ def collect(device: torch.device, dtype: torch.dtype, spec: UserSpec) -> ShardPr
     used |= versions(libraries_of(load(), spec, {}))
     if (load().find("data", spec["data"]["name"]).facts or {}).get("package") in SIMULATORS:
         used |= versions(SIMULATORS)
-    about: ShardProvenance = {"code": code(), "packages": used, "device": describe_device(device, dtype)}
+    about: ShardProvenance = {
+        "code": code(),
+        "packages": used,
+        "device": describe_device(device, dtype),
+        "draws": VERSION,
+    }
     if (origin := origin_of(spec["model"])) is not None:
         about["pulled"] = origin
     return about

@@ -12,6 +12,7 @@ from typing import cast
 import torch
 from torch import nn
 
+from assay.attacks.randomness import VERSION
 from assay.workers.data.formats.dataset import DataSet, ExampleSet
 from assay.workers.training.recipe import Recipe
 
@@ -59,6 +60,7 @@ def training_identity(
     layout = [(name, list(tensor.shape)) for name, tensor in classifier.state_dict().items()]
     smaller = {} if at_once is None or at_once >= batch_size else {"accumulated": at_once}
     fewer = {} if rows is None else {"rows": _digest(list(rows))}
+    starts = {} if recipe.adversarial is None else {"draws": VERSION}  # of the attack on each batch
     return {
         "model": _digest(layout),
         "data": _digest([data.name, list(data.ids), truth]),
@@ -71,6 +73,7 @@ def training_identity(
         "devices": processes,
         **smaller,
         **fewer,
+        **starts,
     }
 
 

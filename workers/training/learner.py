@@ -23,9 +23,9 @@ from assay.workers.training.batches import TrainingBatch
 from assay.workers.training.distributed.gradient_sum import GradientSum
 from assay.workers.training.distributed.processes import ALONE, Part, Processes, everything
 from assay.workers.training.micro_batch import KeptBuffers, MicroBatch
-from assay.workers.training.objective import Objective, attack, plain, robust
+from assay.workers.training.objective import Objective, attack, plain, robust, starts_of
 from assay.workers.training.optimisers import optimiser_of, set_rates
-from assay.workers.training.randomness import generator, seed_layers
+from assay.workers.training.randomness import seed_layers
 from assay.workers.training.recipe import Recipe
 from assay.workers.training.segmentation_loss import pixel_loss
 from assay.workers.training.selection import Judge, Judgement
@@ -281,7 +281,7 @@ class Learner:
                 objective = plain(self._logits, images, target, smoothing)
             return objective.plus(auxiliary)
         with frozen(self.classifier):
-            draws = [generator(self._seed, f"adversarial/{row}", step) for row in part.rows]
+            draws = starts_of(self._seed, step, part.rows, images.device)
             attacked = attack(self._logits, images, target, training, draws)
         with collected() as auxiliary:
             objective = robust(self._logits, images, attacked, target, training, smoothing)

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from assay.attacks.randomness import Randomness, Source
 from assay.attacks.threat import PIXELS, Ball, clip_to, steepest
 from assay.workers.training.recipe import AdversarialTraining
 
@@ -68,18 +69,22 @@ def plain(model: Logits, images: Tensor, target: Tensor, smoothing: float) -> Ob
     return Objective(functional.cross_entropy(logits, target, label_smoothing=smoothing), logits, None)
 
 
+def starts_of(seed: int, step: int, rows: Sequence[int], device: torch.device) -> Source:
+    """Draws of the random starts of a step, keyed by an image's row in the whole batch."""
+    return Source(Randomness(seed, "adversarial"), [str(row) for row in rows], step, device)
+
+
 def attack(
     model: Logits,
     images: Tensor,
     target: Tensor,
     training: AdversarialTraining,
-    draws: Sequence[torch.Generator],
+    draws: Source,
 ) -> Attacked:
     """Projected gradient ascent in the ball around each image of (B, C, S, S), in [0, 1].
 
     The model is in eval mode; every row of its logits depends on its own image only. The target has labels,
-    int64 (B,), or class probabilities (B, K); the random start of each image has a CPU generator of its own,
-    B `draws`.
+    int64 (B,), or class probabilities (B, K); `draws` has an id for each image, for its random start.
     """
     with torch.no_grad():
         clean_logits = model(images)
@@ -124,9 +129,8 @@ def robust(
     return Objective(loss, attacked.clean_logits, logits, passes)
 
 
-def _start(images: Tensor, ball: Ball, trades: bool, draws: Sequence[torch.Generator]) -> Tensor:
-    draw = torch.randn if trades else torch.rand
-    drawn = torch.stack([draw(images.shape[1:], generator=own) for own in draws]).to(images)  # (B, C, S, S)
+def _start(images: Tensor, ball: Ball, trades: bool, draws: Source) -> Tensor:
+    drawn = (draws.normal if trades else draws.uniform)(tuple(images.shape[1:])).to(images)  # (B, C, S, S)
     return TRADES_START * drawn if trades else ball.cube_start(drawn)
 
 

@@ -12,26 +12,28 @@ from torch.nn import functional
 
 from assay.attacks.kernel import Setting
 
-# Uniform draws in float64 have 53 random bits; six bytes of them are used.
-BYTES_PER_DRAW = 6
+BITS = 32  # of a word
 
 
-def random_signs(setting: Setting, rows: Tensor, steps: Tensor, count: int, entries: int) -> Tensor:
+def random_signs(
+    setting: Setting,
+    rows: Tensor,
+    steps: Tensor,
+    count: int,
+    entries: int,
+    device: torch.device | str = "cpu",
+) -> Tensor:
     """Draws `count` vectors of random signs for each example, the first ones the same for any count.
 
     `rows` are the examples' places in `Setting.ids`, and `steps` the steps that the signs are for, both on
-    the CPU, (B,). The result are bits, on the CPU, uint8 (B, count, at least entries / 8); `unpack` makes
+    the CPU, (B,). The result are bits, on the device, uint8 (B, count, at least entries / 8); `unpack` makes
     signs of them.
     """
-    draws_per_vector = -(-entries // (8 * BYTES_PER_DRAW))
-    draws = [
-        setting.randomness.uniform(
-            [example], (count, draws_per_vector), step=step, purpose="directions", dtype=torch.float64
-        )
-        for example, step in zip(setting.ids_of(rows), steps.tolist(), strict=True)
-    ]
-    words = [(draw * 2 ** (8 * BYTES_PER_DRAW)).long().view(torch.uint8) for draw in draws]
-    return torch.cat([word.unflatten(2, (-1, 8))[..., :BYTES_PER_DRAW].flatten(2) for word in words])
+    shape = (count, -(-entries // BITS))
+    words = setting.randomness.words(
+        setting.ids_of(rows), shape, step=steps.tolist(), purpose="directions", device=device
+    )
+    return words.view(torch.uint8)
 
 
 def unpack(packed: Tensor, entries: int, dtype: torch.dtype) -> Tensor:

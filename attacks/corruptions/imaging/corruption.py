@@ -10,30 +10,25 @@ n = images of a chunk, C = channels (1 or 3), H x W = size.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import torch
 from annotated_types import Interval
 from torch import Tensor
 
 from assay.attacks.corruptions.imaging.constants import at as at
-from assay.attacks.randomness import Randomness
+from assay.attacks.randomness import Randomness, Source
 
 Severity = Annotated[int, Interval(ge=1, le=5)]
 Draws = tuple[Tensor, ...]
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 IMAGENET_C = (
     "Hendrycks and Dietterich 2019, Benchmarking Neural Network Robustness to Common Corruptions and"
     " Perturbations"
 )
 TOP = 255
-MAX_THREADS = 16
 # Pixels of one image processed at a time: on a CPU few enough for a core's cache; on a GPU enough to fill it,
 # and few enough for its memory. Results do not depend on it.
 CHUNK_PIXELS = {"cpu": 2**16, "cuda": 2**22}
@@ -42,9 +37,9 @@ CHUNK_PIXELS = {"cpu": 2**16, "cuda": 2**22}
 SLACK = 2**-11
 
 
-def no_draws(generator: torch.Generator, channels: int, height: int, width: int) -> Draws:
+def no_draws(source: Source, channels: int, height: int, width: int) -> Draws:
     """Draws of a deterministic corruption: none."""
-    del generator, channels, height, width
+    del source, channels, height, width
     return ()
 
 
@@ -55,8 +50,7 @@ class Corruption:
     name: str  # in the catalog
     severity: int  # 1 to 5
     apply: Callable[..., Tensor]  # levels (n, C, H, W), whole numbers in float32, and stacked draws to levels
-    # all random draws of one example, from a CPU generator and C, H, W
-    draw: Callable[[torch.Generator, int, int, int], Draws] = no_draws
+    draw: Callable[[Source, int, int, int], Draws] = no_draws  # all random draws of images (n, C, H, W)
     files: Callable[[], str] | None = None  # the hash of the files that it reads, which numbers depend on
     variant: str = ""  # which of its sets of files, where it has several
 
@@ -82,16 +76,9 @@ class Corruption:
     def draws(
         self, ids: Sequence[str], shape: Sequence[int], seed: int, device: torch.device | None = None
     ) -> Draws:
-        """Stacked draws of examples of one shape (C, H, W); made on the CPU, then moved."""
-        channels, height, width = shape
-        device = device or torch.device("cpu")
-        source = Randomness(seed, f"corruption {self.name}")
-
-        def of_one(generator: torch.Generator) -> Draws:
-            return self.draw(generator, channels, height, width)
-
-        rows = for_each(source.generators(ids, step=self.severity), of_one, device)
-        return tuple(torch.stack(part).to(device) for part in zip(*rows, strict=True))
+        """Draws of examples of one shape (C, H, W), a row per example; alike on every device."""
+        randomness = Randomness(seed, f"corruption {self.name}")
+        return self.draw(Source(randomness, ids, self.severity, device or torch.device("cpu")), *shape)
 
 
 def cut(values: Tensor, slack: float = 0.0) -> Tensor:
@@ -123,15 +110,3 @@ def _check(images: Tensor, ids: Sequence[str]) -> None:
         )
     if len(ids) != len(images):
         raise ValueError(f"there are {len(ids)} ids for {len(images)} images; each image needs one")
-
-
-def for_each(items: Sequence[Item], function: Callable[[Item], Result], device: torch.device) -> list[Result]:
-    """The function's results for all items, in their order; on threads while the batch is on a GPU.
-
-    Drawing releases Python's GIL. A job on a CPU uses only the threads it was given.
-    """
-    workers = 1 if device.type == "cpu" else min(MAX_THREADS, len(os.sched_getaffinity(0)), len(items))
-    if workers <= 1:
-        return [function(item) for item in items]
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(function, items))

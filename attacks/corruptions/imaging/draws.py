@@ -1,37 +1,22 @@
-"""Random draws of one example from its own CPU generator, as float32 or 32-bit words.
-
-On the CPU, so that the numbers are the same on every device. Words are cut from 64-bit draws, which takes a
-third of the time of `torch.rand`.
-"""
+"""Random draws of corruptions, a row for each example."""
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-LOWEST = -(2**63)
-HALF = 2.0**-32  # from a signed word to [-1/2, 1/2]
+from assay.attacks.randomness import Source
+from assay.attacks.sending import sent
 
 
-def words(generator: torch.Generator, *shape: int) -> Tensor:
-    """Uniform signed 32-bit words, int32."""
-    count = math.prod(shape)
-    pairs = torch.empty((count + 1) // 2, dtype=torch.int64).random_(LOWEST, None, generator=generator)
-    return pairs.view(torch.int32)[:count].view(shape)
+def symmetric(source: Source, *shape: int, purpose: str = "start") -> Tensor:
+    """Uniform numbers in [-1, 1], float32 (n, *shape)."""
+    return source.words(shape, purpose).float().mul_(2.0**-31)
 
 
-def symmetric(generator: torch.Generator, *shape: int) -> Tensor:
-    """Uniform numbers in [-1, 1], float32."""
-    return words(generator, *shape).to(torch.float32).mul_(2 * HALF)
-
-
-def between(generator: torch.Generator, low: float, high: float) -> Tensor:
-    """One uniform number in [low, high), a float64 scalar."""
-    return low + (high - low) * torch.rand((), generator=generator, dtype=torch.float64)
-
-
-def normal(generator: torch.Generator, *shape: int) -> Tensor:
-    """Standard normal numbers, float32."""
-    return torch.randn(shape, generator=generator, dtype=torch.float32)
+def between(source: Source, low: float, high: float) -> Tensor:
+    """One uniform number in (low, high) for each example, float64 (n,)."""
+    drawn = replace(source, device=torch.device("cpu")).uniform((), "between").double()
+    return sent(low + (high - low) * drawn, source.device)

@@ -15,6 +15,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from assay.attacks.randomness import Source
+
 
 def taking_part(length: int, reach: int) -> tuple[int, int]:
     """First and last + 1 of the rows, or columns, that take part; asymmetric, as in the released code."""
@@ -22,18 +24,14 @@ def taking_part(length: int, reach: int) -> tuple[int, int]:
     return first, max(first, length - reach + 1)
 
 
-def draw_offsets(generator: torch.Generator, rounds: int, height: int, width: int, reach: int) -> Tensor:
-    """Offsets of the neighbours, (R, 2, r, c), int8: down and across, uniform in -reach..reach - 1."""
+def draw_offsets(source: Source, rounds: int, height: int, width: int, reach: int) -> Tensor:
+    """Offsets of the neighbours, (n, R, 2, r, c), int8: down and across, uniform in -reach..reach - 1."""
     (top, bottom), (left, right) = taking_part(height, reach), taking_part(width, reach)
     choices = 2 * reach
-    size = (rounds, bottom - top, right - left)
-    code = torch.randint(choices**2, size, generator=generator, dtype=torch.int32)
-    down = torch.arange(-reach, reach, dtype=torch.int8).repeat_interleave(choices)
-    across = torch.arange(-reach, reach, dtype=torch.int8).repeat(choices)
-    flat = code.flatten()
-    return torch.stack(
-        [down.index_select(0, flat).view(size), across.index_select(0, flat).view(size)], dim=1
-    )
+    code = source.below((rounds, bottom - top, right - left), choices**2)
+    steps = torch.arange(-reach, reach, dtype=torch.int8, device=code.device)
+    flat, tables = code.flatten(), (steps.repeat_interleave(choices), steps.repeat(choices))
+    return torch.stack([table.index_select(0, flat).view_as(code) for table in tables], dim=2)
 
 
 def shuffle(levels: Tensor, offsets: Tensor, reach: int) -> Tensor:

@@ -64,8 +64,7 @@ class WordSwap:
 
     def _draws(self, n: int, document: str) -> Tensor:
         """Uniform draw in [0, 1) per position, float64 (n,), independent of n."""
-        (generator,) = Randomness(self.seed, NAME).generators([document], purpose="swap")
-        return torch.rand(n, generator=generator, dtype=torch.float64)
+        return Randomness(self.seed, NAME).uniform([document], (n,), purpose="swap", dtype=torch.float64)[0]
 
     def _one(self, word: str, position: int, stream: Stream, same: _Same) -> str | None:
         """The replacement of a word; None without candidates."""

@@ -39,24 +39,23 @@ def by_hand(
     channels, highest = len(image), None
     best: tuple[list[int], Tensor] = ([0, 0], torch.zeros(channels, size, size))
     for query in range(queries):
-        (generator,) = source.generators([example], step=query)
+        (pair,) = source.uniform([example], (2,), step=query, purpose="place").tolist()
+        (drawn,) = source.uniform([example], (channels, 1, size), step=query, purpose="colours")
         corner, patch = list(best[0]), best[1].clone()
         most = int((queries - query) / queries * 0.75 * image.shape[-1])
         if query == 0:
-            corner = [int(u * (edge + 1)) for u in torch.rand(2, generator=generator, dtype=torch.float64)]
-            drawn = torch.rand(channels, 1, size, generator=generator, dtype=torch.float64)
+            corner = [int(u * (edge + 1)) for u in pair]
             patch = (drawn >= 0.5).float().expand(-1, size, -1).clone()
         elif query % 5 == 0 and most > 0:
-            moves = torch.randint(-most, most + 1, (2,), generator=generator).tolist()
+            moves = [int(u * (2 * most + 1)) - most for u in pair]
             corner = [min(max(at + by, 0), edge) for at, by in zip(corner, moves, strict=True)]
         else:
             scaled = int(query / queries * 10_000)
             bounds = ((10, 1), (50, 2), (200, 4), (500, 8), (1000, 16), (4000, 32), (8000, 64))
             divisor = next((by for bound, by in bounds if scaled <= bound), 128)
             side = max(int((0.4 / divisor) ** 0.5 * size), 1)
-            top, left = torch.randint(size - side + 1, (2,), generator=generator).tolist()
-            colour = torch.rand(channels, 1, 1, generator=generator, dtype=torch.float64)
-            patch[:, top : top + side, left : left + side] = (colour >= 0.5).float()
+            top, left = (int(u * (size - side + 1)) for u in pair)
+            patch[:, top : top + side, left : left + side] = (drawn[..., :1] >= 0.5).float()
         point = image.clone()
         point[:, corner[0] : corner[0] + size, corner[1] : corner[1] + size] = patch.to(point)
         with torch.no_grad():

@@ -42,16 +42,16 @@ def by_hand(
     order: list[int] = []
     highest = None
     for query in range(queries):
-        (generator,) = source.generators([example], step=query)
         part = sum(int(query / queries * 10_000) > bound for bound in CHECKPOINTS)
         count = pixels if query == 0 else max(int(share / DIVISORS[part] * pixels), 1)
-        shuffled = torch.randperm(pixels, generator=generator).tolist()
+        (shuffled,) = source.permutation([example], pixels, step=query, purpose="leaving").tolist()
         fresh: list[int] = []
-        while len(fresh) < count:
-            for place in torch.randint(places, (2 * count,), generator=generator).tolist():
+        for purpose in ["arriving", *(f"arriving {again}" for again in range(1, 9))]:
+            (drawn,) = source.below([example], (2 * count,), places, step=query, purpose=purpose).tolist()
+            for place in drawn if len(fresh) < count else ():
                 if place not in order and place not in fresh and len(fresh) < count:
                     fresh.append(place)
-        colours = torch.rand(len(image), pixels, generator=generator, dtype=torch.float64)
+        (colours,) = source.uniform([example], (len(image), pixels), step=query, purpose="colours")
         proposal, moved = dict(best), list(order) if order else [0] * pixels
         for number, place in enumerate(fresh):
             proposal.pop(moved[shuffled[number]], None)

@@ -188,7 +188,7 @@ def test_the_stored_output_of_a_seeded_run_is_reproduced(
         for _ in images
     ]
 
-    def theirs(setting: Setting, rows: Tensor, taken: Tensor, count: int, entries: int) -> Tensor:
+    def theirs(setting: Setting, rows: Tensor, taken: Tensor, *_: Any) -> Tensor:
         places = zip(rows.tolist(), taken.tolist(), strict=True)
         return torch.stack([pack((drawn[row][1][step] - 0.5).flatten(1)) for row, step in places])
 

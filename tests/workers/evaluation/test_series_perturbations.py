@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
+from assay.attacks.randomness import Randomness, Source
 from assay.service.catalog.catalog import load
 from assay.service.contract.gallery import GallerySeries
 from assay.workers import catalog
@@ -47,8 +48,8 @@ def measured(name: str, params: dict[str, Any], where: Shard) -> ExampleOutcomes
 
 
 def moved(name: str, params: dict[str, Any], rows: Tensor, seed: int = 0) -> Tensor:
-    generators = [torch.Generator().manual_seed(seed + number) for number in range(len(rows))]
-    return built(name, params)._moved(rows, generators)
+    sources = [Source(Randomness(seed, name), [str(number)]) for number in range(len(rows))]
+    return built(name, params)._moved(rows, sources)
 
 
 def test_every_evaluation_of_series_alone_is_held_to_these_laws() -> None:

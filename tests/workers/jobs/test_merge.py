@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from assay.service.contract.errors import NotFound
-from assay.service.contract.results import StageBreakdown
+from assay.service.contract.results import Provenance, StageBreakdown
 from assay.service.metrics.classification import COLUMNS
 from assay.service.metrics.intervals import wilson
 from assay.service.metrics.table import joined
@@ -316,6 +316,17 @@ def test_provenance_names_all_devices_once(store: Store) -> None:
     assert (found["weights_sha256"], found["data_sha256"]) == ("w", {"digits": "d"})
     assert found["times"]["shards"] == 3
     json.dumps(found)
+
+
+def test_provenance_has_the_version_of_the_draws_and_1_for_earlier_releases(store: Store) -> None:
+    outcomes = rows(2)
+    assert merge.provenance(measured_job(store), outcomes)["draws"] == 1
+    for row in outcomes:
+        row.extra["provenance"]["draws"] = 2
+    found = merge.provenance(measured_job(store), outcomes)
+    assert found["draws"] == 2
+    stored = {name: value for name, value in found.items() if name != "draws"}
+    assert Provenance.model_validate(stored).draws == 1
 
 
 def test_a_training_brings_its_own_plan_and_files(store: Store, tmp_path: Path) -> None:

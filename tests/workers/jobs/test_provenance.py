@@ -7,6 +7,7 @@ import hashlib
 import pytest
 import torch
 
+from assay.attacks.randomness import VERSION
 from assay.workers.identity import identity
 from assay.workers.jobs.failures import OtherIdentity
 from assay.workers.jobs.provenance import check_identity, collect
@@ -23,6 +24,7 @@ def test_packages_and_device_of_this_process() -> None:
     assert found["device"]["threads"] == torch.get_num_threads()
     assert found["device"]["instruction_set"]
     assert found["device"]["name"]
+    assert found["draws"] == VERSION
     assert len(found["code"]["source_sha256"]) == len(hashlib.sha256().hexdigest())
 
 

@@ -214,7 +214,9 @@ GRID = (
 
 
 def test_a_plain_model_raises_no_alarm(bench: Bench) -> None:
-    results = bench.run(Plain(), *GRID)
+    # After 20 steps 8 of 355 images are not converged on these draws, a little more than 2 %.
+    longer = {"name": "pgd", "params": {"epsilon": EPSILON, "steps": 40}}
+    results = bench.run(Plain(), *GRID[:3], longer, *GRID[4:])
     assert across(results) == set()
     alarms = {"zero_gradient", "random_outputs", "batch_dependent", "unverified", "unconverged"}
     assert not set().union(*map(codes, results.evaluations)) & alarms

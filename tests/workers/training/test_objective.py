@@ -15,14 +15,13 @@ from torch.nn import functional
 
 from assay.attacks.adversarial.pgd import pgd
 from assay.attacks.kernel import Attack, Examples, Setting, frozen
-from assay.attacks.randomness import Randomness
+from assay.attacks.randomness import Randomness, Source
 from assay.models.layers.auxiliary import add_loss
 from assay.workers.data.digits import digits
 from assay.workers.training.batches import TrainingBatch
 from assay.workers.training.learner import Learner
 from assay.workers.training.loop import train
-from assay.workers.training.objective import TRADES_START, Attacked, attack, plain, robust
-from assay.workers.training.randomness import generator
+from assay.workers.training.objective import TRADES_START, Attacked, attack, plain, robust, starts_of
 from assay.workers.training.recipe import AdversarialTraining, Augmentation, Recipe
 from assay.workers.training.result import Trained
 
@@ -44,8 +43,8 @@ def batch(n: int = 6) -> tuple[Tensor, Tensor]:
     return torch.rand(n, 1, 8, 8, generator=noise, dtype=torch.float64), torch.arange(n) % 3
 
 
-def draws(step: int, n: int) -> list[torch.Generator]:
-    return [generator(0, f"adversarial/{row}", step) for row in range(n)]
+def draws(step: int, n: int) -> Source:
+    return starts_of(0, step, range(n), torch.device("cpu"))
 
 
 def find(model: nn.Module, images: Tensor, target: Tensor, training: AdversarialTraining) -> Attacked:
@@ -77,7 +76,7 @@ def test_adversarial_images_stay_in_the_ball_and_the_box(training: AdversarialTr
 
 def test_without_a_random_start_it_is_the_pgd_of_the_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
     images, labels = batch()
-    monkeypatch.setattr(torch, "rand", lambda shape, **_: torch.full(tuple(shape), 0.5))
+    monkeypatch.setattr(Source, "uniform", lambda source, shape: torch.full((len(source.ids), *shape), 0.5))
     ours = find(network(), images, labels, PGD_AT).images
     kernel = pgd(epsilon=0.1, steps=5, step_size=0.04, random_start=False)
     assert torch.equal(ours, run_on(kernel, network(), images, labels)["adversarial"])

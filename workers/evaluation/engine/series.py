@@ -19,8 +19,9 @@ from torch import Tensor
 
 from assay.attacks.ensemble import Ensemble
 from assay.attacks.kernel import Attack, frozen
-from assay.attacks.randomness import Draw, Key, Randomness
+from assay.attacks.randomness import Key, Randomness, Source, of_one
 from assay.attacks.threat import sizes
+from assay.attacks.variates import Law
 from assay.models.layers.series_model import RegressionModel, split_steps
 from assay.service.contract.gallery import MAX_ITEMS, GalleryAnswer, GalleryItem, GallerySeries
 from assay.workers.data.formats.series import SeriesSet
@@ -32,8 +33,8 @@ from assay.workers.evaluation.engine.outcomes import Stage, WithoutFiles
 from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel, classify
 from assay.workers.evaluation.engine.shard import Running, Shard
 
-Change = Callable[[Tensor, torch.Generator], Tensor]
-"""Perturbs one standardised series, float64 (F, L) on the CPU to the same, with draws of its own."""
+Change = Callable[[Tensor, Source], Tensor]
+"""Perturbs one standardised series, float64 (F, L) on the CPU to the same, with the draws of its id."""
 
 # Draws that move nothing: attacks turn uniform ones u into 2 u - 1.
 MIDDLE = 0.5
@@ -53,13 +54,15 @@ class StepDraws(Randomness):
         """The same source for another attack."""
         return StepDraws(self.seed, attack, self._lengths)
 
-    def drawn(self, draw: Draw, ids: Sequence[str], shape: tuple[int, ...], key: Key) -> Tensor:
+    def drawn(
+        self, law: Law, ids: Sequence[str], shape: tuple[int, ...], key: Key, device: torch.device
+    ) -> Tensor:
         """Uniform numbers, 0.5 where nothing may move, or normal ones, 0 there; (len(ids), F + 1, T)."""
-        still = MIDDLE if draw is torch.rand else 0.0
-        rows = torch.full((len(ids), *shape), still, dtype=torch.float64)
-        for row, identifier, generator in zip(rows, ids, self.generators(ids, **key), strict=True):
+        rows = torch.full((len(ids), *shape), MIDDLE if law == "uniform" else 0.0)
+        del device  # series are short: all numbers are made on the CPU
+        for row, identifier in enumerate(ids):
             own = (shape[0] - 1, self._lengths[identifier])
-            row[:-1, : own[1]] = draw(own, generator=generator, dtype=torch.float64)
+            (rows[row, :-1, : own[1]],) = super().drawn(law, [identifier], own, of_one(key, row), rows.device)
         return rows
 
 
@@ -199,7 +202,7 @@ class Perturbed:
 
         def perturbed(rows: Sequence[int]) -> Tensor:
             series = standardised(rows)
-            moved = self._moved(series, randomness.generators([shard.ids[row] for row in rows]))
+            moved = self._moved(series, [Source(randomness, [shard.ids[row]]) for row in rows])
             found["Linf"][list(rows)] = sizes(moved - series, "Linf").double()
             found["L2"][list(rows)] = sizes(moved - series, "L2").double()
             return moved
@@ -240,13 +243,11 @@ class Perturbed:
             gallery=safely(items),
         )
 
-    def _moved(self, series: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
+    def _moved(self, series: Tensor, sources: Sequence[Source]) -> Tensor:
         """Perturbed rows (B, F + 1, T); only the steps that exist change."""
         moved, (values, present) = series.clone(), split_steps(series)
-        for row, own, length, generator in zip(
-            moved, values, present.sum(1).tolist(), generators, strict=True
-        ):
-            changed = self.change(own[:, :length].double(), generator)
+        for row, own, length, source in zip(moved, values, present.sum(1).tolist(), sources, strict=True):
+            changed = self.change(own[:, :length].double(), source)
             row[:-1, :length] = changed.to(row.dtype)
         return moved
 

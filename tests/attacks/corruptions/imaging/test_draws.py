@@ -13,11 +13,14 @@ import torch
 from imagecorruptions import corrupt
 from torch import Tensor
 
+from assay.attacks import randomness
 from assay.attacks.corruptions.imaging.alias_sampling import alias_table
 from assay.attacks.corruptions.imaging.corruption import Corruption
-from assay.attacks.corruptions.imaging.draws import between, normal, symmetric, words
+from assay.attacks.corruptions.imaging.draws import between, symmetric
 from assay.attacks.corruptions.imaging.shuffle import draw_offsets
 from assay.attacks.corruptions.shot_noise import PHOTONS, photon_table, probabilities
+from assay.attacks.randomness import Randomness, Source
+from tests.support.emulated_device.device import emulated_device
 
 N = 200_000
 WITH_CHANCE = (
@@ -35,8 +38,8 @@ WITH_CHANCE = (
 )
 
 
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+def source(*ids: str) -> Source:
+    return Source(Randomness(0, "any"), ids or ("one",))
 
 
 def corruption(name: str, severity: int) -> Corruption:
@@ -47,7 +50,7 @@ def corruption(name: str, severity: int) -> Corruption:
 
 
 def test_words_have_every_bit_half_of_the_time() -> None:
-    drawn = words(generator(), N)
+    (drawn,) = source().words((N,))
     assert drawn.dtype == torch.int32
     shares = torch.stack([((drawn >> bit) & 1).double().mean() for bit in range(32)])
     assert float((shares - 0.5).abs().max()) < 5 * 0.5 / N**0.5
@@ -55,16 +58,28 @@ def test_words_have_every_bit_half_of_the_time() -> None:
     assert abs(float(neighbours)) < 5 / N**0.5
 
 
-@pytest.mark.parametrize(("draw", "deviation"), [(symmetric, 3**-0.5), (normal, 1.0)])
-def test_numbers_have_their_moments(draw: Callable[..., Tensor], deviation: float) -> None:
-    drawn = draw(generator(), N).double()
+def test_symmetric_numbers_have_their_moments() -> None:
+    drawn, deviation = symmetric(source(), N).double(), 3**-0.5
     assert abs(float(drawn.mean())) < 5 * deviation / N**0.5
     assert float(drawn.std()) == pytest.approx(deviation, rel=0.01)
 
 
+@pytest.mark.parametrize("name", WITH_CHANCE)
+def test_a_device_makes_the_draws_of_the_cpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, ids = corruption(name, 3), ("a", "b", "c")
+    expected = made.draws(ids, (3, 40, 50), 0)
+    monkeypatch.setattr(randomness, "WORDS_FOR_DEVICE", 0)
+    with emulated_device() as device:
+        found = made.draws(ids, (3, 40, 50), 0, device.device)
+        assert not device.waits
+        assert not device.uploads
+        for one, other in zip(found, expected, strict=True):
+            assert one.device == device.device
+            assert torch.equal(one.cpu(), other)
+
+
 def test_angles_fill_their_range() -> None:
-    source = generator()
-    drawn = torch.stack([between(source, -45, 45) for _ in range(2000)])
+    drawn = between(source(*map(str, range(2000))), -45, 45)
     counts = torch.histc(drawn, 9, -45, 45)
     assert float(counts.sum()) == 2000
     assert float(((counts - 2000 / 9) ** 2 / (2000 / 9)).sum()) < 30
@@ -97,7 +112,7 @@ def test_an_alias_table_holds_its_probabilities() -> None:
     weights = torch.tensor([[0.1, 0.2, 0.7], [1.0, 0.0, 0.0]], dtype=torch.float64)
     table = alias_table(weights, torch.tensor([10.0, 20.0, 30.0]))
     rows = torch.arange(2, dtype=torch.int32).repeat_interleave(N)
-    drawn = table.sample(rows, words(generator(), 2 * N)).view(2, N)
+    drawn = table.sample(rows, source().words((2 * N,))[0]).view(2, N)
     for row, expected in zip(drawn, weights, strict=True):
         shares = torch.stack([(row == value).double().mean() for value in (10.0, 20.0, 30.0)])
         assert float((shares - expected).abs().max()) < 5 * 0.5 / N**0.5
@@ -127,7 +142,7 @@ def test_photons_are_poisson_to_the_last_bits_of_a_word(photons: int) -> None:
 
 def test_offsets_are_uniform_and_within_reach() -> None:
     for reach in (1, 2, 3, 4):
-        offsets = draw_offsets(generator(), 2, 120, 90, reach)
+        (offsets,) = draw_offsets(source(), 2, 120, 90, reach)
         assert offsets.shape == (2, 2, 120 - 2 * reach, 90 - 2 * reach)
         pairs = (offsets[:, 0].long() + reach) * 2 * reach + offsets[:, 1] + reach
         counts = torch.bincount(pairs.flatten(), minlength=4 * reach**2).double()
