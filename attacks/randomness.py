@@ -133,7 +133,8 @@ class Randomness:
         Either on the device or still on the CPU.
         """
         count = math.prod(shape)
-        made = torch.empty(len(ids), count, device=_place(law, len(ids), count, device))
+        place = _place(law, len(ids), count, device)
+        made = torch.empty(len(ids), count, dtype=torch.float32, device=place)
         for part, words in self._streams(law, ids, count, key, made.device):
             variates.FILL[law](words, made if len(words) == len(made) else made[part])
         return made.view(len(ids), *shape)
@@ -225,10 +226,10 @@ def _place(law: variates.Law, rows: int, count: int, device: torch.device) -> to
     return CPU if few or device.type == "meta" else device
 
 
-def of_one(key: Key, row: int) -> Key:
-    """The key of one of several examples."""
+def of_some(key: Key, rows: Sequence[int]) -> Key:
+    """The key of some of its examples."""
     own = {
-        name: given if isinstance(given, (int, str)) else cast(Sequence[int], given)[row]
+        name: given if isinstance(given, (int, str)) else [cast(Sequence[int], given)[row] for row in rows]
         for name, given in key.items()
     }
     return cast(Key, own)

@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 import torch
 
-from assay.workers.training import batches, loop
+from assay.workers.training import batches, fingerprint, loop
 from assay.workers.training.checkpoint import Checkpoints
+from assay.workers.training.recipe import AdversarialTraining
 from assay.workers.training.result import WEIGHTS_NAME, Trained
 from assay.workers.training.training_log import LOG_NAME
 
@@ -182,6 +183,18 @@ def test_another_training_is_not_continued(standins: ModuleType, tmp_path: Path)
         standins.run(tmp_path, recipe=recipe, seed=4)
     with pytest.raises(ValueError, match=r"another training \(different: data\)"):
         standins.run(tmp_path, data=standins.Stripes(44))
+
+
+def test_other_random_starts_are_not_continued(
+    standins: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attacked = AdversarialTraining("pgd_at", epsilon=0.1, steps=1, step_size=0.1)
+    recipe = dataclasses.replace(standins.EVERYTHING, adversarial=attacked)
+    standins.run(tmp_path, recipe=recipe)
+    standins.run(tmp_path, recipe=recipe)
+    monkeypatch.setattr(fingerprint, "VERSION", 3)
+    with pytest.raises(ValueError, match=r"another training \(different: draws\)"):
+        standins.run(tmp_path, recipe=recipe)
 
 
 def test_other_threads_are_warned_of(

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from assay.attacks.ensemble import Ensemble
 from assay.attacks.kernel import Attack, frozen
-from assay.attacks.randomness import Key, Randomness, Source, of_one
+from assay.attacks.randomness import Key, Randomness, Source, of_some
 from assay.attacks.threat import sizes
 from assay.attacks.variates import Law
 from assay.models.layers.series_model import RegressionModel, split_steps
@@ -60,9 +60,12 @@ class StepDraws(Randomness):
         """Uniform numbers, 0.5 where nothing may move, or normal ones, 0 there; (len(ids), F + 1, T)."""
         rows = torch.full((len(ids), *shape), MIDDLE if law == "uniform" else 0.0)
         del device  # series are short: all numbers are made on the CPU
-        for row, identifier in enumerate(ids):
-            own = (shape[0] - 1, self._lengths[identifier])
-            (rows[row, :-1, : own[1]],) = super().drawn(law, [identifier], own, of_one(key, row), rows.device)
+        lengths = [self._lengths[identifier] for identifier in ids]
+        for length in sorted(set(lengths)):
+            same = [row for row, own in enumerate(lengths) if own == length]
+            own = (shape[0] - 1, length)
+            made = super().drawn(law, [ids[row] for row in same], own, of_some(key, same), rows.device)
+            rows[same, :-1, :length] = made
         return rows
 
 
