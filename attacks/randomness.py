@@ -123,7 +123,7 @@ class Randomness:
         self, ids: Sequence[str], count: int, *, device: torch.device | str = "cpu", **key: Unpack[Key]
     ) -> Tensor:
         """Draws orders of 0..count-1, int64 (len(ids), count)."""
-        return self.words(ids, (count,), device=device, **key).argsort(dim=1, stable=True)
+        return variates.order(self.words(ids, (count,), device=device, **key))
 
     def drawn(
         self, law: variates.Law, ids: Sequence[str], shape: tuple[int, ...], key: Key, device: torch.device

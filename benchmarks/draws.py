@@ -15,7 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from assay.attacks.randomness import Randomness
+from assay.attacks.corruptions.imaging.shuffle import draw_offsets
+from assay.attacks.randomness import Randomness, Source
 from benchmarks.attack_speed import costs
 
 IMAGE = (3, 224, 224)
@@ -38,6 +39,14 @@ def words(generator: torch.Generator) -> Tensor:
     """32-bit words, cut from 64-bit draws."""
     drawn = torch.empty(PIXELS // 2, dtype=torch.int64).random_(-(2**63), None, generator=generator)
     return drawn.view(torch.int32).view(IMAGE)
+
+
+def offsets(generator: torch.Generator) -> Tensor:
+    """Offsets in -2..1, down and across."""
+    code = torch.randint(16, (3, 220, 220), generator=generator, dtype=torch.int32)
+    steps = torch.arange(-2, 2, dtype=torch.int8)
+    flat, tables = code.flatten(), (steps.repeat_interleave(4), steps.repeat(4))
+    return torch.stack([table.index_select(0, flat).view_as(code) for table in tables], dim=1)
 
 
 def double(draw: Callable[..., Tensor], *shape: int) -> Draw:
@@ -80,11 +89,18 @@ CASES = [
         torch.int32,
     ),
     Case(
-        "integers below 16, an image",
+        "offsets of glass_blur, severity 3",
         1,
-        lambda ids, device: SOURCE.below(ids, IMAGE, 16, device=device),
-        lambda generator: torch.randint(16, IMAGE, generator=generator, dtype=torch.int32),
-        torch.int32,
+        lambda ids, device: draw_offsets(Source(SOURCE, ids, device=device), 3, 224, 224, 2),
+        offsets,
+        torch.int8,
+    ),
+    Case(
+        "100 integers below 50,176",
+        128,
+        lambda ids, device: SOURCE.below(ids, (100,), 50_176, device=device),
+        lambda generator: torch.randint(50_176, (100,), generator=generator),
+        torch.int64,
     ),
     Case(
         "Square: 64 queries of 5 numbers",

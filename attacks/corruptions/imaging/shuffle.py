@@ -28,7 +28,9 @@ def draw_offsets(source: Source, rounds: int, height: int, width: int, reach: in
     """Offsets of the neighbours, (n, R, 2, r, c), int8: down and across, uniform in -reach..reach - 1."""
     (top, bottom), (left, right) = taking_part(height, reach), taking_part(width, reach)
     choices = 2 * reach
-    code = source.below((rounds, bottom - top, right - left), choices**2)
+    words = source.words((rounds, bottom - top, right - left))
+    # As `below`, from 23 bits: products stay within 32 bits, and probabilities within 2^-23.
+    code = words.bitwise_right_shift_(9).bitwise_and_(2**23 - 1).mul_(choices**2).bitwise_right_shift_(23)
     steps = torch.arange(-reach, reach, dtype=torch.int8, device=code.device)
     flat, tables = code.flatten(), (steps.repeat_interleave(choices), steps.repeat(choices))
     return torch.stack([table.index_select(0, flat).view_as(code) for table in tables], dim=2)
