@@ -1,9 +1,8 @@
 """What an accelerator is, and all that the workers ask of its driver.
 
 Everything that is no CPU is an accelerator and goes by CUDA's tables and branches. `kind` and `driver` are
-torch's names of it; the tests put an emulated device in their place (`tests/support/emulated_device`). No
-other module names `torch.cuda`, or asks whether a device is of the type "cuda"
-(`tests/architecture/test_accelerator.py`).
+torch's names; the tests put an emulated device in their place (`tests/support/emulated_device`). No other
+module names `torch.cuda` or the device type "cuda" (`tests/architecture/test_accelerator.py`).
 """
 
 from __future__ import annotations

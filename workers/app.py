@@ -2,8 +2,7 @@
 
     python -P -m assay.workers.tasks worker --pool prefork --concurrency 1
 
-Celery carries the doorbell and nothing else: no results, no retries, no limits of its own. The one pool
-process of a node is its supervisor (`workers.node`).
+Celery carries the doorbell and nothing else. The one pool process of a node is its supervisor (`node.py`).
 """
 
 from __future__ import annotations

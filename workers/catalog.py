@@ -54,13 +54,9 @@ class PassCount(NamedTuple):
 def build(kind: str, name: str, params: Params, *, catalog: Catalog | None = None) -> Callable[..., Any]:
     """The component with its parameters bound, ready for the arguments that the system passes.
 
-    `kind`: Kind of component; attacks are found as "evaluation" too, as in `evaluations[].name`. `params`:
-    Parameters as a spec has them. Defaults are filled in, fractions become floats, and references to
-    attention mechanisms become factories `factory(dim, heads, *, prefix_tokens=1)`. `catalog`: Where to look;
-    the installed catalog when absent.
-
-    Raises ValueError: a parameter is wrong; the message names every one. NotFound: there is no such
-    component.
+    An attack is found as kind "evaluation" too, as in `evaluations[].name`. Defaults are filled in, fractions
+    become floats, and references to attention mechanisms become factories `factory(dim, heads, *,
+    prefix_tokens=1)`. Raises ValueError, which names every wrong parameter; NotFound: no such component.
     """
     catalog = catalog or load()
     component = catalog.find_evaluation(name) if kind == "evaluation" else catalog.find(kind, name)
@@ -73,11 +69,9 @@ def build(kind: str, name: str, params: Params, *, catalog: Catalog | None = Non
 
 
 def check_rules(spec: UserSpec, data: Any = None, *, catalog: Catalog | None = None) -> None:
-    """Check every rule of a spec after loading its data set, with all facts known.
+    """Check every rule of a spec, its defaults filled in, by the facts of the loaded data set.
 
-    `spec`: A job spec with every default filled in. `data`: The loaded data set that `spec["data"]` names, or
-    None to go by the catalog alone. `catalog`: Where to look; the installed catalog when absent. Raises
-    ValueError: rules are broken; the message names every one.
+    Without `data` the catalog alone states the facts. Raises ValueError, which names every broken rule.
     """
     catalog, problems = catalog or load(), Problems()
     model = catalog.find("model", spec["model"]["name"])
@@ -137,8 +131,7 @@ def resolve(component: Component) -> Any:
 def outcome_table(component: Component, tasks: Sequence[str]) -> OutcomeTable:
     """The outcome table of an evaluation or attack on data for these tasks.
 
-    Raises ComponentMissing: the table is of another package, which this worker does not have; ValueError: the
-    component states no table for these tasks.
+    Raises ComponentMissing: this worker lacks the table's package; ValueError: no table for these tasks.
     """
     table = component.table_for(tasks)
     if table is None:

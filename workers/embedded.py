@@ -1,7 +1,6 @@
-"""The whole service in one process: API, supervisors and reaper over SQLite; one evaluator per worker.
+"""The whole service in one process, as `assay serve` runs it: API, supervisors and reaper over SQLite.
 
-This is what `assay serve` runs. It is the only module of the workers that may import the service's
-application.
+No other module of the workers may import the service's application.
 """
 
 from __future__ import annotations
@@ -225,7 +224,6 @@ def extend_catalog(state: Path) -> None:
 
 
 def _written(file: Path) -> str | None:
-    """Have the file written; the error, or None."""
     file.unlink(missing_ok=True)
     command = [sys.executable, "-P", "-m", "assay.workers.catalog", "--skip-broken", "--out", str(file)]
     try:

@@ -3,9 +3,9 @@
 A request is an `EvaluatorRequest`, its answers are `EvaluatorReport`s: any number of progress and checkpoint
 reports, then one `FinalReport` (`service/contract/messages.py`).
 
-It needs no database and no network. It ends when the request pipe closes, even in the middle of a
-request, and asks the kernel to be killed with the thread that started it. Unless ASSAY_SANDBOX is off, the
-process that a supervisor starts is the template of contained ones (`containment/template.py`).
+It needs no database and no network, ends when the request pipe closes, and asks the kernel to be killed with
+the thread that started it. Unless ASSAY_SANDBOX is off, the process that a supervisor starts is the template
+of contained processes (`containment/template.py`).
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ class Reporter:
         self._last_progress = 0.0
 
     def __call__(self, message: EvaluatorReport | RankReport) -> None:
+        """Send one report."""
         """Send one report."""
         if message["type"] == "progress":
             now = time.monotonic()

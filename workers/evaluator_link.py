@@ -1,4 +1,4 @@
-"""Ties a process to its parent: it ends with the one that started it."""
+"""Ties a process to its parent: it ends with the process that started it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REPORTS = "ASSAY_REPORTS_FD"
 def die_with_parent(parent: int | None = None) -> None:
     """Ask the kernel to kill this process with the thread that started it (Linux only).
 
-    `parent`: the process that started it. Without it, a parent that is already dead goes unnoticed.
+    Without the process id `parent`, a parent that is already dead goes unnoticed.
     """
     parent = os.getppid() if parent is None else parent
     if sys.platform == "linux":

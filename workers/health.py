@@ -1,7 +1,4 @@
-"""Health check of the worker container: whether a supervisor of this machine is alive.
-
-It asks the database for a recent heartbeat, so it also fails while the database is away.
-"""
+"""Health check of the worker container: whether the database has a recent heartbeat of this machine."""
 
 from __future__ import annotations
 

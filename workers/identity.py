@@ -1,6 +1,6 @@
 """Identity of a worker: the code, packages and catalog that its numbers depend on. Never imports torch.
 
-Shards of one job are measured by workers of one identity, the one that planned it.
+Only workers with the identity of the worker that planned a job measure its shards.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`assay import-onnx`: converts an ONNX model of images to a program that can be uploaded.
 
-A user's command on a local file, not reachable over HTTP. The file is data: nothing in it is run. Weights
-beside it (external data) are read from the folder of the model only. The program is compared with ONNX's own
-reference evaluator on random images.
+A user's command on a local file, not reachable over HTTP. Nothing in the file is run; weights beside it
+(external data) are read from the folder of the model only. The program is compared with ONNX's own reference
+evaluator on random images.
 
 B = batch, C = channels, S = image size.
 """
@@ -105,22 +105,13 @@ def convert(
     std: list[float] | None = None,
     class_names: list[str] | None = None,
 ) -> tuple[ExportedModule, float]:
-    """Write an ONNX model as an exported program.
+    """Write an ONNX model as an exported program; also its largest difference, a share of the largest logit.
 
-    Args:
-        image_size: S, where the model leaves it open.
-        logits: name of the result to take; None where there is one.
-        task: "classification" or "segmentation".
-        mean: per channel, in pixel units of [0, 1], where the model takes normalised images; with `std`.
-        std: per channel, above 0.
-        class_names: the name of each logit, where it is known.
-
-    Returns:
-        The program, and the largest difference of its logits from the reference's, as a share of the largest.
-
-    Raises CannotImport: the file is no such model, an operator has no counterpart, or the program answers
-    differently; CannotExport: the module of its nodes cannot be exported; OSError: a file cannot be read or
-    written.
+    `image_size` is S where the model leaves it open; `logits` names the result to take where the model has
+    several; `task` is "classification" or "segmentation". `mean` and `std` (above 0), per channel in pixel
+    units of [0, 1], are for a model that takes normalised images. Raises CannotImport: no such model, an
+    operator without counterpart, or different answers; CannotExport of the module of its nodes; OSError of a
+    file.
     """
     from assay.workers.weights.onnx_graph import UnknownOperator, rewritten
     from assay.workers.weights.onnx_module import OnnxModule
@@ -271,7 +262,6 @@ def prepare(model: Any, image_size: int | None, logits: str | None) -> tuple[Ima
 
 
 def _other_input(value: Any) -> str:
-    """What an input that takes no images is, and what is allowed."""
     from onnx import TensorProto
 
     dims = value.type.tensor_type.shape.dim

@@ -42,7 +42,7 @@ DROPPED = (
 
 
 class _Dropped:
-    """In place of a value that is not needed."""
+    """Stands in place of a value that is not needed."""
 
     def __new__(cls, *_: Any, **__: Any) -> _Dropped:
         return super().__new__(cls)
@@ -76,9 +76,8 @@ def main(arguments: list[str] | None = None) -> int:
 def convert(file: Path, output: Path, key: str | None = None) -> str:
     """Write the tensors of a pickle as safetensors; returns a report of converted and dropped entries.
 
-    `file`: written by `torch.save`. `output`: the new file. `key`: of the state dict in the file; None looks
-    for a usual one. Raises ValueError: the pickle could run code, has no state dict, or the output exists;
-    OSError: a file cannot be read or written.
+    `key` names the state dict in the file; None looks for a usual name. Raises ValueError: the pickle could
+    run code, has no state dict, or the output exists; OSError: a file cannot be read or written.
     """
     if output.exists():
         raise ValueError(f"{output} is there already")
@@ -145,14 +144,13 @@ def state_dict(content: Mapping[Any, Any], key: str | None) -> tuple[dict[str, T
 
 
 def _without(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors without a prefix that all names have."""
     if not all(name.startswith(prefix) for name in tensors):
         return dict(tensors)
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
 
 
 def wrapper_of(tensors: Mapping[str, Tensor]) -> Layout:
-    """The layout with the longest prefix common to all names; last that of timm, without a prefix."""
+    """The layout with the longest prefix common to all names; last timm's layout, without a prefix."""
     fitting = [layout for layout in LAYOUTS[1:] if all(name.startswith(layout.theirs) for name in tensors)]
     return max(fitting, key=lambda layout: len(layout.theirs))
 

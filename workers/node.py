@@ -1,6 +1,6 @@
 """The pool process of a Celery node: supervisors for work and for checks, and a reaper; as in embedded mode.
 
-Nothing here waits for the database or for Redis: Celery gives a new pool process four seconds to report.
+Nothing here waits for database or Redis: Celery gives a new pool process four seconds to report.
 """
 
 from __future__ import annotations

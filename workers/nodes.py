@@ -93,9 +93,8 @@ def command(name: str) -> list[str]:
 def slots(gpus: Sequence[str], settings: WorkerSettings) -> list[Slot]:
     """A slot for every `devices` GPUs, the last one perhaps with fewer; without any, `nodes` on the CPU.
 
-    With `workers_per_gpu` above 1 each GPU has so many slots. The box's own name, if it has one, is before
-    the names of its slots.
-    A MIG slice has a slot of its own: CUDA shows a process one slice at most.
+    With `workers_per_gpu` above 1 each GPU has so many slots. The box's own name, if it has one, begins the
+    names of its slots. A MIG slice has a slot of its own: CUDA shows a process one slice at most.
     """
     whole = [gpu for gpu in gpus if not gpu.startswith(MIG)]
     groups = [tuple(whole[at : at + settings.devices]) for at in range(0, len(whole), settings.devices)]

@@ -2,7 +2,7 @@
 
     python -P -m assay.workers.tasks worker --pool prefork --concurrency 1
 
-is `celery worker` without its search for the application, which would look into the current folder first.
+is `celery worker` without its search for the application in the current folder.
 """
 
 from __future__ import annotations

@@ -65,7 +65,6 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 
 def _refused(settings: WorkerSettings) -> str | None:
-    """Why it does not start; None where it can."""
     if settings.mode != "embedded":
         return "ASSAY_MODE: the workers of the distributed mode are `python -P -m assay.workers.nodes`"
     address = make_url(settings.database)

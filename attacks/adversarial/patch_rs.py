@@ -30,6 +30,7 @@ from torch import Tensor
 
 from assay.attacks.adversarial.kernels.random_search import RandomSearch, check_budget
 from assay.attacks.kernel import Attack, Examples, Setting, State
+from assay.attacks.sending import sent
 from assay.attacks.threat import PIXELS
 
 __all__ = ["patch_rs"]
@@ -114,16 +115,16 @@ class _PatchRS(RandomSearch):
             pair, columns = pairs[slot], colours[slot]
             most = self.shift(query, height)
             if query == 0:
-                places[slot] = (pair * (room + 1)).long().to(places)
-                patches[slot] = torch.where(columns < 0.5, low, high).to(patches)
+                places[slot] = sent((pair * (room + 1)).long(), places)
+                patches[slot] = sent(torch.where(columns < 0.5, low, high), patches)
             elif most > 0:
                 moved = (pair * (2 * most + 1)).long() - most
                 there = (state["place"][slot].cpu() + moved).clamp(min=0)
-                places[slot] = torch.minimum(there, room).to(places)
+                places[slot] = sent(torch.minimum(there, room), places)
             else:
                 side = self.side(query)
                 top, left = (pair * (size - side + 1)).long().tolist()
-                painted = torch.where(columns[..., :1] < 0.5, low, high).to(patches)
+                painted = sent(torch.where(columns[..., :1] < 0.5, low, high), patches)
                 patches[slot, :, top : top + side, left : left + side] = painted
         rows, columns = _squares(places, size)
         batch = torch.arange(len(patches), device=patches.device)[:, None, None]

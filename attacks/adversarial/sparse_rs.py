@@ -101,21 +101,20 @@ class _SparseRS(RandomSearch):
         channels, height, width = images.shape[1:]
         count = self.exchanged(state["iteration"])  # (B,)
         leaving, arriving, colours = self._drawn(setting, state, count, channels, height * width)
-        device = images.device
-        some = (torch.arange(self.pixels) < count[:, None]).to(device)  # (B, k)
+        some = sent(torch.arange(self.pixels) < count[:, None], images)  # (B, k)
         # In the order of the draws the first `count` places of M are exchanged.
-        order = leaving.to(device)
-        fresh = torch.where(some, arriving.to(device), state["changed"].gather(1, order))
+        order = sent(leaving, images)
+        fresh = torch.where(some, sent(arriving, images), state["changed"].gather(1, order))
         proposed = torch.empty_like(state["changed"]).scatter(1, order, fresh)
         flat, own = state["current"].flatten(2), images.flatten(2)  # (B, C, HW)
         # Pixels that leave get their own colours back, then those that arrive get corners.
         left = state["changed"].gather(1, order)[:, None].expand(-1, channels, -1)
         back = torch.where(some[:, None], own.gather(2, left), flat.gather(2, left))
         flat = torch.where(
-            (state["iteration"] == 0).to(device)[:, None, None], own, flat.scatter(2, left, back)
+            sent(state["iteration"] == 0, images)[:, None, None], own, flat.scatter(2, left, back)
         )
         low, high = PIXELS
-        corners = torch.where(colours.to(device) < 0.5, low, high).to(flat.dtype)  # (B, C, k)
+        corners = torch.where(sent(colours, images) < 0.5, low, high).to(flat.dtype)  # (B, C, k)
         there = fresh[:, None].expand(-1, channels, -1)
         flat = flat.scatter(2, there, torch.where(some[:, None], corners, flat.gather(2, there)))
         state["proposed_changed"] = proposed

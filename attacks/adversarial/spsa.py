@@ -192,7 +192,7 @@ class Spsa:
         second = (second * SQUARE_DECAY).addcmul(gradient, gradient, value=1 - SQUARE_DECAY)
         count = taken.double() + 1
         rate, root = (
-            as_column(values.to(images), images)
+            as_column(sent(values.to(images.dtype), images), images)
             for values in (self.learning_rate / (1 - DECAY**count), (1 - SQUARE_DECAY**count).sqrt())
         )
         ascended = points - images + rate * (first / (second.sqrt() / root + MIN_ROOT))

@@ -183,7 +183,7 @@ class _Square:
         images = state["images"][index]
         tiles, width = self._proposals.start_shape(*images.shape[1:])
         draws = self._draws.start(setting, state["row"][slots], state["restart"][slots], tiles, width)
-        first = self._proposals.start(images, draws.to(images.device), setting.box)
+        first = self._proposals.start(images, sent(draws, images), setting.box)
         state["adversarial"] = state["adversarial"].index_copy(0, index, first)
         if self._own_best:
             # Lower than the objective of any start.

@@ -54,8 +54,8 @@ class PlannedEvaluation(DoubtfulData):
     losses. `seen`, `renamed` and `selected_on_test` are as in `Doubts`. `step_batch` is the batch of a
     training's steps where it is not the `published_batch`; `peak` its highest learning rate, scaled to that
     batch from the `published_peak`. `cut` counts examples longer than the model reads, `cut_in_training`
-    the same among the `training` examples. `reduced_in_training` are the examples of its passes where memory was
-    short, `unsaved_checkpoints` found no room. `constants` names the source of the constants of generated corruptions.
+    such examples of the `training` set. `reduced_in_training` are the examples of its passes where memory
+    was short, `unsaved_checkpoints` found no room. `constants` names the source of a corruption's constants.
     """
 
     n: int

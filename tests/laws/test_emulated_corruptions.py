@@ -54,10 +54,10 @@ COSTS = {
     "motion_blur": (58, 690),
     "jpeg_compression": (72, 776),
     "snow": (113, 750),
-    "elastic_transform": (101, 1265),
-    "fog": (166, 628),
-    "glass_blur": (201, 6446),
-    "spatter": (288, 2153),
+    "elastic_transform": (105, 1297),
+    "fog": (168, 685),
+    "glass_blur": (211, 6518),
+    "spatter": (345, 2250),
     "zoom_blur": (507, 6926),
 }
 

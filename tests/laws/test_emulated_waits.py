@@ -85,8 +85,6 @@ STATED_OF_REFILLS = {
 # Examples of a run that is refilled several times.
 REFILLED = 20
 
-# Sends that the host waits for: places of slots and of patches, no random numbers.
-DRAWN_ON_THE_HOST = {"autoattack": 2, "patch_rs": 12, "sparse_rs": 2, "spsa": 2, "square": 2}
 TABLE = Path(__file__).with_name("launches.json")
 LAUNCHES: dict[str, int] = json.loads(TABLE.read_text())
 # A number that has fallen by more than this is to be stated anew.
@@ -186,7 +184,7 @@ def test_a_step_waits_no_more_than_it_says(module: ModuleType, name: str, params
     most = max((step.waits for step in found), key=Counter.total)
     assert most.total() <= limit, most
     sends = max((step.sends for step in found), key=Counter.total)
-    assert sends.total() <= DRAWN_ON_THE_HOST.get(name, 0), sends
+    assert not sends, sends
     launches = max(step.launches for step in found)
     stated = LAUNCHES[f"{name} {params.get('norm')}"]
     assert launches <= stated <= SLACK * launches, launches
@@ -220,7 +218,7 @@ def test_no_refill_waits_and_a_run_sends_without_waiting(
     most = max(found, key=Counter.total)
     assert most.total() <= limit, most
     others = device.uploads - sum((step.sends for step in steps), Counter())
-    assert {place.line.partition(":")[0] for place in others} <= {DRAWS}, others
+    assert not others, others
 
 
 def test_a_planted_wait_in_a_refill_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +282,7 @@ def test_a_step_on_segmentation_models_never_waits(name: str, params: dict[str, 
     assert filled
     assert not any(filled)
     assert not sum((step.sends for step in found), Counter())
-    assert {place.line.partition(":")[0] for place in device.uploads} <= {DRAWS}, device.uploads
+    assert not device.uploads, device.uploads
 
 
 # Kernels that look at the device every so many steps, in runs that are long enough.
@@ -398,7 +396,6 @@ def test_every_stated_number_is_of_an_attack() -> None:
     kinds = {(case.values[1], case.values[2].get("norm")) for case in native()}  # type: ignore[union-attr]
     assert STATED.keys() <= kinds
     assert STATED_OF_REFILLS.keys() <= kinds
-    assert DRAWN_ON_THE_HOST.keys() <= {name for name, _ in kinds}
     assert LAUNCHES.keys() == {f"{name} {norm}" for name, norm in kinds}
 
 

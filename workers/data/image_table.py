@@ -157,7 +157,8 @@ class ImageTable:
     def images(self, indices: Sequence[int], size: int) -> Tensor:
         """Pixels in [0, 1], float32 (len(indices), C, size, size); errors as for `open_picture`.
 
-        Square images of one size are resized in floating point, as those of CIFAR-10; others on 8-bit pixels.
+        Square images of a common size are resized in floating point, as CIFAR-10's are; others on 8-bit
+        pixels.
         """
         return resize(self._decoded(indices, size).pixels(), size)
 

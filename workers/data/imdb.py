@@ -84,7 +84,6 @@ def _reviews(folder: Path) -> list[Path]:
 
 
 def _text(path: Path) -> str:
-    """Words of a review, separated by single spaces."""
     words = WORD.findall(BREAK.sub(" ", read_text(path)).lower())
     if not words:
         raise CorruptData(f"{path} has no words")

@@ -130,7 +130,6 @@ def _trees(
 
 
 def _longest(max_depth: int, max_args: int) -> int:
-    """Tokens of the largest tree."""
     tokens = 1
     for _ in range(max_depth - 1):
         tokens = 2 + max_args * tokens

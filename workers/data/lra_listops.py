@@ -61,7 +61,6 @@ def lra_listops(
 
 
 def _read(path: Path) -> list[tuple[str, int]]:
-    """Every tree without its round brackets, and its value."""
     rows = []
     for number, line in enumerate(content_lines(path), start=1):
         cells = line.split("\t")

@@ -67,7 +67,6 @@ def pulses(
 def _training(
     seed: int, noise: float
 ) -> tuple[tuple[tuple[float, ...], tuple[float, ...]], tuple[float, ...]]:
-    """Statistics and targets of the training part."""
     drawn = [_draw(identifier, seed, noise) for identifier in _ids("train")]
     return statistics_of([values for values, _ in drawn]), tuple(target for _, target in drawn)
 

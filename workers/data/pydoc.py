@@ -60,7 +60,6 @@ def pydoc(
 
 @cache
 def _pages() -> Mapping[str, list[str]]:
-    """Words of every page, in the order of their names."""
     from pydoc_data.topics import topics  # half a megabyte that the catalog does not need
 
     return {name: words_of(topics[name]) for name in sorted(topics)}

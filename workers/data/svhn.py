@@ -76,7 +76,6 @@ def svhn(
 
 
 def _array(path: Path, name: str, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """One array of a file; the others are skipped."""
     from scipy.io import loadmat  # a second of import
 
     try:

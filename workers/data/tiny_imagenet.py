@@ -79,7 +79,6 @@ Found = list[tuple[str, str, int]]
 
 
 def _classes(path: Path) -> tuple[str, ...]:
-    """The WordNet ids, sorted."""
     names = read_text(path).split()
     if len(names) != CLASSES or len(set(names)) != CLASSES:
         raise CorruptData(f"{path} has {len(set(names))} different classes; Tiny ImageNet has {CLASSES}")

@@ -81,10 +81,7 @@ def wikitext(
 
 
 def documents(path: Path) -> Iterator[tuple[int, int]]:
-    """Byte ranges of the documents of a file: first byte and one past the last.
-
-    Text before the first heading belongs to the first document.
-    """
+    """Byte ranges (first, end) of a file's documents; text before the first heading is the first's, too."""
     start, here, previous, title = 0, 0, b"", None
     with path.open("rb") as file:
         for line in file:
@@ -125,7 +122,6 @@ def vocabulary_of(path: Path) -> Vocabulary:
 
 
 def _words(path: Path, start: int, stop: int) -> list[str]:
-    """Words of the lines between two offsets of a file."""
     with path.open("rb") as file:
         file.seek(start)
         raw = file.read(stop - start)

@@ -1,7 +1,6 @@
-"""Finds outcome tables by `TABLE`: the name of one of Assay's, or "module:object" of another.
+"""Finds outcome tables by `TABLE`: the name of a table of Assay's, or "module:object" in a package.
 
-Merging imports the module of the table alone, not that of the evaluation: keep it free of tensors, since
-results are merged in processes that hold none.
+Merging imports the module of the table alone, so keep that module free of tensors.
 """
 
 from __future__ import annotations

@@ -151,7 +151,6 @@ def _components(entry: PackageEntry) -> Iterator[Component]:
 
 
 def _modules(entry: PackageEntry) -> Iterator[tuple[str, str, list[str]]]:
-    """(kind, module, names in its `__all__`) of a package."""
     for kind in walk.PACKAGES:
         name = f"{entry.module}.{kind}"
         spec = importlib.util.find_spec(name)

@@ -1,7 +1,6 @@
 """Components from the `PRESETS` of a model's module: the builder's entry without the fixed parameters.
 
-The fields of `models.layers.presets.Preset` are read here without importing it, because the walker is
-imported where no tensor may be.
+The walker reads `models.layers.presets.Preset` without importing it: it is imported where no tensor may be.
 """
 
 from __future__ import annotations

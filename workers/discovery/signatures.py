@@ -3,12 +3,12 @@
     epsilon: Annotated[float, "fraction", Ge(0)] = 8 / 255
 
 becomes a property that takes a number or "k/255", at least 0. Text in the metadata marks facts that types
-cannot express: `fraction`, `folder`, `file_name` (the name of one file or folder, no path), `job` (the id of
-a training job), `fact:FACT` (null takes this fact of the job's data), `system` (set by the program, hidden
-from users), and `attention`, `corruption`, `data`, `model` or `words` (the name of another component of that
-kind with its parameters; `model:FACT` asks for one that states the fact; of `list[str]`, names without
-parameters). The description is the parameter's in the `Args:` of the docstring, else the `doc(...)` in the
-metadata, which types that several components share have.
+cannot express: `fraction`, `folder`, `file_name` (a plain name, no path), `job` (the id of a training job),
+`fact:FACT` (null takes this fact of the job's data), `system` (set by the program, hidden from users), and
+`attention`, `corruption`, `data`, `model` or `words` (the name of a component of that kind with its
+parameters; `model:FACT` asks for a model that states the fact; of `list[str]`, names without parameters). The
+description is the parameter's in the `Args:` of the docstring, else the `doc(...)` in the metadata of a type
+that components share.
 """
 
 from __future__ import annotations
@@ -237,7 +237,6 @@ def _shared_description(annotation: object) -> str | None:
 
 
 def _described_arguments(component: Callable[..., Any], function: Callable[..., Any]) -> dict[str, str]:
-    """Argument descriptions from the `Args:` sections of Google-style docstrings."""
     notes: dict[str, str] = {}
     for owner in (function, component):
         lines = (inspect.getdoc(owner) or "").partition("\nArgs:\n")[2].splitlines()

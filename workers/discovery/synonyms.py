@@ -1,8 +1,8 @@
 """Words of other libraries for parameters: what a user who comes from them writes first.
 
-A parameter's name has one meaning in all components, so each is listed once. The catalog has its words under
-`also`, one text with spaces between them, and the service suggests the parameter where one is given. A
-module's `ALSO` has those of its component. Capitals, hyphens and underscores do not count.
+A parameter's name has one meaning in all components, so each name is listed once. The catalog has its words
+under `also`, and the service suggests the parameter for them. A module's `ALSO` has the words of its
+component alone. Capitals, hyphens and underscores do not count.
 """
 
 from __future__ import annotations

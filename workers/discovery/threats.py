@@ -46,7 +46,6 @@ def check_threat(kind: str, where: str, stated: object, schema: Mapping[str, Any
 
 
 def _check_backends(where: str, threat: Threat, properties: Mapping[str, Any]) -> None:
-    """Statements about backends must name backends of the attack, over its own parameters."""
     backends = properties.get("backend", {}).get("enum", [])
     if unknown := [name for name in (*threat.mean_loss_in, *threat.batch_draws) if name not in backends]:
         raise ValueError(

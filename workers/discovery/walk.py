@@ -1,9 +1,8 @@
 """Walks the component packages and describes every component: the content of `catalog.json`.
 
 A component is a name in the `__all__` of a module in one of the folders below, or in the `PRESETS` of such a
-module. `__all__` is read from the source, not from the imported module: helper modules without it are never
-imported for the catalog, and libraries that append to it at run time (timm's `register_model`) change
-nothing.
+module. `__all__` is read from the source, since helper modules must not be imported for the catalog, and
+libraries append to it at run time (timm's `register_model`).
 """
 
 from __future__ import annotations
@@ -112,7 +111,7 @@ def entry_of(component: Component) -> dict[str, Any]:
 
 
 def exports(package: str) -> Iterator[tuple[str, list[str]]]:
-    """(module, names in its `__all__`) for each module of a package that states one, by module name.
+    """(module, names in its `__all__`) for each module of a package that states names, by module name.
 
     A ValueError: there is no such package, or an `__all__` is not a plain list.
     """
@@ -217,7 +216,6 @@ def _formula(module: ModuleType) -> str | None:
 
 
 def _own(module: ModuleType, constant: str, name: str, exports: list[str]) -> Any:
-    """A module's constant, or the component's part of it where it is a dict by component name."""
     value = getattr(module, constant, None)
     names = set(exports) | {getattr(getattr(module, export), "name", export) for export in exports}
     if isinstance(value, Mapping) and value and set(value) <= names:
@@ -273,7 +271,6 @@ def _passes(where: str, expressions: tuple[str, str], schema: Mapping[str, Any])
 
 
 def _counted(where: str, constant: str, expression: str, schema: Mapping[str, Any]) -> str:
-    """An expression over the component's own parameters."""
     try:
         used = check_syntax(expression)
     except ValueError as error:
@@ -297,7 +294,6 @@ def _protocols(kind: str, where: str, stated: tuple[str, ...] | None) -> list[st
 
 
 def _pulled(kind: str, where: str, stated: Any, schema: Mapping[str, Any]) -> str | None:
-    """The source of a model's pulled weights, whose parameters it has."""
     if stated is None:
         return None
     if kind != "model" or stated not in SOURCES:
@@ -310,7 +306,6 @@ def _pulled(kind: str, where: str, stated: Any, schema: Mapping[str, Any]) -> st
 
 
 def _table(kind: str, where: str, stated: Any, tasks: list[str]) -> str | dict[str, str] | None:
-    """The outcome tables stated by an evaluation or attack, checked to exist."""
     if kind not in EVALUATIONS:
         if stated is not None:
             raise ValueError(f"{where}: TABLE: evaluations and attacks have outcomes, no {kind} has")

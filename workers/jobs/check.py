@@ -1,7 +1,4 @@
-"""The check shard: compares uploaded weights with their model, without the model's memory or a data set.
-
-An exported program is its own model: it is run instead (`workers/weights/program_check.py`).
-"""
+"""The check shard: compares uploaded weights with their model, without its memory; runs uploaded programs."""
 
 from __future__ import annotations
 
@@ -84,12 +81,9 @@ def memory_limit(size: int) -> int:
 
 @contextmanager
 def limited_memory(more: int) -> Iterator[None]:
-    """Limit this process's memory to what it has and so many bytes; without effect but on Linux.
-
-    Data, not addresses, are limited: libraries of a GPU reserve far more addresses than memory.
-    """
+    """Let the data of this process grow by so many bytes; not its addresses, which GPU libraries reserve."""
     status = Path("/proc/self/status")
-    if not status.is_file():
+    if not status.is_file():  # not Linux
         yield
         return
     used = int(status.read_text().partition("VmData:")[2].split()[0]) * 1024
@@ -103,7 +97,6 @@ def limited_memory(more: int) -> Iterator[None]:
 
 
 def _compare(path: Path, model: ModelReference) -> CheckedReport:
-    """Compare weights with their model."""
     given, metadata = read_shapes(path)
     build = catalog.build("model", model["name"], model["params"])
     classes, channels = counts(build, given)

@@ -71,9 +71,9 @@ def example_seconds(item: EvaluationItem, flops: float, device: str, image_size:
 
 
 def windows_of(item: EvaluationItem, examples: ExampleSet, loaded: Loaded) -> float:
-    """How many windows a document of a text has on average; 1 for everything that is no document.
+    """How many windows a document of a text has on average; 1 for a prompt and for all that is no document.
 
-    A prompt is one. For an episode the passes of its most steps, one with a gradient by its cost.
+    For an episode the passes of its most steps, a pass with a gradient by its cost.
     """
     if examples.task not in ("language", "control"):
         return 1.0
@@ -90,8 +90,8 @@ def windows_of(item: EvaluationItem, examples: ExampleSet, loaded: Loaded) -> fl
 def choose_batch_size(asked: int | str, device: torch.device, saved_bytes: int) -> int:
     """The asked batch size; for "auto" the largest power of two whose saved tensors fit the budget.
 
-    On a GPU that is an eighth of its memory, rounded down to a power of two, so that GPUs of nearly the same
-    memory (two models of 80 GB) get the same batches.
+    The budget of a GPU is an eighth of its memory, rounded down to a power of two, so that GPUs of nearly the
+    same memory get the same batches.
     """
     if asked != "auto":
         return int(asked)
@@ -102,10 +102,10 @@ def choose_batch_size(asked: int | str, device: torch.device, saved_bytes: int) 
 
 
 def measure_cost(loaded: Loaded, data: ExampleSet, size: int | None = None) -> tuple[float, int]:
-    """Operations of one forward pass of one example, and the bytes it saves for the backward pass.
+    """Operations of an example's forward pass, and the bytes that it saves for the backward pass.
 
-    `data`: what it is for. Of text an example is as long as the model takes; `size`: height and width of
-    the images in pixels; None for the model's own.
+    A text is as long as the model takes. `size`: height and width of the images in pixels; None: the model's
+    own.
     """
     run = _forward(loaded, data, size)
     storages: dict[int, int] = {}
@@ -134,11 +134,11 @@ def training_bytes(
     saved_bytes: int,
     resident: int,
 ) -> int:
-    """Memory that a training may take beyond what its process has: several times what it needs.
+    """Bytes that a training may take beyond what its process has: several times what it needs.
 
-    `size` is the height and width of the images in pixels, None for the model's own; `saved_bytes` what an
-    example saves for the backward pass, as `measure_cost` finds it; `resident` the bytes that the process has
-    with its data loaded: as much again is for copies of the data.
+    `size` is the side of the images in pixels, None for the model's own; `saved_bytes` what an example saves
+    for the backward pass; `resident` the bytes of the process with its data: as much again is for copies of
+    the data.
     """
     model: int = sum(tensor.nbytes for tensor in loaded.classifier.state_dict().values())
     return (
@@ -177,9 +177,9 @@ class _Operations(TorchDispatchMode):
 
 
 def forward_seconds(loaded: Loaded, data: ExampleSet, batch_size: int) -> float:
-    """Measured seconds of one example's forward pass, in the best batch of up to `batch_size` examples.
+    """Measured seconds of an example's forward pass, in the best batch of up to `batch_size` examples.
 
-    The batches double until one takes `TIMED_SECONDS`, so a slow model costs little more than one pass.
+    The batches double until a batch takes `TIMED_SECONDS`, so a slow model costs little more than one pass.
     """
     best, count = math.inf, 1
     _timed(_forward(loaded, data, None), loaded.device)  # libraries prepare themselves at the first pass

@@ -72,8 +72,8 @@ def facts_of(examples: ExampleSet, n: int) -> PlannedEvaluation:
 def resampled_images(examples: ExampleSet, order: Sequence[int], size: int) -> ResampledImages | None:
     """How image files of the model's size are enlarged and cropped, or others beside them; None if none are.
 
-    With a stated crop fraction, all files that are looked at have this size. Without, these stay as they are,
-    and some others do not. 200 files are looked at; None also where a header cannot be read.
+    With a stated crop fraction, all files that are looked at, at most 200, have this size. Without it, these
+    stay as they are, and some others do not. None also where a header cannot be read.
     """
     if not isinstance(examples, ImageFolder) or not len(order):
         return None
@@ -105,9 +105,9 @@ def found_in(examples: ExampleSet, stated: float | None) -> DataFound:
 
 
 def other_content(data: ComponentReference, sha256: str, classes: int | None) -> OtherContent | None:
-    """A hash that is not the published one of the evaluated part; None where it is, or none is known.
+    """A hash that is not the published hash of the evaluated part; None where it is, or none is known.
 
-    Of a component that reads several sets, the number of classes, or of words, tells which set it is.
+    For a component that reads several sets, the number of classes, or of words, tells which set it is.
     """
     facts = load().find("data", data["name"]).facts or {}
     part = data["params"].get("evaluated", "test")

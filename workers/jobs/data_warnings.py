@@ -1,4 +1,4 @@
-"""Warnings about the data of one row of the results. `docs/warnings.md` has the cause and remedy of each."""
+"""Warnings about the data behind a row of the results; `docs/warnings.md` has their causes and remedies."""
 
 from __future__ import annotations
 

@@ -35,9 +35,9 @@ Report = Callable[[ProgressReport], None]
 def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeReport:
     """Answer an evaluate request.
 
-    OtherIdentity where this worker has other code than the worker that planned the job; OtherData and
-    MissingData where the data set's content has changed since, or is gone; BadWeights where the weights, or
-    an attack's other model, are missing; a ValueError where they or the number of examples have changed.
+    OtherIdentity: this worker has other code than the worker that planned the job; OtherData and MissingData:
+    the data set's content has changed since, or is gone; BadWeights: weights, also another model's, are
+    missing; a ValueError: weights or the number of examples have changed.
     """
     spec, plan, number = request["spec"], request["plan"], request["evaluation"]
     provenance.check_identity(plan)
@@ -176,8 +176,6 @@ def answer(outcomes: Outcomes, seconds: float) -> Measurement:
 
 
 class _Messages:
-    """Reports the progress of a shard."""
-
     def __init__(self, report: Report, item: EvaluationItem, examples: int, rows: int) -> None:
         epsilon = item["params"].get("epsilon")
         self._name = str(item["name"]) if epsilon is None else f"{item['name']} {epsilon}"

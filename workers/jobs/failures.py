@@ -107,7 +107,6 @@ def _taken_by_others() -> bool:
 
 
 def _of_device(error: Exception) -> Failure | None:
-    """The failures that concern devices; None for all others."""
     text = str(error)
     first = text.partition("\n")[0]
     if is_device_fault(error):
@@ -137,7 +136,6 @@ def _limit() -> str:
 
 
 def _not_here(error: Exception) -> Failure | None:
-    """The failures of a worker that lacks a component or an optional package; None for all others."""
     if isinstance(error, NotFound):
         text = f"{error.message}: the catalog of this worker is not that of the service; {SAME_CATALOG}"
         return Failure(error_type="component_missing", message=text, retry=False)
@@ -178,7 +176,6 @@ OF_THE_MACHINE = re.compile(
 
 
 def _of_weights(error: Exception) -> Failure | None:
-    """The failures that concern weights, as libraries report them; None for all others."""
     if OF_THE_HUB & {kind.__name__ for kind in type(error).__mro__}:
         message = f"jobs read pulled weights alone, and no network: {error}"
         return Failure(error_type="weights_unavailable", message=message, retry=False)

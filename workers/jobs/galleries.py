@@ -24,12 +24,9 @@ BOUNDS = JsonBounds(MAX_SHARD_BYTES, values=500_000, containers=100_000)
 def write_gallery(
     folder: Path, index: int, name: str, rows: Sequence[OutcomeRow]
 ) -> list[ArtifactDescription]:
-    """Writes the gallery of an evaluation whose shards are all done.
+    """Writes the gallery of an evaluation from its outcome `rows`, the same in any order of its shards.
 
-    The same examples in any order of the shards. It is no measurement: where it cannot be made, as when the
-    candidates of a shard are no longer there or are malformed, the job does without.
-
-    `rows`: its outcomes.
+    A gallery is no measurement: a job does without where the candidates of a shard are gone or malformed.
     """
     described = [row.extra["gallery"] for row in rows if "gallery" in row.extra]
     if not described:

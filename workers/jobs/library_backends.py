@@ -1,10 +1,10 @@
 """The warning `library_backend`: differences of rows where a library ran the attack or made its draws.
 
-Whether an example's result depends on the examples beside it is a property of backend and attack, stated by
-the attack (`THREAT`) and tested by `tests/laws/test_attack_laws.py`: cleverhans and pyautoattack's Auto-PGD
-get Assay's draws, keyed by example; `compatible` kernels and the library's Square and FAB take one stream of
-draws per batch. FAB draws nothing in its first restart. Passes of the library's Square and FAB are shared out
-evenly in a batch.
+Backend and attack determine whether an example's result depends on the examples beside it: the attack states
+it (`THREAT`), `tests/laws/test_attack_laws.py` tests it. cleverhans and pyautoattack's Auto-PGD get Assay's
+draws, keyed by example; `compatible` kernels and the library's Square and FAB take one stream of draws per
+batch (FAB only after its first restart). Passes of the library's Square and FAB are shared out evenly in a
+batch.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ def draws_for_a_batch(backend: str, attack: str, params: Params) -> bool:
 def describe(backend: str, attack: str, params: Params, stages: Sequence[str]) -> str:
     """Caveats of a row due to its backend: cleverhans, compatible, pyautoattack or textattack.
 
-    `attack` is its catalog name. `stages` are the names of an ensemble's attacks, with default parameters;
-    for any other attack they are empty.
+    `stages` are the names of an ensemble's attacks, with default parameters; other attacks have no stages.
     """
     if backend == "textattack":
         return (

@@ -1,7 +1,7 @@
 """From outcome rows to results: pure functions over the examples sorted by id, then one save.
 
-The evaluation's outcome table gives the rows their meaning. Counts are integers and sums are `math.fsum`, so
-that merging in any order gives the same bits. Saving is idempotent: a repetition writes the same result.
+Counts are integers and sums are `math.fsum`, so that merging in any order gives the same bits. Saving is
+idempotent: a repetition writes the same result.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Mer
 
 
 def table_of(job: JobRow, item: EvaluationItem) -> OutcomeTable:
-    """The outcome table of one of the job's evaluations, by the task of its data.
+    """The outcome table of an evaluation of the job, by the task of its data.
 
     NotFound: the catalog has no such evaluation; ComponentMissing: this worker lacks the table's package.
     """
@@ -256,7 +256,6 @@ def _data(job: JobRow, item: EvaluationItem) -> ComponentReference:
 
 
 def _component(job: JobRow, item: EvaluationItem) -> Component:
-    """The data of one of the job's evaluations, in the catalog."""
     return load_catalog().find("data", _data(job, item)["name"])
 
 
@@ -265,7 +264,6 @@ def _tasks(job: JobRow, item: EvaluationItem) -> Sequence[str]:
 
 
 def _finite(summary: Summary) -> Summary:
-    """The summary, if every number in it can be written as JSON."""
     every = [*summary.metrics.items(), *(item for part in summary.breakdown for item in part.metrics.items())]
     for name, metric in every:
         if not isinstance(metric, Metric):
@@ -277,7 +275,6 @@ def _finite(summary: Summary) -> Summary:
 
 
 def _undefined(summary: Summary, table: OutcomeTable) -> dict[str, str]:
-    """Metrics without a value and the reasons, except those that the summary's own warnings explain."""
     explained = {
         name
         for warning in summary.warnings

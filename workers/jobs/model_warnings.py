@@ -1,7 +1,6 @@
-"""Warnings about the model behind a row: answers like guesses, answers that are all one, lost gradients.
+"""Warnings about the model behind a row: answers like guesses, answers that are all alike, lost gradients.
 
-Athalye et al. 2018, "Obfuscated Gradients Give a False Sense of Security", is about the last.
-`docs/warnings.md` has the cause and the remedy of each.
+For the last: Athalye et al. 2018, "Obfuscated Gradients Give a False Sense of Security".
 """
 
 from __future__ import annotations

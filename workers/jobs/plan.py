@@ -1,8 +1,8 @@
 """The plan shard: reads the data's length and hash and cuts the evaluations into shards.
 
-The plan is a pure function of the spec, the model's cost, the number of examples and the memory of a GPU, so
-that the same job always has the same shards on workers with such devices. A shard is a range of the
-evaluation order, a multiple of the batch size long, and nominally lasts `shard_seconds`.
+The plan is a pure function of the spec, the model's cost, the number of examples and the memory of a GPU. A
+shard is a range of the evaluation order, a multiple of the batch size long, and nominally lasts
+`shard_seconds`.
 """
 
 from __future__ import annotations
@@ -117,7 +117,6 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
 def _examples(
     index: int, spec: EvaluateJobSpec, session: Session, data: ExampleSet, loaded: Loaded
 ) -> ExampleSet:
-    """The examples of an evaluation; its data and folders are there, and fit the model and its data."""
     item, source = spec["evaluations"][index], trained_on(loaded)
     check_folders(item)
     examples = read_by(loaded, examples_of(session, spec, item))
@@ -138,7 +137,6 @@ def _example_cost(item: EvaluationItem, examples: ExampleSet, loaded: Loaded, fl
 
 
 def _read_of(item: EvaluationItem, source: ComponentReference, examples: ExampleSet) -> dict[str, DataFound]:
-    """What was read of the files of an evaluation's data, by their label."""
     found = found_in(examples, source["params"].get("crop_fraction"))
     return {content_label(data_label(source), item["params"]): found} if found else {}
 

@@ -48,10 +48,7 @@ def save_plots(
 
 
 def render_plots(store: Store, folder: Path, job_id: str, plots: Mapping[str, Spec]) -> None:
-    """Store plots as SVG; called once the job has ended, which does not wait for pictures.
-
-    One that cannot be rendered or stored is logged: the service renders it when it is asked for.
-    """
+    """Store plots as SVG once the job has ended; the service renders a plot that failed when asked for it."""
     for kind, spec in plots.items():
         path = folder / f"plot-{kind}.svg"
         try:
@@ -66,7 +63,6 @@ def render_plots(store: Store, folder: Path, job_id: str, plots: Mapping[str, Sp
 
 
 def _training_records(folder: Path) -> list[dict[str, Any]]:
-    """The records of a training; none for other jobs, or for a damaged log."""
     try:
         content = read_job_file(folder, TRAINING_LOG, MAX_LOG_BYTES)
         LOG_BOUNDS.check(content)

@@ -25,8 +25,7 @@ SIMULATORS = ("gymnasium", "mujoco")
 def collect(device: torch.device, dtype: torch.dtype, spec: UserSpec) -> ShardProvenance:
     """The `code`, `packages`, `device`, `draws` and `pulled` parts of the provenance of a job's results.
 
-    The packages are those that any number can depend on, those with components named by the job, and the
-    libraries that run its model and attacks.
+    The packages are those that any number depends on, and those of the job's components, model and attacks.
     """
     used = packages() | packages_of(spec, load())
     used |= versions(libraries_of(load(), spec, {}))

@@ -1,7 +1,7 @@
 """Self-test of a worker's devices: sums that every device must give exactly, and its memory.
 
-All inputs are small integers, so that each result is an integer which float32 holds. It is the same for
-every order of its terms, and also where a device rounds its factors (TF32). A broken device's sums differ.
+All inputs are small integers, so that float32 holds each result for every order of its terms, also where a
+device rounds its factors (TF32).
 """
 
 from __future__ import annotations
@@ -110,7 +110,6 @@ def _short_of_memory(found: DeviceTest) -> str | None:
 
 
 def _wrong(device: torch.device) -> str | None:
-    """What the device computes otherwise than it must; None where all is right."""
     known: list[tuple[str, Callable[[torch.device], torch.Tensor], str]] = [
         ("a matmul", matmul, MATMUL),
         ("a convolution with its gradients", convolution, CONVOLUTION),
@@ -140,7 +139,6 @@ def _without_gpu() -> DeviceTest:
 
 
 def _machine_memory() -> tuple[int | None, int | None]:
-    """Bytes that are available and that there are."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:

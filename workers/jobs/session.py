@@ -85,26 +85,21 @@ MAX_OTHERS = 16
 class Loaded:
     """A classifier ready to run: pixels (B, channels, S, S) in [0, 1] to logits (B, classes).
 
-    A model of words is a `TokenModel`, one of time series a `SeriesModel` or `RegressionModel`;
-    `image_size` is then the maximum number of tokens or steps. A policy is a `PolicyModel`, and `image_size`
-    the steps of its window.
-    `metadata` is the text in the header of the weights file, empty without one. `assumed` is the mean and the
-    standard deviation of each channel where the weights may have been trained with others.
-    `unstated_vocabulary`: whether nothing says for which words a program for texts was made;
-    `gradients_not_compared`: whether a program of images does not state that its gradients are its module's.
+    A model of words is a `TokenModel`, a model of time series a `SeriesModel` or `RegressionModel`, and a
+    policy a `PolicyModel`.
     """
 
     classifier: Classifier
-    image_size: int
+    image_size: int  # pixels; the most tokens or steps, and for a policy the steps of its window
     weights_sha256: str
     untrained: bool
     device: torch.device
     dtype: torch.dtype
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    assumed: AssumedNormalization | None = None
-    unstated_vocabulary: bool = False
+    metadata: Mapping[str, str] = field(default_factory=dict)  # in the header of the weights file
+    assumed: AssumedNormalization | None = None  # the weights may have been trained with another
+    unstated_vocabulary: bool = False  # nothing says for which words a program for texts was made
     logit_names: LogitNames | None = None
-    gradients_not_compared: bool = False
+    gradients_not_compared: bool = False  # a program of images does not state that its module has them
 
     @property
     def device_class(self) -> accelerator.DeviceClass:
@@ -243,7 +238,6 @@ def _load(spec: UserSpec, examples: ExampleSet, device_name: str, weights: str |
 
 
 def _named(loaded: Loaded, spec: UserSpec, data: ExampleSet) -> Loaded:
-    """A classifier with the names of its logits."""
     names = names_of(loaded.classifier, spec["model"], loaded.metadata, model_class_names(data))
     return replace(loaded, logit_names=names)
 
@@ -251,14 +245,12 @@ def _named(loaded: Loaded, spec: UserSpec, data: ExampleSet) -> Loaded:
 def _program(
     weights: str | None, data: ExampleSet, task: str, vocabulary: str | None = None
 ) -> tuple[Classifier, str]:
-    """The program of a file for some data, and the file's hash."""
     if weights is None:
         raise BadWeights(f"the model {EXPORTED!r} has no weights but those of a checkpoint")
     return load_classifier(Path(weights), model_classes(data), data.channels, task, vocabulary)
 
 
 def _check_series(model: ModelReference, backbone: nn.Module, data: ExampleSet) -> None:
-    """Refuse time series for a model of images, the reverse, and series that are too long."""
     if (data.task in SERIES_TASKS) != reads_series(backbone):
         raise ValueError(f"the model {model['name']!r} does not read the data set {data.name!r}")
     if data.task in SERIES_TASKS:
@@ -266,7 +258,6 @@ def _check_series(model: ModelReference, backbone: nn.Module, data: ExampleSet) 
 
 
 def _load_words(spec: UserSpec, data: ExampleSet, device: torch.device, weights: str | None) -> Loaded:
-    """The model of words of a job spec."""
     model = spec["model"]
     if model["name"] == EXPORTED:
         words = cast(TextSet, data).vocabulary.sha256
@@ -287,7 +278,6 @@ def _load_words(spec: UserSpec, data: ExampleSet, device: torch.device, weights:
 
 
 def _load_policy(spec: UserSpec, data: ControlSet, device: torch.device, weights: str | None) -> Loaded:
-    """The policy of a job spec."""
     policy, file = (
         policy_for(_backbone(spec, data, discrete=data.environment.discrete), data),
         File({}, False),
@@ -298,7 +288,6 @@ def _load_policy(spec: UserSpec, data: ControlSet, device: torch.device, weights
 
 
 def _check_same_words(path: Path, data: ExampleSet) -> None:
-    """Refuse weights that state another vocabulary."""
     _, metadata = read_shapes(path)
     trained = json.loads(metadata.get("trained_on", "{}")).get("vocabulary")
     if trained is not None and trained != cast(TextSet, data).vocabulary.sha256:

@@ -1,7 +1,4 @@
-"""Data and other models of evaluations: they must fit, and stay the same from plan to result.
-
-The plan records each with the hash of its content; a shard accepts only that.
-"""
+"""Data and other models of evaluations: they must fit, and keep the content that the plan recorded."""
 
 from __future__ import annotations
 
@@ -34,10 +31,9 @@ class PlannedSources(TypedDict):
 def planned_sources(request: PlanRequest, session: Session, loaded: Loaded) -> PlannedSources:
     """The plan's record of other models used by a job, and the jobs with `gradients_not_compared`.
 
-    The request's `sources` are {job: {"spec", "weights"}}, with the path of the weights, by the text that
-    names the model: a job's id or `checkpoint:NAME@SHA256`. They are loaded one after the other. The record
-    is {job: {"model": {"name", "params"}, "weights_sha256"}}. BadWeights are missing or do not fit; a
-    ValueError is of a model for other images or classes.
+    The request's `sources` are {job: {"spec", "weights"}}, with the path of the weights, by a job's id or
+    `checkpoint:NAME@SHA256`. The record is {job: {"model": {"name", "params"}, "weights_sha256"}}. BadWeights
+    are missing or do not fit; a ValueError: a model is for other images or classes.
     """
     found: dict[str, ForeignModel] = {}
     not_compared: list[str] = []
@@ -95,7 +91,6 @@ def _named(dependency: Dependency) -> str:
 def _check_upload(
     dependency: Dependency, source: ModelSource, spec: EvaluateJobSpec, session: Session, loaded: Loaded
 ) -> None:
-    """Refuse an uploaded model made for other data than that of the evaluation."""
     assert dependency.evaluation is not None
     examples = session.data(spec["evaluations"][dependency.evaluation]["data"] or spec["data"], "test")
     record = trained_on(_load(dependency, source, spec, session, loaded))

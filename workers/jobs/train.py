@@ -97,7 +97,6 @@ def run(request: TrainRequest, session: Session, report: Report) -> OutcomeRepor
 
 
 def _note_course(facts: PlannedEvaluation, recipe: Recipe, trained: Trained) -> None:
-    """Notes how the weights were selected, and where memory and disk were short."""
     if trained.reduced is not None:
         facts["reduced_in_training"] = trained.reduced
     if trained.unsaved:
@@ -109,7 +108,6 @@ def _note_course(facts: PlannedEvaluation, recipe: Recipe, trained: Trained) -> 
 def _note_step(
     facts: PlannedEvaluation, recipe: Recipe, batch: int, length: int, asked: int | None = None
 ) -> None:
-    """Notes a step of other than the published examples, and a learning rate that was scaled to it."""
     published = recipe.published_examples(length)
     if published is None or published == batch:
         return

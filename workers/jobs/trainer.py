@@ -41,8 +41,7 @@ def train_model(
 ) -> tuple[Loaded, Trained]:
     """Train the model of a request; every process of the training calls this with the same request.
 
-    MissingData, TrainingDiverged where the loss is not finite, or a ValueError where model and data do not
-    fit.
+    MissingData; TrainingDiverged: the loss is not finite; a ValueError: model and data do not fit.
     """
     spec = request["spec"]
     data, held_out = session.data(spec["data"], "train"), session.data(spec["data"], "test")
@@ -117,10 +116,7 @@ def _narrow(
 def judged_rows(
     data: ExampleSet, held_out: ExampleSet, recipe: Recipe, seed: int
 ) -> tuple[ExampleSet | None, list[int] | None, Sequence[int]]:
-    """What a training judges its model on: a set or None, the rows left for training (None: all), its rows.
-
-    Examples without labels to judge by are a ValueError.
-    """
+    """The set to judge by or None, the training rows (None: all), the judged rows; ValueError: no labels."""
     if recipe.validation == 0 and recipe.selection != "released_test":
         return None, None, ()
     if data.task not in JUDGED_TASKS:

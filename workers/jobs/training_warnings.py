@@ -46,7 +46,6 @@ def of_training(planned: PlannedEvaluation) -> Iterator[Warning]:
 
 
 def _of_machine(planned: PlannedEvaluation) -> Iterator[Warning]:
-    """Warnings of short memory and of a full disk."""
     if reduced := planned.get("reduced_in_training"):
         asked, used = reduced["asked"], reduced["used"]
         message = (

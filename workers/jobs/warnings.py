@@ -1,8 +1,8 @@
-"""Warnings about one row of the results.
+"""Warnings about one row of the results; `docs/warnings.md` has the cause and the remedy of each.
 
 Sources: the checks of AutoAttack's `flags_doc` (Croce and Hein 2020); Carlini et al. 2019, "On Evaluating
 Adversarial Robustness"; Pintor et al. 2022, "Indicators of Attack Failure"; Tramer et al. 2020, "On Adaptive
-Attacks to Adversarial Example Defenses". `docs/warnings.md` has the cause and the remedy of each.
+Attacks to Adversarial Example Defenses".
 """
 
 from __future__ import annotations
@@ -155,7 +155,6 @@ def _counted(evidence: Sequence[Evidence], row: Row) -> Iterator[Warning]:
 
 
 def _by_stage(evidence: Sequence[Evidence], code: CountedCode) -> dict[str, int]:
-    """The count by stage, for attacks with stages."""
     counts: dict[str, int] = {}
     for stage in (stage for shard in evidence for stage in shard.get("stages", ())):
         if count := stage.get(code, 0):
@@ -177,7 +176,6 @@ def _probed(evidence: Sequence[Evidence], row: Row) -> Iterator[Warning]:
 
 
 def _changes(evidence: Sequence[Evidence], code: ProbedCode) -> list[float]:
-    """The largest changes of the logits that the shards' probes found."""
     if code == "random_outputs":
         return [shard.get("random_outputs_change", 0.0) for shard in evidence]
     return [shard.get("batch_dependent_change", 0.0) for shard in evidence]
@@ -291,7 +289,6 @@ def _of_run(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Warn
 
 
 def _of_reading(row: Row) -> Iterator[Warning]:
-    """Warnings against misreading the metrics."""
     few = (row.planned.get("classes") or TOP5_CLASSES) < TOP5_CLASSES
     if row.attack and row.worst_case and not row.segmentation and not few:
         message = (

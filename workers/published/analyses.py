@@ -38,10 +38,9 @@ TABLE_13 = dict(
 
 
 def analysis_references(name: str, model: ComponentReference, known_as: str | None) -> list[Reference]:
-    """The published numbers for one row of an analysis; most rows have none.
+    """The published numbers for one row of an analysis, by the evaluation's `name`; most rows have none.
 
-    `name` is the evaluation's; the model has every default filled in; `known_as` is the well-known data set
-    behind the job's data.
+    The model has every default filled in; `known_as` is the well-known data set behind the job's data.
     """
     facts = architecture(model)
     if name == "efficiency":

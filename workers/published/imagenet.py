@@ -2,14 +2,13 @@
 
 Source: Teo and Nguyen 2024, "Unveiling the Hidden Structure of Self-Attention via Kernel Principal Component
 Analysis" (NeurIPS), tables 1, 2, 7, 8, 9, 10 and 14: top-1 and top-5 accuracy in percent; and table 6, on
-ADE20K; ImageNet-C is in `corruptions.py`. Table 5 (Square) is left out: it states no epsilon.
+ADE20K. Table 5 (Square) is left out: it states no epsilon.
 
 Also clean accuracy of Primal-Attention's DeiT-Small/16 (Chen et al. 2023, NeurIPS, table 7a) and of the
 Conv2D attention in DeiT-tiny with 4 heads (Nguyen et al. 2023, ICLR, table 6). ImageNet-100 is left out: the
-paper does not list its classes. Neither paper states how it prepared the images: those are DeiT's.
+paper does not list its classes. Neither paper states how it prepared the images: DeiT's way is taken.
 
-Parameters are those of the released attack code where it exists; where the paper's text says otherwise, the
-note does too.
+Parameters are the released attack code's where it exists; a note says where the paper's text differs.
 """
 
 from __future__ import annotations
@@ -37,19 +36,15 @@ class Architecture(NamedTuple):
 
 
 class PublishedEvaluation(NamedTuple):
-    """Parameters of a published evaluation that differ from the catalog's defaults, or must not change.
-
-    Rows measured under one of `protocols` are comparable. `protocol` is the publication's own, if it differs
-    from the row's. `data` is the well-known set, `metrics` are those of a row.
-    """
+    """Parameters of a published evaluation that differ from the catalog's defaults, or must not change."""
 
     name: str
     params: dict[str, Any]
     note: str = ""
-    protocols: tuple[str, ...] = ("paper",)
-    protocol: str | None = None
-    data: str = "imagenet"
-    metrics: tuple[str, ...] = ("top1", "top5")
+    protocols: tuple[str, ...] = ("paper",)  # of comparable rows
+    protocol: str | None = None  # the publication's own, if it differs from the row's
+    data: str = "imagenet"  # the well-known set
+    metrics: tuple[str, ...] = ("top1", "top5")  # of a row
     source: str = PAPER
 
 

@@ -2,9 +2,9 @@
 
 Source: Teo and Nguyen 2024, "Unveiling the Hidden Structure of Self-Attention via Kernel Principal Component
 Analysis" (NeurIPS), tables 3, 11 and 12. Table 3 states neither the rate of swapped words nor whether these
-are scored; its attacked numbers are therefore shown for both, with a note. The classifiers of tables 11 and
-12 are mixtures of experts and a tutorial's language model, without a published
-configuration: no model here matches them, and their numbers have a protocol that says so.
+are scored; its attacked numbers are shown for both, with a note. The classifiers of tables 11 and 12 are
+mixtures of experts and a tutorial's language model, without a published configuration: no model here matches
+them, and their numbers have a protocol that says so.
 """
 
 from __future__ import annotations

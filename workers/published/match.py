@@ -1,13 +1,13 @@
 """Match of published numbers to a measured row: same model, data, evaluation and protocol.
 
-A published number is shown where the model's architecture, the data set with its preparation, the evaluation
-with all its parameters, and the protocol match the publication. The origin of the weights is not compared
-(that is what the reader wants to see), and a subset of the examples is accepted: the row states its n.
+The model's architecture, the data set with its preparation, the evaluation with all its parameters, and the
+protocol match the publication. The origin of the weights is not compared (that is what the reader wants to
+see), and a subset of the examples is accepted: the row states its n.
 
-The published attacks are those of the released code: normalised images, no clipping, the final iterate. An
-attack therefore has references under the protocol `paper` only. Clean accuracy is the same under both.
-AutoAttack is a worst case over several attacks within [0, 1], which is `pixel`; its published numbers do not
-state their space, and their reference says so.
+The published attacks are the released code's: normalised images, no clipping, the final iterate. An attack
+therefore has references under the protocol `paper` only. Clean accuracy is the same under both. AutoAttack is
+a worst case within [0, 1], which is `pixel`; its published numbers do not state their space, and their
+reference says so.
 """
 
 from __future__ import annotations
@@ -154,7 +154,6 @@ def _segmented(
 
 
 def _same_cells(params: Params, defaults: Params) -> bool:
-    """Whether corruptions, severities and constants are the defaults, in any order."""
     same = all(set(params[name]) == set(defaults[name]) for name in ("corruptions", "severities"))
     return same and params.get("constants") == defaults.get("constants")
 
@@ -188,7 +187,7 @@ def architecture(model: ComponentReference) -> dict[str, Any]:
 
 
 def _of_timm(model: ComponentReference) -> dict[str, Any]:
-    """timm's own weights: their numbers are those of these weights, not of the architecture."""
+    """timm's own weights: their numbers belong to these weights, not to the architecture."""
     if not is_pulled(cast(ModelReference, model).get("weights")):
         return {}
     return {key: value for key, value in model["params"].items() if value is not None or key == "tag"}

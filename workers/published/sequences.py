@@ -1,20 +1,17 @@
 """Published accuracies of classifiers of sequences: the Long Range Arena and the UEA archive.
 
-Sources, all in percent:
+Sources, all in percent: Chen et al. 2021 (Skyformer, NeurIPS), table 1, the mean of three runs. Chen et al.
+2023 (Primal-Attention, NeurIPS), tables 1, 3 and 8, and table 4 of the supplement, whose columns are
+mislabelled: its row of Primal.+ has the numbers of table 3 as ListOps, Image, Pathfinder, Retrieval, Text.
+Nguyen et al. 2023 (Primal-dual framework, ICLR), tables 1, 2, 7 and 11, the mean of five runs; from table 1
+only the three sets that were trained in Flowformer's framework, with the sizes of Primal-Attention's
+transformer.
 
-- Chen et al. 2021 (Skyformer, NeurIPS), table 1: the mean of three runs.
-- Chen et al. 2023 (Primal-Attention, NeurIPS), tables 1, 3 and 8, and table 4 of the supplement, whose
-  columns are mislabelled: its row of Primal.+ has the numbers of table 3 as ListOps, Image, Pathfinder,
-  Retrieval, Text.
-- Nguyen et al. 2023 (Primal-dual framework, ICLR), tables 1, 2, 7 and 11: the mean of five runs. Of table 1
-  only the three sets that were trained in Flowformer's framework, whose transformer has the sizes of
-  Primal-Attention's.
-
-A row stands beside a measured one where data and their size, the transformer's sizes, its attention with the
+A row stands beside a measured row where data and their size, the transformer's sizes, its attention with the
 stated parameters, and its layers are the published ones. Dropout and the weights of auxiliary losses are not
-compared, nor are the safe variants of a mechanism told from the released ones (draws of landmarks,
-normalisers, padding, the scaling of Performer). Ranks that Primal-Attention chose by task are those of the
-text's grid (of the scripts' for UEA).
+compared, nor are the safe variants of a mechanism told from the released variants (draws of landmarks,
+normalisers, padding, the scaling of Performer). Ranks that Primal-Attention chose by task are in the text's
+grid (in the scripts' for UEA).
 """
 
 from __future__ import annotations
@@ -63,17 +60,14 @@ SELECTED = {
 
 
 class PublishedRow(NamedTuple):
-    """One row of a table: a model's attention, and its accuracies by task.
-
-    `params` are those that the attention must have: a tuple allows several values, a mapping has one by task.
-    """
+    """One row of a table: a model's attention, and its accuracies by task."""
 
     source: str
     table: str
     model: str
     attention: str
     layers: str
-    params: Mapping[str, Any]
+    params: Mapping[str, Any]  # a tuple allows several values, a mapping has a value for each task
     accuracies: Mapping[str, float]
 
 

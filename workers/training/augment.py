@@ -28,8 +28,7 @@ def move_pixels(
     """Rotate, scale, mirror and shift each image of (B, C, S, S) by random amounts, in one interpolation.
 
     Pixels from outside an image are 0 (black). The same seed and step give the same amounts on every device;
-    images that are a `part` of a batch get the amounts of its rows. The result has the same shape, type and
-    range.
+    images that are a `part` of a batch get the amounts of its rows.
     """
     if not augmentation.moves:
         return images
@@ -83,12 +82,10 @@ def mix(
     step: int,
     part: Part | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Mix each example with its mirror image in the batch (mixup, cutmix).
+    """Mixup and cutmix of each image (B, C, S, S) with its mirror image in the batch; labels are int64 (B,).
 
-    Images are (B, C, S, S), labels int64 (B,). `mixup` and `cutmix` of the augmentation are the Beta
-    parameters; without both, images and labels are returned as they are. Examples that are a `part` of a
-    batch are mixed as in the whole batch. Returns images (B, C, S, S), and labels (B,) or, when mixed, class
-    probabilities (B, K).
+    The augmentation states the Beta parameters; examples that are a `part` of a batch are mixed as in the
+    whole batch. Returns images (B, C, S, S), and labels (B,) or, when mixed, class probabilities (B, K).
     """
     if augmentation.cutmix > 0:
         from assay.workers.training import timm_augment

@@ -1,8 +1,8 @@
 """Batch normalisation over a batch shared by several processes.
 
-Ioffe and Szegedy, "Batch Normalization", ICML 2015, algorithm 1: mean and variance are those of the whole
-batch. Written here, because torch's `SyncBatchNorm` does not support the CPU, where this is tested. In eval
-mode, attacks included, a layer behaves as torch's own.
+Ioffe and Szegedy, "Batch Normalization", ICML 2015, algorithm 1: mean and variance of the whole batch.
+Written here, because torch's `SyncBatchNorm` does not support the CPU. In eval mode, attacks included, a
+layer behaves as torch's own.
 
 C = channels, n = values of a channel in the whole batch.
 """
@@ -44,7 +44,6 @@ class SharedBatchNorm(_BatchNorm):
         self.train(other.training)
 
     def _check_input_dim(self, input: Tensor) -> None:  # noqa: A002 (torch's name)
-        """Hook that torch calls before it normalises."""
         if input.dim() < 2:
             raise ValueError(f"batch normalisation is for (batch, channels, ...): got {tuple(input.shape)}")
 
@@ -71,7 +70,6 @@ class SharedBatchNorm(_BatchNorm):
 
     @torch.no_grad()
     def _remember(self, mean: Tensor, variance: Tensor) -> None:
-        """Update the running mean and the running (unbiased) variance."""
         if self.running_mean is None or self.running_var is None:
             return
         assert self.num_batches_tracked is not None
@@ -83,7 +81,6 @@ class SharedBatchNorm(_BatchNorm):
 
 
 def _total(tensor: Tensor) -> Tensor:
-    """Sum over all processes."""
     total: Tensor = _Total.apply(tensor)
     return total
 

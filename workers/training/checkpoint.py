@@ -1,8 +1,7 @@
 """Checkpoints of a training run: durable, checked against their own hash, the last two kept.
 
-A checkpoint is a file `step-000001234.0123456789abcdef.pt`: the output of `torch.save`, under a name that
-holds the step and the start of the content's SHA-256. A file that does not match its name was torn or damaged
-and is never loaded.
+A file `step-000001234.0123456789abcdef.pt` is the output of `torch.save`; its name holds the step and the
+start of the content's SHA-256. A file that does not match its name is never loaded.
 """
 
 from __future__ import annotations

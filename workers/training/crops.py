@@ -30,9 +30,8 @@ def random_crop(
 ) -> tuple[Tensor, Tensor]:
     """Random training example from an image, uint8 (C, H, W) at the file's size, and its labels.
 
-    Labels are classes or IGNORE, uint8 (H, W); the mean (C,), in [0, 1], is the colour of the padding. All
-    random numbers come from `draws`. Returns pixels in [0, 1], float32 (C, S, S), and classes or IGNORE,
-    uint8 (S, S).
+    Labels are classes or IGNORE, uint8 (H, W); the mean (C,), in [0, 1], colours the padding. All random
+    numbers come from `draws`. Returns pixels in [0, 1], float32 (C, S, S), and labels, uint8 (S, S).
     """
     height, width = labels.shape
     short = float(crops.short_side or min(height, width)) * draws.uniform(*crops.scales)
@@ -63,7 +62,6 @@ class CropExamples:
     """Crops of a training set, made one by one (`Examples`)."""
 
     def __init__(self, data: SegmentationSet, crops: Crops) -> None:
-        """Stores the data set; nothing is loaded yet."""
         self._data = data
         self._crops = crops
 

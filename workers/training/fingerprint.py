@@ -53,8 +53,8 @@ def training_identity(
 ) -> dict[str, object]:
     """Plain values that must match for a checkpoint to belong to this training.
 
-    `batch_size` is that of a step, `at_once` that of a pass where it is smaller; `rows` are the indices of
-    the examples if not all are trained on.
+    `batch_size` counts a step's examples, `at_once` a smaller pass's; `rows` are the trained examples, if not
+    all.
     """
     truth = cast(DataSet, data).labels.tolist() if data.task == "classification" else data.content_sha256()
     layout = [(name, list(tensor.shape)) for name, tensor in classifier.state_dict().items()]

@@ -23,11 +23,10 @@ from assay.workers.training.batches import TrainingBatch
 from assay.workers.training.distributed.gradient_sum import GradientSum
 from assay.workers.training.distributed.processes import ALONE, Part, Processes, everything
 from assay.workers.training.micro_batch import KeptBuffers, MicroBatch
-from assay.workers.training.objective import Objective, attack, plain, robust, starts_of
+from assay.workers.training.objective import Objective, attack, pixel_loss, plain, robust, starts_of
 from assay.workers.training.optimisers import optimiser_of, set_rates
 from assay.workers.training.randomness import seed_layers
 from assay.workers.training.recipe import Recipe
-from assay.workers.training.segmentation_loss import pixel_loss
 from assay.workers.training.selection import Judge, Judgement
 from assay.workers.training.trajectories import action_loss, existing
 
@@ -69,8 +68,7 @@ class Learner:
         """Moves the classifier, which is trained in place, to the device, and sets its precision.
 
         The classifier maps pixels (B, C, S, S) in [0, 1] to logits (B, K), or tokens (B, N), or contexts of a
-        policy. The seed keys augmentation, dropout and drop-path; of the data classes, mean and standard
-        deviation are read. float32 or float64 is for everything; bfloat16 and float16 keep the weights and
+        policy. The seed keys augmentation, dropout and drop-path. bfloat16 and float16 keep the weights and
         the loss in float32 and compute the layers under autocast, float16 with a scaled loss. `batch_size`,
         over all processes, is by default the size of the batches given to `update`. Batches larger than
         `at_once`, over all processes, are cut into pieces, and their gradients are accumulated.
@@ -119,19 +117,18 @@ class Learner:
     ) -> StepResult:
         """Do one optimiser step; where memory is short, in smaller pieces from then on.
 
-        The gradients of a batch in pieces add up to those of the whole batch, up to rounding; but batch
-        normalisation takes the statistics of a piece, dropout and drop-path draw other numbers, and an
+        The gradients of a batch in pieces add up to the gradients of the whole batch, up to rounding; but
+        batch normalisation takes the statistics of a piece, dropout and drop-path draw other numbers, and an
         auxiliary loss that is no mean over the examples is taken for each piece.
 
-        A process that runs out of memory tells the others with the numbers of the step, whose sum comes after
-        that of the gradients; none has changed its weights by then, and all do the step again, in pieces of
-        half the size, as if these had been asked for.
+        A process that runs out of memory tells the others with the numbers of the step, summed after the
+        gradients; no process has changed its weights by then, and all do the step again, in pieces of half
+        the size.
 
-        `batch` is this process's part of it; `step`, the number of steps done before, keys all randomness.
-        The momentum, or the first beta, stays where it is None.
-
-        Raises torch.OutOfMemoryError: the smallest piece does not fit into memory; or, with batch
-        normalisation in several processes, any: the others wait for this one's statistics.
+        `batch` is this process's part; `step`, the number of steps done before, keys all randomness. The
+        momentum, or the first beta, stays where it is None. Raises torch.OutOfMemoryError: the smallest piece
+        does not fit into memory; or, with batch normalisation in several processes, any: the others wait for
+        its statistics.
         """
         images, truth = batch.images, batch.truth
         if images.is_floating_point():  # token ids keep their dtype
@@ -152,10 +149,7 @@ class Learner:
     def _gradients(
         self, images: Tensor, truth: Tensor, part: Part, step: int, counted: Tensor | None
     ) -> Tensor | None:
-        """Sum the gradients over the pieces and processes, and the step's numbers: float64 (5,).
-
-        None if a process ran out of memory; the gradients then mean nothing.
-        """
+        """Sum the gradients, and the step's numbers (5,), over processes; None if memory ran out in one."""
         alone = self._processes.size == 1
         failed = True
         numbers = torch.zeros(5, dtype=torch.float64, device=self._device)
@@ -190,10 +184,7 @@ class Learner:
         return numbers
 
     def _count(self, images: Tensor, truth: Tensor) -> Tensor | None:
-        """Number of what the loss of the whole batch is a mean over, over all processes.
-
-        The steps of windows that exist, or labelled pixels; None where it is a mean over the examples.
-        """
+        """What the loss is a mean over, in all processes: existing steps, labelled pixels; None: examples."""
         if self.control:
             return self._processes.sum(existing(images).sum())
         if self.language or truth.dim() == 1:

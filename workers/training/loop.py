@@ -1,9 +1,8 @@
 """The training loop. A resumed run is bit-identical to an uninterrupted one.
 
-Nothing in it depends on when it was interrupted: the order of the data is keyed by seed and epoch,
-augmentation, dropout, drop-path and the starts of attacks by seed and step, the learning rate is a
-function of the step, and a checkpoint holds everything else (weights, optimiser, average, scale of the loss,
-sums of the epoch, log, the best weights so far).
+Seed and epoch key the order of the data, seed and step key augmentation, dropout, drop-path and the starts of
+attacks, the learning rate is a function of the step, and a checkpoint holds everything else (weights,
+optimiser, average, scale of the loss, sums of the epoch, log, the best weights so far).
 """
 
 from __future__ import annotations
@@ -68,42 +67,26 @@ def train(
     rows: Sequence[int] | None = None,
     judge: Judge | None = None,
 ) -> Trained:
-    """Train a classifier, resuming from the latest intact checkpoint in `folder`, if any.
+    """Train a classifier in place, resuming from the latest intact checkpoint in `folder`; ends in eval mode.
 
-    Args:
-        classifier: maps pixels (B, C, S, S) in [0, 1] to logits (B, K); its parameters are the
-            starting point and are trained in place. It is left in eval mode.
-        data: the training split.
-        seed: keys all randomness of the training.
-        image_size: S, side in pixels of the resized images; crops have their own.
-        batch_size: examples per pass, over all processes; a smaller data set is one batch. So many are a step
-            too, unless the recipe states the size of a step: then a larger step accumulates gradients.
-        dtype: float32, float64, or bfloat16 or float16 (autocast, float32 weights; float16 with a scaled
-            loss, so that small gradients don't vanish: steps whose gradients overflow are skipped).
-        folder: for checkpoints, log and weights; created if missing.
-        checkpoint_seconds: wall time between checkpoints; plus one at the end.
-        report: gets `{"type": "progress", "done", "total", "message"}` (steps, at most twice a second) and
-            `{"type": "checkpoint", "step"}` after each durable checkpoint.
-        metadata: text for the header of the weights files.
-        processes: this process among those of the training, all of which call this alike. The first one
-            writes and reports. The numbers are those of one process up to rounding, but dropout and drop-path
-            draw others.
-        workers: how many processes make examples for this one, where they are made one by one; the bits are
-            the same with any number.
-        held_out_loss: the loss of the classifier on what it is not trained on, in eval mode; asked for by the
-            first process after each epoch, for the log. None logs none.
-        rows: indices of the examples to train on; None: all.
-        judge: judges the model on examples that it is not trained on, after each epoch, for the log and for
-            the recipe's selection. All processes ask it alike.
+    The classifier maps pixels (B, C, S, S) in [0, 1] to logits (B, K), S being `image_size`, or what the task
+    of the training split has. `batch_size` counts a pass's examples over all processes, and a step's unless
+    the recipe states more: then gradients are accumulated. bfloat16 and float16 are autocast over float32
+    weights, float16 with a scaled loss: steps whose gradients overflow are skipped.
 
-    Raises:
-        TrainingDiverged: the loss or a weight became infinite or NaN.
-        ValueError: unsupported dtype, empty data set, nothing to train, unreadable example, or a checkpoint
-            in `folder` of another training.
-        torch.OutOfMemoryError: the smallest part of a batch does not fit into memory; larger ones that do not
-            are halved.
-        OSError: the weights could not be written, or another file for another reason than a full disk:
-            without room for a checkpoint or the log, the training goes on, and tries again.
+    `report` gets the steps done, at most twice a second, and each durable checkpoint, every
+    `checkpoint_seconds` of wall time and at the end. All `processes` call this alike, and the first writes
+    and reports; the numbers are a single process's up to rounding, but dropout and drop-path draw others.
+    `workers` processes make examples for this one; the bits are the same with any number. After each epoch
+    the first process asks `held_out_loss` for the log, and all processes ask `judge`, for the log and the
+    recipe's selection, about examples that are not trained on; `rows` (None: all) are trained on. `metadata`
+    is for the header of the weights files.
+
+    Raises TrainingDiverged: the loss or a weight became infinite or NaN; ValueError: unsupported dtype, empty
+    data, nothing to train, an unreadable example, or a checkpoint of another training;
+    torch.OutOfMemoryError: the smallest part of a batch does not fit (larger parts are halved); OSError: the
+    weights could not be written, or another file although the disk has room (without room for checkpoint or
+    log the training goes on).
     """
     if dtype not in DTYPES:
         raise ValueError(f"dtype is {dtype}; allowed: {', '.join(map(str, DTYPES))}")
@@ -145,8 +128,6 @@ def train(
 
 
 class _Run:
-    """State and steps of a running training."""
-
     def __init__(
         self,
         learner: Learner,

@@ -20,7 +20,7 @@ class MicroBatch:
     def __init__(
         self, asked: int | None, processes: Processes, augmentation: Augmentation, *, batch_norm: bool
     ) -> None:
-        """Takes what was asked for: examples of one pass, over all processes; None for whole batches.
+        """Takes the most examples of a pass over all processes as asked for; None for whole batches.
 
         `batch_norm` says whether the model takes statistics of a pass, over all processes.
         """
@@ -35,14 +35,14 @@ class MicroBatch:
 
     @property
     def rows(self) -> int | None:
-        """Most examples of one pass in this process; None: whole batches."""
+        """Most examples of a pass in this process; None: whole batches."""
         return self._rows
 
     def halve(self, whole: int) -> None:
         """Halve it, after a pass was too large; all processes of the training do this alike.
 
-        What the allocator of an accelerator keeps is given back: its blocks have the sizes of larger passes.
-        Raises torch.OutOfMemoryError: it was the smallest one.
+        The allocator gives back what it keeps: its blocks have the sizes of larger passes. Raises
+        torch.OutOfMemoryError: it was the smallest one.
         """
         size, largest = self._processes.size, max(self._counts(whole))
         used = min(largest if self._rows is None else max(self._rows, 1 if self.reduced else 2), largest)
@@ -69,7 +69,6 @@ class MicroBatch:
             yield torch.tensor(places, device=device), Part(rows, part.whole)
 
     def _counts(self, whole: int) -> list[int]:
-        """Examples of each process in a batch."""
         size = self._processes.size
         return [len(Processes(rank, size).part(whole).rows) for rank in range(size)]
 

@@ -29,6 +29,7 @@ from torch.nn import functional
 
 from assay.attacks.randomness import Randomness, Source
 from assay.attacks.threat import PIXELS, Ball, clip_to, steepest
+from assay.workers.data.formats.segmentation import IGNORE
 from assay.workers.training.recipe import AdversarialTraining
 
 Logits = Callable[[Tensor], Tensor]
@@ -46,10 +47,7 @@ class Objective(NamedTuple):
     passes: int = 1  # number of forward passes behind the loss
 
     def plus(self, auxiliary: Sequence[Tensor]) -> Objective:
-        """Adds the auxiliary losses of the model (`models.layers.auxiliary`).
-
-        They are weighted for one pass; for the two passes of TRADES, their mean is added.
-        """
+        """Adds the auxiliary losses of the model, weighted for one pass: the mean over two of TRADES."""
         return self._replace(loss=sum((loss.to(self.loss) / self.passes for loss in auxiliary), self.loss))
 
 
@@ -72,6 +70,25 @@ def plain(model: Logits, images: Tensor, target: Tensor, smoothing: float) -> Ob
 def starts_of(seed: int, step: int, rows: Sequence[int], device: torch.device) -> Source:
     """Draws of the random starts of a step, keyed by an image's row in the whole batch."""
     return Source(Randomness(seed, "adversarial"), [str(row) for row in rows], step, device)
+
+
+def pixel_loss(
+    logits: Tensor, maps: Tensor, label_smoothing: float, pixels: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Cross-entropy of the labelled pixels, of logits (B, K, S, S) and maps, int64 (B, S, S).
+
+    Maps have classes or IGNORE; label smoothing is in [0, 1). `pixels` is the number of labelled pixels of
+    the batch that these maps are a part of (None: they are all). Returns this part's share of the mean over
+    all pixels (0 without labels), the number of correct pixels, and of labelled ones.
+    """
+    # One row per pixel: torch's 2D loss has no deterministic GPU kernel.
+    rows, truth = logits.movedim(1, -1).flatten(0, -2), maps.flatten()  # (B * S * S, K), (B * S * S,)
+    judged = (truth != IGNORE).sum()
+    total = functional.cross_entropy(
+        rows, truth, ignore_index=IGNORE, label_smoothing=label_smoothing, reduction="sum"
+    )
+    right = (rows.detach().argmax(dim=1) == truth).sum()
+    return total / (judged if pixels is None else pixels).clamp(min=1), right, judged
 
 
 def attack(
@@ -113,10 +130,10 @@ def robust(
     training: AdversarialTraining,
     smoothing: float,
 ) -> Objective:
-    """Loss of PGD-AT or TRADES at the points that `attack` found for images (B, C, S, S).
+    """Loss of PGD-AT or TRADES at the points that `attack` found for images (B, C, S, S), in training mode.
 
-    The model is in training mode. The target has labels, int64 (B,), or class probabilities (B, K); the
-    cross-entropy has label smoothing, in [0, 1).
+    The target is int64 (B,) or class probabilities (B, K); the label smoothing of the cross-entropy is in [0,
+    1).
     """
     passes = training.passes_of_update
     if training.objective == "pgd_at":

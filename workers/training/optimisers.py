@@ -2,10 +2,8 @@
 
 AdamW: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019. RAdam: Liu et al., "On the
 Variance of the Adaptive Learning Rate and Beyond", ICLR 2020, algorithm 2; with decoupled weight decay, as in
-its authors' code. SGD and Adam add the decay to the gradient.
-
-Weight decay is restricted as in timm, reimplemented because importing timm takes seconds in every evaluator
-process.
+its authors' code. SGD and Adam add the decay to the gradient. Weight decay is restricted as in timm,
+reimplemented because importing timm takes seconds in every evaluator process.
 """
 
 from __future__ import annotations
@@ -22,8 +20,8 @@ UNDECAYED = frozenset({"pos_embed", "cls_token", "dist_token", "reg_token", "mas
 def undecayed_names(model: nn.Module) -> set[str]:
     """Full names of the parameters that get no weight decay.
 
-    These are biases and parameters with at most one dimension (norms, scales), those in `UNDECAYED`, and
-    those listed by a submodule's `no_weight_decay()` (timm's convention).
+    Biases, parameters of at most one dimension, `UNDECAYED`, and names in a submodule's `no_weight_decay()`
+    (timm's).
     """
     names = {
         name

@@ -170,7 +170,7 @@ CYCLE_START, CYCLE_END, CYCLE_MOMENTUM = 25.0, 1e4, (0.85, 0.95)
 
 
 class LongRangeValues(NamedTuple):
-    """Values of one task of the Long Range Arena."""
+    """Published values for a task of the Long Range Arena."""
 
     steps: int  # of the training
     batch: int  # examples of a step
@@ -199,9 +199,9 @@ def long_range_recipe(
 ) -> Recipe:
     """AdamW without weight decay and one linear cycle, as both papers train on the Long Range Arena.
 
-    `given` has steps, learning_rate, warmup_steps and total_batch of the user; None takes the published one.
-    The warm-up keeps its share of other steps. `clip_value` is the largest element of the gradient, None does
-    not clip; `first_judged` the share of the steps before the first weights that may be selected.
+    A user's value is None for the published value; the warm-up keeps its share of other steps. `clip_value`
+    is the largest element of the gradient, None does not clip; `first_judged` the share of the steps before
+    the first weights that may be selected.
     """
     steps = int(given["steps"] or published.steps)
     rate = given["learning_rate"] or published.learning_rate

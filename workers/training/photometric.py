@@ -2,8 +2,8 @@
 
 Liu et al., "SSD: Single Shot MultiBox Detector", ECCV 2016, section 2.2 (after Howard 2013), with the ranges
 of the library used by Segmenter's authors. Each part has probability one half; contrast comes second or last.
-Saturation and hue are changed in HSV with 8 bits per channel. Deviations from that
-library: values are rounded, not truncated, and saturation and hue share one conversion.
+Saturation and hue are changed in HSV with 8 bits per channel. Deviations from that library: values are
+rounded, not truncated, and saturation and hue share one conversion.
 
 Legend: H height, W width.
 """
@@ -49,7 +49,6 @@ def _perhaps(draws: random.Random, low: float, high: float) -> float | None:
 
 
 def _recoloured(pixels: Bytes, saturation: float, hue: float) -> Bytes:
-    """Scales the saturation by a factor and rotates the hue by a fraction of the circle."""
     values = np.array(Image.fromarray(pixels).convert("HSV"))  # (H, W, 3)
     turned = values[:, :, 0].astype(np.int64) + round(hue * CIRCLE)
     values[:, :, 0] = (turned % CIRCLE).astype(np.uint8)

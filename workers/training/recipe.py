@@ -47,7 +47,6 @@ class Augmentation:
     repeats: int = 1
 
     def __post_init__(self) -> None:
-        """Rejects values outside the ranges above."""
         _within("shift", self.shift, 0, 1)
         _within("rotate", self.rotate, 0, 180)
         _within("scale", self.scale, 0, 0.99)
@@ -87,7 +86,6 @@ class Crops:
     photometric: bool  # random brightness, contrast, saturation and hue
 
     def __post_init__(self) -> None:
-        """Rejects values outside the ranges above."""
         _within("size", self.size, 1, math.inf)
         if self.short_side is not None:
             _within("short_side", self.short_side, 1, math.inf)
@@ -108,7 +106,6 @@ class AdversarialTraining:
     beta: float = 6.0  # weight of the second term of TRADES, at least 0; unused by "pgd_at"
 
     def __post_init__(self) -> None:
-        """Rejects values outside the ranges above."""
         _one_of("objective", self.objective, ("pgd_at", "trades"))
         _within("epsilon", self.epsilon, math.ulp(0), 1)
         _within("steps", self.steps, 1, math.inf)
@@ -192,7 +189,6 @@ class Recipe:
     crops: Crops | None = None
 
     def __post_init__(self) -> None:
-        """Rejects values outside the ranges above."""
         _within("epochs", self.epochs, 1, math.inf)
         _within("learning_rate", self.learning_rate, 0, math.inf)
         _within("warmup_epochs", self.warmup_epochs, 0, self.epochs)
@@ -222,7 +218,6 @@ class Recipe:
         self._check_limits()
 
     def _check_limits(self) -> None:
-        """Rejects bounds and counts that are not above 0."""
         for name in ("clip_norm", "clip_value"):
             if (limit := getattr(self, name)) is not None:
                 _within(name, limit, math.ulp(0), math.inf)
@@ -231,7 +226,6 @@ class Recipe:
                 _within(name, count, 1, math.inf)
 
     def _check_parts(self) -> None:
-        """Rejects parts that do not go together."""
         if self.total_batch is not None and self.total_tokens is not None:
             raise ValueError("total_batch and total_tokens both state the size of a step; give one of them")
         if self.by_epoch and (self.steps is not None or self.schedule.startswith("one_cycle")):

@@ -23,7 +23,6 @@ class TrainingDiverged(Exception):
     """The loss or the weights stopped being finite numbers."""
 
     def __init__(self, what: str, *, step: int, steps: int, loss: float):
-        """Name the step (counted from 1) and its loss."""
         super().__init__(f"training diverged: {what} at step {step} of {steps} (loss {loss})")
         self.step = step
         self.loss = loss
@@ -94,11 +93,7 @@ def write(
 
 
 def draw(records: Sequence[EpochRecord], judged: str = "validation") -> str:
-    """SVG of loss and accuracy, with and without attack, per epoch; for a language model the evaluation loss.
-
-    There is at least one record, and losses are finite; `judged` says what the judged loss and accuracy are
-    of.
-    """
+    """SVG of loss and accuracy per epoch (records with finite losses); `judged` names the judged examples."""
     # The axis starts at 0 even if auxiliary losses make the loss negative.
     loss = _by_epoch([max(record.loss, 0.0) for record in records])
     losses = [Series("loss", loss, "line")]

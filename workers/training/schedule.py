@@ -77,7 +77,7 @@ def inverse_sqrt_learning_rate(
     """Decay with the inverse square root of the step, after a linear rise; never below the minimum.
 
     Vaswani et al., "Attention Is All You Need", 2017, section 5.3, with the numbers of fairseq's
-    `inverse_sqrt`: the peak is that of step `warmup_steps`. Without a warm-up, that of steps 0 and 1.
+    `inverse_sqrt`: the peak is at step `warmup_steps`, without a warm-up at steps 0 and 1.
     """
     _check(step, steps, warmup_steps)
     if step < warmup_steps:
@@ -135,7 +135,7 @@ SCHEDULES: dict[str, Callable[..., float]] = {
 def learning_rate(
     recipe: Recipe, step: int, *, steps: int, per_epoch: int, warmup_steps: int, peak: float
 ) -> float:
-    """Learning rate of a step, numbered in [0, steps), of a recipe's training.
+    """Learning rate of a step in [0, steps) of a recipe's training.
 
     Neither the start of the warm-up nor the end of the decay is above the peak, which is scaled to the batch.
     The warm-up has `warmup_steps`; a schedule by epochs has the recipe's own.

@@ -31,7 +31,7 @@ def validation_split(
 
     In a class with k examples, the round(share * k) with the smallest key are for validation, but at least
     one and not all when k >= 2; a single example is for training. The share is in (0, 0.5]; ids and labels
-    are (n,). Raises ValueError: no class has two examples, so that nothing is left for validation.
+    are (n,). Raises ValueError: no class has two examples.
     """
     by_class: dict[int, list[int]] = {}
     for index, label in enumerate(labels):

@@ -33,14 +33,12 @@ def source_of(
     workers: int = 0,
     rows: Sequence[int] | None = None,
 ) -> Source:
-    """Batch source of a training on `rows` (None: all) of the training split.
+    """Batch source of a training on `rows` (None: all) of its split; the seed keys order and augmentation.
 
-    The recipe's augmentation determines how examples are made; the seed keys order and augmentation.
-    `image_size` is the side of the images, crops have their own; for text it is the max words of an example,
-    for control the steps of a window. A batch has `batch_size` examples over all processes; as many `workers`
-    make examples for this one, where they are made one by one.
-
-    Raises ValueError: no examples, too few for the processes, or an augmentation that they do not support.
+    `image_size` is the side of the images (crops have their own), for text the max words of an example, for
+    control the steps of a window. A batch has `batch_size` examples over all processes; `workers` processes
+    make examples for this one. Raises ValueError: no examples, too few for the processes, or an unsupported
+    augmentation.
     """
     if is_text(data):
         return TokenBatches(

@@ -80,9 +80,8 @@ def mix_batch(
 ) -> tuple[Tensor, Tensor]:
     """Mixup or cutmix of the batch with itself in reverse order, one weight for all.
 
-    Images are (B, C, S, S), labels int64 (B,). If `mixup` and `cutmix` are both on, each has probability one
-    half. All parts of a batch draw the same at a step. Returns images (B, C, S, S) and class probabilities
-    (B, K).
+    Images are (B, C, S, S), labels int64 (B,). If both are on, each has probability one half. All parts of a
+    batch draw the same at a step. Returns images and class probabilities (B, K).
     """
     mixing = Mixup(augmentation.mixup, augmentation.cutmix, label_smoothing=0.0, num_classes=classes)
     n, middle = len(images), len(images) // 2

@@ -23,9 +23,8 @@ Load = Callable[[Sequence[int]], tuple[Tensor, Tensor]]
 class TokenBatches:
     """Batches of a training on text, from memory.
 
-    The text of a language set is one stream, cut into consecutive windows of L words; an incomplete last
-    window is dropped. A window's targets are shifted by one word. An epoch visits all windows, in an order
-    keyed by seed and epoch.
+    The text of a language set is one stream, cut into consecutive windows of L words (an incomplete last
+    window is dropped), with targets shifted by a word. Seed and epoch key the order of all windows.
     """
 
     def __init__(
@@ -42,9 +41,8 @@ class TokenBatches:
         """Prepares the order, keyed by the seed; only the stream of a language set is read before `between`.
 
         `length` is L, and the max words of a labelled text. A batch has `batch_size` examples over all
-        processes; `rows` are the windows or texts to visit, None: all.
-
-        Raises ValueError: no examples, or too few for the processes.
+        processes; `rows` (None: all) are visited. Raises ValueError: no examples, or too few for the
+        processes.
         """
         self._load, n = _windows(data, length) if data.task == "language" else _texts(data, length)
         if n == 0:

@@ -49,8 +49,8 @@ class TrajectoryBatches:
     ) -> None:
         """Lays the trajectories end to end; the order of windows of `length` K is keyed by the seed.
 
-        A batch has `batch_size` windows over all processes. Raises ValueError: no examples, or too few for
-        the processes.
+        A batch has `batch_size` windows over all processes. ValueError: no examples, or too few for the
+        processes.
         """
         if not data.trajectories:
             raise ValueError(f"data set {data.name!r} has no training examples")
@@ -106,9 +106,9 @@ class TrajectoryBatches:
 def action_loss(outputs: Tensor, contexts: Tensor, truth: Tensor, whole: Tensor) -> Tensor:
     """Loss of the predicted actions: this process's share of the mean over all steps that exist.
 
-    Outputs (B, K, A) are logits of discrete actions, or actions, and the truth is int64 (B, K) or (B, K, A);
-    contexts are packed, (B, K, S + A + 3). `whole` is the number of steps that exist in the whole batch, over
-    all processes.
+    Outputs (B, K, A) are logits of discrete actions, or actions; the truth is int64 (B, K) or (B, K, A);
+    contexts are packed, (B, K, S + A + 3). `whole` counts the existing steps of the whole batch, over all
+    processes.
     """
     present = existing(contexts)  # (B, K)
     if truth.dim() == 2:

@@ -3,8 +3,7 @@
 The encoder of a text classifier may have another attention than the language model of the weights, if its
 weights have the same layout: see `service.submission.backbone`. Position embeddings of another grid are
 resized as by Segmenter's authors (bilinear, half-pixel centres); parts only for classification (head, class
-attention) are left out. The file is of a classifier or of another model with such an encoder, in any known
-layout.
+attention) are left out. The file is of a classifier, in any known layout, or of another such encoder.
 """
 
 from __future__ import annotations
@@ -53,7 +52,6 @@ def load_backbone(model: nn.Module, spec: ModelReference, path: Path) -> None:
 
 
 def _check_shapes(encoder: nn.Module, found: Mapping[str, Tensor]) -> None:
-    """Reject shapes that do not fit the encoder; for a language model, mostly another vocabulary."""
     own = encoder.state_dict()
     words = own.get(WORDS)
     if words is not None and WORDS in found and len(found[WORDS]) != len(words):

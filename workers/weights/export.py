@@ -118,15 +118,14 @@ def export_program(
     by default what the module says of itself (timm's `pretrained_cfg`, `image_size`, `sequence_length`).
 
     `mean` and `std` (above 0) are per channel in pixel units of [0, 1], for a module that takes normalised
-    images; without both it normalises pixels itself. Texts shorter than L are padded with 0 at the right;
-    `words` is V: ids are 0 to V - 1, and the embedding has V rows. `mask`, "bool" or "int64", is the type of
-    a second argument that is 1 where a token takes part, as the first always does. `vocabulary` is the sha256
-    of the words in the order of their ids, as a data set's; without it results have a warning.
+    images. Texts shorter than L are padded with 0 at the right; `words` is V: ids are 0 to V - 1, and the
+    embedding has V rows. `mask`, "bool" or "int64", is the type of a second argument that is 1 where a token
+    takes part, as the first always does. `vocabulary` is the sha256 of the words in the order of their ids,
+    as a data set's; without it results have a warning.
 
     `class_names` name a classifier's logits; a job finds the data's classes by them. Another number of logits
-    than `data_classes` is refused before the export, which takes a while. `original`: the module is the model
-    itself, so that the file states that its gradients were compared; not where it was made from a file that
-    has lost them.
+    than `data_classes` is refused before the export. `original`: the module is the model itself, so that the
+    file states that its gradients were compared; not where it was made from a file that has lost them.
     """
     if task not in (*TASKS, *TEXT_TASKS):
         raise CannotExport(f"task is {task!r}, allowed: {', '.join((*TASKS, *TEXT_TASKS))}")
@@ -218,7 +217,6 @@ def _export(
 
 
 def _read(path: Path, network: nn.Module, inputs: tuple[Tensor, ...]) -> Program:
-    """The program, as an upload is read."""
     try:
         file = open_program(path)
         with file.reading() as read:

@@ -94,12 +94,9 @@ def read_by(loaded: Loaded, data: ExampleSet) -> ExampleSet:
 
 
 def _cropped_as_in_training(loaded: Loaded, data: ExampleSet) -> ExampleSet:
-    """Image files without a stated crop fraction have the fraction that the model's training here stated.
-
-    Versions whose default was 0.875 recorded it.
-    """
     if getattr(data, "crop_fraction", 0) is not None or (source := trained_on(loaded)) is None:
         return data
+    # Versions with another default, 0.875, recorded the fraction.
     fraction = source.data["params"].get("crop_fraction")
     if not isinstance(fraction, float | int):
         return data

@@ -46,8 +46,7 @@ class Repository:
 def repository(name: str, revision: str) -> Repository:
     """A repository by its name and a branch, a tag or a commit; without a network from the hub's cache.
 
-    Unreachable: the hub does not answer, and its cache on this machine does not have it. PullFailed: there is
-    no such repository or revision, or it may not be read.
+    Unreachable: neither hub nor cache has it; PullFailed: no such repository or revision, or no permission.
     """
     try:
         return _listed(name, revision)

@@ -43,10 +43,9 @@ class File:
 def load_weights(classifier: Classifier, path: Path, data: ExampleSet, positions: Resizing | None) -> File:
     """Load a safetensors file into a classifier on the CPU, in its training precision, at least float32.
 
-    This keeps the hash of a training job's weights equal to the job's. Halved weights are exact in float32,
-    while the normalisation would lose precision if halved; foreign files leave it unchanged. The data are
-    named in messages. `positions` resizes position embeddings of another grid, None rejects them. BadWeights:
-    the file is missing or damaged, or keys or shapes do not fit.
+    So a training job's weights keep the job's hash, and the normalisation of halved weights keeps its
+    precision. Messages name the data. `positions` resizes position embeddings of another grid, None rejects
+    them. BadWeights: the file is missing or damaged, or keys or shapes do not fit.
     """
     shapes, metadata = read_shapes(path)
     wanted = {name: tuple(tensor.shape) for name, tensor in classifier.state_dict().items()}

@@ -21,9 +21,9 @@ SAVE = "model.save_pretrained(folder, safe_serialization=True) writes safetensor
 def local_origin(reference: PulledReference, path: Path) -> Origin:
     """The origin of weights on this machine: a folder of transformers, or the published file of a library.
 
-    The revision of a folder is `local-` and the beginning of the hash over its files, so that it is never
-    taken for a commit of the hub. A ValueError of an unknown name or another revision of a folder; PullFailed
-    of a path without weights that can be taken; an OSError of a file that cannot be read.
+    The revision of a folder is `local-` and the beginning of the hash over its files. A ValueError: an
+    unknown name or another revision of a folder; PullFailed: a path without weights that can be taken; an
+    OSError of a file.
     """
     if reference.source == "hf":
         return _folder(reference, path)

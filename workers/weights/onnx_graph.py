@@ -1,6 +1,6 @@
 """An ONNX model in the form that `onnx2torch` converts: known operators, stored weights, pixels.
 
-Each step keeps what the model computes, but for the rounding of other types than float32: operators of newer
+Each step keeps what the model computes, up to the rounding of other types than float32: operators of newer
 opsets are written in older ones, tensors that follow from stored ones alone are stored, and the input becomes
 pixels in [0, 1], channels first. This module needs the extra `onnx`.
 

@@ -153,7 +153,6 @@ def _shape(part: Any, data: Any) -> Known:
 
 
 def _array(values: Any) -> npt.NDArray[np.object_]:
-    """An array of numbers, also if a computation left a single one."""
     if isinstance(values, np.ndarray):
         return values.astype(object)
     found = np.empty((), dtype=object)
@@ -225,7 +224,6 @@ def _transposed(part: Any, data: Known) -> Known:
 
 
 def _slices(shape: Sequence[int], starts: Known, ends: Known, *more: Known) -> tuple[slice, ...]:
-    """A slice for each dimension."""
     axes = more[0].tolist() if more else list(range(len(starts.tolist())))
     steps = more[1].tolist() if len(more) > 1 else [1] * len(axes)
     found = [slice(None)] * len(shape)

@@ -2,8 +2,7 @@
 
 All assumptions of an attack are tested on the CPU in float32: logits for any batch, finite, repeatable and
 independent of the batch, with gradients that are finite (ids of texts have none). Further abilities
-(gradients that are not all zero, float64, autocast to bfloat16) are recorded for jobs that need them. On a
-machine with a GPU it must run there, too.
+(gradients not all zero, float64, autocast to bfloat16) are recorded. A machine with a GPU runs it there, too.
 """
 
 from __future__ import annotations
@@ -154,7 +153,6 @@ def _answers(classifier: Classifier, images: Tensor, answer: tuple[int, ...]) ->
 
 
 def _has_gradients(classifier: Classifier, images: Tensor, weights: Tensor) -> bool:
-    """Whether any gradient of a logit by a pixel is there and not zero."""
     if not images.is_floating_point():
         return False
     gradient = _gradient(classifier, images, weights)
@@ -212,7 +210,6 @@ def _check_gpu(classifier: Classifier, images: Tensor, weights: Tensor, logits: 
 
 
 def _others(classifier: Classifier, images: Tensor, weights: Tensor) -> list[tuple[str, bool]]:
-    """Whether it runs in float64, and in bfloat16 by autocast."""
     double = copy.deepcopy(classifier).double()
     with_autocast = torch.autocast("cpu", torch.bfloat16)
 

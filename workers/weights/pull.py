@@ -107,7 +107,6 @@ def _say_moved(root: Path, reference: PulledReference, to: str) -> None:
 
 
 def _pulled(root: Path, origin: Origin) -> PulledWeights:
-    """The weights of an origin, fetched unless they are there."""
     if (found := _there(root, origin.reference)) is not None:
         if origin.refs is not None:
             name_commit(root, origin.reference.name, origin.refs, origin.reference.revision or "")
@@ -193,7 +192,6 @@ def _fetch(origin: Origin, staged: Path) -> None:
 
 
 def _check_parts(staged: Path) -> None:
-    """Every file that an index of parts names must be there."""
     index = staged / "model.safetensors.index.json"
     if index.exists():
         try:

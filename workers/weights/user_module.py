@@ -1,6 +1,6 @@
 """A module of the user's own code, by the name of the function that builds it, with weights from a file.
 
-This imports and runs that code: it is for commands that a user gives on the own machine, never for a worker.
+It imports and runs that code: for commands that users give on their own machines, never for a worker.
 """
 
 from __future__ import annotations

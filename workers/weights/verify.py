@@ -64,7 +64,6 @@ def recognised(given: Mapping[str, Shape], found: Fit) -> Iterator[str]:
 
 
 def _of_attention(found: Fit) -> Iterator[str]:
-    """Attention of the weights, if it differs from the model's."""
     blocks = {3: "q, k, v (softmax attention, model 'vit')", 2: "k, v (symmetric attention, model 'symvit')"}
     for key, (given, wanted) in found.shapes.items():
         if key.endswith("attn.qkv.weight") and given[1:] == wanted[1:] and given[-1] > 0:

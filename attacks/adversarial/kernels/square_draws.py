@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from assay.attacks.kernel import Setting, State
+from assay.attacks.sending import sent
 
 BLOCK = 64
 
@@ -65,7 +66,7 @@ class Keyed:
         if begun.any():
             for first in query[begun].unique().tolist():
                 self._begin(setting, state, first, (query == first).nonzero().flatten(), width, plan)
-        return plans[torch.arange(place.shape[0], device=plans.device), place.to(plans.device)]
+        return plans[torch.arange(place.shape[0], device=plans.device), sent(place, plans)]
 
     @staticmethod
     def _begin(setting: Setting, state: State, first: int, slots: Tensor, width: int, plan: Plan) -> None:
@@ -80,7 +81,7 @@ class Keyed:
             device=plans.device,
         )
         queries = torch.arange(first, first + BLOCK)[None]
-        plans.index_copy_(0, slots.to(plans.device), plan(draws, queries))
+        plans.index_copy_(0, sent(slots, plans), plan(draws, queries))
 
 
 class Streamed:

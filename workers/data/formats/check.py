@@ -92,7 +92,7 @@ class SetReport:
 
 
 def list_sets(root: Path | None, *, hashes: bool = True, seconds: float = 0) -> list[SetReport]:
-    """Data sets that a worker can load: the bundled ones, then those of each visible folder of the root.
+    """Data sets that a worker can load: the bundled sets, then the sets in each visible folder of the root.
 
     A folder with images that no other set recognises is an `image_folder`.
     """
@@ -169,7 +169,6 @@ def _file_reports(root: Path, name: str, depth: Depth) -> list[SetReport]:
 
 
 def _folder_reports(root: Path, name: str, depth: Depth) -> list[SetReport]:
-    """The set of images in a folder: none, or one."""
     report = _published_report(root, name, depth)
     if report is not None:
         return [report]

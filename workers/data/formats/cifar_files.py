@@ -1,7 +1,7 @@
 """CIFAR-10 and CIFAR-100 from the binary or the python version of their authors' archives.
 
-Krizhevsky 2009, "Learning Multiple Layers of Features from Tiny Images". A row of the binary version is one
-byte for each kind of label, then 1024 red, 1024 green and 1024 blue bytes of an image of 32 x 32, row by row.
+A row of the binary version is one byte for each kind of label, then 1024 red, 1024 green and 1024 blue bytes
+of an image of 32 x 32, row by row.
 """
 
 from __future__ import annotations
@@ -92,7 +92,6 @@ def _open(archive: CifarArchive, where: Path, split: str, download: bool) -> tup
 
 
 def _missing_binary(archive: CifarArchive, where: Path, split: str) -> list[str]:
-    """Files that the binary version lacks for the split; empty if complete."""
     wanted = archive.rows[split] * archive.row_bytes
     problems = []
     for name in archive.files[split]:

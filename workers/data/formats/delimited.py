@@ -163,10 +163,7 @@ def _swallowed(path: Path, line: int, count: int) -> str:
 def _rows_inside(
     path: Path, last: int, cells: Sequence[str], raw: Sequence[str], delimiter: str
 ) -> list[list[str]] | None:
-    """The cells of the lines of a row, if each line has as many as the row; with tabs it is refused.
-
-    None where no cell holds a delimiter and a line break.
-    """
+    """The cells of a row's lines, if each line has as many as the row; None without a delimiter in a cell."""
     if not any(delimiter in cell and len(cell.splitlines()) > 1 for cell in cells):
         return None
     if delimiter == "\t":
@@ -190,10 +187,7 @@ def _check_suspects(
 
 
 def typed(cells: list[str]) -> Sequence[str | int | bool | float | None]:
-    """A column as whole numbers, truth values or decimals where all its cells are such, else as texts.
-
-    A cell without a value is None among numbers.
-    """
+    """A column as integers, truth values or decimals where all cells are, empty cells None; else as texts."""
     there = {cell for cell in cells if cell not in ABSENT}
     if not there:
         return cells

@@ -83,17 +83,14 @@ def make(environment: Environment, wanted_by: str) -> Any:
 
 
 class Episode:
-    """One episode, begun from a seed in [0, 2^31); gymnasium's environment is its own until it is over.
-
-    It is `over` where it `ended` by itself, or has had its most steps. Observations are float64 (S,).
-    """
+    """One episode, begun from a seed in [0, 2^31), in its own environment; observations are float64 (S,)."""
 
     def __init__(self, environment: Environment, made: Any, seed: int) -> None:
         self._environment = environment
         self._made = made
         observation, _ = made.reset(seed=seed)
         self.observation: Observation = np.asarray(observation, dtype=np.float64)
-        self.over = self.ended = False
+        self.over = self.ended = False  # `ended` by itself, or `over` after its most steps, too
 
     def step(self, action: int | Sequence[float] | NDArray[np.float64]) -> float:
         """Do an action, from 0 to A - 1, or (A,), cut to [-1, 1], and return its reward."""
@@ -116,7 +113,6 @@ class Episode:
 
 
 def _check(environment: Environment, made: Any) -> None:
-    """Refuses an environment whose numbers are not those stated."""
     space, sizes = made.action_space, {"observations": math.prod(made.observation_space.shape)}
     sizes["actions"] = int(space.n) if hasattr(space, "n") else math.prod(space.shape)
     if hasattr(space, "n") != environment.discrete:

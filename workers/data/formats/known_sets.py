@@ -56,7 +56,6 @@ def of_tiny_imagenet(folder: Path) -> bool:
 
 
 def _has_label(path: Path, least: int) -> bool:
-    """Whether a file of labels has one of at least this number."""
     try:
         return bool((np.load(path, mmap_mode="r", allow_pickle=False) >= least).any())
     except (OSError, ValueError, TypeError):
@@ -75,10 +74,7 @@ IMAGENETS: dict[str, Callable[..., ImageSet]] = {
 
 
 def set_of_imagenet(folder: Path) -> str | None:
-    """The set of ImageNet whose classes most of the folders are, and that are most of its classes.
-
-    `folder` has a folder for each class, or such a folder called after the split.
-    """
+    """The set of ImageNet that has the classes of `folder`, or of its folder of the split; None otherwise."""
     for place in (folder, *(folder / part for part in PARTS["val"])):
         if not place.is_dir():
             continue

@@ -1,9 +1,8 @@
-"""Text sets as a model with a tokenizer of its own reads them.
+"""Text sets as a model with a tokenizer of its own (its attribute `tokenizer`) reads them.
 
-A text set has a vocabulary, and models learn it. A model that brings a tokenizer (its attribute `tokenizer`)
-reads the same texts by that one instead: the views here have the set's examples, ids and labels, and the
-tokenizer's tokens. Documents are one long text, tokenised as a whole; a token belongs to the document, and to
-the word, that it begins in.
+The views here have the examples, ids and labels of a set, and the tokenizer's tokens in place of the set's
+vocabulary. Documents are one long text, tokenised as a whole; a token belongs to the document, and to the
+word, that it begins in.
 
 Legend: n examples, V ids of the tokenizer, B requested examples, N tokens, T tokens of all documents.
 """
@@ -58,8 +57,6 @@ class Tokenizer(Hashable, Protocol):
 
 
 class _View:
-    """What both views share: the set itself, but for its tokens."""
-
     def __init__(self, data: Any, tokenizer: Tokenizer) -> None:
         self._data = data
         self.tokenizer = tokenizer

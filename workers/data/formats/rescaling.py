@@ -1,9 +1,9 @@
 """Rescaling of whole images with the aspect ratio kept, as Segmenter does before it crops or cuts windows.
 
 Strudel et al., "Segmenter: Transformer for Semantic Segmentation", ICCV 2021, section 4.1, and its released
-settings: the short side gets a given length, the long side at most four times that. Pixels are
-interpolated linearly with half-pixel centres and no anti-aliasing, as released. Deviation: label maps take
-the nearest pixel with the same centres (the release's library is off by half a pixel there).
+settings: the short side gets a given length, the long side at most four times as many pixels, interpolated
+linearly with half-pixel centres and no anti-aliasing. Deviation: label maps take the nearest pixel with the
+same centres (the release's library is off by half a pixel there).
 
 Legend: C channels, H height, W width.
 """

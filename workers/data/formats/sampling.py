@@ -1,7 +1,6 @@
 """Selection of examples by hashes of their ids alone: the same for every job, model and seed.
 
-Paired comparisons of two jobs need the same examples, and training must never see an evaluated example;
-neither may depend on a seed, a file order or the number of workers.
+Paired comparisons of jobs need the same examples, and training must never see an evaluated example.
 """
 
 from __future__ import annotations

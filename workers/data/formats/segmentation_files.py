@@ -64,7 +64,6 @@ def find_pairs(folder: Path, base: Path, images: str, annotations: str) -> list[
 
 
 def _files(folder: Path, base: Path, suffixes: tuple[str, ...]) -> dict[str, str]:
-    """File names by stem; hidden files and other suffixes are ignored."""
     check_inside(folder, base)
     found: dict[str, str] = {}
     for path in sorted(folder.iterdir()):

@@ -1,7 +1,6 @@
 """Labelled sequences of tokens that are not words: bytes, pixels, symbols; also pairs of them.
 
-As of texts (`workers/data/formats/text.py`), token 0 is padding. Legend: n examples, V tokens with padding, B
-requested examples, N tokens.
+Token 0 is padding. Legend: n examples, V tokens with padding, B requested examples, N tokens.
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ class Alphabet(Vocabulary):
             raise ValueError("a symbol occurs twice in the alphabet")
 
     def __contains__(self, word: str) -> bool:
-        """Whether there is such a symbol."""
         return word in self._numbers
 
     def id(self, word: str) -> int:
@@ -160,10 +158,7 @@ class ByteTexts(TokenSequences):
 
 
 def part_of(key: str) -> PartName:
-    """Part of a generated example, by its hash: half of all are for training, a quarter each for the others.
-
-    Equal examples are in one part, in every order and number and with every seed.
-    """
+    """Part of a generated example, by its hash: half of all for training, a quarter each for the others."""
     first = hashlib.sha256(key.encode()).digest()[0]
     if first < TRAIN_BELOW:
         return "train"

@@ -1,8 +1,8 @@
 """Labelled multivariate time series in memory: each has its own number of steps.
 
-A model reads a batch of them as one tensor (B, F + 1, T) of raw values: F features, and as the last channel 1
-where a step exists and 0 where the row is padded, at its end. T is the length that the model is made for, the
-same for every batch, so that no result depends on the other series of a batch.
+A model reads a batch as one tensor (B, F + 1, T) of raw values; the last channel is 1 where a step exists and
+0 where the end of a row is padded. T is the length that the model is made for, so that no result depends on
+the other series of a batch.
 
 Legend: n series, F features, B requested series, T_i steps of series i, T steps of a row.
 """
@@ -150,8 +150,8 @@ class TargetSeries(Series):
 def statistics_of(values: Sequence[Values]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each feature over all steps of all series; NaN counts for nothing.
 
-    The deviation divides by the number of steps less one, as in the released code of mvts_transformer; that
-    of a feature that does not change is 1. A feature without any value has mean 0.
+    The deviation divides by the number of steps less one, as in the released code of mvts_transformer; a
+    constant feature has deviation 1, a feature without any value mean 0.
     """
     steps = np.concatenate([one.astype(np.float64) for one in values])  # (sum of T_i, F)
     known = ~np.isnan(steps)

@@ -1,9 +1,8 @@
 """Stored corrupted images in arrays, CORRUPTION.npy and labels.npy: CIFAR-10-C and CIFAR-100-C.
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations".
-An array has the test images once for each severity, from 1 to 5, one block after the other. A cell (a
-corruption at a severity) is a block.
+Perturbations". An array has a block of all test images for each severity, 1 to 5: a cell is a corruption at a
+severity.
 
 Legend: n examples, S requested side.
 """
@@ -59,10 +58,9 @@ def open_arrays(kind: ArrayKind, root: Path | None, split: str, folder: str) -> 
 
 
 class StoredArrays:
-    """Corrupted images of a folder of arrays, which are memory-mapped: only what is asked for is read.
+    """Corrupted images in memory-mapped arrays; as an `ImageSet` the images of the first cell.
 
-    As an `ImageSet` it has the images of its first cell. An evaluation chooses the cells (`of_cells`); until
-    then it has all cells present.
+    An evaluation chooses the cells (`of_cells`); until then the set has all cells present.
     """
 
     task = TASK

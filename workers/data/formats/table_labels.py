@@ -111,7 +111,6 @@ def _values(table: Table, column: str) -> list[Any]:
 
 
 def _numbers(names: Sequence[str], values: Sequence[Any], *, named: bool) -> Mapping[Any, int]:
-    """The class of each label, by its name or its number."""
     places = {name: place for place, name in enumerate(names)}
     if named and all(NUMBER.fullmatch(name) for name in names):
         whole = {int(name): place for name, place in places.items()}
@@ -124,7 +123,6 @@ def _numbers(names: Sequence[str], values: Sequence[Any], *, named: bool) -> Map
 def _unknown(
     table: Table, column: str, values: Sequence[Any], numbers: Mapping[Any, int], names: Sequence[str]
 ) -> CorruptData:
-    """The error about labels that are none of the classes."""
     rows = {value: row for row, value in reversed([*enumerate(values)]) if value not in numbers}
     first = next(value for value in values if value in rows)
     others = sorted(str(value) for value in rows if value not in (first, None, UNLABELLED))

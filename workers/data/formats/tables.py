@@ -177,7 +177,6 @@ def _no_part(where: Path, wanted: str, tables: Mapping[str, Table]) -> str:
 
 
 def _tables(where: Path, base: Path) -> dict[str, tuple[Path, ...]]:
-    """Part to its files, in order."""
     if (where / "dataset_dict.json").is_file():
         parts = json_object(where / "dataset_dict.json").get("splits", [])
         if not isinstance(parts, list) or not all(isinstance(part, str) and _plain(part) for part in parts):

@@ -97,7 +97,6 @@ class Documents:
         read: Callable[[int], list[str]],
         vocabulary: Vocabulary,
     ) -> None:
-        """Describe the set."""
         self.name = name
         self.ids = ids
         self.vocabulary = vocabulary

@@ -81,8 +81,6 @@ def series_files(where: Path) -> list[str]:
 
 
 class _Reader:
-    """One pass over a file."""
-
     def __init__(self, path: Path, regression: bool) -> None:
         self.path = path
         self.regression = regression
@@ -113,7 +111,6 @@ class _Reader:
         return self.found
 
     def _lines(self) -> Iterator[str]:
-        """The lines with content, stripped."""
         with self.path.open("rb") as file:
             while raw := file.readline(MAX_LINE + 1):
                 self.number += 1
@@ -176,7 +173,6 @@ class _Reader:
         self.found.lines.append(self.number)
 
     def _truth(self, label: str) -> None:
-        """The class or the target of the next series."""
         if not self.regression:
             if label not in self.found.class_names:
                 names = ", ".join(self.found.class_names)
@@ -192,7 +188,6 @@ class _Reader:
         self.found.targets.append(target)
 
     def _numbers(self, part: str) -> Values:
-        """The numbers of a feature, (T_i,)."""
         words = part.split(",", MAX_STEPS)
         if len(words) > MAX_STEPS:
             self.refuse(f"a feature has more than {MAX_STEPS} steps")

@@ -1,8 +1,8 @@
 """Vocabulary: words and their ids for language models and text classifiers.
 
-The order is that of adaptive softmax, which needs frequent words first (Baevski and Auli, "Adaptive Input
-Representations for Neural Language Modeling", ICLR 2019): padding, the unknown word, then all others by
-falling frequency, ties alphabetically (by code point).
+Adaptive softmax needs frequent words first (Baevski and Auli, "Adaptive Input Representations for Neural
+Language Modeling", ICLR 2019): padding, the unknown word, then all others by falling frequency, ties
+alphabetically (by code point).
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ class Vocabulary:
     """Words of a model, by id, (V,): the first is padding, the second the unknown word."""
 
     def __init__(self, words: Sequence[str]) -> None:
-        """Takes the words in id order."""
         if tuple(words[:2]) != (PAD_WORD, UNKNOWN_WORD):
             raise ValueError(f"a vocabulary begins with {PAD_WORD!r} and {UNKNOWN_WORD!r}; got {words[:2]!r}")
         self.words = tuple(words)
@@ -52,7 +51,6 @@ class Vocabulary:
         return len(self.words)
 
     def __contains__(self, word: str) -> bool:
-        """Whether a word has its own id."""
         return word in self._ids
 
     def id(self, word: str) -> int:

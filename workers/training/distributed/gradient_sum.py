@@ -1,11 +1,10 @@
 """Sum of the gradients over the processes of a training, while the backward pass computes the rest.
 
-The trained weights are cut into buckets once, in reverse order: about the order in which the backward pass
-reaches them (Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020,
-section 3.2). A bucket is sent when all its gradients are there and all buckets before it have been sent. The
-contents and the order of the messages thus depend neither on time nor on the weights that a pass leaves out,
-and are the same in all processes; so are the bits of the sums, from run to run. A weight that a pass leaves
-out holds back its bucket, and those behind it, to the end of the pass.
+The trained weights are cut into buckets in reverse order, about the order in which the backward pass reaches
+them (Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020, section
+3.2). A bucket is sent when all its gradients are there and all buckets before it have been sent: the order of
+the messages, and so the bits of the sums, are the same in all processes and runs. A weight that a pass leaves
+out holds back its bucket, and the buckets behind it, to the end of the pass.
 
 Of several pieces of a batch only the last one's backward pass sends. A process that ran out of memory sends
 zeros in place of what it has not sent yet, so that the others never wait for it (`Learner.update`).
@@ -40,8 +39,8 @@ class GradientSum:
     def __init__(self, processes: Processes, weights: Sequence[Tensor], *, overlapped: bool) -> None:
         """Adds a hook to each weight, in the same order in all processes, unless this is the only process.
 
-        `overlapped` sends during the backward pass. Not for a model whose backward pass has sums of its own:
-        all sums of a group must come in the same order in all processes.
+        `overlapped` sends during the backward pass; not for a model whose backward pass has sums of its own,
+        since all sums of a group must come in the same order in all processes.
         """
         self._buckets = list(_buckets(weights[::-1])) if processes.size > 1 else []
         self._bucket_of = {id(weight): i for i, bucket in enumerate(self._buckets) for weight in bucket}
@@ -73,7 +72,6 @@ class GradientSum:
                 _put_back(bucket, flat)
 
     def _accumulated(self, weight: Tensor) -> None:
-        """Hook of a weight whose gradient is complete."""
         if not self._sending:
             return
         self._missing[self._bucket_of[id(weight)]] -= 1

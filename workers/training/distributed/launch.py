@@ -4,8 +4,7 @@
       workers.training.distributed.torchrun    torchrun
         workers.training.distributed.rank      one per device: trains its part of every batch
 
-All stay in the evaluator's process group, so that one signal ends them. Each process also asks the kernel to
-die with its parent.
+All stay in the evaluator's process group, so that one signal ends them, and die with their parent.
 """
 
 from __future__ import annotations
@@ -49,9 +48,8 @@ SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 def train_on_devices(request: TrainRequest, report: Report, timeout: float = SUM_TIMEOUT_SECONDS) -> Trained:
     """Train the model of a request in `execution.devices` processes; returns when all have ended.
 
-    A process waits `timeout` seconds at most for another in one sum; then the training fails. Raises
-    FailedElsewhere: a process failed, died or hung; the others have been stopped. ValueError: not enough
-    GPUs.
+    A process waits `timeout` seconds at most for another in a sum. Raises FailedElsewhere: a process failed,
+    died or hung, and the others have been stopped; ValueError: not enough GPUs.
     """
     count = request["spec"]["execution"].get("devices", 1)
     _check_devices(request["spec"]["execution"]["device"], count)
@@ -116,7 +114,6 @@ def _follow(command: list[str], reports: int, report: Report) -> Trained | None:
 
 
 def _read(reports: int) -> bytes:
-    """Read available data, with a short wait."""
     poll = select.poll()
     poll.register(reports, select.POLLIN)
     found = b""

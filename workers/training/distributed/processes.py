@@ -1,7 +1,7 @@
-"""Processes of one training, and the part of every batch that each of them has.
+"""Processes of a training, and their parts of every batch.
 
-A process minimises its share of the loss: the shares add up to the loss of the whole batch, so the sum of the
-gradients equals that of a single process, up to rounding.
+The shares of the loss add up to the loss of the whole batch, so the sum of the gradients equals the gradient
+of a single process, up to rounding.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """One process of a multi-device training, started by torchrun with RANK and WORLD_SIZE.
 
-python -m assay.workers.training.distributed.rank FOLDER TIMEOUT
-
-TIMEOUT is in seconds: how long a process waits for the others in one sum.
+python -m assay.workers.training.distributed.rank FOLDER TIMEOUT (in seconds, for the others in a sum)
 """
 
 from __future__ import annotations

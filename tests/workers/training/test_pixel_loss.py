@@ -11,8 +11,8 @@ from assay.workers.data.shapes import shapes
 from assay.workers.training import batches as batches_module
 from assay.workers.training.augment import move_maps, move_pixels
 from assay.workers.training.batches import Batches
+from assay.workers.training.objective import pixel_loss
 from assay.workers.training.recipe import Augmentation
-from assay.workers.training.segmentation_loss import pixel_loss
 
 CPU = torch.device("cpu")
 
