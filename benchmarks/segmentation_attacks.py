@@ -31,7 +31,7 @@ from assay.workers.data.shapes import shapes
 from assay.workers.evaluation.engine.attacked_segmentation import AttackedPixels
 from assay.workers.evaluation.engine.segmentation_attack import attack_segmentation
 from assay.workers.jobs import train
-from assay.workers.jobs.segmentation_attacks import pixels_of_classes
+from assay.workers.jobs.data_facts import pixels_of_classes
 from assay.workers.jobs.session import Session
 
 N, SIDE, BATCH, STEPS, RELATIVE = 64, 32, 16, 100, 0.15

@@ -69,10 +69,7 @@ def build(kind: str, name: str, params: Params, *, catalog: Catalog | None = Non
 
 
 def check_rules(spec: UserSpec, data: Any = None, *, catalog: Catalog | None = None) -> None:
-    """Check every rule of a spec, its defaults filled in, by the facts of the loaded data set.
-
-    Without `data` the catalog alone states the facts. Raises ValueError, which names every broken rule.
-    """
+    """Check a spec's rules by its data set, else by the catalog; a ValueError names every broken rule."""
     catalog, problems = catalog or load(), Problems()
     model = catalog.find("model", spec["model"]["name"])
     namespaces: dict[str, Mapping[str, object]] = {
@@ -94,7 +91,7 @@ def check_rules(spec: UserSpec, data: Any = None, *, catalog: Catalog | None = N
 
 
 def check_rules_of_evaluation(spec: UserSpec, index: int, data: Any) -> None:
-    """Load and check the rules of one evaluation with data of its own; the ValueError names every defect."""
+    """Load and check the rules of an evaluation with data of its own; the ValueError names every defect."""
     catalog, problems = load(), Problems()
     item = evaluations_in(spec)[index]
     assert item["data"] is not None, "rules about the job's data are checked with the job's"
@@ -175,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _write_extras(path: Path, *, skip_broken: bool) -> int:
-    # Assay's own come from the file: importing them takes much longer than those of a package.
+    # Assay's own come from the file: importing them takes much longer than a package's.
     found, left_out = packages.components_of(load_with("").list(), packages.installed())
     for package, reason in left_out.items():
         sys.stderr.write(f"catalog: {package} is left out: {reason}\n")

@@ -152,7 +152,7 @@ def _rehearse() -> None:
 
 
 def _import_components(request: EvaluatorRequest) -> None:
-    """Import the modules of the components that a spec names: Assay's own, never those of packages."""
+    """Import the modules of the components that a spec names: Assay's own, never a package's."""
     from assay.service.catalog.catalog import load
 
     if request["kind"] == "self_test":

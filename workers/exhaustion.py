@@ -13,7 +13,7 @@ NO_MEMORY = (
     "std::bad_alloc",
     "Cannot allocate memory",
 )
-# The last one is the limit of one file, which an operator sets (`containment/limits.py`).
+# The last number is the limit of a file, which an operator sets (`containment/limits.py`).
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 

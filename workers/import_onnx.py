@@ -32,9 +32,9 @@ from assay.workers.weights.programs import read_program
 if TYPE_CHECKING:
     from assay.workers.weights.onnx_graph import Images
 
-# Of ONNX's reference and torch, in float32, as a share of the largest logit: both round in their own way.
+# ONNX's reference against torch, in float32, as a share of the largest logit: both round in their own way.
 TOLERANCE = 1e-3
-# Of a model that computes in float16, which the program does in float32.
+# For a model that computes in float16, which the program does in float32.
 ROUNDED_TOLERANCE = 5e-2
 UINT8 = 2  # of onnx.TensorProto
 IMAGES = 2
@@ -86,8 +86,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     sys.stdout.write(
         f"{done.path}: {done.task}, {done.classes} classes, {done.channels} channels, {done.image_size} x"
-        f" {done.image_size} pixels\nlogits equal those of ONNX's reference evaluator on {IMAGES} random"
-        f" images, but for {difference:.1e} of the largest one\n"
+        f" {done.image_size} pixels\nlogits equal the logits of ONNX's reference evaluator on {IMAGES} random"
+        f" images, up to {difference:.1e} of the largest logit\n"
     )
     if done.probabilities:
         sys.stderr.write(f"warning: {RETURNED}\n")
@@ -151,9 +151,7 @@ def _export(module: nn.Module, output: Path, model: Any, **how: Any) -> Exported
     from assay.workers.weights.onnx_module import failed_node
 
     try:
-        return export_program(
-            module, output, original=False, **how
-        )  # of which only the forward is in the file
+        return export_program(module, output, original=False, **how)  # the file has only their forward
     except CannotExport as error:
         dims = (value.type.tensor_type.shape.dim for value in model.graph.input)
         fixed = f"{DYNAMIC}; " if any(sizes and sizes[0].dim_param == FIXED for sizes in dims) else ""
@@ -242,7 +240,7 @@ def prepare(model: Any, image_size: int | None, logits: str | None) -> tuple[Ima
         shape[place].dim_value = size
     if not shape[0].dim_param:
         shape[0].dim_param = FIXED
-        del graph.value_info[:]  # sizes inside are those of the batch that was fixed
+        del graph.value_info[:]  # sizes inside are for the fixed batch
     results = [value for value in graph.output if logits in (None, value.name)]
     if len(results) != 1:
         names = ", ".join(value.name for value in graph.output)
@@ -316,7 +314,7 @@ def compare(
     allowed = ROUNDED_TOLERANCE if images.rounded else TOLERANCE
     if not difference <= allowed:
         raise CannotImport(
-            f"the logits of the program differ by {difference:.1e} of the largest one from those of ONNX's"
+            f"the logits of the program differ by {difference:.1e} of the largest logit from ONNX's"
             f" reference evaluator (allowed: {allowed:.0e})"
         )
     return difference

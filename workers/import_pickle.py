@@ -97,10 +97,7 @@ def convert(file: Path, output: Path, key: str | None = None) -> str:
 
 
 def read_pickle(file: Path) -> Mapping[Any, Any]:
-    """The content of a pickle, which may hold tensors and plain values.
-
-    Raises ValueError: it is not a PyTorch pickle, or has other content; OSError: it cannot be read.
-    """
+    """Tensors and plain values of a pickle; a ValueError if it has others, an OSError of the file."""
     if (found := pickled_model(file)) is not None:
         raise ValueError(f"{file} {found.what}; allowed: {found.remedy}")
     try:

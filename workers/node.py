@@ -22,10 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class Node:
-    """A supervisor for work and one for checks of uploads, each with its evaluator, and one reaper.
-
-    Raises OSError: the state folder cannot be used.
-    """
+    """A supervisor for work, one for checks of uploads, and a reaper; an OSError without the state folder."""
 
     def __init__(self, settings: WorkerSettings, ring_others: Callable[[str], None]) -> None:
         forbid_dumps()  # its evaluator, of the same user, must not read its secrets

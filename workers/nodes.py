@@ -46,7 +46,7 @@ UUID = re.compile(r"\(UUID: ((?:GPU|MIG)-[^)\s]+)\)")
 
 @dataclass
 class Slot:
-    """Slot of one node: its name, its GPUs, its share of the machine (memory in bytes), its process."""
+    """Slot of a node: its name, its GPUs, its share of the machine (memory in bytes), its process."""
 
     name: str
     gpus: tuple[str, ...]
@@ -139,7 +139,7 @@ def visible_gpus(dev: Path = Path("/dev")) -> list[str]:
 
 
 def _uuids(listed: str) -> list[str]:
-    """The GPUs of `nvidia-smi -L`; of one that is cut into MIG slices, the slices."""
+    """The GPUs of `nvidia-smi -L`; the slices of a GPU that is cut into MIG slices."""
     groups: list[list[str]] = []
     for name in UUID.findall(listed):
         if not name.startswith(MIG) or not groups:

@@ -63,7 +63,7 @@ class WorkerSettings(Connections):
         default=1,
         ge=1,
         le=64,
-        description="of one worker, for a training: GPUs, or processes where there is none",
+        description="of each worker, for a training: GPUs, or processes on a machine without GPUs",
     )
     workers_per_gpu: int = Field(
         default=1,
@@ -72,7 +72,7 @@ class WorkerSettings(Connections):
         description="of a box: workers that share each GPU, each with an equal part of its memory",
     )
     cores: int = Field(
-        default=0, ge=0, description="of one worker, for its training; 0: its part of those of the machine"
+        default=0, ge=0, description="of each worker, for its training; 0: its part of the machine's cores"
     )
     lease_seconds: float = Field(
         default=90.0, gt=0, description="after this time without a heartbeat a shard goes to another worker"
@@ -137,10 +137,10 @@ class WorkerSettings(Connections):
         default="1900000000-1916777215", description="user and group numbers that evaluators may get"
     )
     max_evaluator_bytes: Annotated[int, AfterValidator(_enough_memory)] = Field(
-        default=0, ge=0, description="memory of one evaluator; 0: its part of that of the machine"
+        default=0, ge=0, description="memory of each evaluator; 0: its part of the machine's memory"
     )
     max_processor_seconds: int = Field(
-        default=1_000_000, ge=0, description="processor time per thread of one job's evaluator; 0: no limit"
+        default=1_000_000, ge=0, description="processor time per thread of a job's evaluator; 0: no limit"
     )
     max_file_bytes: int = Field(
         default=32 * 1024**3, ge=0, description="of each file that an evaluator writes; 0: no limit"
@@ -208,11 +208,11 @@ class WorkerSettings(Connections):
         return control
 
     def cores_each(self, workers: int) -> int:
-        """The cores of one of so many workers that share those of this process."""
+        """The cores of each of so many workers that share the cores of this process."""
         return self.cores or max(1, available_cores() // max(workers, 1))
 
     def memory_each(self, workers: int) -> int:
-        """Bytes of memory of an evaluator of one of so many workers that share this machine; 0: unlimited."""
+        """Bytes of memory of an evaluator where so many workers share this machine; 0: unlimited."""
         return self.max_evaluator_bytes or machine_memory() // max(workers, 1)
 
     @property

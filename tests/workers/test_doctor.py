@@ -195,7 +195,7 @@ def test_a_wrong_clock_is_said(tmp_path: Path) -> None:
     assert service.clock(settings, -30.0).status == "warn"
     found = service.clock(settings, 3600.0)
     assert (found.status, found.text) == ("fail", "+3600.00 s against the database's")
-    assert service.clock(settings, None).text.endswith(f"against that of the file system of {tmp_path}")
+    assert service.clock(settings, None).text.endswith(f"against the clock of the file system of {tmp_path}")
 
 
 def smi(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -1,7 +1,4 @@
-"""ADE20K as in the scene parsing challenge: 150 classes, 20,210 training and 2,000 validation images.
-
-Zhou et al., "Scene parsing through ADE20K dataset", CVPR 2017.
-"""
+"""ADE20K as in the scene parsing challenge (CVPR 2017): 20,210 training and 2,000 validation images."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """CamVid in the layout of SegNet's tutorial: road scenes with 11 classes.
 
-Brostow et al., "Semantic object classes in video: A high-definition ground truth database", Pattern
-Recognition Letters 2009; classes and splits (367 train, 101 val, 233 test) of Badrinarayanan et al.,
-"SegNet", TPAMI 2017.
+Brostow et al., Pattern Recognition Letters 2009; classes and splits (367 train, 101 val, 233 test) of
+Badrinarayanan et al., "SegNet", TPAMI 2017.
 """
 
 from __future__ import annotations

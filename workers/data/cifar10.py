@@ -1,9 +1,4 @@
-"""CIFAR-10 from the binary or the python version of its authors' archive.
-
-Krizhevsky 2009, "Learning Multiple Layers of Features from Tiny Images": 60 000 colour images of
-32 x 32, 10 classes, 50 000 train and 10 000 test. The binary version has one row of 3073 bytes per
-image: the label, then 1024 red, 1024 green and 1024 blue bytes, row by row.
-"""
+"""CIFAR-10 from the binary or the python version of its authors' archive (`formats/cifar_files.py`)."""
 
 from __future__ import annotations
 

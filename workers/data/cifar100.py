@@ -1,9 +1,4 @@
-"""CIFAR-100 from the binary or the python version of its authors' archive, with its 100 fine classes.
-
-Krizhevsky 2009, "Learning Multiple Layers of Features from Tiny Images": 60 000 colour images of
-32 x 32, 50 000 train and 10 000 test. The binary version has one row of 3074 bytes per image: the coarse
-label, the fine label, then 1024 red, 1024 green and 1024 blue bytes, row by row.
-"""
+"""CIFAR-100, by its 100 fine classes, from the binary or the python version of its authors' archive."""
 
 from __future__ import annotations
 

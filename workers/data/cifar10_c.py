@@ -34,8 +34,8 @@ def cifar10_c(
     """CIFAR-10-C as published: FOLDER/CORRUPTION.npy and FOLDER/labels.npy (10 classes, 32 x 32).
 
     For the evaluation `corruptions` with source "stored"; only the corruptions that it asks for need to be
-    there. An array has CIFAR-10's 10 000 test images at severity 1, then at 2, to 5. Ids are those of
-    `cifar10`, so that a limit takes the same images.
+    there. An array has CIFAR-10's 10 000 test images at severity 1, then at 2, to 5. The ids of
+    `cifar10` let a limit take the same images.
     """
     kind = ArrayKind("cifar10_c", "CIFAR-10-C", "cifar10", CLASS_NAMES, MEAN, STD, IMAGES)
     return open_arrays(kind, root, split, folder)

@@ -40,7 +40,7 @@ ENVIRONMENTS: dict[str, Environment] = {
     )
 }
 FACTS = {"package": "gymnasium", "by_parameter": {"environment": by_environment(ENVIRONMENTS)}}
-# Of a medium policy: the share of the time in which it does as the expert, and for how many steps on end it
+# A medium policy: the share of the time in which it does as the expert, and for how many steps on end it
 # does the same random action.
 MEDIUM = {
     "CartPole-v1": (0.65, 2),

@@ -28,7 +28,7 @@ def corrupted_folder(
     """A folder of corrupted images, FOLDER/CORRUPTION/SEVERITY/CLASS/IMAGE, of any classes and size.
 
     For the evaluation `corruptions` with source "stored"; the corruptions have ImageNet-C's names. Classes
-    are numbered as those of an `image_folder`. The id of an example is CLASS/IMAGE, as in an
+    are numbered as in an `image_folder`. The id of an example is CLASS/IMAGE, as in an
     `image_folder` without split folders, so that a limit takes the same images as there with splits "all".
 
     Args:

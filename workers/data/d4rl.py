@@ -1,8 +1,8 @@
 """D4RL's gym-mujoco sets from their files: HalfCheetah, Hopper and Walker2d, the sets of the Primal paper.
 
-Fu et al. 2020, "D4RL: Datasets for Deep Data-Driven Reinforcement Learning"; the files are those of the "v2"
-sets. Episodes are played in gymnasium's "v4" environments, which need the package mujoco: D4RL's own "v2"
-ones are the same models in an older simulator, so a return may differ a little from published ones.
+Fu et al. 2020, "D4RL: Datasets for Deep Data-Driven Reinforcement Learning", with the files of the "v2" sets.
+Episodes are played in gymnasium's "v4" environments, which need the package mujoco: D4RL's own "v2" ones are
+the same models in an older simulator, so a return may differ a little from published ones.
 """
 
 from __future__ import annotations

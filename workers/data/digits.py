@@ -1,7 +1,6 @@
 """Handwritten digits without a download: the UCI set bundled with scikit-learn.
 
-Alpaydin and Kaynak 1998, "Optical Recognition of Handwritten Digits", UCI Machine Learning
-Repository (its test part): 1797 images of 8 x 8 pixels with 17 grey levels, 0 to 16.
+The test part of Alpaydin and Kaynak 1998, "Optical Recognition of Handwritten Digits", with 17 grey levels.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def imagenet_c(
     """ImageNet-C as published: FOLDER/CORRUPTION/SEVERITY/WNID/IMAGE, all of 1000 classes, 224 pixels.
 
     For the evaluation `corruptions` with source "stored"; only the corruptions and severities that it asks
-    for need to be there. Ids are those of `imagenet`, so that a limit takes the same images.
+    for need to be there. The ids of `imagenet` let a limit take the same images.
 
     Args:
         folder: relative name of the folder into which the archives were unpacked.

@@ -1,8 +1,4 @@
-"""ImageNet-O: 2,000 images of no ImageNet class that models are sure about, beside images of 200 classes.
-
-Hendrycks et al. 2021, "Natural Adversarial Examples": 200 classes that the anomalies are
-mistaken for. The other images are ImageNet's validation images of these classes.
-"""
+"""ImageNet-O: 2,000 images of no ImageNet class that models are sure about, beside images of 200 classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListOps: nested lists of digits with operators, whose value is a digit; generated on the spot.
+"""ListOps: nested lists of digits with operators, and a digit as their value; generated on the spot.
 
 Nangia and Bowman, "ListOps: A Diagnostic Dataset for Latent Tree Learning", NAACL 2018 student workshop, with
 the grammar of Long Range Arena (Tay et al., ICLR 2021), as its generator has it. A node at a depth below

@@ -4,8 +4,8 @@ Tay et al., ICLR 2021; Krizhevsky 2009. A sequence is the 1024 grey levels of an
 floor(255.5 (0.2989 R + 0.5870 G + 0.1140 B) / 255), as TensorFlow's `rgb_to_grayscale` makes bytes of bytes.
 The last tenth of the training images is the validation part.
 
-In the released code of the papers a token is the level itself and 0 is padding, so that a black pixel is left
-out as if it were not there: `black` = "padding". The default gives black a token of its own.
+The papers' code takes the level itself as token and 0 as padding, so that black pixels are left out: `black`
+= "padding". The default gives black a token of its own.
 """
 
 from __future__ import annotations

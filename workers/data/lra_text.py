@@ -2,10 +2,9 @@
 
 Tay et al., ICLR 2021; Maas et al., ACL 2011. The reviews are read as they are in the files, with their HTML
 line breaks; a token is a byte of the UTF-8 text, and its id one more than the byte, as in the released
-pipeline. A model reads the first bytes, up to its length; the papers read 4000.
-
-The released pipeline has no validation part of its own: its development set is the test set. Here there is
-none of that kind: a recipe sets a share of the training reviews aside, or selects on the test set by name.
+pipeline. A model reads the first bytes, up to its length; the papers read 4000. The released pipeline takes
+the test set as development set. Here a recipe sets a share of the training reviews aside, or selects on the
+test set by name.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Synthetic time series: a point that draws one of six figures, with drift, noise and its own tempo.
 
 Every draw comes from shake_256 of set, seed and example id, and values are rounded to thousandths: the same
-series on every machine (but for a rounding of a sine at the very edge).
+series on every machine (except where a sine is rounded at the very edge).
 
 Legend: T_i steps of series i, F = 3 features: the place (x, y) of the point, and its speed.
 """

@@ -143,7 +143,7 @@ def _classes(folder: Path, base: Path) -> tuple[dict[str, str], dict[str, tuple[
     if unknown or len(set(labels.values())) != len(labels) or len(shared) != SHARED:
         raise CorruptData(
             f"{folder}: {len(shared)} labels of {IMAGENET_OF_LABEL}, which has {SHARED} in the archive, are"
-            f" not labels of one folder each in {LABEL_OF_FOLDER}: {', '.join(unknown[:LISTED]) or 'some'}"
+            f" not labels of a folder each in {LABEL_OF_FOLDER}: {', '.join(unknown[:LISTED]) or 'some'}"
         )
     groups = {}
     for label, wanted in shared.items():

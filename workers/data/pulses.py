@@ -1,7 +1,7 @@
 """Synthetic time series with a number to predict: the rate of a pulse, in beats per minute.
 
-Every draw comes from shake_256 of set, seed and example id, values are rounded to thousandths and targets to
-hundredths: the same series on every machine (but for a rounding of a sine at the very edge).
+Draws come from shake_256 of set, seed and example id, values are rounded to thousandths and targets to
+hundredths: the same series on every machine (except where a sine is rounded at the very edge).
 
 Legend: T_i steps of series i at 8 per second; F = 3 features: the sensor, its change per step, and the motion
 that disturbs it.

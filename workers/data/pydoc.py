@@ -24,7 +24,7 @@ __all__ = ["pydoc"]
 TASKS = ("language",)
 FACTS = {"words": True, "documents": True}
 
-# A run of letters, digits and underscores, or of one repeated other character: "**" is one word.
+# A run of letters, digits and underscores, or of a repeated other character: "**" is one word.
 WORD = re.compile(r"\w+|([^\w\s])\1*")
 PARAGRAPH = re.compile(r"\n\s*\n")
 
@@ -38,7 +38,7 @@ def pydoc(
     """Python's own help pages (79 of them in Python 3.11), in lower case; part of every Python.
 
     A document is a page, and its id is the page's name. One in five is kept for evaluation: those with the
-    smallest sha256("pydoc/" + id). A word is a run of letters and digits, or of one punctuation mark; the
+    smallest sha256("pydoc/" + id). A word is a run of letters and digits, or of a punctuation mark; the
     word `<eos>` ends every paragraph, and counts.
 
     Args:

@@ -1,9 +1,7 @@
-"""Synthetic segmentation set: simple shapes on a shaded background.
+"""Synthetic segmentation set: simple shapes on a shaded background; H = W = 64 are height and width.
 
 Every draw comes from shake_256 of set, seed and example id, and all arithmetic is on integers: the same
 images on every machine.
-
-Legend: H = W = 64, the native height and width.
 """
 
 from __future__ import annotations

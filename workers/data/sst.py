@@ -1,7 +1,7 @@
 """The Stanford Sentiment Treebank: sentences of film reviews, in two or five classes.
 
 Socher et al., "Recursive Deep Models for Semantic Compositionality Over a Sentiment Treebank", EMNLP 2013.
-The files are already tokenised by white space and used unchanged.
+The files' tokens, between white space, are used unchanged.
 """
 
 from __future__ import annotations

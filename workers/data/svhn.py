@@ -1,8 +1,7 @@
 """SVHN: digits of house numbers, cropped, from the .mat files of its authors.
 
-Netzer et al. 2011, "Reading Digits in Natural Images with Unsupervised Feature Learning", format 2: 73 257
-train and 26 032 test images of 32 x 32. A file has an array X of uint8 (32, 32, 3, n) and an array y (n, 1)
-of labels from 1 to 10, of which 10 is the digit 0.
+Netzer et al. 2011, "Reading Digits in Natural Images with Unsupervised Feature Learning", format 2. A file
+has an array X of uint8 (32, 32, 3, n) and an array y (n, 1) of labels from 1 to 10, where 10 is the digit 0.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def svhn(
 ) -> ArrayDataSet:
     """SVHN (10 digits of house numbers, 32 x 32 colour images; 73 257 train, 26 032 test).
 
-    Below the folder, `train_32x32.mat` and `test_32x32.mat`, of which only that of the split is needed. The
+    Below the folder, `train_32x32.mat` or `test_32x32.mat`, whichever the split needs. The
     label is the digit. Ids are "test/00012", in the order of the file.
 
     Args:

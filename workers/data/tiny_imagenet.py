@@ -1,8 +1,8 @@
 """Tiny ImageNet: 200 of ImageNet's classes at 64 x 64, 100,000 training and 10,000 validation images.
 
 Le and Yang 2015, "Tiny ImageNet Visual Recognition Challenge". The archive has `wnids.txt`, the classes;
-`train/WNID/images/WNID_NUMBER.JPEG`; and `val/images/val_NUMBER.JPEG` with `val/val_annotations.txt`, whose
-lines begin with an image and its class, separated by tabs.
+`train/WNID/images/WNID_NUMBER.JPEG`; and `val/images/val_NUMBER.JPEG` with `val/val_annotations.txt`:
+its lines begin with an image and its class, separated by tabs.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def tiny_imagenet(
     FOLDER/wnids.txt, FOLDER/train/WNID/images/IMAGE, and FOLDER/val/images/IMAGE with
     FOLDER/val/val_annotations.txt, as the archive unpacks; or FOLDER/val/WNID/IMAGE, where the validation
     images were sorted by class. An image has the same id in both ("val/WNID/IMAGE"). Labels are in the
-    order of the sorted WordNet ids, as of torchvision's ImageFolder, not in that of wnids.txt.
+    order of the sorted WordNet ids, as of torchvision's ImageFolder, not in the order of wnids.txt.
 
     Args:
         split: "train" reads the training images, "test" the validation images.

@@ -1,8 +1,6 @@
 """Tiny ImageNet-C: images of Tiny ImageNet's 200 classes under corruptions, as they were published.
 
-Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations". The images are crops of ImageNet's validation images, so they are not those of Tiny ImageNet's
-validation set, image for image.
+The images are crops of ImageNet's validation images, other images than Tiny ImageNet's validation set has.
 """
 
 from __future__ import annotations

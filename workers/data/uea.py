@@ -1,27 +1,22 @@
 """The UEA archive of multivariate time series classification, or any other set of `.ts` files.
 
-Bagnall et al. 2018, "The UEA multivariate time series classification archive, 2018"; the ten sets of Chen et
-al. 2023 ("Primal-Attention", table 1) and Nguyen et al. 2023 ("A Primal-Dual Framework for Transformers and
-Neural Networks", table 1) are named in `TESTED`.
+The ten sets of Chen et al. 2023 ("Primal-Attention", table 1) and Nguyen et al. 2023 ("A Primal-Dual
+Framework for Transformers and Neural Networks", table 1) are named in `TESTED`.
 
 Missing numbers are filled as in the released code of mvts_transformer: linear between the nearest known steps
-of the series, constant beyond them. Deviation: a feature of which a series knows nothing, which that code
+of the series, constant beyond them. Deviation: a feature without a known value in a series, which that code
 leaves undefined, gets its training mean.
 """
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Annotated, Literal
 
 from annotated_types import MaxLen, MinLen
 
 from assay.workers.data.formats import parameters
-from assay.workers.data.formats.dataset import CorruptData
-from assay.workers.data.formats.folders import find_folder
 from assay.workers.data.formats.series import Series, filled, statistics_of
-from assay.workers.data.formats.ts_files import SeriesFile, find_file, read_series
+from assay.workers.data.formats.ts_files import read_both
 
 __all__ = ["uea"]
 
@@ -29,7 +24,6 @@ TASKS = ("series",)
 PAPER = "Bagnall et al. 2018, The UEA multivariate time series classification archive, 2018"
 FACTS = {"series": True}
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 # Test examples of the sets that the papers use, as published.
 TESTED = {
     "EthanolConcentration": 263,
@@ -59,12 +53,7 @@ def uea(
         split: which file: "train" reads DATASET_TRAIN.ts, "test" DATASET_TEST.ts.
         dataset: name of the set, such as JapaneseVowels, PEMS-SF or any other whose files are there.
     """
-    if not NAME.fullmatch(dataset):
-        raise ValueError(f"dataset is {dataset[:100]!r}; allowed: letters, digits, hyphens and underscores")
-    root, where = find_folder(root, folder)
-    both = {part: find_file(where, dataset, part, root, "uea") for part in ("TRAIN", "TEST")}
-    train, test = (read_series(both[part]) for part in ("TRAIN", "TEST"))
-    _check_alike(train, test, both["TEST"])
+    train, test = read_both(root, folder, dataset, "uea")
     statistics = statistics_of(train.values)
     chosen = train if split == "train" else test
     renumber = [train.class_names.index(name) for name in chosen.class_names]
@@ -78,14 +67,3 @@ def uea(
         longest=max(len(values) for part in (train, test) for values in part.values),
         published=TESTED.get(dataset) if split == "test" else None,
     )
-
-
-def _check_alike(train: SeriesFile, test: SeriesFile, path: Path) -> None:
-    if set(train.class_names) != set(test.class_names):
-        raise CorruptData(
-            f"{path}: its classes are {', '.join(test.class_names)}, the training file has"
-            f" {', '.join(train.class_names)}"
-        )
-    features, wanted = test.values[0].shape[1], train.values[0].shape[1]
-    if features != wanted:
-        raise CorruptData(f"{path}: its series have {features} features, the training file's have {wanted}")

@@ -52,8 +52,8 @@ def wikitext(
 ) -> Documents:
     """WikiText-2 or WikiText-103 from FOLDER/wiki.{train,valid,test}.tokens; a document is an article.
 
-    A document starts at a first-level heading between empty lines. The vocabulary is that of the training
-    part for every split. The word `<eos>` ends every line, and counts.
+    A document starts at a first-level heading between empty lines. The training part gives the
+    vocabulary of every split. The word `<eos>` ends every line, and counts.
 
     Args:
         split: "train" reads `wiki.train.tokens`.

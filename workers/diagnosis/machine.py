@@ -64,7 +64,7 @@ def driver(dev: Path = Path("/dev")) -> Finding:
 
 
 def memory(settings: WorkerSettings) -> Finding:
-    """Memory of the machine, and of one evaluator."""
+    """Memory of the machine, and of each evaluator."""
     total, each = machine_memory(), settings.memory_each(1)
     free = _available()
     text = (
@@ -90,7 +90,7 @@ def _gib(size: int | None) -> str:
 
 
 def disks(settings: WorkerSettings) -> Iterator[Finding]:
-    """Room in the state folder and in that of temporary files; both must be writable."""
+    """Room in the folders of the state and of temporary files; both must be writable."""
     yield _disk("disk of the state", settings.state, "--state or ASSAY_STATE names another folder")
     yield _disk("disk of temporary files", Path(tempfile.gettempdir()), "TMPDIR names another folder")
 
@@ -136,7 +136,7 @@ def sandbox(settings: WorkerSettings) -> Finding:
 
 
 def missing_root(settings: WorkerSettings) -> Finding | None:
-    """The fault of a data root that is no folder; None of one that is there, or of none."""
+    """The fault of a data root that is no folder; None for a folder, or without a data root."""
     root = settings.data_root
     if root is None or root.is_dir():
         return None

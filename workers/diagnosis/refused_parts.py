@@ -35,7 +35,7 @@ class Refusal(TypedDict):
     """The outcome. All is empty where the device fails without the containment too, or passes in it."""
 
     parts: list[str]  # without which it passes, or which alone keep it from passing
-    calls: list[str]  # system calls of the part `calls` of which the refusal keeps it from passing
+    calls: list[str]  # refused system calls, of the part `calls`, that keep it from passing
     fault: str  # under all parts
 
 
@@ -60,7 +60,7 @@ def find(test: Test, policy: Policy) -> Refusal:
 
 
 def _narrowed(names: Sequence[str], fails: Callable[[Sequence[str]], bool]) -> list[str]:
-    """The names of which each alone makes it fail; where only several together do, these."""
+    """The names that make it fail, each alone; where only several together do, these."""
     if not fails(names):
         return []
     if len(names) == 1:

@@ -117,11 +117,11 @@ def _revision(kind: str, revision: str | None, head: str | None, *, known: bool)
 
 
 def clock(settings: WorkerSettings, ahead: float | None) -> Finding:
-    """Our clock against the database's, else against that of the state folder's file system."""
+    """Our clock against the database's, else against the clock of the state folder's file system."""
     against = "the database's"
     if ahead is None:
         folder = existing(settings.state)
-        against = f"that of the file system of {folder}"
+        against = f"the clock of the file system of {folder}"
         try:
             with tempfile.NamedTemporaryFile(dir=folder) as file:
                 ahead = time.time() - Path(file.name).stat().st_mtime

@@ -1,7 +1,4 @@
-"""Finds outcome tables by `TABLE`: the name of a table of Assay's, or "module:object" in a package.
-
-Merging imports the module of the table alone, so keep that module free of tensors.
-"""
+"""Finds outcome tables by `TABLE`: the name of Assay's table, or "module:object" (free of tensors)."""
 
 from __future__ import annotations
 

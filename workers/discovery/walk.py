@@ -157,7 +157,7 @@ def components_of(kind: str, module: ModuleType, exports: list[str]) -> Iterator
 
 
 def describe(kind: str, module: ModuleType, export: str, exports: list[str]) -> Component:
-    """The entry of one component; a ValueError names module and export where it cannot be described."""
+    """The entry of a component; a ValueError names module and export where it cannot be described."""
     where = f"{module.__name__}.{export}"
     target = getattr(module, export, None)
     if not callable(target):
@@ -226,7 +226,7 @@ def _own(module: ModuleType, constant: str, name: str, exports: list[str]) -> An
 def _rules(
     kind: str, module: ModuleType, exports: list[str], schema: Mapping[str, Any], facts: Mapping[str, Any]
 ) -> list[Rule]:
-    """The module's rules for this component: those whose parameters and facts it has.
+    """The module's rules for this component: each rule's parameters and facts are the component's.
 
     A ValueError: a rule has invalid syntax, or fits no component of the module.
     """
@@ -313,8 +313,8 @@ def _table(kind: str, where: str, stated: Any, tasks: list[str]) -> str | dict[s
     named = dict.fromkeys(tasks, stated) if isinstance(stated, str) else stated
     if not isinstance(named, Mapping) or set(named) != set(tasks):
         raise ValueError(
-            f"{where}: TABLE must name its outcome table, or that of each of its tasks ({', '.join(tasks)});"
-            f" it is {stated!r}"
+            f"{where}: TABLE must name its outcome table, or a table for each of its tasks"
+            f" ({', '.join(tasks)}); it is {stated!r}"
         )
     for table in named.values():
         try:

@@ -43,10 +43,7 @@ TIMES_FILE, FIXED_BYTES = 6, 2 * 2**30
 
 
 def run(request: CheckRequest, session: Session, report: Callable[[ProgressReport], None]) -> CheckedReport:
-    """Answer a check request; it may take `memory_limit` bytes beyond the process's.
-
-    BadWeights of a missing or damaged file, a ValueError of a model that cannot be built.
-    """
+    """Answer a check request within `memory_limit` more bytes; BadWeights, or a ValueError of the model."""
     assert request["weights"] is not None  # the file of the job's folder
     path, model = Path(request["weights"]), request["spec"]["model"]
     size = path.stat().st_size if path.is_file() else 0

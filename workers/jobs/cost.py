@@ -57,7 +57,7 @@ READING = 0.9
 # decode. Assumed, not measured.
 FASTER_MAKING = {"cpu": 1.0, "cuda": 20.0}
 FASTER_READING = {"cpu": 1.0, "cuda": 4.0}
-# Of images that are corrupted in their files' own size, which only the files know: about those of ADE20K.
+# Images that are corrupted in their files' own size, which only the files know: about ADE20K's size.
 WHOLE_IMAGE = 512 * 683
 # Milliseconds of a JPEG file written and read, as of the corruptions.
 FILED = 0.84
@@ -88,7 +88,7 @@ def windows_of(item: EvaluationItem, examples: ExampleSet, loaded: Loaded) -> fl
 
 
 def choose_batch_size(asked: int | str, device: torch.device, saved_bytes: int) -> int:
-    """The asked batch size; for "auto" the largest power of two whose saved tensors fit the budget.
+    """The asked batch size; for "auto" the largest power of two with saved tensors that fit the budget.
 
     The budget of a GPU is an eighth of its memory, rounded down to a power of two, so that GPUs of nearly the
     same memory get the same batches.
@@ -227,7 +227,7 @@ def _input(loaded: Loaded, data: ExampleSet, size: int | None, count: int = 1) -
 
 
 def preparation_seconds(item: EvaluationItem, image_size: int, device: str) -> float:
-    """Nominal seconds for the corrupted images of one example; 0 of evaluations without corruptions."""
+    """Nominal seconds for the corrupted images of an example; 0 for evaluations without corruptions."""
     params = item["params"]
     if not {"corruptions", "severities"} <= params.keys():
         return 0.0

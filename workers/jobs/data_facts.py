@@ -8,6 +8,8 @@ from typing import cast
 
 import torch
 
+from assay.attacks.segmentation.kernel import PixelEnsemble
+from assay.attacks.segmentation.losses import class_weights
 from assay.service.catalog.catalog import load
 from assay.service.contract.data_findings import (
     DataFound,
@@ -17,25 +19,35 @@ from assay.service.contract.data_findings import (
     ResampledImages,
 )
 from assay.service.contract.records import ModelJoin, PlannedEvaluation
-from assay.service.contract.stored_specs import ComponentReference
+from assay.service.contract.stored_specs import ComponentReference, EvaluateJobSpec, EvaluationItem
 from assay.service.submission.class_order import are_places
-from assay.workers.data.formats.dataset import CorruptData, DataSet, ExampleSet, model_class_names
+from assay.workers import catalog
+from assay.workers.data.formats.dataset import (
+    CorruptData,
+    DataSet,
+    ExampleSet,
+    MissingData,
+    model_class_names,
+)
 from assay.workers.data.formats.imagenet_classes import ALL, CROP_FRACTION, class_list
+from assay.workers.data.formats.segmentation import IGNORE, SegmentationSet
 from assay.workers.data.formats.text import LanguageSet, is_text
 from assay.workers.data.image_folder import ImageFolder
-from assay.workers.jobs.session import Loaded
+from assay.workers.jobs.session import Loaded, Session
 from assay.workers.published.language import known_text
 from assay.workers.published.match import known_as
 from assay.workers.published.sequences import known_sequences
 from assay.workers.weights.fit import order_for
 
-# Image files whose headers are read; the first ones of the evaluation's order.
+# Image files, the first in the evaluation's order: their headers are read.
 LOOKED_AT = 200
 # Names of empty classes, or of logits, that are kept.
 LISTED = 10
+# Label maps read at a time.
+MAPS = 64
 # Logits that are shown beside the names of their classes.
 PAIRS = 5
-# Tasks whose examples have one label each, among all the classes of the set.
+# Tasks with a label for each example, among all the classes of the set.
 LABELLED = ("classification", "sequence", "series", "stored_corruptions")
 
 
@@ -118,7 +130,7 @@ def other_content(data: ComponentReference, sha256: str, classes: int | None) ->
 
 
 def empty_classes(examples: ExampleSet) -> EmptyClasses | None:
-    """Classes without any example in the evaluated part of a labelled set; None if there are none."""
+    """Classes without any example in the evaluated part of a labelled set; None if all have examples."""
     if examples.task not in LABELLED:
         return None
     there = set(torch.as_tensor(cast(DataSet, examples).labels).tolist())
@@ -127,10 +139,8 @@ def empty_classes(examples: ExampleSet) -> EmptyClasses | None:
 
 
 def join_by_names(loaded: Loaded, data: ExampleSet) -> ModelJoin | None:
-    """How the names of a model's logits were matched with the data's; a ValueError as of `order_for`.
-
-    None where there is nothing to tell: recorded or published names are the data's in their order.
-    """
+    """How the names of a model's logits were matched with the data's; a ValueError as of `order_for`."""
+    # There is nothing to tell where recorded or published names are the data's in their order.
     names = loaded.logit_names
     if names is None or names.source in ("matched", "data"):
         return None
@@ -156,3 +166,41 @@ def guessed_order(loaded: Loaded, examples: ExampleSet, data: ExampleSet) -> Gue
         return None
     pairs = [f"logit {logit} = {name}" for logit, name in enumerate(classes[:PAIRS])]
     return {"pairs": pairs, "classes": len(classes)}
+
+
+def class_pixels(
+    item: EvaluationItem, examples: ExampleSet, spec: EvaluateJobSpec, session: Session, size: int
+) -> list[int] | None:
+    """The training pixels of each class (K,), where a loss of the evaluation is balanced by them; else None.
+
+    They are counted in squares of `size` pixels, the model's input. MissingData without training images, a
+    ValueError where none of their pixels has a class.
+    """
+    attack = load().find_evaluation(item["name"]).kind == "attack"
+    if examples.task != "segmentation" or not attack:
+        return None
+    ensemble: PixelEnsemble = catalog.build("attack", item["name"], item["params"])()
+    if not ensemble.balanced:
+        return None
+    try:
+        training = cast(SegmentationSet, session.data(item["data"] or spec["data"], "train"))
+    except MissingData as error:
+        message = (
+            f"{item['name']} has a loss that weighs each class by its pixels in the training images"
+            f" (mce_bal): {error}"
+        )
+        raise MissingData(message) from error
+    counts = pixels_of_classes(training, size)
+    class_weights(counts)  # raises where they are unusable
+    return counts
+
+
+def pixels_of_classes(data: SegmentationSet, size: int) -> list[int]:
+    """Pixels of each class in the squares of this side, over all images, (K,)."""
+    counts = [0] * data.classes
+    for start in range(0, len(data.ids), MAPS):
+        rows = range(start, min(start + MAPS, len(data.ids)))
+        maps = data.label_maps(rows, size)
+        found = maps[maps != IGNORE].long().bincount(minlength=data.classes)
+        counts = [before + more for before, more in zip(counts, found.tolist(), strict=True)]
+    return counts

@@ -110,7 +110,7 @@ def evaluation_of(item: EvaluationItem, task: str) -> Evaluation:
 
 
 def check_folders(item: EvaluationItem) -> None:
-    """Refuse, before anything is measured, an evaluation whose folders or libraries are not there.
+    """Refuse, before anything is measured, an evaluation without its folders or libraries.
 
     MissingData says how to fill a folder; CorruptData: its content cannot be read; a ValueError: a name leads
     out of the data root, or a library is missing.
@@ -130,7 +130,8 @@ def check_model(
 ) -> None:
     """Refuse, before anything is measured, a model that an evaluation does not take: a ValueError.
 
-    The first example of `order` in its `data` is tried; the message names it and what it does not take.
+    The first example of `order` in its `data` is tried; the message names it and what the model does not
+    take.
     """
     item = spec["evaluations"][number]
     if load_catalog().find_evaluation(item["name"]).kind == "attack":

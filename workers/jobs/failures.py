@@ -67,11 +67,11 @@ class BadWeights(ValueError):
 
 
 class OtherData(Exception):
-    """The data set of this worker has another content than that of the worker that planned the job."""
+    """The data set of this worker has other content than it has at the worker that planned the job."""
 
 
 class OtherIdentity(Exception):
-    """This worker has other code, packages or another catalog than the one that planned the job."""
+    """This worker has other code, packages or another catalog than the worker that planned the job."""
 
 
 class FailedElsewhere(Exception):
@@ -137,7 +137,7 @@ def _limit() -> str:
 
 def _not_here(error: Exception) -> Failure | None:
     if isinstance(error, NotFound):
-        text = f"{error.message}: the catalog of this worker is not that of the service; {SAME_CATALOG}"
+        text = f"{error.message}: this worker has another catalog than the service; {SAME_CATALOG}"
         return Failure(error_type="component_missing", message=text, retry=False)
     if isinstance(error, ImportError) and (said := explained("this job", error)) is not None:
         text = f"{said}, on the worker {socket.gethostname()}"
@@ -145,7 +145,7 @@ def _not_here(error: Exception) -> Failure | None:
     return None
 
 
-# Of the hub's client, which is not imported for them: a component that asked for a download.
+# Errors of the hub's client, which is not imported for them: a component that asked for a download.
 OF_THE_HUB = frozenset({"LocalEntryNotFoundError", "OfflineModeIsEnabled", "HfHubHTTPError"})
 MISFIT = "Error(s) in loading state_dict"
 # A defect of the code, or a model and data that do not fit: the same again with every attempt.
@@ -165,7 +165,7 @@ SHAPES = (
     "must have the same dtype",
     "Expected all tensors to be on the same device",
 )
-# Types whose second identical failure is taken for the last; the reasons of a machine have others.
+# Types: the second identical failure is taken for the last; the reasons of a machine have others.
 REPEATABLE = EXACT_DEFECTS | {*DEFECTS, RuntimeError, AssertionError, ValueError, StopIteration}
 # A machine's reasons that libraries report as a plain RuntimeError: these are tried to the end.
 OF_THE_MACHINE = re.compile(
@@ -210,7 +210,7 @@ def describe(error: Exception) -> Failure:
     if (failure := _of_device(error) or _of_weights(error)) is not None:
         return failure
     if is_disk_full(error):
-        # A limit of one file is the same on every worker.
+        # The limit of a file is the same on every worker.
         retry = isinstance(error, OSError) and error.errno != errno.EFBIG
         text = f"a file of the job found no room: {error}"
         return Failure(error_type="disk_full", message=text, retry=retry)

@@ -16,7 +16,7 @@ from assay.service.store.rows import OutcomeRow
 from assay.workers.jobs import artifacts
 
 log = logging.getLogger(__name__)
-# Of a shard, which has at most as many items as a gallery before they are cut to `MAX_BYTES`.
+# Items of a shard, which has at most as many items as a gallery before they are cut to `MAX_BYTES`.
 MAX_SHARD_BYTES = 16 * MAX_BYTES
 BOUNDS = JsonBounds(MAX_SHARD_BYTES, values=500_000, containers=100_000)
 
@@ -49,7 +49,7 @@ def remove_parts(folder: Path, rows: Sequence[OutcomeRow]) -> None:
 
 
 def joined_gallery(parts: Sequence[Gallery]) -> Gallery:
-    """One gallery of at most `MAX_BYTES` from those of shards, at least one."""
+    """The gallery, at most `MAX_BYTES`, from the galleries of shards, at least one."""
     classes: dict[int | None, GalleryClass] = {one.index: one for part in parts for one in part.classes}
     ordered = sorted(classes.values(), key=lambda one: (one.index is None, one.index or 0))
     items = chosen([item for part in parts for item in part.items])

@@ -53,7 +53,7 @@ def describe(backend: str, attack: str, params: Params, stages: Sequence[str]) -
     drawing = list(dict.fromkeys(name for name, own in parts if draws_for_a_batch(backend, name, own)))
     if not drawing:
         return f"{ran}; an example's result does not depend on the batch"
-    whose = f"the random numbers of {', '.join(drawing)}"
     return (
-        f"{ran}; {whose} were drawn for a whole batch, so that an example's result depends on those beside it"
+        f"{ran}; the random numbers of {', '.join(drawing)} were drawn for a whole batch, so that an"
+        " example's result depends on those beside it"
     )

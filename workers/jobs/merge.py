@@ -60,7 +60,7 @@ NOUNS = {
 
 @dataclass(frozen=True)
 class Merged:
-    """An evaluation whose shards are all done."""
+    """An evaluation after all its shards."""
 
     result: EvaluationResult  # its row of the results
     csv: str
@@ -68,7 +68,7 @@ class Merged:
 
 
 def save_evaluation(store: Store, folder: Path, job_id: str, evaluation: int) -> None:
-    """Merge one evaluation whose shards are all done; save it with its outcome table.
+    """Merge an evaluation after all its shards; save it with its outcome table.
 
     NotFound of a deleted job, an OSError of the table; a ValueError where outcomes are missing or measured
     twice.
@@ -92,7 +92,7 @@ def save_job(store: Store, folder: Path, job_id: str, *, svg: bool = False) -> N
         else:
             _add_caution(store, job, index, plan_of(job, rows), merged[index])
         tallies[index] = tally_shards([row.columns for row in rows])
-        # With millions of examples, load the columns of one evaluation at a time.
+        # With millions of examples, load the columns for a single evaluation at a time.
         measured += [replace(row, columns={}) for row in rows]
     check_identities(plan_of(job, measured), measured)
     plots = save_plots(store, folder, job, tallies)
@@ -101,7 +101,7 @@ def save_job(store: Store, folder: Path, job_id: str, *, svg: bool = False) -> N
 
 
 class MixedIdentities(ValueError):
-    """Shards of one job were measured by different code, packages or with different builds of them."""
+    """Shards of the job were measured by different code, packages or with different builds of them."""
 
 
 def check_identities(plan: Plan, rows: Sequence[OutcomeRow]) -> None:

@@ -31,6 +31,7 @@ from assay.workers.jobs.cost import (
     windows_of,
 )
 from assay.workers.jobs.data_facts import (
+    class_pixels,
     count_cut,
     facts_of,
     found_in,
@@ -40,7 +41,6 @@ from assay.workers.jobs.data_facts import (
     resampled_images,
 )
 from assay.workers.jobs.evaluate import check_folders, check_model, evaluation_of
-from assay.workers.jobs.segmentation_attacks import class_pixels
 from assay.workers.jobs.session import Loaded, Session
 from assay.workers.jobs.sources import content_hash, examples_of, planned_sources
 from assay.workers.weights.fit import check_fit, check_vocabulary, read_by
@@ -167,7 +167,7 @@ def _facts_of_input(
     pixels = class_pixels(item, examples, spec, session, loaded.image_size)
     if pixels is not None:
         facts["class_pixels"] = pixels
-    # Of evaluations that generate corruptions.
+    # Evaluations that generate corruptions have constants.
     choose = getattr(evaluation_of(item, examples.task), "constants_at", None)
     if choose is not None:
         facts["constants"] = choose(loaded.image_size)

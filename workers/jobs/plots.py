@@ -29,10 +29,7 @@ TRAINING_LOG = "training_log.jsonl"  # as workers/training/training_log.py names
 def save_plots(
     store: Store, folder: Path, job: JobRow, tallies: Mapping[int, Mapping[str, Any]]
 ) -> dict[str, Spec]:
-    """Store the plots that the job's results allow, as data; returns their specs by kind.
-
-    NotFound of a deleted job, an OSError of a file that could not be written.
-    """
+    """Store the plots of a job as data; their specs by kind. NotFound of a deleted job, or an OSError."""
     saved = store.results.of(job.id)
     results = Results(
         job=job.id,

@@ -18,14 +18,14 @@ from assay.workers.identity import code, identity, packages, versions
 from assay.workers.jobs.failures import OtherIdentity
 from assay.workers.weights.pulled import origin_of
 
-# Of jobs whose data set states that it needs a package: they simulate what the returns are measured in.
+# Packages that a job's data set says it needs: they simulate what the returns are measured in.
 SIMULATORS = ("gymnasium", "mujoco")
 
 
 def collect(device: torch.device, dtype: torch.dtype, spec: UserSpec) -> ShardProvenance:
     """The `code`, `packages`, `device`, `draws` and `pulled` parts of the provenance of a job's results.
 
-    The packages are those that any number depends on, and those of the job's components, model and attacks.
+    Any number depends on these packages, or they hold or run the job's components, model and attacks.
     """
     used = packages() | packages_of(spec, load())
     used |= versions(libraries_of(load(), spec, {}))

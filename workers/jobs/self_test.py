@@ -122,7 +122,7 @@ def _wrong(device: torch.device) -> str | None:
 
 
 def _without_gpu() -> DeviceTest:
-    """The answer where torch sees no GPU, though the machine has device files of one."""
+    """The answer where torch sees no GPU, though the machine has a GPU's device files."""
     found = DeviceTest(device="cuda", name=None, fault=None, total=None, free=None, capability=None)
     if torch.version.cuda is None:
         fault = f"torch {torch.__version__} is built without CUDA"

@@ -118,7 +118,7 @@ class Session:
         self._known: dict[str, str] = {}
 
     def know(self, hashes: Mapping[str, str]) -> None:
-        """Take the worker's hashes of data sets, by label; a set with a new hash is read anew."""
+        """Take the worker's hashes of data sets, by label; a set with a new hash is read again."""
         if any(self._known.get(label, digest) != digest for label, digest in hashes.items()):
             self._data.clear()
             self._hashes.clear()
@@ -292,9 +292,9 @@ def _check_same_words(path: Path, data: ExampleSet) -> None:
     trained = json.loads(metadata.get("trained_on", "{}")).get("vocabulary")
     if trained is not None and trained != cast(TextSet, data).vocabulary.sha256:
         raise BadWeights(
-            f"the weights were trained with another vocabulary than that of {data.name!r}: they would read"
+            f"the weights were trained with another vocabulary than {data.name!r} has: they would read"
             " other words. A text for language models has the vocabulary of its own training part; labelled"
-            " texts take that of a language data set by their parameter vocabulary"
+            " texts take the vocabulary of a language data set by their parameter vocabulary"
         )
 
 
@@ -307,7 +307,7 @@ def _ready(
     metadata: Mapping[str, str] | None = None,
     assumed: AssumedNormalization | None = None,
 ) -> Loaded:
-    """A classifier on the job's device, in its arithmetic, with the given hash or that of its state dict."""
+    """A classifier on the job's device, in its arithmetic, with the given hash or its state dict's."""
     model, dtype = spec["model"], DTYPES[spec["execution"]["dtype"]]
     classifier.requires_grad_(spec["kind"] == "train").eval()
     digest = digest or state_sha256(classifier)

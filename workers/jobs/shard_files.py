@@ -62,7 +62,7 @@ def write_files(
 
 
 def named_classes(items: Sequence[GalleryItem], names: Sequence[str]) -> list[GalleryClass]:
-    """The classes of some items with their names, and those of label maps with their colours; ascending."""
+    """The classes of some items with their names, those in label maps with their colours; ascending."""
     maps = isinstance(items[0], GalleryMaps)
     found: set[int] = set()
     for item in items:

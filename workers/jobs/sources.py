@@ -53,10 +53,7 @@ def planned_sources(request: PlanRequest, session: Session, loaded: Loaded) -> P
 
 
 def shard_sources(request: EvaluateRequest, session: Session, loaded: Loaded) -> dict[str, Loaded]:
-    """The other models of the evaluation that an evaluate request is about, by job.
-
-    BadWeights are gone or do not fit; a ValueError: they changed since the job was planned.
-    """
+    """The other models of a request's evaluation, by job; BadWeights, or a ValueError where they changed."""
     planned = request["plan"].get("sources", {})  # plans of earlier versions have none
     found: dict[str, Loaded] = {}
     for dependency in _required(request):

@@ -9,8 +9,7 @@ from assay.service.contract.results import Warning
 
 ROUNDING = "the weights differ by rounding only, and by the draws of dropout, drop-path and auxiliary losses"
 STATISTICS = (
-    "batch normalisation took the statistics of so many examples, so that the weights are not those of larger"
-    " passes"
+    "batch normalisation took the statistics of so many examples, so that larger passes give other weights"
 )
 
 
@@ -18,13 +17,13 @@ def of_training(planned: PlannedEvaluation) -> Iterator[Warning]:
     """The warnings of a training; none for the rows of other jobs."""
     if planned.get("selected_on_test"):
         message = (
-            "the weights are those of the epoch that was best on the test set (selection 'released_test'):"
+            "the epoch that was best on the test set gave the weights (selection 'released_test'):"
             " the accuracy is too high; compare with results that were selected in the same way only"
         )
         yield Warning(code="selected_on_test", message=message)
     if wanted := planned.get("published_batch"):
         batches = {"published": wanted, "batch_size": planned["step_batch"]}
-        message = "a step took {batch_size} examples, that of the published training {published}"
+        message = "a step took {batch_size} examples, in the published training {published}"
         if asked := planned.get("asked_batch"):
             message += f": {asked} were asked for, and the training set has only {{batch_size}}"
         yield Warning(code="published_batch_not_reached", message=message.format(**batches), evidence=batches)
@@ -32,7 +31,7 @@ def of_training(planned: PlannedEvaluation) -> Iterator[Warning]:
         rates = {"published": planned["published_peak"], "used": peak}
         message = (
             f"the learning rate was scaled to steps of {planned['step_batch']} examples: its peak was"
-            f" {peak:.3g}, that of the published training is {planned['published_peak']:.3g}"
+            f" {peak:.3g}, in the published training it is {planned['published_peak']:.3g}"
         )
         yield Warning(code="scaled_learning_rate", message=message, evidence=rates)
     if cut := planned.get("cut_in_training"):

@@ -81,9 +81,9 @@ PROBED: dict[ProbedCode, str] = {
     " over them (autoattack version rand, eot) is not the strongest, and may count lucky draws; the outcomes"
     " repeat with the same shards and batch size only",
     "batch_dependent": "the logits of {count} of the first {noun} changed with the batch: an example's result"
-    " depends on its neighbours, and is not the one that the model gives it alone",
+    " depends on its neighbours, and is another than the model gives for it alone",
 }
-# Of a row with expected accuracies.
+# For a row with expected accuracies.
 EXPECTED = (
     "the logits of {count} of the first {noun} changed between two passes: the model draws random numbers;"
     " the accuracies of this row are those to expect over its draws; they repeat with the same shards and"
@@ -117,7 +117,7 @@ class Row:
 
 
 def of_evaluation(plan: Plan, evidence: Sequence[Evidence], row: Row) -> list[Warning]:
-    """The warnings of one row of the results; `evidence` are the reports of the shards."""
+    """The warnings for a row of the results; `evidence` are the reports of the shards."""
     return [
         *_counted(evidence, row),
         *_probed(evidence, row),
@@ -263,7 +263,7 @@ def _of_run(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Warn
     if row.screening is not None and row.attack and row.worst_case:
         message = (
             f"the attack ran in {row.screening} first, and again on what that had left: the worst case of two"
-            " runs may be lower than that of one"
+            " runs may be lower than after a single run"
         )
         if row.screening == "bfloat16_gradients":
             message = "the attack's gradients were in bfloat16: in float32 it may find a few more, or fewer"
@@ -296,7 +296,7 @@ def _of_reading(row: Row) -> Iterator[Warning]:
             " it is an upper bound of accuracy under an attack on top-5"
         )
         yield Warning(code="top5_upper_bound", message=message)
-    if left_out := _omitted_constraints(row.name):
+    if left_out := (load().find_evaluation(row.name).facts or {}).get("omitted_constraints"):
         message = (
             f"{row.name} ran without these constraints of the published recipe: {', '.join(left_out)}; it may"
             " use texts that the recipe refuses: do not compare its success rate with published ones"
@@ -305,12 +305,6 @@ def _of_reading(row: Row) -> Iterator[Warning]:
     if row.undefined:
         message = "; ".join(f"{name} has no value: {why}" for name, why in row.undefined.items())
         yield Warning(code="undefined_metric", message=message, evidence={"metrics": [*row.undefined]})
-
-
-def _omitted_constraints(name: str) -> list[str]:
-    """Constraints of an attack's published recipe missing here, as stated in its FACTS."""
-    facts = load().find_evaluation(name).facts or {}
-    return list(facts.get("omitted_constraints", ()))
 
 
 def _of_texts(evidence: Sequence[Evidence], n: int) -> Iterator[Warning]:

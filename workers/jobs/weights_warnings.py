@@ -26,14 +26,14 @@ def of_weights(
         yield Warning(code="untrained_weights", message=message)
     if assumed := plan.get("assumed_normalization"):  # plans of earlier versions do not say
         message = (
-            f"nobody said with which mean and standard deviation the weights were trained; those of the data"
-            f" set {assumed['data']!r} were used, and if they are others every number is wrong"
+            f"nobody said with which mean and standard deviation the weights were trained; the mean and"
+            f" deviation of the data set {assumed['data']!r} were used; if these differ every number is wrong"
         )
         yield Warning(code="foreign_normalization", message=message, evidence=dict(assumed))
     if plan.get("unstated_vocabulary"):
         message = (
-            "the program does not say for which vocabulary it was made: it has as many words as that of the"
-            " data, and if they have other ids every number is wrong. Only its file can state it: the sha256"
+            "the program does not say for which vocabulary it was made: it has as many words as the data's,"
+            " and if they have other ids every number is wrong. Only its file can state it: the sha256"
             " of the words, as vocabulary in extra/assay.json (export_program(..., vocabulary=...))"
         )
         yield Warning(code="unstated_vocabulary", message=message)
@@ -45,7 +45,7 @@ def of_weights(
 
 
 def _of_gradients(plan: Plan, name: str, params: Params) -> Iterator[Warning]:
-    """About programs with gradients that the attack follows: those of other models where it names them."""
+    """About programs with gradients that the attack follows: other models' where it names them."""
     threat = load().threat_of(name)
     if threat is None:
         return
@@ -78,6 +78,6 @@ def _of_join(joined: ModelJoin) -> Iterator[Warning]:
     if joined["own_tokenizer"]:
         message = (
             "the texts were read by the model's own tokenizer: where words are counted as read, they are its"
-            " tokens, and a perplexity per token cannot be compared with that of another tokenizer"
+            " tokens, and a perplexity per token cannot be compared with another tokenizer's"
         )
         yield Warning(code="own_tokenizer", message=message)

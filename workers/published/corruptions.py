@@ -33,7 +33,7 @@ ALEXNET_ERRORS = {
     "jpeg_compression": 0.606500,
 }
 ALEXNET_SIZE = 224
-# The sets that AlexNet's errors belong to: ImageNet-C, and ImageNet's validation set, corrupted anew.
+# The sets that AlexNet's errors belong to: ImageNet-C, and ImageNet's validation set, corrupted here.
 OF_ALEXNET = frozenset({"imagenet", "imagenet_c"})
 
 WHOLE = ("corrupted_top1", "mce")
@@ -99,16 +99,12 @@ def baseline_errors(
     return ALEXNET_ERRORS if known_as in OF_ALEXNET and alike else None
 
 
-def _each() -> dict[str, tuple[float, ...]]:
-    columns = zip(*BY_CORRUPTION.values(), strict=True)
-    return dict(zip(ORDER, columns, strict=True))
-
-
 Table = tuple[str, PublishedEvaluation, dict[str, tuple[float, ...]]]
 
 
 def _tables(attacked: PublishedEvaluation) -> list[Table]:
-    each: Table = ("accuracy by corruption", attacked._replace(metrics=EACH), _each())
+    columns = dict(zip(ORDER, zip(*BY_CORRUPTION.values(), strict=True), strict=True))
+    each: Table = ("accuracy by corruption", attacked._replace(metrics=EACH), columns)
     whole: list[Table] = [
         (table, attacked._replace(metrics=WHOLE), dict(zip(models, values, strict=True)))
         for (table, models), values in ACCURACY_AND_MCE.items()

@@ -39,7 +39,7 @@ _RPC = {
     "mu_tokens": "prefix",
     "dual_sign": -1,
 }
-# Parameters that act in training only; the length is compared with that of the evaluation.
+# Parameters that act in training only; the length is compared with the evaluation's.
 IRRELEVANT = frozenset({"dropout", "attention_dropout", "initialization", "length"})
 MODELS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "Symmlm": ("symmlm", _SYMMLM),

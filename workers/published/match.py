@@ -51,7 +51,7 @@ ADE20K_VALIDATION = 2000
 TRAINING_ONLY = frozenset(
     {"dropout", "attention_dropout", "drop_path", "eta", "ksvd_form", "ksvd_reduction", "ksvd_trace"}
 )
-# Mechanisms whose parameters are among the published facts.
+# Mechanisms with parameters among the published facts.
 WITH_PARAMETERS = ("conv2d_attention",)
 # Parameters that do not change the result of an attack.
 EXECUTION = frozenset({"backend", "samples_per_pass", "cycle_detection"})
@@ -74,10 +74,8 @@ def known_as(
     *,
     task: str = "classification",
 ) -> str | None:
-    """Well-known data set with these classes, in this order, and this number of test examples; or None.
-
-    `model_class_names` are the names of the model's logits, if there are more.
-    """
+    """Well-known data set with these classes, in this order, and this number of test examples; or None."""
+    # The model may have logits for more classes: `model_class_names`.
     if task == TASK:
         whole = (tuple(class_names), examples) == (class_list(IMAGENET), PUBLISHED[IMAGENET])
         return IMAGENET_C if whole else None
@@ -194,7 +192,7 @@ def _of_timm(model: ComponentReference) -> dict[str, Any]:
 
 
 def _one_attention(params: Params) -> dict[str, Any]:
-    """The facts of a model with one attention in all layers, whose parameters do not matter or are known."""
+    """The facts of a model with one attention in all layers and no parameters, or known ones, that matter."""
     attention = params["attention"]
     everywhere = attention["name"] == "softmax" or params.get("layers", "all") == "all"
     own = {k: v for k, v in attention["params"].items() if k not in TRAINING_ONLY}
@@ -209,7 +207,7 @@ def _layers(params: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def same_model(published: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
-    """Whether a model with these facts is the published one, whose facts may allow several values."""
+    """Whether a model with these facts is the published model: published facts may allow several values."""
     if published.keys() != facts.keys():
         return False
     return all(

@@ -1,7 +1,7 @@
 """Published accuracies of classifiers of sequences: the Long Range Arena and the UEA archive.
 
 Sources, all in percent: Chen et al. 2021 (Skyformer, NeurIPS), table 1, the mean of three runs. Chen et al.
-2023 (Primal-Attention, NeurIPS), tables 1, 3 and 8, and table 4 of the supplement, whose columns are
+2023 (Primal-Attention, NeurIPS), tables 1, 3 and 8, and table 4 of the supplement, with columns
 mislabelled: its row of Primal.+ has the numbers of table 3 as ListOps, Image, Pathfinder, Retrieval, Text.
 Nguyen et al. 2023 (Primal-dual framework, ICLR), tables 1, 2, 7 and 11, the mean of five runs; from table 1
 only the three sets that were trained in Flowformer's framework, with the sizes of Primal-Attention's

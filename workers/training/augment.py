@@ -41,10 +41,7 @@ def move_pixels(
 def move_maps(
     maps: Tensor, augmentation: Augmentation, *, seed: int, step: int, part: Part | None = None
 ) -> Tensor:
-    """Move label maps as `move_pixels` moves their images, to the nearest pixel: int64 (B, S, S).
-
-    Maps have classes or IGNORE, (B, S, S); pixels from outside an image are IGNORE.
-    """
+    """Move label maps (B, S, S) as `move_pixels` does images, by nearest pixels; outside is IGNORE."""
     if not augmentation.moves:
         return maps.to(torch.int64)
     transform = _affine(part or everything(len(maps)), augmentation, generator(seed, "augment", step))

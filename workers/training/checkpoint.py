@@ -34,7 +34,7 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """Checkpoints of one run in one folder, created if missing."""
+    """Checkpoints of a run in a folder, created if missing."""
 
     def __init__(self, folder: Path, *, tidy: bool = True):
         """Remove partial files of a killed process; `tidy` is for the one process that writes."""
@@ -46,10 +46,7 @@ class Checkpoints:
             leftover.unlink(missing_ok=True)
 
     def save(self, checkpoint: Checkpoint) -> Path:
-        """Write a checkpoint; when this returns, it survives a kill and a power failure.
-
-        Raises OSError: writing failed; earlier checkpoints are untouched.
-        """
+        """Write a checkpoint that survives a power failure; an OSError leaves earlier ones untouched."""
         stem = f"step-{checkpoint.step:09d}"
         temporary = temporary_path(self._folder, stem)
         with written_through(temporary) as file:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Example(NamedTuple):
-    """One augmented example of one step."""
+    """An augmented example of a step."""
 
     image: Tensor  # (C, S, S): uint8, where 255 is 1.0, or float32 in the units of pixels in [0, 1]
     truth: Tensor  # its label, int64 (), or its label map, uint8 (S, S)

@@ -66,7 +66,7 @@ def save_weights(model: nn.Module, path: Path, metadata: Mapping[str, str]) -> N
 
 def save_tensors(given: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str]) -> None:
     """As `save_weights`, for tensors by name."""
-    tensors = {name: _own_memory(tensor) for name, tensor in given.items()}
+    tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in given.items()}
     texts = {**metadata, CONTENT: content_sha256(sorted(tensors.items()))}
     payload = safetensors.torch.save(tensors, metadata=texts)
     length = int.from_bytes(payload[:8], "little")
@@ -89,7 +89,3 @@ def content_sha256(tensors: Iterable[tuple[str, Tensor]]) -> str:
         digest.update(f"{name}|{plain.dtype}|{tuple(plain.shape)}|".encode())
         digest.update(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def _own_memory(tensor: Tensor) -> Tensor:
-    return tensor.detach().cpu().clone().contiguous()

@@ -201,17 +201,15 @@ class Learner:
         """
         step, piece = place
         layers = (self._seed, step, self._device, self._processes.rank, piece)
-        if self.language:
+        if self.unjudged or counted is not None:
             seed_layers(*layers)
+        if self.language:
             return self._next_words(images, truth, part)
         if self.control and counted is not None:
-            seed_layers(*layers)
             return self._next_actions(images, truth, part, counted)
         if counted is not None:
-            seed_layers(*layers)
             return self._pixels(images, truth.to(torch.int64), part, counted)
         if self.regression:
-            seed_layers(*layers)
             return self._targets(images, truth, part)
         augmentation, classes = self._recipe.augmentation, self._data.classes
         mixed, target = mix(

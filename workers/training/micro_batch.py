@@ -1,4 +1,4 @@
-"""Micro-batches: the pieces of a batch whose gradients are accumulated, halved where memory is short."""
+"""Micro-batches: pieces of a batch, with accumulated gradients, halved where memory is short."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from assay.workers.training.randomness import epoch_order
 
 
 class Visit(NamedTuple):
-    """Examples of one step."""
+    """Examples of a step."""
 
     step: int  # counted from 0
     epoch: int  # counted from 0

@@ -47,7 +47,7 @@ AttackStepSize = Annotated[
 ]
 Beta = Annotated[float, Interval(ge=0, le=1000), doc("weight of the second term of TRADES.")]
 
-# Examples per step, and whose weights are saved: see `Recipe`.
+# Examples per step, and which weights are saved: see `Recipe`.
 TotalBatch = Annotated[
     Annotated[int, Interval(ge=1, le=1_048_576)] | None,
     doc(
@@ -92,7 +92,7 @@ LONG_RANGE_RULES = (
     *SELECTION_RULES,
 )
 
-# Forward and backward passes per example and visit: those of `AdversarialTraining.passes`, or one.
+# Forward and backward passes per example and visit: `AdversarialTraining.passes`, or one.
 _UPDATE = "((params.adversarial == 'trades' and 2) or 1)"
 _ATTACKED = "(params.adversarial is not None and params.attack_steps{} or 0)"
 ADVERSARIAL_PASSES = (
@@ -190,8 +190,11 @@ def published_of(
 
 def long_range_recipe(
     published: LongRangeValues,
-    given: Mapping[str, float | None],
     *,
+    steps: int | None,
+    learning_rate: float | None,
+    warmup_steps: int | None,
+    total_batch: int | None,
     clip_value: float | None,
     validation: float,
     selection: Selection,
@@ -203,22 +206,21 @@ def long_range_recipe(
     is the largest element of the gradient, None does not clip; `first_judged` the share of the steps before
     the first weights that may be selected.
     """
-    steps = int(given["steps"] or published.steps)
-    rate = given["learning_rate"] or published.learning_rate
-    warmup = given["warmup_steps"]
+    steps = steps or published.steps
+    rate = learning_rate or published.learning_rate
     share = published.warmup * steps / published.steps
     return Recipe(
         epochs=1,
         steps=steps,
         learning_rate=rate,
         schedule="one_cycle_linear",
-        warmup_steps=min(steps, max(round(share), 1) if warmup is None else int(warmup)),
+        warmup_steps=min(steps, max(round(share), 1) if warmup_steps is None else warmup_steps),
         warmup_learning_rate=rate / CYCLE_START,
         minimum_learning_rate=rate / CYCLE_START / CYCLE_END,
         momentum_cycle=CYCLE_MOMENTUM,
         epsilon=1e-6,
         clip_value=clip_value,
-        total_batch=int(given["total_batch"] or published.batch),
+        total_batch=total_batch or published.batch,
         published_batch=published.batch,
         validation=validation,
         selection=selection,

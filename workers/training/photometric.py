@@ -27,7 +27,7 @@ Bytes = NDArray[np.uint8]
 
 
 def distort(pixels: Bytes, draws: random.Random) -> Bytes:
-    """Distort the colours of one image into a new array of the same shape and type."""
+    """Distort the colours of an image into a new array of the same shape and type."""
     brightness = _perhaps(draws, -BRIGHTNESS, BRIGHTNESS)
     contrast_last = draws.random() < 0.5
     contrast = _perhaps(draws, *CONTRAST)

@@ -42,7 +42,7 @@ class Augmentation:
     # timm's name of a RandAugment policy, such as "rand-m9-mstd0.5-inc1"; None is off
     rand_augment: str | None = None
     erase: float = 0.0  # probability of random erasing, in [0, 1]
-    # consecutive visits of an image in an epoch, each augmented anew; an epoch then visits only that fraction
+    # consecutive visits of an image in an epoch, each with its own draws; the epoch visits only that fraction
     # of the images (Hoffer et al., "Augment your batch", CVPR 2020)
     repeats: int = 1
 
@@ -119,7 +119,7 @@ class AdversarialTraining:
 
     @property
     def passes_of_update(self) -> int:
-        """Passes whose loss is minimised: TRADES adds one for the clean images."""
+        """Passes with a loss that is minimised: TRADES adds the clean images' pass."""
         return 2 if self.objective == "trades" else 1
 
 
@@ -129,7 +129,7 @@ class Recipe:
 
     epochs: int  # passes over the training set, at least 1; ignored if `steps` is set
     learning_rate: float  # the peak, reached at the end of the warm-up
-    # the batch size of `learning_rate`: the peak is scaled in proportion to that of the training (Goyal et
+    # the batch size of `learning_rate`: the peak is scaled in proportion to the training's (Goyal et
     # al., "Accurate, Large Minibatch SGD", 2017); None does not scale
     reference_batch: int | None = None
     # "cosine", "polynomial" (power 0.9), "inverse_sqrt" or "constant" after a linear rise;
@@ -167,13 +167,13 @@ class Recipe:
     # examples per step, reached by accumulating the gradients of smaller batches; None takes one batch per
     # step
     total_batch: int | None = None
-    total_tokens: int | None = None  # the same in tokens, for texts of one length
+    total_tokens: int | None = None  # the same in tokens, for texts of a common length
     # examples per step of the published training, if the results shall say that it was not reached
     published_batch: int | None = None
-    published_tokens: int | None = None  # the same in tokens, for texts of one length
+    published_tokens: int | None = None  # the same in tokens, for texts of a common length
     # share of the training set, in [0, 0.5], that is judged after each epoch and not trained on
     validation: float = 0.0
-    # whose weights are saved: "last", those of the last step; "validation", the best on the validation share;
+    # which weights are saved: "last", the last step's; "validation", the best on the validation share;
     # or "released_test", the best on the test set, as some released code does it
     selection: Selection = "last"
     judged_every: int | None = None  # steps between two judgements for the selection, if not an epoch

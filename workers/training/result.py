@@ -41,9 +41,9 @@ class Trained:
     weights_path: Path  # state dict of the classifier, safetensors
     # the exponential moving average of the weights, in the same form; None if the recipe keeps none
     average_path: Path | None
-    at_once: int  # examples of one pass; with fewer than `batch_size`, gradients were accumulated
+    at_once: int  # examples of a pass; with fewer than `batch_size`, gradients were accumulated
     selected_step: int | None = None  # steps done before the saved weights; None: all of them
-    # examples of one pass as asked for and as used, where memory was short
+    # examples of a pass as asked for and as used, where memory was short
     reduced: ReducedBatch | None = None
     unsaved: int = 0  # checkpoints that found no room on the disk
 

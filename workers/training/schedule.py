@@ -40,7 +40,7 @@ def cosine_learning_rate(
 def cosine_from_start_learning_rate(
     step: int, *, steps: int, warmup_steps: float, peak: float, start: float, minimum: float
 ) -> float:
-    """Cosine decay over the whole training, whose beginning a linear rise replaces.
+    """Cosine decay over the whole training; a linear rise replaces its beginning.
 
     So timm's `CosineLRScheduler` and the language models of lmtool-fwp: after the rise, the learning rate is
     already below the peak. The minimum is reached one past the last step.

@@ -1,4 +1,4 @@
-"""Validation during a training: what is left for it, how the model does on it, whose weights are kept.
+"""Validation during a training: what is left for it, how the model does on it, which weights are kept.
 
 The validation share is part of the training set and is never trained on; the test set plays no part in it.
 Some released code selects the epoch on the test set instead ("released_test"): this is offered to reproduce
@@ -88,7 +88,7 @@ class Judgement(NamedTuple):
 
     @classmethod
     def of(cls, sums: Tensor) -> Judgement:
-        """From the sums of all processes, as those of a `Judge`."""
+        """From the sums of all processes, each as a `Judge` gives them."""
         loss, correct, count = sums.tolist()
         return cls(loss / count, correct / count)
 
@@ -105,7 +105,7 @@ class Best:
     loss: float  # of the judgement
     accuracy: float  # of the judgement
     weights: Mapping[str, Tensor]  # state dict of the classifier, on the CPU
-    average: Mapping[str, Tensor] | None  # that of the average of the weights, if there is one
+    average: Mapping[str, Tensor] | None  # the averaged weights, if the recipe averages
 
     @classmethod
     def of(cls, step: int, judgement: Judgement, classifier: nn.Module, average: nn.Module | None) -> Best:

@@ -19,7 +19,7 @@ LOG_NAME = "training_log.jsonl"
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """Record of one epoch."""
+    """Record of an epoch."""
 
     epoch: int  # counted from 1
     step: int  # optimiser steps done since the start of the training
@@ -41,7 +41,7 @@ class EpochRecord:
 
 
 class TrainingLog:
-    """Records of one run, in memory and JSON lines; those without room on disk go with the next."""
+    """Records of a run, in memory and JSON lines; records without room on disk go with the next."""
 
     def __init__(self, path: Path | None, records: Iterable[EpochRecord] = ()):
         """Truncates the file to exactly a checkpoint's records. Without a path they stay in memory."""

@@ -59,7 +59,7 @@ class ByteReporter(Protocol):
 
 
 def client() -> httpx.Client:
-    """A client that follows redirects and gives up soon; proxies are those of the environment."""
+    """A client that follows redirects and gives up soon; the environment states the proxies."""
     timeout = httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
     return httpx.Client(timeout=timeout, follow_redirects=True)
 

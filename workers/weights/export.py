@@ -255,8 +255,8 @@ def _summary(done: ExportedModule) -> str:
         takes = f"{done.channels} words, {done.length} tokens"
     return (
         f"{done.path}: {done.task}, {done.classes} classes, {takes}\n"
-        "logits equal the module's for batches of 1, 2 and 5, but for"
-        f" {done.difference:.1e} of the largest one\n"
+        "logits equal the module's for batches of 1, 2 and 5, up to"
+        f" {done.difference:.1e} of the largest logit\n"
         + ("its gradients equal the module's\n" if done.gradients_compared else UNCOMPARED)
     )
 

@@ -21,7 +21,7 @@ SHOWN = 300
 # Logs what torch learns of a dynamic size, on the stack of the call that fixes it.
 SIZES = logging.getLogger("torch.fx.experimental.symbolic_shapes")
 FIXED = "set_replacement"
-# Names of the user's module inside the one that is exported.
+# Names of the user's module inside the module that is exported.
 WRAPPERS = ("network.backbone", "network")
 NOT_THEIRS = (str(Path(torch.__file__).parent), "<")
 

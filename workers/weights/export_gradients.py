@@ -35,13 +35,13 @@ Nets = tuple[nn.Module, Program]
 EXAMPLES = 4
 # As a share of the longer gradient or the largest logit, in float32: there is no need to look in float64.
 EQUAL = 1e-4
-# Of the longer of two gradients. Module and program make the same calls: the difference is mostly 0.
+# A share of the longer gradient. Module and program make the same calls: the difference is mostly 0.
 DIFFERENT = {torch.float64: 1e-3, torch.float32: 1e-2}
-# Of the longest gradient: what is below is rounding.
+# A share of the longest gradient: what is below is rounding.
 NOISE = {torch.float64: 1e-9, torch.float32: 1e-5}
-# Of the largest logit.
+# A share of the largest logit.
 SAME_LOGITS = {torch.float64: 1e-9, torch.float32: 1e-4}
-# Of pixels: a gradient that changes as much with them jumps there, and says nothing.
+# A change of pixels: a gradient that changes as much with them jumps there, and says nothing.
 NUDGE = {torch.float64: 1e-9, torch.float32: 1e-6}
 NAMED = 5
 LOST = (

@@ -106,7 +106,7 @@ def _cropped_as_in_training(loaded: Loaded, data: ExampleSet) -> ExampleSet:
 
 
 def check_vocabulary(examples: ExampleSet, model_data: ExampleSet, trained: str | None, where: str) -> None:
-    """Reject text whose word ids differ from those of the model's training."""
+    """Reject text with other word ids than the model's training had."""
     if not is_text(examples):
         return
     own, made = (cast(TextSet, data).vocabulary.sha256 for data in (examples, model_data))
@@ -116,7 +116,7 @@ def check_vocabulary(examples: ExampleSet, model_data: ExampleSet, trained: str 
             raise ValueError(
                 f"{where}: {examples.name!r} has another vocabulary than {whose}: the model would read other"
                 " words. Labelled texts take the vocabulary of a language data set by their parameter"
-                " vocabulary; texts for language models have that of their own training part"
+                " vocabulary; texts for language models have their own training part's"
             )
 
 

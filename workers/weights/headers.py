@@ -118,10 +118,7 @@ def state_of(build: Build, classes: int, channels: int) -> dict[str, Tensor]:
 
 
 def counts(build: Build, given: Shapes) -> tuple[int | None, int | None]:
-    """Classes and channels of weights, from the sizes that depend on them in the model.
-
-    Each is None if the weights do not tell: tensors are missing, or have other dimensions.
-    """
+    """Classes and channels of weights, by their tensors' sizes; None where tensors are missing or differ."""
     plain = shapes_of(build, CLASSES, CHANNELS)
     layout = find_layout(given, plain)
     named = {key: parts[0].name for key in plain if len(parts := layout.parts(key)) == 1}

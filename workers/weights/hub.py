@@ -124,7 +124,7 @@ def _refusal(name: str, revision: str, url: str, response: httpx.Response) -> Pu
 
 
 def gated(name: str) -> PullFailed:
-    """The failure of a repository whose terms have not been accepted."""
+    """The failure of a repository with terms that have not been accepted."""
     where = f"{constants.ENDPOINT}/{name}"
     return PullFailed(
         f"{name} is gated: accept its terms at {where}, and set HF_TOKEN to a token of that account"

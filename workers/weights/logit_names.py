@@ -1,7 +1,7 @@
 """Names of a model's logits, where something states them, and its logits in the order of a set's classes.
 
 A program or its upload, the record of a training in the weights, or the published list of pulled weights
-states them. Where nothing does, logit k is class k of the job's data, whose names hold for other data.
+states them. Where nothing does, logit k is class k of the job's data, and its names hold for other data.
 
 B = batch, K = classes.
 """
@@ -31,7 +31,7 @@ NamedBy = Literal["stated", "matched", "training", "published", "data"]
 
 @dataclass(frozen=True)
 class LogitNames:
-    """Names of the logits in order, (K,): lists of which the first that fits the data is taken."""
+    """Names of the logits in order, (K,): the first of the lists that fits the data is taken."""
 
     lists: tuple[tuple[str, ...], ...]
     source: NamedBy

@@ -19,9 +19,9 @@ from onnx import TensorProto, defs, helper, inliner, numpy_helper, shape_inferen
 from onnx.reference import ReferenceEvaluator
 from onnx2torch.node_converters import get_converter  # type: ignore[import-untyped]
 
-# The newest opset of which onnx2torch has most operators.
+# onnx2torch has most operators of this opset, and not of newer ones.
 OPSET = 17
-# The first opset whose batch norm says whether it trains.
+# The first opset with a batch norm that says whether it trains.
 STATED_TRAINING = 14
 DEFAULT = ("", "ai.onnx")
 # Operators that make a tensor of as many numbers as they are given: what they make of stored ones is stored.
@@ -167,7 +167,7 @@ def _fits(node: Any) -> bool:
 
 
 def _plain_sizes(graph: Any) -> None:
-    """Drop `allowzero` of a Reshape whose sizes have no 0: it says nothing there."""
+    """Drop `allowzero` of a Reshape to sizes without 0: it says nothing there."""
     zeros = {tensor.name for tensor in graph.initializer if not numpy_helper.to_array(tensor).all()}
     for node in graph.node:
         if node.op_type == "Reshape" and node.domain in DEFAULT and node.input[1] not in zeros:
@@ -274,10 +274,8 @@ def take_pixels(model: Any, images: Images) -> Images:
 
 
 def with_plain_batch_norm(model: Any) -> Any:
-    """The model in an opset in which ONNX's reference evaluator normalises by the stored statistics.
-
-    In those before 14 it takes the batch's, also of a node that has no outputs for new statistics.
-    """
+    """The model in an opset in which ONNX's reference evaluator normalises by the stored statistics."""
+    # Before opset 14 it takes the batch's, also for a node that has no outputs for new statistics.
     old = _versions(model).get("", OPSET) < STATED_TRAINING
     if not old or all(node.op_type != "BatchNormalization" for node in model.graph.node):
         return model
@@ -285,7 +283,7 @@ def with_plain_batch_norm(model: Any) -> Any:
 
 
 def tensors_of(graph: Any) -> Iterator[Any]:
-    """Every tensor of a graph, also those of its nodes and of graphs within them."""
+    """Every tensor of a graph, of its nodes and of graphs within them."""
     yield from graph.initializer
     for sparse in graph.sparse_initializer:
         yield from (sparse.values, sparse.indices)

@@ -1,7 +1,7 @@
 """An ONNX graph as a module that `torch.export` can follow.
 
 `onnx2torch` makes a module of each node, in a `torch.fx` graph. Sizes are tensors in ONNX (`Shape`,
-`Gather`, then `Reshape`), and no export can follow an operator whose sizes come from a tensor. The graph is
+`Gather`, then `Reshape`), and no export can follow an operator with sizes from a tensor. The graph is
 therefore interpreted here: values that depend on shapes and constants alone stay Python numbers, among them
 the symbolic size of the batch, and the few operators that take sizes get them as numbers.
 
@@ -190,7 +190,7 @@ def _cast(part: Any, data: Known) -> Known | None:
 
 
 def _divide(one: Any, other: Any) -> Any:
-    # Of sizes, whose quotients are not negative; ONNX rounds towards zero.
+    # Quotients of sizes are not negative; ONNX rounds towards zero.
     return one // other
 
 
@@ -308,7 +308,7 @@ def _taken(part: Any, data: Tensor | Known, indices: Known) -> Tensor:
 
 def _unsqueezed(part: Any, data: Tensor | Known, axes: Known | None = None) -> Tensor:
     data, chosen = _data(data), part._axes if axes is None else axes.tolist()
-    rank = data.dim() + len(chosen)  # of the result, whose dimensions the axes are
+    rank = data.dim() + len(chosen)  # of the result: the axes are its dimensions
     for axis in sorted(axis % rank for axis in chosen):
         data = data.unsqueeze(axis)
     return data

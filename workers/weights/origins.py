@@ -29,7 +29,7 @@ class Origin:
     files: tuple[Remote, ...]  # Of the network, or of the hub's cache
     license: str | None  # As stated; None where it is not
     repository: str | None  # A URL for people
-    # Facts; those of a repository of transformers are read from its files
+    # Facts; a repository of transformers has them in its files
     config: Mapping[str, Any] = field(default_factory=dict)
     revision: str | None = None  # The commit, of a repository
     aliases: tuple[str, ...] = ()  # Other references that mean these weights
@@ -175,16 +175,14 @@ def files_of_model(where: str, files: Mapping[str, Remote], remedy: str) -> tupl
     """The read files of a model of transformers; PullFailed without config.json or safetensors."""
     wanted = {name: file for name, file in files.items() if hub.ALLOWED.fullmatch(name)}
     if WEIGHTS in wanted:
-        wanted = {name: file for name, file in wanted.items() if name != INDEX and not _is_part(name)}
+        wanted = {
+            name: file for name, file in wanted.items() if name != INDEX and not name.startswith("model-")
+        }
     elif INDEX not in wanted:
         _no_safetensors(where, files, remedy)
     if "config.json" not in wanted:
         raise PullFailed(f"{where} has no config.json: it is no model of transformers")
     return tuple(wanted[name] for name in sorted(wanted))
-
-
-def _is_part(name: str) -> bool:
-    return name.startswith("model-")
 
 
 def _no_safetensors(where: str, files: Mapping[str, Remote], remedy: str) -> NoReturn:

@@ -102,7 +102,7 @@ def examine(classifier: Classifier) -> tuple[list[str], bool]:
 
 
 def _answer(signature: Signature) -> tuple[tuple[int, ...], int]:
-    """The shape of the logits of one input, and how many inputs are tried."""
+    """The shape of an input's logits, and how many inputs are tried."""
     size, classes = signature.image_size or 0, signature.classes
     answers = {"segmentation": (classes, size, size), "language": (signature.length or 0, classes)}
     answer = answers.get(signature.task, (classes,))

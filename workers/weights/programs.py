@@ -27,7 +27,7 @@ def _plain(name: str, flags: int) -> int:
 
 
 def _read(path: Path) -> tuple[Program, str]:
-    """The program and the sha256 of one open file; another file may take its name meanwhile."""
+    """The program and the sha256 of an open file; another file may take its name meanwhile."""
     try:
         file = open(path, "rb", opener=_plain)  # noqa: SIM115 (closed below)
     except OSError as error:
@@ -73,7 +73,7 @@ def load_classifier(
         raise BadWeights(str(error)) from error
     if program.vocabulary is not None and program.vocabulary != vocabulary:
         raise BadWeights(
-            "the exported program is for another vocabulary than that of the data: it would read other words."
-            f" Its file states the sha256 {program.vocabulary}, that of the data is {vocabulary}"
+            "the exported program is for another vocabulary than the data's: it would read other words."
+            f" Its file states the sha256 {program.vocabulary}, the data's is {vocabulary}"
         )
     return as_classifier(program), digest

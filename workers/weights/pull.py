@@ -70,9 +70,9 @@ def _serve(root: Path, text: str, request: PullRequest) -> None:
 
 
 def pull(root: Path, reference: PulledReference) -> PulledWeights:
-    """Fetch the weights of a reference; those that are there are only compared with their hashes.
+    """Fetch the weights of a reference; weights that are there are only compared with their hashes.
 
-    A ValueError of an unknown name, PullFailed, and an OSError where the weights folder cannot be written.
+    A ValueError: an unknown name; PullFailed; an OSError: the weights folder cannot be written.
     """
     from assay.workers.weights.origins import default_of, origin_of
 
@@ -96,14 +96,10 @@ def take(root: Path, reference: PulledReference, path: Path) -> PulledWeights:
 
     origin = local_origin(reference, path)
     if origin.refs is not None:
-        _say_moved(root, reference, str(origin.reference))
+        with contextlib.suppress(WeightsUnavailable):
+            if (before := find(root, str(reference)).reference) != str(origin.reference):
+                _say(f"{reference} was {before} until now, and is {origin.reference}")
     return _pulled(root, origin)
-
-
-def _say_moved(root: Path, reference: PulledReference, to: str) -> None:
-    with contextlib.suppress(WeightsUnavailable):
-        if (before := find(root, str(reference)).reference) != to:
-            _say(f"{reference} was {before} until now, and is {to}")
 
 
 def _pulled(root: Path, origin: Origin) -> PulledWeights:

@@ -130,8 +130,8 @@ def checked(root: Path, reference: str, sha256: str | None) -> PulledWeights:
         )
     if sha256 not in (None, "", found.sha256):
         raise WeightsUnavailable(
-            f"the weights {found.reference} of this machine have the content {found.sha256}, those of the"
-            f" spec {sha256}"
+            f"the weights {found.reference} of this machine have the content {found.sha256}, the spec"
+            f" names {sha256}"
         )
     return found
 
@@ -280,7 +280,7 @@ def _read(path: Path) -> PulledWeights | None:
 
 
 def _names_of(folder: Path, reference: PulledReference) -> list[str]:
-    """The references that name a commit by a branch or a tag, and that without any for `main`."""
+    """The references that name a commit by a branch or a tag; for `main` also the plain reference."""
     try:
         refs = json.loads((folder.parent / REFS).read_text(encoding="utf-8"))
     except (OSError, ValueError):

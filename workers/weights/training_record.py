@@ -24,7 +24,7 @@ class TrainedOn:
     # configured not to keep them apart
     shared: int
     vocabulary: str | None = None  # For text, the sha256 of the words in id order; None for images
-    selected_on_test: bool = False  # Whether the weights are those of the epoch that was best on the test set
+    selected_on_test: bool = False  # the epoch that was best on the test set gave the weights
 
     def as_metadata(self) -> dict[str, str]:
         """Text for the header of the weights file."""

@@ -1,7 +1,4 @@
-"""A module of the user's own code, by the name of the function that builds it, with weights from a file.
-
-It imports and runs that code: for commands that users give on their own machines, never for a worker.
-"""
+"""A module from a function of the user's own code, which this imports and runs: for users, never a worker."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ KINDS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"(^|\.)encoder\.layer\.\d+\.attention\.",
-        "its names are those of Hugging Face transformers: save it with the names of timm",
+        "it has the names of Hugging Face transformers: save it with timm's names",
     ),
 )
 
@@ -82,7 +82,7 @@ def read_dtypes(path: Path) -> dict[str, str]:
 
 
 def wrong_dtypes(given: Mapping[str, str], layout: Layout, state: Mapping[str, Tensor]) -> Iterator[str]:
-    """Messages for the tensors whose kind of numbers differs from the model's."""
+    """Messages for the tensors with another kind of numbers than the model's."""
     for key, tensor in state.items():
         for part in layout.parts(key):
             dtype = given.get(part.name)

@@ -244,7 +244,7 @@ def test_other_words_are_refused(pair: Pair, tmp_path: Path) -> None:
         return logits
 
     other = exported(pair, tmp_path / "other.pt2", answer, vocabulary="0" * 64)
-    with pytest.raises(BadWeights, match="is for another vocabulary than that of the data"):
+    with pytest.raises(BadWeights, match="is for another vocabulary than the data's"):
         Session().classifier(spec_of(pair.task, MINE), device="cpu", weights=str(other))
     less = Words(7, 7 if pair.task == "language" else 2, answer)
     export_program(less, tmp_path / "less.pt2", task=pair.task, words=7, length=LENGTH)

@@ -325,7 +325,7 @@ def test_a_step_of_a_small_training_set_says_why() -> None:
     planned = PLANNED | {"published_batch": 1024, "step_batch": 300, "asked_batch": 512}
     (warning,) = of_evaluation(FACTS, [], replace(PGD, planned=planned))  # type: ignore[arg-type]
     assert warning.message == (
-        "a step took 300 examples, that of the published training 1024: 512 were asked for, and the training"
+        "a step took 300 examples, in the published training 1024: 512 were asked for, and the training"
         " set has only 300"
     )
 

@@ -104,7 +104,7 @@ def test_damage_and_other_content_are_seen(tmp_path: Path) -> None:
     made = pull_tensors(tmp_path, "timm:a.b", TENSORS)
     assert checked(tmp_path, "timm:a.b", made.sha256) == made
     with pytest.raises(
-        WeightsUnavailable, match=f"have the content {made.sha256}, those of the spec {'0' * 64}"
+        WeightsUnavailable, match=f"have the content {made.sha256}, the spec names {'0' * 64}"
     ):
         checked(tmp_path, "timm:a.b", "0" * 64)
     file = made.folder / "model.safetensors"

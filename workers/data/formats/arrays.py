@@ -1,4 +1,4 @@
-"""Data sets of images of one native size, as bytes; n examples, C channels, H height, W width, S side."""
+"""Data sets of images of equal native size, as bytes; n examples, C channels, H height, W width, S side."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HASH_CHUNK = 1000
 
 
 class ArrayDataSet:
-    """Images of one native size, read by index as bytes and scaled to [0, 1]."""
+    """Images of equal native size, read by index as bytes and scaled to [0, 1]."""
 
     task = "classification"
 

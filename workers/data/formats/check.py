@@ -54,7 +54,7 @@ Build = Callable[[Path, Split], ExampleSet]
 
 @dataclass(frozen=True)
 class SplitReport:
-    """Size, hash and content of one split, or why it is unusable; an `absent` one is not there."""
+    """Size, hash and content of a split, or why it is unusable; an `absent` split is not there."""
 
     split: str
     examples: int | None
@@ -92,10 +92,7 @@ class SetReport:
 
 
 def list_sets(root: Path | None, *, hashes: bool = True, seconds: float = 0) -> list[SetReport]:
-    """Data sets that a worker can load: the bundled sets, then the sets in each visible folder of the root.
-
-    A folder with images that no other set recognises is an `image_folder`.
-    """
+    """Data sets that a worker can load: the bundled sets, then the sets in each visible folder of `root`."""
     depth = Depth(hashes, seconds)
     reports = [
         _report(name, None, functools.partial(catalog.build("data", name, {}), root), depth)

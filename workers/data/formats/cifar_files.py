@@ -28,7 +28,7 @@ Pixels = Callable[[list[int]], Tensor]
 
 @dataclass(frozen=True)
 class CifarArchive:
-    """Description of one of the two sets."""
+    """Description of CIFAR-10 or CIFAR-100."""
 
     name: str
     title: str
@@ -56,7 +56,9 @@ def read_archive(
     """One part, from the first complete version; both give the same ids, pixels, labels and hash."""
     where = resolve_folder(root, folder, create=download and root is not None)
     assert root is not None
-    _check_links(archive, where, root.resolve())
+    for version in (where / archive.binary, where / archive.python):
+        for path in (version, *version.glob("*")):
+            check_inside(path, root.resolve())
     labels, read = _open(archive, where, split, download)
     last = len(archive.class_names) - 1
     if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) <= last:
@@ -111,12 +113,6 @@ def _missing_python(archive: CifarArchive, where: Path) -> list[str]:
 
 def _listing(version: str, problems: list[str]) -> str:
     return f"In {version}: {', '.join(problems)}"
-
-
-def _check_links(archive: CifarArchive, where: Path, base: Path) -> None:
-    for version in (archive.binary, archive.python):
-        for path in (where / version, *(where / version).glob("*")):
-            check_inside(path, base)
 
 
 def _open_binary(archive: CifarArchive, where: Path, split: str) -> tuple[Tensor, Pixels]:

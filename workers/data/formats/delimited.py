@@ -201,10 +201,7 @@ def typed(cells: list[str]) -> Sequence[str | int | bool | float | None]:
 
 
 def separated_otherwise(path: Path, names: Sequence[str], wanted: str | None) -> str | None:
-    """The message where the first line has a wanted name between other delimiters; None where it has not.
-
-    Without a wanted name each name with another delimiter counts.
-    """
+    """The error if line one has the wanted name, or any, between other delimiters; None where it has not."""
     own = DELIMITERS.get(path.suffix.lower())
     for other in NAMES if own is not None else ():
         if other != own and any(

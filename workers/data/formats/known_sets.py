@@ -23,7 +23,7 @@ from assay.workers.data.imagenet_v2 import FOLDERS
 from assay.workers.data.tiny_imagenet import CLASS_FILE, CLASSES
 
 WORDNET_ID = re.compile(r"n[0-9]{8}")
-# Files and folders of which a set has one.
+# Files and folders: a set has at least one.
 MARKS = {
     "cifar10": (cifar10.BINARY, cifar10.PYTHON),
     "cifar100": (cifar100.BINARY, cifar100.PYTHON),

@@ -65,10 +65,7 @@ def listed_images(folder: Path, base: Path, labels: str, split: str, splits: str
 
 
 def find_labels(folder: Path) -> str | None:
-    """The file of labels in a folder of images without class folders.
-
-    Else a file that is meant to be one, whose columns have other names or none: it names the images.
-    """
+    """The file of labels in a folder of images without class folders, or a file that is meant as such."""
     if not holds_images(folder):
         return None
     paths = sorted(path for path in folder.iterdir() if is_delimited(path) and path.is_file())

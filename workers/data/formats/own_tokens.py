@@ -25,8 +25,8 @@ from assay.workers.data.formats.text import LanguageSet, SentenceSet, is_text, p
 from assay.workers.data.formats.vocabulary import END_OF_LINE, Vocabulary
 
 WORD = re.compile(r"\S+")
-SAMPLED = 100  # texts whose mean length stands for all
-LISTED, RAREST = 10, 3  # classes in a message, and those whose rows it names
+SAMPLED = 100  # texts: their mean length stands for all
+LISTED, RAREST = 10, 3  # classes in a message, and rarest classes with their rows
 
 
 class Stream(Protocol):
@@ -199,7 +199,10 @@ def built_for(data: ExampleSet, build: Callable[..., nn.Module], **own: object) 
         model = build(model_classes(data), data.channels, **own)
     except OtherClasses as error:
         raise ValueError(f"{error}: {_classes_in(data, error.excess)}") from error
-    _suit(model, data)
+    # A model with names of its own for its logits.
+    suit: Callable[[Sequence[str], tuple[int, int] | None], None] | None = getattr(model, "suit", None)
+    if suit is not None:
+        suit(model_class_names(data), getattr(data, "size", None))
     return model
 
 
@@ -211,13 +214,6 @@ def _classes_in(data: ExampleSet, excess: int) -> str:
     if rarest is None or excess < 1:
         return shown
     return "; ".join([shown, *rarest(min(excess, RAREST))])
-
-
-def _suit(model: nn.Module, data: ExampleSet) -> None:
-    """Tell a model with names of its own for its logits the data's classes, and the size of their images."""
-    own: Callable[[Sequence[str], tuple[int, int] | None], None] | None = getattr(model, "suit", None)
-    if own is not None:
-        own(model_class_names(data), getattr(data, "size", None))
 
 
 def tokenized(model: nn.Module, data: ExampleSet) -> ExampleSet:

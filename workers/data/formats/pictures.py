@@ -1,7 +1,4 @@
-"""Decoding of image files; resizing of the short side and centre crop.
-
-Colours become luminance by ITU-R BT.601: 0.299 R + 0.587 G + 0.114 B, rounded.
-"""
+"""Decoding, resizing and cropping of images; luminance (BT.601) is 0.299 R + 0.587 G + 0.114 B, rounded."""
 
 from __future__ import annotations
 

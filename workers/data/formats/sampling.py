@@ -18,7 +18,7 @@ GALLERY_EXAMPLES = 256
 
 
 def sampled_as(data: ExampleSet) -> str:
-    """Name that keys a set's sampling: its own, or that of the set whose examples it shares."""
+    """Name that keys a set's sampling: its own, or the name of the set that it shares examples with."""
     return str(getattr(data, "sampled_as", data.name))
 
 

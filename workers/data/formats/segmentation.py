@@ -42,7 +42,7 @@ def truth_of(data: ExampleSet, indices: Sequence[int], size: int) -> Tensor:
 
 
 class SegmentationArrays:
-    """Images and label maps of one native size, kept as bytes; maps are resized to the nearest pixel."""
+    """Images and label maps of equal native size, kept as bytes; maps are resized to the nearest pixel."""
 
     task = "segmentation"
 

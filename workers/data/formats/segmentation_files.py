@@ -1,4 +1,4 @@
-"""Segmentation sets of pairs of files of one name; n examples, H height, W width, S requested side."""
+"""Segmentation sets of pairs of files with the same name; n examples, H height, W width, S requested side."""
 
 from __future__ import annotations
 

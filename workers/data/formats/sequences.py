@@ -25,7 +25,7 @@ Seed = Annotated[int, Interval(ge=0, le=2**31 - 1)]
 Evaluated = Annotated[Literal["test", "validation"], doc("which part is read for evaluation.")]
 PartName = Literal["train", "validation", "test"]
 
-# Of 256 values of the first byte of an example's hash, those of each part.
+# The first byte of an example's hash, 0 to 255, tells its part.
 TRAIN_BELOW, VALIDATION_BELOW = 128, 192
 
 
@@ -125,7 +125,7 @@ class TokenSequences:
 
 
 class ByteTexts(TokenSequences):
-    """Labelled texts whose tokens are bytes; attacks by words read their `sentences`."""
+    """Labelled texts with bytes as tokens; attacks by words read their `sentences`."""
 
     def __init__(
         self,

@@ -164,10 +164,7 @@ def statistics_of(values: Sequence[Values]) -> tuple[tuple[float, ...], tuple[fl
 
 
 def filled(values: Values, mean: Sequence[float]) -> Values:
-    """A series (T_i, F) without NaN: linear between the nearest known steps, constant beyond the ends.
-
-    A feature without any known value gets `mean`, the training mean.
-    """
+    """A series (T_i, F) without NaN: linear between known steps, constant outside; all NaN become `mean`."""
     missing = np.isnan(values)
     if not missing.any():
         return values

@@ -58,10 +58,7 @@ def open_arrays(kind: ArrayKind, root: Path | None, split: str, folder: str) -> 
 
 
 class StoredArrays:
-    """Corrupted images in memory-mapped arrays; as an `ImageSet` the images of the first cell.
-
-    An evaluation chooses the cells (`of_cells`); until then the set has all cells present.
-    """
+    """Corrupted images in memory-mapped arrays, in the cells of `of_cells`; an `ImageSet` of the first."""
 
     task = TASK
     channels = 3
@@ -131,10 +128,7 @@ class StoredArrays:
         return found
 
     def _array(self, name: str) -> NDArray[np.uint8]:
-        """The images of a corruption, uint8 (5 n, H, W, 3).
-
-        One is mapped at a time: all of them would be gigabytes of the address space that a job may have.
-        """
+        """The images of a corruption, uint8 (5 n, H, W, 3), the only ones mapped: all would be gigabytes."""
         last, array = self._mapped
         if last != name:
             shape = (len(SEVERITIES) * len(self), self.kind.side, self.kind.side, 3)

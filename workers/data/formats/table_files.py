@@ -6,7 +6,8 @@ Nothing in them is run or unpickled, and no file outside the named one is opened
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,25 +44,27 @@ def column_names(path: Path, quoting: Quoting | None = None) -> list[str]:
         return header_of(path, quoting)
     if path.suffix.lower() in (".arrow", ".parquet"):
         return list(schema_of(path).names)
-    return _names(row for _, row in _json_rows(path))
+    return list(dict.fromkeys(name for _, row in _json_rows(path) for name in row))
 
 
 def schema_of(path: Path) -> Any:
     """The columns of an Arrow or Parquet file and their types."""
     arrow = pyarrow()
-    with _FileNamed(path, arrow):
+    with _file_named(path, arrow):
         return _stream(path, arrow).schema if path.suffix == ".arrow" else arrow.parquet.read_schema(path)
 
 
 def count_rows(path: Path, quoting: Quoting | None = None) -> int:
     """Rows of a file."""
     arrow = pyarrow()
-    with _FileNamed(path, arrow):
+    with _file_named(path, arrow):
         if path.suffix.lower() == ".parquet":
             return int(arrow.parquet.read_metadata(path).num_rows)
         if is_delimited(path):
             return read_delimited(path, (), quoting).rows
-        return int(_stream(path, arrow).read_all().num_rows) if path.suffix == ".arrow" else _count(path)
+        if path.suffix == ".arrow":
+            return int(_stream(path, arrow).read_all().num_rows)
+        return sum(1 for _ in _json_rows(path))
 
 
 def count_lines(path: Path) -> int | None:
@@ -76,7 +79,7 @@ def read_columns(
 ) -> Any:
     """Some columns of a file as a table of pyarrow; columns of CSV for the parameter `text` are texts."""
     arrow = pyarrow()
-    with _FileNamed(path, arrow):
+    with _file_named(path, arrow):
         check_columns(path, column_names(path, quoting), columns, parameter)
         suffix = path.suffix.lower()
         if suffix == ".parquet":
@@ -92,21 +95,16 @@ def read_columns(
         return arrow.table({name: _json_column(path, name, arrow) for name in columns})
 
 
-class _FileNamed:
-    """Names the file in errors of pyarrow."""
-
-    def __init__(self, path: Path, arrow: Any) -> None:
-        self._path, self._arrow = path, arrow
-
-    def __enter__(self) -> None:
-        """Nothing."""
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        """Raise `CorruptData` in place of an error of pyarrow or of the file."""
-        kinds = self._arrow.ArrowException | OSError | OverflowError | UnicodeError
-        if isinstance(error, kinds) and not isinstance(error, CorruptData):
-            message = str(error).strip().partition("\n")[0]
-            raise CorruptData(f"{self._path} cannot be read: {message}") from error
+@contextmanager
+def _file_named(path: Path, arrow: Any) -> Iterator[None]:
+    """Raise `CorruptData`, with the file's name, in place of an error of pyarrow or of the file."""
+    try:
+        yield
+    except CorruptData:
+        raise
+    except (arrow.ArrowException, OSError, OverflowError, UnicodeError) as error:
+        message = str(error).strip().partition("\n")[0]
+        raise CorruptData(f"{path} cannot be read: {message}") from error
 
 
 def _stream(path: Path, arrow: Any) -> Any:
@@ -135,14 +133,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _names(rows: Iterable[dict[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(name for row in rows for name in row))
-
-
-def _count(path: Path) -> int:
-    return sum(1 for _ in _json_rows(path))
-
-
 def _json_column(path: Path, name: str, arrow: Any) -> Any:
     """The values of a column, which have one type; absent ones are null."""
     first: tuple[int, str] | None = None
@@ -156,8 +146,8 @@ def _json_column(path: Path, name: str, arrow: Any) -> Any:
         first = first or (number, kind)
         if kind != first[1]:
             raise CorruptData(
-                f"{path} line {number}: column {name!r} is {kind}, and {first[1]} in line {first[0]}; values"
-                " of one type are wanted"
+                f"{path} line {number}: column {name!r} is {kind}, and {first[1]} in line {first[0]}; all"
+                " values must have the same type"
             )
     return arrow.array(values)
 
@@ -178,15 +168,9 @@ def check_columns(
             remedy = f"; did you mean {near!r}?" if near else ""
             if parameter is not None and present:
                 example = near or present[-1 if parameter == "label" else 0]
-                remedy += (
-                    f"; the data set's parameter {parameter} names another: {_member(parameter, example)}"
-                )
+                member = f"{json.dumps(parameter)}: {json.dumps(example, ensure_ascii=False)}"
+                remedy += f"; the data set's parameter {parameter} names another: {member}"
             raise CorruptData(f"{path} has no column {name!r}, only {', '.join(map(repr, present))}{remedy}")
-
-
-def _member(name: str, value: str) -> str:
-    """A parameter in a spec: "text": "sentence"."""
-    return f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}"
 
 
 def feature_names(path: Path, column: str) -> tuple[str, ...] | None:

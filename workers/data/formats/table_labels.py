@@ -39,7 +39,7 @@ ClassNamesFile = Annotated[
 
 @dataclass(frozen=True)
 class LabelledRows:
-    """Labels of one part; `labels` index `class_names`.
+    """Labels of a part; `labels` index `class_names`.
 
     `rarest` says of so many of the rarest classes how many rows have them, and where the first one is; None
     where the classes are stated.

@@ -103,7 +103,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of a folder, by name, and the one that is read."""
+    """The parts of a folder, by name, and the part that is read."""
 
     tables: Mapping[str, Table]
     chosen: Table
@@ -128,7 +128,7 @@ def find_parts(
 ) -> Parts:
     """The parts of a folder.
 
-    A folder of one part, without a name or for training, is divided for training and evaluation, by a hash
+    A single part, without a name or for training, is divided for training and evaluation, by a hash
     with the `name` of the data set; with the splits "all" either takes every row.
     """
     root, where = find_folder(root, folder)
@@ -137,7 +137,8 @@ def find_parts(
         raise MissingData(_no_part(where, evaluated, tables))
     if len(tables) == 1 and evaluated is None and {ONE, *TRAINING}.issuperset(tables):
         (only,) = tables.values()
-        half = None if splits == "all" else lambda ids, labels: _half(name, split, ids, labels)
+        place = 0 if split == "train" else 1
+        half = None if splits == "all" else lambda ids, labels: held_out_split(name, ids, labels)[place]
         return Parts(tables, only, half, where, root)
     if split == "train":
         chosen = next((part for part in TRAINING if part in tables), None)
@@ -160,11 +161,6 @@ def set_of_table(folder: Path) -> str | None:
     if "image" in columns:
         return "image_table"
     return "document_table" if "text" in columns and "label" not in columns else "text_table"
-
-
-def _half(name: str, split: str, ids: Sequence[str], labels: Sequence[int]) -> list[int]:
-    train, test = held_out_split(name, ids, labels)
-    return train if split == "train" else test
 
 
 def _no_part(where: Path, wanted: str, tables: Mapping[str, Table]) -> str:

@@ -1,6 +1,6 @@
 """Text sets: documents for language models, and labelled sentences for classifiers.
 
-A text is a sequence of words; the data set tokenises it, and the words' ids are those of its `Vocabulary`.
+A text is a sequence of words; the data set tokenises it, and its `Vocabulary` gives the words' ids.
 `workers/data/formats/dataset.py` is the counterpart for images.
 
 Legend: n examples, V words of the vocabulary, B requested examples, N tokens.
@@ -36,7 +36,7 @@ class TextSet(ExampleSet, Protocol):
 
 
 class LanguageSet(TextSet, Protocol):
-    """Documents in the order of one long text; `classes` is V, `class_names` is empty."""
+    """Documents in the order of a long text; `classes` is V, `class_names` is empty."""
 
     def words(self, index: int) -> list[str]:
         """The words of a document."""
@@ -57,10 +57,7 @@ class SequenceSet(TextSet, Protocol):
         """int64 (n,), in [0, classes)."""
 
     def tokens(self, indices: Sequence[int], length: int) -> Tensor:
-        """The tokens' ids, int64 (B, N), padding on the right; N is the longest sequence's, at most `length`.
-
-        Longer sequences are truncated to `length` tokens. Of pairs (B, 2, N).
-        """
+        """The tokens' ids, int64 (B, N), of pairs (B, 2, N), padded on the right and cut to `length`."""
 
 
 class SentenceSet(SequenceSet, Protocol):

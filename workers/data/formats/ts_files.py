@@ -10,6 +10,7 @@ Legend: F features, T_i steps of series i.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import isfinite
@@ -20,7 +21,7 @@ import numpy as np
 
 from assay.service.contract.problems import nearest
 from assay.workers.data.formats.dataset import CorruptData, MissingData
-from assay.workers.data.formats.folders import check_inside
+from assay.workers.data.formats.folders import check_inside, find_folder
 from assay.workers.data.formats.series import Values
 
 # Above the largest set of the archive (PEMS-SF has 963 features, EigenWorms 17,984 steps).
@@ -31,6 +32,7 @@ MAX_VALUES = 2**28
 MAX_LINE = 2**26  # characters
 MISSING = ("?", "nan", "NaN", "NAN")
 SHOWN = 60
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 @dataclass
@@ -58,6 +60,28 @@ def is_for_regression(path: Path) -> bool:
     return False
 
 
+def read_both(
+    root: Path | None, folder: str, dataset: str, name: str, *, regression: bool = False
+) -> tuple[SeriesFile, SeriesFile]:
+    """The training and the test file of a set, with the same classes and features; `name` is for messages."""
+    if not NAME.fullmatch(dataset):
+        raise ValueError(f"dataset is {dataset[:100]!r}; allowed: letters, digits, hyphens and underscores")
+    root, where = find_folder(root, folder)
+    paths = [find_file(where, dataset, part, root, name) for part in ("TRAIN", "TEST")]
+    train, test = (read_series(path, regression=regression) for path in paths)
+    if set(train.class_names) != set(test.class_names):
+        raise CorruptData(
+            f"{paths[1]}: its classes are {', '.join(test.class_names)}, the training file has"
+            f" {', '.join(train.class_names)}"
+        )
+    features, wanted = test.values[0].shape[1], train.values[0].shape[1]
+    if features != wanted:
+        raise CorruptData(
+            f"{paths[1]}: its series have {features} features, the training file's have {wanted}"
+        )
+    return train, test
+
+
 def find_file(where: Path, dataset: str, part: str, root: Path, name: str) -> Path:
     """WHERE/DATASET/DATASET_PART.ts, or the file of this name in the folder itself."""
     wanted = f"{dataset}_{part}.ts"
@@ -75,7 +99,7 @@ def find_file(where: Path, dataset: str, part: str, root: Path, name: str) -> Pa
 
 
 def series_files(where: Path) -> list[str]:
-    """Names of the sets whose training files are in a folder, or in folders of it."""
+    """Names of the sets with training files in a folder, or in folders of it."""
     files = (*where.glob("*_TRAIN.ts"), *where.glob("*/*_TRAIN.ts"))
     return sorted({found.name.removesuffix("_TRAIN.ts") for found in files})
 
@@ -205,7 +229,7 @@ class _Reader:
         return found
 
     def _cut(self, values: Values) -> Values:
-        """The series without the steps at its end of which nothing is known: some files pad with them."""
+        """The series without unknown steps at its end: some files pad with them."""
         known = np.flatnonzero((~np.isnan(values)).any(axis=1))
         if len(known) == 0:
             self.refuse("every number of the series is missing")

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from assay.workers.training.distributed.processes import Processes
 
-# Approximate bucket size, that of torch's DistributedDataParallel: few messages, the first of them early.
+# Approximate bucket size, as torch's DistributedDataParallel has it: few messages, the first of them early.
 BUCKET_BYTES = 25 * 2**20
 
 
@@ -34,7 +34,7 @@ class _Sent(NamedTuple):
 
 
 class GradientSum:
-    """The sum of the gradients of the trained weights over all processes, of one step after the other."""
+    """The sum of the gradients of the trained weights over all processes, step after step."""
 
     def __init__(self, processes: Processes, weights: Sequence[Tensor], *, overlapped: bool) -> None:
         """Adds a hook to each weight, in the same order in all processes, unless this is the only process.

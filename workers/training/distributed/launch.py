@@ -1,4 +1,4 @@
-"""Training on several devices of one machine: one process per device, started and watched by torchrun.
+"""Training on several devices of a machine: one process per device, started and watched by torchrun.
 
     evaluator                  waits, relays the reports of the first process, then evaluates the model
       workers.training.distributed.torchrun    torchrun

@@ -1,6 +1,6 @@
 """Recipe of the Decision Transformer on D4RL: AdamW, a warm-up to a constant rate, 10 x 10 000 steps.
 
-Steps, warm-up, learning rate, weight decay and clipping are those of the Primal paper's code (Chen et al.,
+Steps, warm-up, learning rate, weight decay and clipping come from the Primal paper's code (Chen et al.,
 NeurIPS 2023). AdamW, batches of 64, the decay of all parameters, and min((t + 1) / warm-up, 1) times the peak
 as the rate of step t, from 0, are our choice, which the paper does not state: what we know of the Decision
 Transformer's code (Chen et al. 2021).

@@ -38,15 +38,12 @@ def lra_primal(
     `selection` = "validation" does so on a share of the training set. Its arithmetic is mixed:
     execution.dtype = "float16".
     """
-    given = {
-        "steps": steps,
-        "learning_rate": learning_rate,
-        "warmup_steps": warmup_steps,
-        "total_batch": total_batch,
-    }
     return parameters.long_range_recipe(
         parameters.published_of(task, PUBLISHED),
-        given,
+        steps=steps,
+        learning_rate=learning_rate,
+        warmup_steps=warmup_steps,
+        total_batch=total_batch,
         clip_value=None,
         validation=validation,
         selection=selection,

@@ -47,15 +47,12 @@ def lra_skyformer(
     Args:
         clip_value: largest element of the gradient; null does not clip.
     """
-    given = {
-        "steps": steps,
-        "learning_rate": learning_rate,
-        "warmup_steps": warmup_steps,
-        "total_batch": total_batch,
-    }
     return parameters.long_range_recipe(
         parameters.published_of(task, PUBLISHED),
-        given,
+        steps=steps,
+        learning_rate=learning_rate,
+        warmup_steps=warmup_steps,
+        total_batch=total_batch,
         clip_value=clip_value,
         validation=validation,
         selection=selection,

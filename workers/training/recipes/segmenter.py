@@ -41,7 +41,7 @@ def segmenter(
 ) -> Recipe:
     """Train a Segmenter: Nesterov SGD, a polynomial fall of the learning rate, random crops of 512 pixels.
 
-    The defaults are those of ADE20K. The momentum is Nesterov's, as timm makes it of "sgd".
+    The defaults are for ADE20K. The momentum is Nesterov's, as timm makes it of "sgd".
 
     Args:
         learning_rate: SGD's, at the start; it does not depend on the batch size.

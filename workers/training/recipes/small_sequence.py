@@ -1,6 +1,6 @@
 """Recipe for small classifiers of sequences, for minutes on a processor: AdamW, cosine.
 
-Not a published recipe: those of Long Range Arena take thousands of steps of long sequences.
+Not a published recipe: Long Range Arena's take thousands of steps of long sequences.
 """
 
 from __future__ import annotations

@@ -8,11 +8,7 @@ from assay.workers.training.recipe import Recipe
 __all__ = ["small_series"]
 
 TASKS = ("series",)
-RULES = (
-    *parameters.SELECTION_RULES,
-    parameters.WARMUP_RULE,
-    parameters.MINIMUM_RULE,
-)
+RULES = (*parameters.SELECTION_RULES, *parameters.COSINE_RULES)
 
 
 def small_series(

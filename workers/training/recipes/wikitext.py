@@ -1,6 +1,6 @@
 """Recipe of Symmlm and RPC-Symmlm on WikiText-103: Adam, cosine to zero, 500 000 steps.
 
-Teo and Nguyen, NeurIPS 2024, appendix; the values are those of lmtool-fwp's small models, and so is the
+Teo and Nguyen, NeurIPS 2024, appendix; the values are lmtool-fwp's for small models, and so is the
 cosine, which runs from step 0 behind the warm-up. Dropout belongs to the model. Deviation: lmtool-fwp makes
 its first step at the peak, before its warm-up begins; here it is at 0.
 """
