@@ -53,14 +53,10 @@ def create_app(
 ) -> FastAPI:
     """Assembles the service.
 
-    Args:
-        settings: where to listen, where the state is, the caps.
-        store: an open store, which the caller closes; None opens the one named by the settings.
-        dispatcher: the doorbell; None: no doorbell, workers poll.
-        catalog: None loads the committed `catalog.json`.
-        has_package: whether the workers have a Python package; None where they run elsewhere.
-        list_pulled: what weights are pulled beside the service; None where its workers run elsewhere.
-        prepare: called with the store that the settings name, once it is open.
+    The caller closes a given `store`; else the store that the settings name is opened, and `prepare` called
+    with it. Without a `dispatcher` (the doorbell) workers poll; `catalog` is by default the committed
+    `catalog.json`. `has_package` (whether the workers have a Python package) and `list_pulled` (what weights
+    are pulled beside the service) are None where the workers run elsewhere.
     """
     opener = StoreOpener(settings.database, store, prepare)
     live = Live(settings.redis)

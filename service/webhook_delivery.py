@@ -33,13 +33,11 @@ AGENT = "Assay-Webhook/1"
 
 
 class WebhookPoster(threading.Thread):
-    """Looks into the outbox every few seconds and posts what is due.
+    """Looks into the outbox every few `seconds`, while nothing is due, and posts what is due.
 
-    Args:
-        opener: gives the open store; raises the database's error while it is away.
-        reach: the addresses that may be posted to.
-        max_pending: deliveries that wait for one webhook; the oldest above it are given up.
-        seconds: between two looks, while nothing is due.
+    `opener` gives the open store, and raises the database's error while it is away; `reach`: the addresses
+    that may be posted to; `max_pending`: deliveries that wait for one webhook, the oldest above it are given
+    up.
     """
 
     def __init__(

@@ -100,11 +100,7 @@ def _ignore_odd_ranges(request: Request, size: int) -> None:
 
 
 def open_artifact(folder: Path, row: ArtifactRow) -> BinaryIO:
-    """The file of an artifact, from the folder of its own job: no link, and not where its row says it is.
-
-    Raises:
-        NotFound: there is no such file.
-    """
+    """The file of an artifact, from its own job's folder, not by its row's path, and no link; or NotFound."""
     try:
         return open_job_file(folder / row.job_id, row.name)
     except OSError as error:
@@ -113,11 +109,7 @@ def open_artifact(folder: Path, row: ArtifactRow) -> BinaryIO:
 
 
 def read_artifact(folder: Path, row: ArtifactRow, most: int) -> bytes:
-    """The content of an artifact.
-
-    Raises:
-        NotFound: there is no such file, or it has more than `most` bytes.
-    """
+    """The content of an artifact; NotFound: no such file, or a file of more than `most` bytes."""
     with open_artifact(folder, row) as file:
         content = file.read(most + 1)
     if len(content) > most:

@@ -64,11 +64,7 @@ def actor_in(scope: RequestScope, caller: Caller) -> Actor:
 
 
 def caller_in(scope: RequestScope) -> Caller:
-    """The caller of a request.
-
-    Raises:
-        RuntimeError: no guard has checked the request: a defect, and no reason to allow it.
-    """
+    """The caller of a request; RuntimeError: no guard has checked it, a defect and no reason to allow it."""
     caller = scope.get(CALLER)
     if not isinstance(caller, Caller):
         raise RuntimeError("this request has no caller: its route is open, or the app has no key guard")

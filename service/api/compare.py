@@ -135,12 +135,7 @@ def _split(jobs: str) -> list[str]:
 
 
 def measured_side(store: TenantStore, catalog: Catalog, job_id: str) -> JobResults:
-    """A job as input of a comparison.
-
-    Raises:
-        NotFound: no such job.
-        NoResults: no evaluation has finished.
-    """
+    """A job as input of a comparison. NotFound: no such job; NoResults: no evaluation has finished."""
     row = find_job(store, job_id)
     results = finished_results(store, row, catalog)
     evaluations = {position: read_result(result) for position, result in store.results.of(row.id).items()}

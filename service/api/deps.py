@@ -38,10 +38,7 @@ TAG = re.compile(r'(?:^|[ ,])(?:W/)?("[^"]*")')
 class StoreOpener:
     """Opens the store at first use: without the database the service starts, and answers 503.
 
-    Args:
-        url: of the database.
-        store: an open one, which the caller closes.
-        prepare: called once with a store that was opened here, before its first use.
+    The caller closes a given `store`; `prepare` is called once, before the first use of a store opened here.
     """
 
     def __init__(
@@ -146,11 +143,7 @@ def _job(
 
 
 def find_job(store: TenantStore, job_id: str) -> JobRow:
-    """The job with this id.
-
-    Raises:
-        NotFound: no such job; malformed ids never reach the database.
-    """
+    """The job with this id; NotFound: no such job. Malformed ids never reach the database."""
     if not is_id(job_id):
         raise unknown_job(job_id)
     return store.jobs.get(job_id)

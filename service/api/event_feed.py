@@ -80,12 +80,7 @@ class Feed:
         return self._task is not None
 
     def subscribe(self, job_id: str, newest: int) -> Subscription:
-        """Begins to follow a job.
-
-        Args:
-            job_id: a job that exists.
-            newest: the number of an event already in the database.
-        """
+        """Begins to follow an existing job; `newest` numbers an event that is already in the database."""
         topic = self._topics.setdefault(job_id, Topic(newest))
         subscription = Subscription(job_id, topic.position)
         topic.subscriptions.add(subscription)
@@ -169,11 +164,7 @@ class StreamLimit:
 
     @contextmanager
     def one(self, tenant: str) -> Iterator[None]:
-        """A stream of a tenant.
-
-        Raises:
-            TooManyRequests: there are as many as allowed.
-        """
+        """A stream of a tenant; TooManyRequests: there are as many streams as allowed."""
         if self._open[tenant] >= self._most_each:
             raise TooManyRequests(
                 f"{self._open[tenant]} event streams of this tenant are open; allowed: {self._most_each}"

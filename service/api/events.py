@@ -72,11 +72,7 @@ class EventStream(StreamingResponse):
     body_iterator: AsyncGenerator[str, None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Streams until the end, or until the client disconnects.
-
-        Raises:
-            TooManyRequests: the caller's tenant, or all together, have as many streams as allowed.
-        """
+        """Streams to the end or a disconnect; TooManyRequests: no stream is left to the tenant, or to all."""
         limit: StreamLimit = scope["app"].state.streams
         try:
             with limit.one(caller_in(scope).view.tenant or ""):

@@ -265,11 +265,7 @@ def settle_device(store: TenantStore, catalog: Catalog, settings: Settings, vali
 def estimated_work(
     store: TenantStore, catalog: Catalog, settings: Settings, valid: ValidSpec
 ) -> dict[str, Any]:
-    """The estimated work of a valid job on the workers that there are.
-
-    Raises:
-        InvalidSpec: it is over a limit of the service.
-    """
+    """The estimated work of a valid job on the workers that there are; InvalidSpec: over a service limit."""
     return bounded_estimate(
         catalog,
         valid.spec,

@@ -16,8 +16,7 @@ from assay.service.metrics.tables import TABLES
 def table_of(result: EvaluationResult, catalog: Catalog | None = None) -> OutcomeTable | None:
     """The table of an evaluation by its name and the task of its data.
 
-    Returns:
-        None where the catalog no longer has the evaluation or its data, or a package brings the table.
+    None where the catalog no longer has the evaluation or its data, or a package brings the table.
     """
     catalog = catalog or load()
     try:

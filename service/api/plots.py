@@ -129,8 +129,7 @@ def spec_of(
 ) -> Spec | None:
     """A plot of a job or of several that the caller sees; None where their results lack what it needs.
 
-    Raises:
-        NoResults: no evaluation of a job has finished.
+    Raises NoResults: no evaluation of a job has finished.
     """
     if len(jobs) == 1:
         return job_plots(store, catalog, settings, jobs[0]).get(kind)
@@ -138,11 +137,7 @@ def spec_of(
 
 
 def job_plots(store: TenantStore, catalog: Catalog, settings: Settings, job: JobRow) -> dict[str, Spec]:
-    """The plots of a job by kind: made from its results so far, or stored when it ended.
-
-    Raises:
-        NoResults: no evaluation has finished.
-    """
+    """A job's plots by kind, from its results so far or stored at its end; NoResults before any result."""
     return plots_with(store, settings, job, finished_results(store, job, catalog))
 
 
@@ -195,11 +190,7 @@ def check_kind(kind: str) -> None:
 
 
 def split_jobs(jobs: str) -> list[str]:
-    """The ids in a list with commas.
-
-    Raises:
-        InvalidSpec: no id, too many, or an id twice.
-    """
+    """The ids in a list with commas; InvalidSpec: no id, too many, or an id twice."""
     ids = [job_id.strip() for job_id in jobs.split(",")]
     if not 1 <= len(ids) <= MAX_JOBS or len(set(ids)) != len(ids):
         message = f"give 1 to {MAX_JOBS} different job ids, separated by commas"

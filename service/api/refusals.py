@@ -77,13 +77,8 @@ class Refusals:
     def login(self, by: Actor, action: Literal["session.open", "key.use"], text: str) -> None:
         """Counts and audits a login with a key that does not work. Asks Redis and the database: in a thread.
 
-        Args:
-            by: the address and request.
-            action: how the key was sent.
-            text: the key as sent; its id alone is kept, when it has the shape of a key.
-
-        Raises:
-            TooManyRequests: after thirty within a minute from this address.
+        `action` is how the key was sent; of its `text` the id alone is kept, when it has the shape of a key.
+        Raises TooManyRequests: after thirty within a minute from this address.
         """
         shape = SHAPE.fullmatch(text)
         detail = {} if shape is None else {"claimed": shape[1]}

@@ -144,9 +144,8 @@ def _jobs(
 ) -> tuple[list[JobRow], list[ReportedJob]]:
     """The jobs asked for: all jobs with the ids, or the jobs with the tag that have results.
 
-    Raises:
-        InvalidSpec: neither ids nor a tag, both, an id twice, or more than `limit` jobs.
-        NoResults: a job has none yet, or no job of the tag has any.
+    Raises InvalidSpec: neither ids nor a tag, both, an id twice, or more than `limit` jobs; NoResults: a job
+    has none yet, or no job of the tag has any.
     """
     rows, jobs = [], []
     by_tag = choice.tag is not None and choice.jobs is None

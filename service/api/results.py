@@ -85,8 +85,7 @@ def get_results(
 def finished_results(store: TenantStore, job: JobRow, catalog: Catalog) -> Results:
     """The results so far, with the checks across them; results that do not change are kept in memory.
 
-    Raises:
-        NoResults: no evaluation has finished, and the job has not succeeded without any (training).
+    Raises NoResults: no evaluation has finished, and the job has not succeeded without any (training).
     """
     if not _is_settled(store, job):
         return _read(store, job, catalog)

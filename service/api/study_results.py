@@ -23,11 +23,7 @@ MAX_ROWS = 3_000_000
 
 
 def results_of(store: TenantStore, study: StudyRow) -> StudyResults:
-    """What has been measured so far.
-
-    Raises:
-        NoResults: no evaluation has finished.
-    """
+    """What has been measured so far; NoResults: no evaluation has finished."""
     evaluations = {(run.arm, run.seed): run for run in study.runs if run.role == "evaluate"}
     arms = [
         MeasuredArm(

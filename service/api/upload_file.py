@@ -21,11 +21,9 @@ SIGN_SECONDS = 5.0
 
 
 class Hold:
-    """The room reserved for an upload; it grows with a file of undeclared size.
+    """The room reserved for an upload; it grows with a file of undeclared size (`declared` is 0).
 
-    Args:
-        reserve: reserves so many bytes, for an upload that has begun or not; returns the file's maximum.
-        declared: size of the file; 0 while unknown.
+    `reserve` takes bytes, and whether the upload has begun, and returns the file's maximum in bytes.
     """
 
     def __init__(self, reserve: Callable[[int, bool], int], declared: int) -> None:
@@ -49,17 +47,9 @@ class Hold:
 class Upload:
     """An upload into a folder, which is created when missing.
 
-    Args:
-        folder: in the file system of the final place.
-        room: limit in bytes; None for no limit.
-        name: of the upload; None draws a name.
-
-    Attributes:
-        path: of the bytes received so far.
-        size: number of bytes received so far.
-
-    Raises:
-        Unavailable: from the constructor and every method but `discard`: the disk refuses the write.
+    `folder` is in the file system of the final place; `room` is a limit in bytes; without a `name`, a name is
+    drawn. `path` and `size` (bytes) are of what was received so far. The constructor and every method but
+    `discard` raise Unavailable: the disk refuses the write.
     """
 
     def __init__(self, folder: Path, room: int | None = None, name: str | None = None) -> None:
@@ -77,11 +67,7 @@ class Upload:
         return self._digest.hexdigest()
 
     def write(self, data: bytes) -> None:
-        """Appends.
-
-        Raises:
-            TooLarge: over the limit.
-        """
+        """Appends; TooLarge: over the limit."""
         self.size += len(data)
         if self._room is not None and self.size > self._room:
             raise TooLarge(f"the file has more than the {self._room} bytes that are left for it")

@@ -162,8 +162,7 @@ class _Check:
             checked = _Check(trial, self.definitions, self.component, self.noun).visit(branch, value, loc)
             if not len(trial):
                 return checked
-        # Inside a list or an object the wrong item is named; among several kinds of object, the likeliest
-        # one.
+        # In a list or an object the wrong item is named; among several kinds of object, the likeliest kind.
         if isinstance(value, dict) and fitting:
             return self._object_of(fitting, value, loc)
         if isinstance(value, list) and len(fitting) == 1:

@@ -64,11 +64,7 @@ class AdministrationCalls(Connection):
         return parsed(Page[IdentityStatus], self._json("GET", f"{API}/workers/identities")).items
 
     def allow_identity(self, digest: str) -> IdentityStatus:
-        """Lets workers take work that do not have the service's own code.
-
-        Raises:
-            InvalidSpec: this is no digest of an identity.
-        """
+        """Lets workers without the service's own code take work; InvalidSpec: no digest of an identity."""
         return self._identity(digest, "allow")
 
     def withdraw_identity(self, digest: str) -> IdentityStatus:

@@ -102,11 +102,8 @@ class PlotCalls(Connection):
         """A plot of a job, or of up to ten jobs together, as the content of a file; `plots` lists the kinds.
 
         `format` is "svg", "png", "pdf", or "vl.json" for the Vega-Lite specification with its data; `scheme`
-        is of the colours.
-
-        Raises:
-            NotFound: there is no such job, or no such kind of plot.
-            NoResults: the results do not allow this plot.
+        is of the colours. NotFound: there is no such job, or no such kind of plot; NoResults: the results do
+        not allow this plot.
         """
         ids = jobs if isinstance(jobs, str) else ",".join(jobs)
         params = {"jobs": ids, "format": format, "scheme": scheme}

@@ -73,10 +73,7 @@ class Problems:
         self.not_pulled += 1
 
     def raise_if_any(self) -> None:
-        """Raise InvalidSpec with all details, if there are any.
-
-        It is WeightsUnavailable where weights are not pulled, and nothing else is wrong.
-        """
+        """Raise InvalidSpec with all details, if any; WeightsUnavailable if weights alone are not pulled."""
         if not self.details:
             return
         first = self.details[0]

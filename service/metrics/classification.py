@@ -140,29 +140,23 @@ def classification_metrics(
     initially_correct: Sequence[bool] | None = None,
     attacked: Sequence[bool] | None = None,
 ) -> dict[str, Metric]:
-    """Metrics of an evaluation.
+    """Metrics of an evaluation from its outcome columns, each (n,), at least `correct`.
 
-    Args:
-        columns: outcome columns, each (n,), at least `correct`; each other column gives its metrics where it
-            is present and without None. Flags are booleans or 0/1. After an attack they say whether the
-            prediction on the adversarial example is right.
-        initially_correct: whether the same examples in the same order were right before the attack, (n,);
-            None where there was no attack, and then only the shares are measured.
-        attacked: which examples the attack was run on, (n,); by default those that were right before.
+    Each other column gives its metrics where it is present and without None. Flags are booleans or 0/1; after
+    an attack they say whether the prediction on the adversarial example is right. `initially_correct`, (n,):
+    whether the same examples in the same order were right before the attack; without an attack None, and only
+    the shares are measured. `attacked`, (n,): whether the attack was run on them; by default if right before.
 
-    Returns:
-        `top1`: share of the n examples that are right (after an attack: accuracy under attack).
-        `top5`: share with the label among the five largest logits (column `correct5`).
-        `top1_8bit`: share that is right when adversarial examples are rounded to 8 bits (`correct8`).
-        `attack_success_rate`: share of the examples right before that are wrong now; `n` counts the examples
-        right before, and the value is None without any.
-        `target_hit_rate`: share of the attacked examples that are classified as their target (`hit`).
-        `median_linf`, `median_l2`: median norm of the perturbations of the broken examples, in the attacked
-        space (`linf`, `l2`); `n` counts the broken examples, and the value is None without any.
-        `queries`: mean number of forward passes that the attack made of an attacked example, without the
-        passes that judge the image before and after it (column `queries`); only for attacks without
-        gradients, where the column `backward` is 0 throughout.
-        Shares are fractions with Wilson 95 % intervals; `docs/statistics.md` describes the others.
+    `top1` is the share of the n examples that are right (after an attack: accuracy under attack), `top5` with
+    the label among the five largest logits (column `correct5`), `top1_8bit` when adversarial examples are
+    rounded to 8 bits (`correct8`). `attack_success_rate`: share of the examples right before that are wrong
+    now; `n` counts the examples right before, and the value is None without any. `target_hit_rate`: share of
+    the attacked examples that are classified as their target (`hit`). `median_linf`, `median_l2`: median norm
+    of the perturbations of the broken examples, in the attacked space (`linf`, `l2`); `n` counts the broken
+    examples, and the value is None without any. `queries`: mean number of forward passes that the attack made
+    of an attacked example, without the passes that judge the image before and after it (column `queries`);
+    only for attacks without gradients, where the column `backward` is 0 throughout. Shares are fractions with
+    Wilson 95 % intervals; `docs/statistics.md` describes the others.
 
     Raises ValueError: no `correct` column, or lengths differ.
     """
@@ -187,14 +181,11 @@ def expected_metrics(columns: Rows) -> dict[str, Metric]:
     """Metrics of an attack on a model that answers at random.
 
     `expected` and `clean_expected` are the shares of right answers to the image that counts and to the
-    unattacked one, in fresh draws of the model, (n,), beside the other columns of an attack.
+    unattacked image, in fresh draws of the model, (n,), beside the other columns of an attack.
 
-    Returns:
-        `expected_top1`: mean share of right answers under attack; `clean_expected_top1` without it. Their
-            intervals are over examples and draws.
-        `median_linf`, `median_l2`: median norm of the perturbations of the examples that were mostly right,
-            and no longer are.
-        `queries`: as in `classification_metrics`, over the examples that some draw got right.
+    `expected_top1` is the mean share of right answers under attack, `clean_expected_top1` without it; their
+    intervals are over examples and draws. `median_linf`, `median_l2`: median norm of the perturbations of the
+    examples that were mostly right, and no longer are. `queries`: over the examples that some draw got right.
     """
     found = {metric: bounded_mean(columns[name]) for metric, name in EXPECTED.items()}
     broken = [bool(flag) for flag, _ in _broken(columns) or ()]

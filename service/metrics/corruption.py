@@ -78,16 +78,12 @@ def corruption_metrics(
 
     `corrupted` has per example a text of 0 and 1: whether it was right in each cell, (n,); the cells are the
     corruptions and severities in the order of the texts. The baseline's errors are means over severities;
-    None where they were not measured on such data.
+    None where they were not measured on such data. ValueError: a text has not one flag for each cell.
 
-    Returns:
-        `corrupted_top1`: the mean accuracy over corruptions and severities. `mce`: the mean corruption error,
-            1 for the baseline; only with all of its corruptions at all severities. Both have score intervals
-            over examples. Then `top1` of each cell, with a Wilson interval; and of each corruption `top1`,
-            the mean over its severities, and where there is an `mce` its part of it, `ce`: the error divided
-            by the baseline's.
-
-    Raises ValueError: a text has not one flag for each cell.
+    `corrupted_top1` is the mean accuracy over corruptions and severities; `mce` the mean corruption error, 1
+    for the baseline, only with all of its corruptions at all severities. Both have score intervals over
+    examples. Then `top1` of each cell, with a Wilson interval; and of each corruption `top1`, the mean over
+    its severities, and where there is an `mce` its part of it, `ce`: the error divided by the baseline's.
     """
     if wrong := [flags for flags in corrupted if len(flags) != len(cells)]:
         raise ValueError(f"an example has {len(wrong[0])} outcomes, {len(cells)} were to be measured")

@@ -1,7 +1,4 @@
-"""Quantiles and tail probabilities of the normal distribution, and draws of the binomial.
-
-Student's t has a module of its own (`student_t`).
-"""
+"""Quantiles and tail probabilities of the normal distribution, draws of the binomial (t: `student_t`)."""
 
 from __future__ import annotations
 

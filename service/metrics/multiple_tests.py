@@ -22,10 +22,8 @@ from assay.service.contract.studies import Adjustment
 def holm(p: Sequence[float]) -> list[float]:
     """Holm's adjusted p-values: max over j <= i of min(1, (m - j + 1) p_(j)).
 
-    They are in the order of the raw ones, (m,), in [0, 1], each at least its raw one; none gives none.
-
-    Raises:
-        ValueError: a value is outside [0, 1] or not a number.
+    They are in the order of the raw p-values, (m,), in [0, 1], each at least its raw one; none gives none.
+    ValueError: a value is outside [0, 1] or not a number.
     """
     order = _ascending(p)
     scaled = (min(1.0, (len(p) - rank) * p[place]) for rank, place in enumerate(order))
@@ -33,10 +31,7 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def benjamini_hochberg(p: Sequence[float]) -> list[float]:
-    """Benjamini and Hochberg's adjusted p-values: min over j >= i of min(1, p_(j) m / j).
-
-    Arguments, result and errors as for `holm`.
-    """
+    """Benjamini and Hochberg's adjusted p-values, as in `holm`: min over j >= i of min(1, p_(j) m / j)."""
     order = _ascending(p)
     scaled = [min(1.0, p[place] * len(p) / rank) for rank, place in enumerate(order, 1)]
     return _in_place(order, list(accumulate(reversed(scaled), min))[::-1])

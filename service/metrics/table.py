@@ -49,8 +49,7 @@ class Context:
     evidence: Sequence[Evidence] = ()  # The reports of the shards, in their order
     # On which the first shard ran, as in the provenance
     device: Mapping[str, Any] = field(default_factory=dict)
-    # Error of the baseline of the mean corruption error, in [0, 1] and by corruption; None without one for
-    # the data
+    # Errors of the baseline of the mean corruption error, in [0, 1], by corruption; None without a baseline
     baseline_errors: Mapping[str, float] | None = None
     classes: int | None = None  # Of the data; None where not known
 

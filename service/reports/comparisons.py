@@ -99,15 +99,10 @@ LEVEL = 0.05
 def significantly_best(
     rows: Sequence[ComparisonRow], jobs: Sequence[str], adjust: Adjustment
 ) -> set[tuple[str, str]]:
-    """Numbers that differ significantly from the numbers of all other jobs, and are better.
+    """Jobs and keys (`TidyRow.key`) of numbers that differ significantly from all other jobs' for the better.
 
-    Args:
-        rows: of all pairs of jobs; their p-values are adjusted here, over all of them together.
-        jobs: ids; a number that one of them lacks has no best.
-        adjust: how p-values are adjusted for the number of tests.
-
-    Returns:
-        Job and key (`TidyRow.key`) of each.
+    `rows` are of all pairs of jobs; `adjust` is for their p-values, over all of them together. A number that
+    a job lacks has no best.
     """
     tests = [row.test.p_value for row in rows if row.test is not None]
     adjusted = iter(multiple_tests.ADJUSTMENTS[adjust](tests))

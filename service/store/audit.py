@@ -81,13 +81,10 @@ def record(
     outcome: Outcome = "ok",
     detail: Mapping[str, Any] | None = None,
 ) -> None:
-    """Appends a row in a writing transaction; nothing else may be written after it.
+    """Appends a row in the action's writing transaction; nothing else may be written after it.
 
-    Args:
-        connection: in the transaction of the action.
-        by: who acts; None writes nothing, for calls from inside the service and its tests.
-        object: id or name of what it is done to, cut after 200 characters.
-        detail: a few facts as JSON; never a secret.
+    Nothing is written if `by` is None, for calls from inside the service and its tests. `object`: id or name,
+    cut after 200 characters; `detail`: a few facts as JSON, never a secret.
     """
     if by is not None:
         _append(connection, by, action, object, outcome, detail or {})

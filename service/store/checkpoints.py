@@ -59,17 +59,12 @@ class Checkpoints:
     ) -> tuple[CheckpointRow, bool]:
         """Adds a checkpoint and queues its check.
 
-        The same file under the same name adds nothing; a rejected one is checked once more.
-
-        Args:
-            model: {"name", "params"} with every default filled in.
-            place: moves the file into the folder of the job with this id; called before the commit.
-            reading: `normalization` and `positions` as the upload states them, None where it does not.
-            upload: the upload that reserved the room.
-
-        Raises InvalidState: when the name is taken by another file, or by a file of another model or read in
-        another way, or the tenant may keep no more; TooLarge: when the tenant may not keep so many bytes;
-        TooManyRequests: when other uploads have reserved the room.
+        The same file under the same name adds nothing; a rejected one is checked once more. `model` is
+        {"name", "params"} with every default filled in; `place`, called before the commit, moves the file
+        into the folder of the job with this id; `reading` is as the upload states it, None where it does not;
+        `upload` has reserved the room. Raises InvalidState: the name is taken by another file, or by a file
+        of another model or read in another way, or the tenant may keep no more; TooLarge: the tenant may not
+        keep so many bytes; TooManyRequests: other uploads have reserved the room.
         """
         while True:
             try:

@@ -51,15 +51,10 @@ class Jobs:
     ) -> tuple[JobRow, bool]:
         """Adds a job with its first shard.
 
-        Args:
-            spec: a valid spec with every default filled in.
-            idempotency_key: two calls with the same key and body add one job of a tenant.
-            tenant: the job's owner; None where the service asks for no keys.
-            limits: of tenants without limits of their own.
-
-        Raises TooManyRequests: when a limit of the tenant is reached; IdempotencyMismatch: when the key was
-        used with another body; InvalidSpec: when a job that must give weights is unknown or has ended
-        without them.
+        `spec` has every default filled in; two calls with the same `idempotency_key` and body add one job of
+        a tenant; `tenant` is None where the service asks for no keys; `limits` are for tenants without their
+        own. Raises TooManyRequests: a limit of the tenant is reached; IdempotencyMismatch: the key was used
+        with another body; InvalidSpec: a job that must give weights is unknown or has ended without them.
         """
         while True:
             try:

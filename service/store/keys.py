@@ -68,11 +68,7 @@ class Keys:
         expires_seconds: float | None = None,
         by: Actor | None = None,
     ) -> tuple[KeyRow, str]:
-        """Makes a key.
-
-        `tenant`: owner of the jobs it sees; None makes a new tenant. `expires_seconds`: lifetime; None:
-        unlimited.
-        """
+        """Makes a key; without `tenant` for a new tenant, without `expires_seconds` of unlimited lifetime."""
         key_id = letters(ID_LETTERS)
         text = f"assay_{key_id}_{letters(SECRET_LETTERS)}"
         values = {
@@ -127,8 +123,7 @@ class Keys:
             return None
         with self._database.reading() as connection:
             row = find_working(connection, shape[1])
-        # Compared even without a match, and in constant time, so that timing does not leak where two hashes
-        # differ.
+        # Compared even without a match, and in constant time: timing does not leak where two hashes differ.
         known = row.secret_sha256 if row is not None else sha256("")
         if not hmac.compare_digest(known, sha256(text)) or row is None:
             return None

@@ -101,8 +101,7 @@ def first_lane(connection: Connection, device: str, spec: Spec) -> str:
 def blocked(connection: Connection, job_id: str, device: str, devices: int, identity: str) -> Blocked:
     """Why shards of a planned job wait for workers that are not there.
 
-    `device`: device class of its plan. `devices`: how many a worker needs. `identity`: of its plan; empty for
-    any.
+    `device` and `identity` (empty: any) are of its plan; a worker needs so many `devices`.
     """
     queued = (shards.c.job_id == job_id) & (shards.c.state == "queued") & LEFT
     asked = connection.execute(select(shards.c.requirements).where(queued).distinct()).scalars().all()
@@ -129,11 +128,8 @@ def lacking(
 ) -> list[tuple[str, dict[str, str]]]:
     """Each worker that takes work of a device class: its name, and what it lacks by digest, and why.
 
-    Args:
-        device: device class; "auto" and "checks" are any.
-        devices: how many it has at least.
-        identity: of its code; empty for any.
-        cordoned: those too that an administrator has taken out of service.
+    The device "auto" or "checks" is any class, an empty `identity` any code; the worker has at least so many
+    `devices`. `cordoned` includes workers that an administrator has taken out of service.
     """
     alive = (workers.c.seen_at >= now() - ONLINE_SECONDS) & (workers.c.devices >= devices) & admitted()
     if not cordoned:

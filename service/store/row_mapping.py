@@ -13,11 +13,7 @@ from assay.service.store.tables import jobs
 
 
 def read_job(connection: Connection, job_id: str, tenant: str | None = None) -> JobRow:
-    """Reads a job; with a tenant, one of that tenant.
-
-    Raises:
-        NotFound: when there is no such job.
-    """
+    """Reads a job, with a tenant only a job of that tenant; NotFound: there is no such job."""
     statement = select(jobs).where(jobs.c.id == job_id)
     if tenant is not None:
         statement = statement.where(jobs.c.tenant == tenant)

@@ -53,20 +53,15 @@ class Shards:
         limits: Limits = UNLIMITED,
         lanes: Sequence[Lane] | None = None,
     ) -> Claim | None:
-        """Claims the best shard for a worker; None when no shard is claimable.
+        """Claims the best shard for a worker (an opaque id); None when no shard is claimable.
 
-        Args:
-            worker: the worker's id; opaque here.
-            device_classes: of the worker, "cpu" or "cuda"; shards for "auto" run anywhere.
-            lease_seconds: how long the claim holds without renewal.
-            identity: of the worker's code; a worker gets no shards of jobs that another identity has planned.
-            without: jobs that the worker is not fit for.
-            warm_job: the job whose model the worker has loaded; its shards come first within its tenant, and
-                for `fair_queue.WARM_SHARDS` in a row also when it is another tenant's turn.
-            warm_shards: how many shards of that job the worker has run in a row.
-            devices: how many devices the worker has for one shard.
-            limits: of tenants without limits of their own.
-            lanes: those with requirements that the worker meets; None: it meets all.
+        The `device_classes` are "cpu" or "cuda"; shards for "auto" run anywhere. The claim holds for
+        `lease_seconds` without renewal. A worker gets no shards of jobs that code of another `identity` has
+        planned, and none of the jobs `without`, which it is not fit for. The worker has the model of
+        `warm_job` loaded and has run `warm_shards` of its shards in a row: they come first within its tenant,
+        and for `fair_queue.WARM_SHARDS` in a row also when it is another tenant's turn. `devices` are for one
+        shard, `limits` for tenants without their own, `lanes` with requirements that the worker meets (None:
+        it meets all).
         """
         known = (warm_job, warm_shards, tuple(without), identity, None if lanes is None else tuple(lanes))
         claimer = Claimer(worker, device_classes, devices, *known)
@@ -116,11 +111,10 @@ class Shards:
             return connection.execute(select(shards.c.id).where(planning).limit(1)).scalar() is not None
 
     def renew(self, claim: Claim, lease_seconds: float) -> Literal["run", "cancel", "lost"]:
-        """Extends the lease to this many seconds from now.
+        """Extends the lease to this many seconds from now, and says how the worker goes on.
 
-        Returns:
-            "run"; "cancel" when the job is being canceled or has ended: stop, then call `canceled`;
-            "lost" when the claim is void: stop, and write nothing.
+        "run"; "cancel" when the job is being canceled or has ended: stop, then call `canceled`; "lost" when
+        the claim is void: stop, and write nothing.
         """
         with self._database.writing() as connection:
             statement = update(shards).where(held(claim)).values(lease_until=now() + lease_seconds)
@@ -147,10 +141,7 @@ class Shards:
                 record_message(connection, job.id, one_line(message))
 
     def checkpoint(self, claim: Claim, step: int) -> None:
-        """Records that a training has saved a step.
-
-        Earlier failures and losses no longer count, if it is a later step than any before.
-        """
+        """Records a saved training step; a later step than any before voids earlier failures and losses."""
         with self._database.writing() as connection:
             none = {"failures": 0, "failed_as": None, "losses": 0, "device_faults": 0, "saved_step": step}
             later = held(claim) & (shards.c.saved_step < step)
@@ -173,10 +164,8 @@ class Shards:
     ) -> bool:
         """Writes the job's evaluate shards, once; a share of them, `repeat`, is to be computed again.
 
-        Args:
-            claim: of a plan shard.
-            plan: `{"device", "shards": [{"evaluation", "number", "start", "stop", "cost"}], ...}`.
-            requirements: of the workers of each evaluation's shards; empty for none.
+        `plan` has `{"device", "shards": [{"evaluation", "number", "start", "stop", "cost"}], ...}`,
+        `requirements` the needs of each evaluation's shards; empty for none.
         """
         assert claim.kind == "plan", claim.kind
         with self._database.writing() as connection:
@@ -194,15 +183,12 @@ class Shards:
             return planned
 
     def finish(self, claim: Claim, outcome: OutcomeRow) -> Finished | None:
-        """Writes a shard's outcome and marks it done, in one transaction.
+        """Writes a shard's outcome and marks it done, in one transaction; None: void claim, nothing written.
 
         An outcome that arrives after its job was canceled or has failed is kept: it is right, and a retry
         need not repeat it. An outcome after the lease has run out is kept too, unless another worker has
         claimed the shard since. A second call with the same claim, by a worker that missed the first answer,
         writes nothing and returns the same.
-
-        Returns:
-            The completions, or None when the claim is void and nothing was written.
         """
         with self._database.writing() as connection:
             found = lock_claim(connection, claim)
@@ -230,10 +216,7 @@ class Shards:
 
         The shard is queued again; at its `cap`th failure since a checkpoint, its `cap_in_all`th of the
         attempt, the second in succession with the same `fingerprint`, or without `retry`, it fails with its
-        job. A void claim changes nothing.
-
-        Raises:
-            NotFound: when the job has been deleted.
+        job. A void claim changes nothing. NotFound: the job has been deleted.
         """
         with self._database.writing() as connection:
             found = lock_claim(connection, claim)
@@ -244,10 +227,7 @@ class Shards:
             return read_job(connection, claim.job_id)
 
     def canceled(self, claim: Claim) -> None:
-        """Records that the worker has stopped the shard, as `renew` told it to.
-
-        The job is canceled once its last running shard has stopped.
-        """
+        """Records that the worker has stopped the shard, as told; the last shard to stop cancels the job."""
         self._give_back(claim)
 
     def release(self, claim: Claim, message: str = "") -> None:
@@ -281,28 +261,19 @@ class Shards:
         leases: bool = True,
         at: float | None = None,
     ) -> int:
-        """Takes back shards with an expired lease (unless told not to) or an owner known to be dead.
+        """Takes back shards with an expired lease (if `leases`) or an owner known to be dead.
 
-        Each is queued again with one more loss; at its `cap`th the job fails with `lost_too_often`.
-
-        Args:
-            cap: losses in all.
-            dead_owners: workers that are certainly gone.
-            leases: whether to look at leases.
-            at: the present, by who watches that the database's clock does not jump; None is that clock.
+        Each is queued again with one more loss; at its `cap`th in all the job fails with `lost_too_often`.
+        `at`: the present, by who watches that the database's clock does not jump; None is that clock.
         """
         return expire(self._database, cap, dead_owners, leases=leases, at=at)
 
     def reset_clock(self, jump: float, lease_seconds: float, elapsed: float = 0.0) -> None:
         """Puts right what a jump of the database's clock made wrong: leases, deadlines, and what is charged.
 
-        Every lease begins again: living workers keep their shards, dead workers lose theirs in time. What
-        was written since the jump is right already.
-
-        Args:
-            jump: how far the clock went ahead of time, in seconds; negative where it went back.
-            lease_seconds: length of the leases.
-            elapsed: seconds within which the jump was.
+        Every lease begins again: living workers keep their shards, dead workers lose theirs in time. What was
+        written since the jump is right already. The clock went `jump` seconds ahead of time (negative: back),
+        at some moment within `elapsed` seconds.
         """
         with self._database.writing() as connection:
             put_right(connection, jump, lease_seconds, elapsed)

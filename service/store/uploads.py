@@ -49,14 +49,9 @@ class Uploads:
     ) -> int:
         """Reserves room for a file, or more room for a file while its upload goes on.
 
-        Args:
-            size: bytes that are kept free for it.
-            limits: of tenants without limits of their own.
-            idle_seconds: an upload without a byte for so long loses its reservation.
-            begun: whether this is more room, or only a sign of life, for an upload that has a reservation.
-
-        Returns maximum bytes of the file, were there no other upload.
-
+        `size` bytes are kept free for it; an upload without a byte for `idle_seconds` loses its reservation;
+        `begun` asks for more room, or gives a sign of life, for an upload that has a reservation; `limits`
+        are for tenants without their own. Returns the maximum bytes of the file, were there no other upload.
         Raises InvalidState, TooLarge: what is stored leaves no room for it, or it has lost its reservation;
         TooManyRequests: other uploads in flight leave none, or a limit of the tenant is reached.
         """

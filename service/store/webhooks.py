@@ -205,8 +205,7 @@ class Webhooks:
     def settle(self, due: DueDelivery, *, status: int | None, error: str | None) -> str | None:
         """Notes the outcome of an attempt: delivered for a status of 2xx, else tried again or given up.
 
-        Returns:
-            "delivered", "failed" for another attempt, "given_up"; None where another claim has come since.
+        "delivered", "failed" for another attempt, "given_up"; None where another claim has come since.
         """
         held = (webhook_deliveries.c.id == due.id) & (webhook_deliveries.c.attempts == due.attempt) & PENDING
         values: dict[str, Any] = {"status": status, "error": error, "last_at": now()}

@@ -77,12 +77,10 @@ class Workers:
     ) -> None:
         """Records a worker's heartbeat; workers that have been silent for a day are forgotten.
 
-        Args:
-            device_classes: all that it serves: a machine with a GPU also takes jobs for "cpu".
-            gauges: its own measurements, for monitoring; JSON.
-            devices: how many devices it has for one shard; 0: it takes none, and does not count as online.
-            identity: of its code; empty: it takes no planned shards.
-            name: of its place on its machine, which a restart keeps; cordons are by name.
+        `device_classes`: all that it serves, a machine with a GPU also "cpu". `gauges`: its own measurements,
+        JSON. `devices`: for one shard; with 0 it takes none, and does not count as online. `identity`: of its
+        code; if empty, it takes no planned shards. `name`: of its place on its machine, which a restart
+        keeps; cordons are by name.
         """
         assert not isinstance(device_classes, str), "a sequence of device classes, not one"
         # With a comma on both sides of each, so that ",cpu," matches at any position.
@@ -118,13 +116,9 @@ class Workers:
     ) -> int:
         """Number of workers serving a device ("auto": any) with a heartbeat in the last seconds.
 
-        Args:
-            within_seconds: maximum age of the last heartbeat.
-            host: count the workers of this machine only.
-            devices: count workers with at least so many devices.
-            identity: count workers of this identity; empty: of any.
-            cordoned: count also workers that an administrator has taken out of service, or has not allowed.
-            besides: id of a worker that does not count.
+        Of workers on the machine `host` alone, with at least so many devices, of this `identity` (empty: any)
+        and other than `besides`; with `cordoned`, also workers that an administrator has taken out of
+        service, or has not allowed.
         """
         alive = (workers.c.seen_at >= now() - within_seconds) & (workers.c.devices >= devices)
         if not cordoned:

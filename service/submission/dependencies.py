@@ -20,8 +20,7 @@ from assay.service.submission.weights import LOC, checkpoint_named
 class Dependency:
     """A field that names a training job, or a checkpoint, as a source of weights."""
 
-    # Id of that job. For a checkpoint the value of the field, and in the store the id of the job that checks
-    # it
+    # Id of the job. For a checkpoint the value of the field, and in the store the id of its checking job
     job: str
     loc: Loc  # The field, in a spec with expanded suites
     checkpoint: str | None = None  # The name of an uploaded checkpoint; None for a training job

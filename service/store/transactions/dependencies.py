@@ -24,8 +24,7 @@ from assay.service.submission.weights import LOC
 def checkpoint_dependencies(connection: Connection, spec: Spec, tenant: str | None) -> list[Dependency]:
     """The checkpoints that a valid spec names, as the tenant knows them: for attacks, and for its model.
 
-    Raises:
-        InvalidSpec: when no checkpoint has such a name, or its content differs from the spec's.
+    Raises InvalidSpec: no checkpoint has such a name, or its content differs from the spec's.
     """
     weights = spec["model"].get("weights") or {}
     named = [dependency for dependency in dependencies_of(spec) if dependency.checkpoint is not None]

@@ -19,14 +19,7 @@ BAD_WEIGHTS = "bad_weights"
 
 
 def end_check(connection: Connection, claim: Claim, verdict: VerdictRecord, error: str | None) -> bool:
-    """Writes the verdict and ends the job.
-
-    Args:
-        connection: in a writing transaction.
-        claim: of a check shard.
-        verdict: findings about the file.
-        error: why it is rejected, as one sentence; None when it is ready.
-    """
+    """Writes a check's verdict and ends its job, in a writing transaction; `error`: why it is rejected."""
     assert claim.kind == "check", claim.kind
     found = lock_claim(connection, claim)
     if found is None and retake(connection, claim):

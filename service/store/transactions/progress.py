@@ -81,10 +81,8 @@ def progress_snapshot(connection: Connection, job_id: str) -> ProgressSnapshot |
 def with_reports(job: JobRow, snapshot: ProgressSnapshot, reported: Sequence[int | None]) -> JobRow:
     """The job with the reports of its running shards that the database does not have yet.
 
-    Args:
-        job: as the database has it.
-        snapshot: read after the job, hence at least as recent.
-        reported: how much of each of `snapshot.running` is done; None where unknown.
+    `snapshot` is read after the job, hence at least as recent; `reported` is how much of each of
+    `snapshot.running` is done, None where unknown.
     """
     done, cost = snapshot.progress_done, snapshot.cost_done
     for shard, report in zip(snapshot.running, reported, strict=True):

@@ -114,10 +114,7 @@ def expire(
     leases: bool = True,
     at: float | None = None,
 ) -> int:
-    """Takes back every lost shard; returns their number.
-
-    One transaction per job: the locks of two jobs are never held together.
-    """
+    """Takes back every lost shard, returns their number; a transaction per job, so never two jobs' locks."""
     if not leases and not dead_owners:
         return 0
     lost = _lost(dead_owners, leases, at)

@@ -44,20 +44,12 @@ UNPLANNED: dict[str, Any] = {
 def retry_job(
     connection: Connection, job_id: str, limits: Limits = UNLIMITED, *, replan: bool = False
 ) -> None:
-    """Puts a job that failed, was canceled or timed out back to work.
+    """Puts a job that failed, was canceled or timed out back to work, in a writing transaction.
 
-    Args:
-        connection: in a writing transaction.
-        job_id: the job.
-        limits: of tenants without limits of their own.
-        replan: give up its plan and its outcomes, also of a running or queued job that no worker has a shard
-            of.
-
-    Raises:
-        TooManyRequests: when a limit of its tenant is reached.
-        NotFound: when there is no such job.
-        InvalidState: when it is in another state, has no plan to give up, or its required weights or their
-            job were deleted.
+    `limits` are for tenants without their own. `replan` gives up its plan and its outcomes, also of a running
+    or queued job without a shard at a worker. Raises TooManyRequests: a limit of its tenant is reached;
+    NotFound; InvalidState: it is in another state, has no plan to give up, or its required weights or their
+    job were deleted.
     """
     # Required jobs before the job: the lock order of `transitions`.
     needed = lock_required(connection, required_jobs(connection, job_id))
@@ -94,8 +86,7 @@ def retry_job(
 def _stopped(connection: Connection, job: Row[Any]) -> Row[Any]:
     """The job, canceled if it waited in vain for a worker that measures by its plan.
 
-    Raises:
-        InvalidState: it has no plan, or workers are measuring.
+    Raises InvalidState: it has no plan, or workers are measuring.
     """
     if job.kind != "evaluate" or job.plan is None:
         raise InvalidState(_no_plan(job))
@@ -136,11 +127,7 @@ def _forget_plan(connection: Connection, job: Row[Any]) -> dict[str, Any]:
 
 
 def _missing(connection: Connection, job_id: str, needed: Mapping[str, Row[Any] | None]) -> list[Row[Any]]:
-    """The required jobs that have not succeeded yet.
-
-    Raises:
-        InvalidState: when one was deleted, or its weights were.
-    """
+    """The required jobs that have not succeeded yet; InvalidState: a job or its weights were deleted."""
     missing = []
     for source, row in needed.items():
         if row is None:

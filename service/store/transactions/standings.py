@@ -50,15 +50,11 @@ def read_pool(
     tenant: str | None = None,
     heads: Heads | None = None,
 ) -> Pool:
-    """Reads everything.
+    """Reads everything, in a few statements on indices, with or without a transaction.
 
-    Args:
-        connection: a few statements on indices; it may be without a transaction.
-        devices: device classes of a worker of the pool.
-        count: devices that the worker has for one shard.
-        defaults: limits of tenants without their own.
-        tenant: one more tenant to include, even if it has neither queued nor running shards.
-        heads: as `read_heads` has just read them; None reads the heads for all workers that are online.
+    `devices` are device classes of a worker of the pool, `count` its devices for one shard, `defaults` the
+    limits of tenants without their own. `tenant` is included even without queued or running shards. `heads`
+    are as `read_heads` has just read them; None reads the heads for all workers that are online.
     """
     pool = pool_of(devices)
     at, clock = connection.exec_driver_sql(_times(connection.dialect, pool)).one()

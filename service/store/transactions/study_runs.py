@@ -26,20 +26,11 @@ def add_runs(
     tenant: str | None,
     limits: Limits,
 ) -> list[str]:
-    """Adds the jobs of some seeds, in the caller's transaction; returns their ids, the oldest first.
+    """Adds the jobs of some seeds, in the caller's writing transaction; returns their ids, the oldest first.
 
-    Args:
-        connection: in a writing transaction.
-        study_id: the study; its row exists.
-        spec: its spec.
-        templates: the jobs of each arm.
-        seeds: the seeds to add, which the study does not have.
-        tenant: the jobs' owner.
-        limits: of tenants without limits of their own.
-
-    Raises:
-        TooManyRequests: when a limit of the tenant is reached, or would be by these jobs.
-        InvalidSpec: when a job or checkpoint cannot give the weights that are needed.
+    The study's row exists, and the study does not have these seeds; `limits` are for tenants without their
+    own. Raises TooManyRequests: a limit of the tenant is reached, or would be by these jobs; InvalidSpec: a
+    job or checkpoint cannot give the weights that are needed.
     """
     runs = list(planned_runs(templates, seeds, spec["name"]))
     _check_room(connection, tenant, limits, runs)

@@ -36,11 +36,7 @@ FENCES = 1_000_000
 
 
 def known_job(connection: Connection, tenant: str | None, key: str | None, body_sha256: str) -> str | None:
-    """The tenant's earlier job with this key; None without such a job, or without a key.
-
-    Raises:
-        IdempotencyMismatch: when the key was used with another body.
-    """
+    """The tenant's earlier job with this key, if any; IdempotencyMismatch: the key came with another body."""
     if key is None:
         return None
     mine = (idempotency_keys.c.tenant == (tenant or "")) & (idempotency_keys.c.key == key)
@@ -65,10 +61,8 @@ def add_job(
 ) -> str:
     """Writes all rows of a new job, of a study or of its own, and returns its id.
 
-    Raises:
-        TooManyRequests: when a limit of the tenant is reached.
-        InvalidSpec: when a job or checkpoint that must give weights is unknown or has ended without them.
-        IntegrityError: when another transaction has just used the key.
+    Raises TooManyRequests: at a limit of the tenant; InvalidSpec: a job or checkpoint that must give weights
+    is unknown or has ended without them; IntegrityError: another transaction has just used the key.
     """
     check_submission(connection, tenant, tenant_limits(connection, tenant, limits))
     trained = [dependency for dependency in dependencies_of(spec) if dependency.checkpoint is None]
@@ -93,8 +87,7 @@ def add_job(
 
 
 def _state(connection: Connection, required: Sequence[Dependency]) -> JobState:
-    # Locked, so that none can end between this read and the commit, which would leave the job waiting
-    # forever.
+    # Locked: a job that ended between this read and the commit would leave the new job waiting forever.
     found = lock_required(connection, {dependency.job for dependency in required})
     complaints = [
         (dependency, _complaint(connection, dependency, found[dependency.job])) for dependency in required

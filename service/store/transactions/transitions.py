@@ -36,10 +36,7 @@ def transition_job(
 ) -> bool:
     """Moves a job to a state if it is in one of the given states, and records that in its events.
 
-    `values` are other columns to set with it.
-
-    Raises:
-        IllegalTransitionError: when a job in one of `from_states` may not go to `to`.
+    `values` are other columns. IllegalTransitionError: a job in one of `from_states` may not go to `to`.
     """
     if _transition(connection, jobs, JOB_TRANSITIONS, jobs.c.id == job_id, from_states, to, values) == 0:
         return False
@@ -56,8 +53,7 @@ def transition_shards(
 ) -> int:
     """Moves those shards that meet the condition and are in one of the given states.
 
-    Raises:
-        IllegalTransitionError: when a shard in one of `from_states` may not go to `to`.
+    Raises IllegalTransitionError: a shard in one of `from_states` may not go to `to`.
     """
     return _transition(connection, shards, SHARD_TRANSITIONS, condition, from_states, to, values)
 
@@ -97,12 +93,9 @@ def _transition(
 
 
 def lock_job(connection: Connection, job_id: str, *, share: bool = False) -> Row[Any] | None:
-    """Reads and locks a job until the transaction ends; None for an unknown job.
+    """Reads and locks a job until the writing transaction ends; None for an unknown job.
 
-    Args:
-        connection: in a writing transaction.
-        job_id: the job.
-        share: a shared lock: enough where the job only must not change.
+    A shared lock is enough where the job only must not change.
     """
     # A lock that spares the key does not wait for rows being added below the job.
     statement = select(jobs).where(jobs.c.id == job_id).with_for_update(read=share, key_share=not share)

@@ -31,13 +31,8 @@ def write_plan(
 ) -> None:
     """Queues the evaluate shards of a plan, pinned to its device, and sets the job running.
 
-    The job keeps the plan without `shards`: they are rows now, and may be thousands.
-
-    Args:
-        connection: in a writing transaction.
-        job: locked.
-        plan: from its plan shard.
-        requirements: of the shards of each evaluation; without them their workers need nothing more.
+    The job, locked in a writing transaction, keeps the plan without `shards`: they are rows now, and may be
+    thousands. Each evaluation has `requirements` of its shards; without them workers need nothing more.
     """
     at = float(connection.execute(select(now())).scalar_one())
     # A plan of an earlier version has none: any worker may measure it.
