@@ -36,22 +36,19 @@ SWEEP_TICKS = 5  # of uvicorn's main loop, which has ten a second
 MAX_HEADER_BYTES = 64 * 1024
 MAX_HEADERS = 100
 MAX_PIPELINED = 16
-# The rest of a body this small is read to its end, and the connection is used again.
-SMALL_REST = 64 * 1024
+SMALL_REST = 64 * 1024  # The rest of a body this small is read to its end, and the connection is used again.
 # A refused body: how much of it is thrown away, and for how long, so that its sender reads the answer.
 LINGER_BYTES = 64 * 1024 * 1024
 LINGER_SECONDS = 10.0
 LINGER_IDLE_SECONDS = 2.0
 # Connections that wait in the kernel, and those taken over between two looks at their number.
 QUEUE, BACKLOG = 1024, 128
-# A connection may need a second descriptor for the file that it sends or stores.
-DESCRIPTORS_EACH = 2
+DESCRIPTORS_EACH = 2  # A connection may need a second descriptor for the file that it sends or stores.
 # The database, Redis, evaluators' pipes, logs, libraries, and connections accepted but not yet counted.
 DESCRIPTORS_OTHERWISE = 256 + 3 * BACKLOG
 
 
-# SO_LINGER for a close that resets.
-RESET = struct.pack("ii", 1, 0)
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER for a close that resets.
 
 
 class Phase(Enum):

@@ -51,8 +51,7 @@ EXECUTION = {"batch_size": 64}
 CHECK = {"name": "pursuit_check", "params": {"planted": ["noise", "occlusion"]}}
 PASSING_ACCURACY = 0.95
 LEVEL = 0.05
-# Share of S that is not 0, below which the sparse part does next to nothing.
-HARDLY = 0.01
+HARDLY = 0.01  # Share of S that is not 0, below which the sparse part does next to nothing.
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
 MARKERS = {"uniform_noise": "s", "fgsm": "^", "pgd": "o"}

@@ -26,8 +26,7 @@ PORTS = (443, 8443)
 # From the connection to the end of the answer's headers.
 SECONDS = 10.0
 MAX_NAME = 253
-# Addresses of a host to try until one answers.
-MAX_ADDRESSES = 4
+MAX_ADDRESSES = 4  # Addresses of a host to try until one answers.
 # IANA's registries of special-purpose addresses, whole (IPv4 and IPv6, as of 2025-10), and multicast: those
 # with a use inside a network, anycast services (AS112, 6to4 relays), and IPv6 that carries IPv4. `is_global`
 # knows another part of them in each version of Python.

@@ -17,10 +17,8 @@ from assay.service.store.store import Store
 from assay.service.store.tenants import View
 from assay.service.telemetry import REQUEST_ID
 
-# Key of the caller in the request's ASGI scope.
-CALLER = "assay.caller"
-# The longest is an IPv6 address with a zone; a proxy may send anything.
-MAX_ADDRESS = 60
+CALLER = "assay.caller"  # Key of the caller in the request's ASGI scope.
+MAX_ADDRESS = 60  # The longest is an IPv6 address with a zone; a proxy may send anything.
 
 
 @dataclass(frozen=True)

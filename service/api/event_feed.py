@@ -24,8 +24,7 @@ logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.25
 AWAY_SECONDS = 1.0
-# A client with more unread events than this is cut off and must reconnect.
-MAX_WAITING = 1000
+MAX_WAITING = 1000  # A client with more unread events than this is cut off and must reconnect.
 
 News = list[EventRow] | None
 

@@ -37,8 +37,7 @@ logger = logging.getLogger(__name__)
 MAX_FAILURES = 30
 WINDOW_SECONDS = 60.0
 COUNTERS = 65_536
-# Rows of refusals that a process writes in a minute, for any number of addresses.
-MAX_ROWS = 600
+MAX_ROWS = 600  # Rows of refusals that a process writes in a minute, for any number of addresses.
 
 
 class MinuteCounts:

@@ -12,10 +12,8 @@ from assay.service.contract.pulled_weights import PulledSource
 from assay.service.contract.specs import Protocol
 from assay.service.contract.threat import Threat
 
-# Kinds that `evaluations[].name` may name; no name is in both.
-EVALUATIONS = ("evaluation", "attack")
-# The fact that maps parameter to value to the facts that hold with it.
-BY_PARAMETER = "by_parameter"
+EVALUATIONS = ("evaluation", "attack")  # Kinds that `evaluations[].name` may name; no name is in both.
+BY_PARAMETER = "by_parameter"  # The fact that maps parameter to value to the facts that hold with it.
 
 
 class Rule(BaseModel):

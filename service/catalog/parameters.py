@@ -30,14 +30,11 @@ class _Invalid:
 
 INVALID: Final = _Invalid()
 
-# Names of an object that are compared with the names in its possible kinds.
-MAX_NAMES = 20
-# Maximum of items of a list with a schema that states no maximum.
-MAX_ITEMS = 1000
+MAX_NAMES = 20  # Names of an object that are compared with the names in its possible kinds.
+MAX_ITEMS = 1000  # Maximum of items of a list with a schema that states no maximum.
 
 PIXEL_STEPS = 255
-# Whole floats below this are exact integers.
-MAX_EXACT_INTEGER = 2**53
+MAX_EXACT_INTEGER = 2**53  # Whole floats below this are exact integers.
 
 BOUNDS: dict[str, Callable[[Any, Any], bool]] = {
     "minimum": lambda value, bound: value >= bound,

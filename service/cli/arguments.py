@@ -14,8 +14,7 @@ from assay.service.contract.keys import SCOPES
 from assay.service.contract.limits import LIMITS
 from assay.service.contract.pulled_weights import FORMS, VARIABLE
 
-# A job id, for examples.
-JOB = "01jd3q0x5v8f7m2n9k4t6w1z0y"
+JOB = "01jd3q0x5v8f7m2n9k4t6w1z0y"  # A job id, for examples.
 
 Command = Callable[[Options], int]
 Subcommands = argparse._SubParsersAction

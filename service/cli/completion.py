@@ -20,8 +20,7 @@ PLACES = {
     "fish": "~/.config/fish/completions/assay.fish",
     "tcsh": "~/.assay.csh   (with source ~/.assay.csh in ~/.tcshrc)",
 }
-# Arguments of these names, or of type Path, are files.
-FILES = ("file", "output", "signature", "jsonl")
+FILES = ("file", "output", "signature", "jsonl")  # Arguments of these names, or of type Path, are files.
 
 
 def add_completion(subcommands: Subcommands[argparse.ArgumentParser]) -> None:

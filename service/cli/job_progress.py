@@ -19,8 +19,7 @@ from assay.service.contract.states import JobState
 from assay.service.reports.numbers import metric_cells, split_params
 
 OK, JOB_FAILED = 0, 1
-# Without an event for so long, the service is asked for the job's message.
-QUIET_SECONDS = 5.0
+QUIET_SECONDS = 5.0  # Without an event for so long, the service is asked for the job's message.
 
 Item = TypeVar("Item")
 

@@ -11,8 +11,7 @@ from assay.service.cli import commands, output
 from assay.service.contract.errors import AssayError
 from assay.service.contract.problems import nearest, path_text
 
-# What only the REST interface asks for: here ids are words.
-OF_QUERIES = ", separated by commas"
+OF_QUERIES = ", separated by commas"  # What only the REST interface asks for: here ids are words.
 
 
 class Actions(argparse._SubParsersAction):  # type: ignore[type-arg]

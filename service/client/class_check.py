@@ -14,8 +14,7 @@ from assay.service.files.class_names import BadClassNames, class_names_of, read_
 from assay.service.files.model_classes import ModelClasses, classes_in
 from assay.service.submission.class_folders import check_labelled, describe_classes, list_classes
 
-# Names of a model's classes in a message.
-NAMED = 5
+NAMED = 5  # Names of a model's classes in a message.
 
 
 def stated_classes(

@@ -16,12 +16,9 @@ from assay.service.contract.problems import Problems, nearest, path_text
 
 Component = Mapping[str, Any]
 ROOT_VARIABLE = "ASSAY_DATA_ROOT"
-# Folders of a folder that has parts.
-PARTS = ("train", "val", "test")
-# The parameter of data sets of image files that are resized and cropped.
-CROP = "crop_fraction"
-# The parameter of a user's own data for the order of their classes.
-NAMES = "class_names"
+PARTS = ("train", "val", "test")  # Folders of a folder that has parts.
+CROP = "crop_fraction"  # The parameter of data sets of image files that are resized and cropped.
+NAMES = "class_names"  # The parameter of a user's own data for the order of their classes.
 
 
 @dataclass(frozen=True)

@@ -36,13 +36,11 @@ from assay.service.contract.states import JobState
 
 DEFAULT_SUITE = "quick"
 EXAMPLE = "such as 'pgd epsilon=4/255 steps=20'"
-# Before the jobs that an earlier call has left in the same state folder.
-FIRST = 9
+FIRST = 9  # Before the jobs that an earlier call has left in the same state folder.
 # Examples on which the speed of a model is measured before the cost of an attack is said.
 PROBED = 32
 DEFAULT_STATE = Path("assay-state")
-# Entry points of packages with components of their own.
-PACKAGES = "assay.components"
+PACKAGES = "assay.components"  # Entry points of packages with components of their own.
 
 
 @dataclass(frozen=True)

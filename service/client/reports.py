@@ -11,8 +11,7 @@ from assay.service.contract.studies import Adjustment
 
 JobIds = str | Sequence[str]
 ENDINGS = ("html", "md", "tex", "csv")
-# Comparing ten jobs of many examples takes minutes.
-SECONDS = 900.0
+SECONDS = 900.0  # Comparing ten jobs of many examples takes minutes.
 
 
 def report_format(target: Path, field: str) -> str:

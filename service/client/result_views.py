@@ -13,8 +13,7 @@ from assay.service.contract.results import EvaluationResult, Metric, Results
 from assay.service.contract.warning_codes import SEVERITIES
 from assay.service.reports.numbers import metric_cells, params_text, row_params
 
-# A row's parameter that `results["pgd", "8/255"]` names.
-RADIUS = "epsilon"
+RADIUS = "epsilon"  # A row's parameter that `results["pgd", "8/255"]` names.
 
 
 class EvaluationView(EvaluationResult):

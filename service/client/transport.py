@@ -27,8 +27,7 @@ SUBMIT_ATTEMPTS = 3
 KEY_VARIABLE = "ASSAY_KEY"
 # A stream of events has a comment every 15 seconds: a stream silent for longer than this is broken.
 SILENCE_SECONDS = 45.0
-# While polling, the service may be away for so long.
-RECONNECT_SECONDS = 60.0
+RECONNECT_SECONDS = 60.0  # While polling, the service may be away for so long.
 
 Model = TypeVar("Model", bound=BaseModel)
 Item = TypeVar("Item", bound=BaseModel)

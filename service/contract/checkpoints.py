@@ -9,8 +9,7 @@ from pydantic import Field
 from assay.service.contract.results import Answer, JobError
 from assay.service.contract.weights_options import Normalization, Positions
 
-# A name and never a path: no separators, no leading dot.
-NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"  # A name and never a path: no separators, no leading dot.
 # Layout of files of training jobs, as in `models/weights/layouts.py`; other layouts have no normalisation.
 OWN_LAYOUT = "assay"
 # The layout of exported programs, which have no names of tensors to compare.

@@ -14,8 +14,7 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 # Lifetime limit of ten years for keys that expire: later dates may overflow.
 MAX_DAYS = 3650
 TENANT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-# No control characters: the name is shown in lists and logs.
-NAME_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]+$"
+NAME_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]+$"  # No control characters: the name is shown in lists and logs.
 
 
 def grants(scopes: Collection[str], wanted: Scope) -> bool:

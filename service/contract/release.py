@@ -24,8 +24,7 @@ CODE = (
     "service/metrics",
     "service/submission",
 )
-# The code, and the files that it reads, such as the classes of ImageNet-A.
-SUFFIXES = (".py", ".json")
+SUFFIXES = (".py", ".json")  # The code, and the files that it reads, such as the classes of ImageNet-A.
 
 
 def source_sha256(root: Path) -> str | None:

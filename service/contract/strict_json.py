@@ -18,8 +18,7 @@ from assay.service.contract.errors import MalformedJson
 from assay.service.contract.problems import Loc, path_text, readable
 
 MAX_INTEGER_DIGITS = 25
-# Arrays and objects together; the largest job, 500 evaluations, has a few thousand.
-MAX_CONTAINERS = 20_000
+MAX_CONTAINERS = 20_000  # Arrays and objects together; the largest job, 500 evaluations, has a few thousand.
 
 # A string counts as one token, also when it never ends, so that brackets in it don't count; the scan
 # is linear because no branch can fail after it has consumed an opening quote.

@@ -35,8 +35,7 @@ MAX_ARMS = 20
 # Jobs of a study, in all its arms and seeds.
 MAX_JOBS = 1000
 MAX_SEEDS = MAX_JOBS // 2
-# Stands for the training of an arm, which has no id before it is stored.
-OWN_TRAINING = "0" * 26
+OWN_TRAINING = "0" * 26  # Stands for the training of an arm, which has no id before it is stored.
 
 Adjustment = Literal["holm", "benjamini_hochberg"]
 Role = Literal["train", "evaluate"]

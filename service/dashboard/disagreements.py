@@ -14,10 +14,8 @@ from assay.service.metrics.paired import Rows
 from assay.service.store.tenants import TenantStore
 
 MAX_SHOWN = 100
-# Rows of an evaluation in all jobs together.
-MAX_ROWS = 2_000_000
-# Prefix of the names of files with examples of an evaluation.
-GALLERY = "gallery-{:03d}-"
+MAX_ROWS = 2_000_000  # Rows of an evaluation in all jobs together.
+GALLERY = "gallery-{:03d}-"  # Prefix of the names of files with examples of an evaluation.
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ Params = Mapping[str, Any]
 SpecBody = dict[str, Any]
 
 EXECUTION = {"batch_size": 64}
-# Examples of an evaluation: enough to see that it runs.
-LIMIT = 64
+LIMIT = 64  # Examples of an evaluation: enough to see that it runs.
 
 
 @dataclass(frozen=True)

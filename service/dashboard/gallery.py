@@ -37,10 +37,8 @@ router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
 # On the page of a job: galleries that are tried until a gallery can be read, and its examples that are shown.
 TRIED, PREVIEWED = 3, 4
-# Words of a text that are shown; galleries have up to 256.
-MAX_WORDS = 100
-# Small pictures are shown larger, at least so wide.
-SHOWN_WIDTH = 128
+MAX_WORDS = 100  # Words of a text that are shown; galleries have up to 256.
+SHOWN_WIDTH = 128  # Small pictures are shown larger, at least so wide.
 
 
 @dataclass(frozen=True)

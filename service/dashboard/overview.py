@@ -25,8 +25,7 @@ from assay.service.store.tenants import TenantStore
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
 SHOWN_JOBS, SHOWN_EVALUATIONS = 10, 3
-# States of jobs that workers hold.
-BUSY = (JobState.RUNNING, JobState.STARTING, JobState.CANCELING)
+BUSY = (JobState.RUNNING, JobState.STARTING, JobState.CANCELING)  # States of jobs that workers hold.
 
 
 @router.get("/")

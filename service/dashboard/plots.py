@@ -75,8 +75,7 @@ def interactive(
 
 
 MAX_KEPT = 256
-# Kinds of plots in which a single job is a single point.
-OF_SEVERAL = frozenset({"tradeoff"})
+OF_SEVERAL = frozenset({"tradeoff"})  # Kinds of plots in which a single job is a single point.
 # What the plots of a job depend on: its id, attempt, end, name, and the numbers of its results and files.
 Key = tuple[str, int, float | None, str, int, int]
 

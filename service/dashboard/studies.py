@@ -43,8 +43,7 @@ router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 PER_PAGE = 25
 MAX_CELLS = 150
 MAX_KEPT_CELLS = 5_000
-# Results of a study that has not ended are computed again after so long.
-FRESH_SECONDS = 10.0
+FRESH_SECONDS = 10.0  # Results of a study that has not ended are computed again after so long.
 
 
 class StudyTables:

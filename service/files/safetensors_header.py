@@ -28,10 +28,8 @@ LENGTH_BYTES = 8
 # The largest models have some thousand tensors of a hundred bytes of header each.
 MAX_HEADER_BYTES = 8 * 1024 * 1024
 MAX_DEPTH = 8
-# Separators in it: a tensor has about ten, and each can cost a hundred bytes of memory.
-MAX_VALUES = 600_000
-# As many as torch can index; the reader of exported programs has the same limit.
-MAX_DIMENSIONS = 16
+MAX_VALUES = 600_000  # Separators in it: a tensor has about ten, and each can cost a hundred bytes of memory.
+MAX_DIMENSIONS = 16  # As many as torch can index; the reader of exported programs has the same limit.
 
 
 @dataclass(frozen=True)

@@ -26,16 +26,13 @@ from assay.service.metrics.sanity_checks import HARDER
 from assay.service.metrics.security_curve import distances
 
 VERIFIED = "verified_top1"
-# Metrics of an attack: its accuracy, or how far it had to go.
-COUNTED = ("top1", "median_distance")
+COUNTED = ("top1", "median_distance")  # Metrics of an attack: its accuracy, or how far it had to go.
 # An attack of a model that draws random numbers breaks an example in one draw: another claim.
 EXPECTED = "expected"
 RANDOM = "random_outputs"
 MAX_IDS = 20
-# Radii closer than this are one.
-SAME = 1e-9
-# Whose flags and ids' hash take as much memory as a row of results.
-EXAMPLES_A_ROW = 8_000
+SAME = 1e-9  # Radii closer than this are one.
+EXAMPLES_A_ROW = 8_000  # Whose flags and ids' hash take as much memory as a row of results.
 
 OutcomesOf = Callable[[int], Sequence[Rows]]
 """The columns of each shard of an evaluation, by its place in the job."""

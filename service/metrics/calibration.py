@@ -50,8 +50,7 @@ from assay.service.metrics.paired import Pair, PairedMetrics, Rows
 from assay.service.metrics.paired_estimates import FirstOf, Groups, PairedEstimates, Statistic
 from assay.service.metrics.table import Column, Context, Reasons, Summary, Units
 
-# A resample draws and sorts n examples; beyond this many draws R shrinks.
-DRAWS = 4_000_000
+DRAWS = 4_000_000  # A resample draws and sorts n examples; beyond this many draws R shrinks.
 
 # Confidences in ascending order, and whether each answer is right.
 Ordered = tuple[Sequence[float], Sequence[int]]

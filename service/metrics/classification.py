@@ -32,8 +32,7 @@ from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary,
 SHARES = {"top1": "correct", "top5": "correct5", "top1_8bit": "correct8"}
 # Metric to outcome column: its mean, for models that answer at random.
 EXPECTED = {"expected_top1": "expected", "clean_expected_top1": "clean_expected"}
-# An example is mostly right where more than this share of the draws is.
-MOSTLY = 0.5
+MOSTLY = 0.5  # An example is mostly right where more than this share of the draws is.
 # With fewer classes than this, top-5 accuracy says nothing: of five classes it is always 1.
 TOP5_CLASSES = 6
 # Metric to outcome column: its median over the broken examples.

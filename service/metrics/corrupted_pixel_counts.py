@@ -24,8 +24,7 @@ from assay.service.metrics.pixel_counts import Counts, Ratios, pack, ratios, unp
 COLUMN = "corrupted_pixels"
 Classes = Sequence[tuple[int, int, int]]
 
-# The largest sum that four bytes hold.
-FOUR_BYTES = 2**32 - 1
+FOUR_BYTES = 2**32 - 1  # The largest sum that four bytes hold.
 
 
 class Cell(NamedTuple):

@@ -29,8 +29,7 @@ from assay.service.metrics.score_intervals import effective_wilson
 
 MAX_RESAMPLES = 2000
 MIN_RESAMPLES = 200
-# Groups of examples that the jackknife leaves out, one at a time.
-GROUPS = 100
+GROUPS = 100  # Groups of examples that the jackknife leaves out, one at a time.
 
 Interval = tuple[float, float]
 

@@ -29,13 +29,11 @@ from assay.service.metrics.tango import carried_score, few_carry
 # Up to this many distinct values, a resample is drawn as counts (multinomial), not value by value:
 # 0/1 outcomes and their differences then cost O(sqrt(n)) per resample instead of O(n).
 MULTINOMIAL_VALUES = 8
-# The bootstrap of fewer examples covers too rarely (`benchmarks/coverage.py`).
-MIN_EXAMPLES = 10
+MIN_EXAMPLES = 10  # The bootstrap of fewer examples covers too rarely (`benchmarks/coverage.py`).
 # From more examples on, Student's interval covers as often as the studentised bootstrap, without its draws.
 MAX_STUDENTISED = 500
 STUDENTISED_RESAMPLES = 1000
-# Values that differ by less than this share of their size are the same up to rounding.
-SAME = 1e-12
+SAME = 1e-12  # Values that differ by less than this share of their size are the same up to rounding.
 
 
 class Bounds(NamedTuple):

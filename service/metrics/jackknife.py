@@ -17,8 +17,7 @@ from typing import NamedTuple
 from assay.service.metrics.intervals import MIN_EXAMPLES, NO_SPREAD, TOO_FEW, Bounds
 from assay.service.metrics.student_t import quantile, two_sided_p
 
-# A standard error below this is rounding.
-ROUNDING = 1e-12
+ROUNDING = 1e-12  # A standard error below this is rounding.
 
 
 class Variance(NamedTuple):

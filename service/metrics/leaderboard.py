@@ -30,8 +30,7 @@ from assay.service.contract.warning_codes import SEVERITIES, WarningCode
 from assay.service.metrics.sanity_checks import ACCURACIES, cross_checks
 
 UNATTACKED = "no attack"
-# The metric that is the model's size.
-PARAMETERS = "parameters"
+PARAMETERS = "parameters"  # The metric that is the model's size.
 # Of every ensemble: on the leaderboard it is the note of the row, in place of each job's.
 ENSEMBLE_CODE: WarningCode = "adaptive_attack_needed"
 

@@ -24,8 +24,7 @@ Rows = Mapping[str, Sequence[Any]]
 Reported = tuple[float | None, float | None]
 """The values of a metric of both jobs, each over all its own examples."""
 
-# Tolerance between a reported value and the value of the rows.
-TOLERANCE = 1e-9
+TOLERANCE = 1e-9  # Tolerance between a reported value and the value of the rows.
 
 
 class _Test(Answer):

@@ -13,10 +13,8 @@ from collections.abc import Sequence
 
 from assay.service.metrics.distributions import normal_tail
 
-# Patterns of signs are counted of so many differences, the largest.
-MAX_FLIPPED = 12
-# Sums that differ by less than this share of their terms are the same up to rounding.
-SAME = 1e-12
+MAX_FLIPPED = 12  # Patterns of signs are counted of so many differences, the largest.
+SAME = 1e-12  # Sums that differ by less than this share of their terms are the same up to rounding.
 
 
 def mcnemar(b: int, c: int) -> float:

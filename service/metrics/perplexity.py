@@ -21,8 +21,7 @@ from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary,
 
 # Of models with a tokenizer of their own: losses of tokens, divided by the words between white space.
 PER_WORD = "perplexity_per_word"
-# Many JSON readers cannot parse larger numbers.
-MAX_MEAN = math.log(1e300)
+MAX_MEAN = math.log(1e300)  # Many JSON readers cannot parse larger numbers.
 # Reason of a perplexity without a value.
 UNDEFINED = "the loss of a document is not finite, it is too large, or no word was scored"
 

@@ -18,8 +18,7 @@ from assay.service.metrics.estimates import groups
 from assay.service.metrics.jackknife import TestedDifference, jackknife_variance, student_difference
 
 COUNTS = ("intersection", "target", "predicted")
-# A count, and every sum of counts, fits into so many bytes.
-BYTES = 8
+BYTES = 8  # A count, and every sum of counts, fits into so many bytes.
 
 Counts = tuple[Sequence[int], Sequence[int], Sequence[int]]
 """Pixels of each class that were found, that there are, and that were predicted, (K,) each."""

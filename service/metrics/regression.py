@@ -19,8 +19,7 @@ from assay.service.metrics.paired_estimates import Estimator, PairedEstimates, r
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
 UNDEFINED = "the model gave a number that is not finite for some example, which has no error"
-# Metric to column.
-ROOTS = {"rmse": "squared_error", "clean_rmse": "clean_squared_error"}
+ROOTS = {"rmse": "squared_error", "clean_rmse": "clean_squared_error"}  # Metric to column.
 
 
 class Regression(OutcomeTable):

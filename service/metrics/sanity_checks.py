@@ -32,8 +32,7 @@ ACCURACIES = ("top1", "expected_top1", "pixel_accuracy")
 NEAR_ZERO = 0.05
 # Parameters that can only help an attack when they increase.
 EFFORT = ("steps", "restarts", "queries", "samples", "iterations", "searches", "draws", "targets")
-# A grid over epsilon may scale the step size with it.
-SCALED = ("epsilon", "step_size")
+SCALED = ("epsilon", "step_size")  # A grid over epsilon may scale the step size with it.
 
 
 _Attack = tuple[EvaluationResult, Threat]

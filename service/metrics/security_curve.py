@@ -17,10 +17,8 @@ from assay.service.metrics.estimates import bounded_mean, measured, proportion
 from assay.service.metrics.intervals import NO_BOUNDS, Bounds, median_bounds
 from assay.service.metrics.paired import Rows
 
-# Norm to outcome column.
-COLUMNS = {"Linf": "linf", "L2": "l2", "L1": "l1", "L0": "l0"}
-# A curve of more steps is thinned.
-MAX_POINTS = 64
+COLUMNS = {"Linf": "linf", "L2": "l2", "L1": "l1", "L0": "l0"}  # Norm to outcome column.
+MAX_POINTS = 64  # A curve of more steps is thinned.
 
 
 def distances(rows: Rows, norm: str) -> list[float] | None:

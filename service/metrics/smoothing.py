@@ -19,8 +19,7 @@ from assay.service.metrics.paired_estimates import AnyEstimator, Estimator, Firs
 from assay.service.metrics.table import Context, OutcomeTable, Summary, Units, columns_of
 
 ABSTAINED = -1
-# Curves of the plot; more noise levels are in the table.
-MAX_CURVES = 4
+MAX_CURVES = 4  # Curves of the plot; more noise levels are in the table.
 
 
 class Smoothed(OutcomeTable):

@@ -8,8 +8,7 @@ from assay.service.contract.results import Unit
 from assay.service.contract.study_results import StudyPower
 from assay.service.metrics.study_tests import Components, resolved
 
-# Below so many, the spread over seeds is itself uncertain by a third and more.
-FEW_SEEDS = 6
+FEW_SEEDS = 6  # Below so many, the spread over seeds is itself uncertain by a third and more.
 
 
 def power_of(

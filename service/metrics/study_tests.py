@@ -40,8 +40,7 @@ RESAMPLES = 1000
 # Examples are drawn in so many blocks of about equal size, chosen by chance.
 BLOCKS = 64
 POWER = 0.8
-# Squared 97.5 % quantile of the normal distribution.
-Z_SQUARE = 3.841458820694124
+Z_SQUARE = 3.841458820694124  # Squared 97.5 % quantile of the normal distribution.
 
 Pick = Callable[[Sequence[float]], tuple[float, ...]]
 Differences = Sequence[Sequence[float]]

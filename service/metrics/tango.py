@@ -14,12 +14,10 @@ from statistics import median
 
 from assay.service.metrics.distributions import normal_quantile
 
-# Of the bisection; the interval [-1, 1] shrinks below the spacing of floats.
-STEPS = 60
+STEPS = 60  # Of the bisection; the interval [-1, 1] shrinks below the spacing of floats.
 # Resamples of n values miss k of them in exp(-k) of the cases: fewer carriers make the bootstrap fail.
 MAX_CARRIERS = 8
-# Of n examples without outliers more than n / 8 carry the spread.
-CARRIED_SHARE = 1 / 8
+CARRIED_SHARE = 1 / 8  # Of n examples without outliers more than n / 8 carry the spread.
 # The median square is below this share of the mean square where most values are the same.
 TYPICAL_SHARE = 0.01
 

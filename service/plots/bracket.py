@@ -15,8 +15,7 @@ from assay.service.plots.theme import Spec, cycled, dashed_lines, frame, share_a
 TITLE = "Robust accuracy, verified and attacked"
 NEEDS = "one job with a verified evaluation and an attack in the same norm"
 SIDES = ("attacked", "verified")
-# An attack counts for larger radii, a proof for smaller ones.
-STEPS = ("step-after", "step-before")
+STEPS = ("step-after", "step-before")  # An attack counts for larger radii, a proof for smaller ones.
 
 
 def bracket(jobs: Sequence[LabelledResults]) -> Spec | None:

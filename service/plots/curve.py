@@ -33,8 +33,7 @@ from assay.service.plots.theme import (
 
 TITLE = "Accuracy against epsilon"
 NEEDS = "an attack with an epsilon"
-# More lines than this have a legend instead of their names at their ends.
-MAX_DIRECT = 4
+MAX_DIRECT = 4  # More lines than this have a legend instead of their names at their ends.
 # The least distance of two such names, as a share of the axis.
 NAME_GAP = 0.075
 NORMS = {"Linf": "L∞", "L2": "L2", "L1": "L1", "L0": "L0"}

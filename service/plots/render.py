@@ -30,10 +30,8 @@ COMMAND = (sys.executable, "-P", "-m", "assay.service.plots.renderer")
 # For a plot, the start of the process and the wait for other plots included.
 MAX_SECONDS = 60.0
 MAX_SPEC_BYTES = 16 * 1024**2
-# Beyond so many files, a folder loses its oldest files.
-MAX_CACHED = 2000
-# A change of the plots changes their specs; the version changes with their rendering.
-VERSION = "1"
+MAX_CACHED = 2000  # Beyond so many files, a folder loses its oldest files.
+VERSION = "1"  # A change of the plots changes their specs; the version changes with their rendering.
 # Passed on to the process; secrets of the service are not.
 VARIABLES = ("PATH", "PYTHONPATH", "HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "SYSTEMROOT")
 

@@ -31,8 +31,7 @@ TITLE = "Accuracy left after each stage"
 NEEDS = "an ensemble of attacks with more than one stage"
 BEFORE = "no attack"
 STEP = 58
-# The first one that a stage has.
-ACCURACIES = ("top1", "expected_top1")
+ACCURACIES = ("top1", "expected_top1")  # The first one that a stage has.
 
 
 def stages(jobs: Sequence[LabelledResults]) -> Spec | None:

@@ -19,8 +19,7 @@ from assay.service.plots.theme import (
 
 TITLE = "Accuracy against passes"
 NEEDS = "one job with two attacks of the same epsilon, and that ended after plots were introduced"
-# Panels of the epsilons with the most attacks.
-MAX_PANELS = 4
+MAX_PANELS = 4  # Panels of the epsilons with the most attacks.
 
 _Curve = list[tuple[float, float]]
 

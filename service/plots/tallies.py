@@ -14,8 +14,7 @@ BINS = 15
 # With more classes there is no confusion matrix, and the plot of classes shows those that lose most.
 MAX_CLASSES = 50
 COLUMNS = ("label", "correct", "prediction", "confidence", "clean_correct", "forward", "backward", "expected")
-# A curve of more points is thinned.
-MAX_POINTS = 200
+MAX_POINTS = 200  # A curve of more points is thinned.
 
 
 def tally(columns: Mapping[str, Sequence[Any]]) -> dict[str, Any]:

@@ -27,8 +27,7 @@ SHARES = {
     "judged_accuracy": "validation",
     "adversarial_accuracy": "adversarial training",
 }
-# Points of a line.
-MAX_POINTS = 500
+MAX_POINTS = 500  # Points of a line.
 
 
 def training(jobs: Sequence[LabelledResults]) -> Spec | None:

@@ -39,8 +39,7 @@ _FORM = "EVALUATION [PARAMETER=VALUE ...] METRIC >= BOUND, like 'pgd 8/255 top1 
 _OPERATORS = re.compile(r"==|!=|=>|=<|[<>]=?")
 _BOUND = re.compile(r"([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*(%?)")
 _EPSILON = re.compile(r"[0-9./eE+-]+")
-# A ratio to a baseline above this was meant in percent.
-MAX_BARE_RATIO = 10
+MAX_BARE_RATIO = 10  # A ratio to a baseline above this was meant in percent.
 # A decimal may be a rounded fraction: 0.0314 is 8/255.
 ROUNDED = 1e-3
 MAX_SHOWN = 10

@@ -16,8 +16,7 @@ from assay.service.contract.results import EvaluationResult, Metric, Unit
 from assay.service.contract.study_results import StudyCell
 from assay.service.metrics.comparison import ComparisonRow
 
-# Units shown in percent.
-IN_PERCENT: frozenset[Unit | None] = frozenset({"proportion", "ratio"})
+IN_PERCENT: frozenset[Unit | None] = frozenset({"proportion", "ratio"})  # Units shown in percent.
 # Units of whole numbers; a mean of them below `SHOWN_WHOLE` has four digits.
 WHOLE: frozenset[Unit | None] = frozenset({"count", "bytes"})
 SHOWN_WHOLE = 1000

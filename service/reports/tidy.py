@@ -12,8 +12,7 @@ from assay.service.contract.fractions import canonical
 from assay.service.contract.results import EvaluationResult, Metric, Results, data_label
 from assay.service.reports.numbers import NORM, shown_params
 
-# How names end of uploads that are made of a file in one line.
-MADE = re.compile(r"-[0-9a-f]{12}$")
+MADE = re.compile(r"-[0-9a-f]{12}$")  # How names end of uploads that are made of a file in one line.
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,8 @@ from assay.service.store.transactions.dependencies import has_unfinished_depende
 from assay.service.store.transactions.transitions import lock_job
 
 WEIGHTS = "weights.safetensors"
-# Prefix of the names of unfinished uploads.
-UPLOAD = ".upload-"
-# The same of folders of shards that are computed again; a shard's id follows.
-AGAIN = ".again-"
+UPLOAD = ".upload-"  # Prefix of the names of unfinished uploads.
+AGAIN = ".again-"  # The same of folders of shards that are computed again; a shard's id follows.
 
 
 @dataclass(frozen=True)

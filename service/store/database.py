@@ -19,8 +19,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 ALLOWED_URLS = "allowed: sqlite:////path/to/file and postgresql+psycopg://user@host/database"
 LOCK_SECONDS = 30
-# A worker machine that vanishes inside a transaction must not keep a job's row locked.
-IDLE_SECONDS = 60
+IDLE_SECONDS = 60  # A worker machine that vanishes inside a transaction must not keep a job's row locked.
 # A connection used this recently is assumed alive; pinging it is half the cost of a short call.
 QUIET_SECONDS = 1.0
 LEFT_AT = "left_at"

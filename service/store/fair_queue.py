@@ -15,10 +15,8 @@ from typing import NamedTuple
 
 # Stated seconds of shards that no plan has measured; measured seconds replace them while and after they run.
 STATED_SECONDS = {"plan": 30.0, "train": 600.0, "check": 10.0}
-# A worker may run so many shards of its warm job in a row while it is another tenant's turn.
-WARM_SHARDS = 2
-# Changes of the clock below this are not written, in virtual seconds.
-CLOCK_STEP = 1.0
+WARM_SHARDS = 2  # A worker may run so many shards of its warm job in a row while it is another tenant's turn.
+CLOCK_STEP = 1.0  # Changes of the clock below this are not written, in virtual seconds.
 
 
 # Device class of checks of uploads. They have workers of their own: no check waits behind hours of work, and

@@ -29,8 +29,7 @@ from assay.service.store.transactions.retry import retry_job
 from assay.service.store.transactions.submit import add_job, known_job
 from assay.service.store.transactions.transitions import CLAIMABLE, is_left, lock_job, states_before
 
-# Of all specs on a page of a list; one job is always on it.
-MAX_PAGE_CHARACTERS = 4_000_000
+MAX_PAGE_CHARACTERS = 4_000_000  # Of all specs on a page of a list; one job is always on it.
 
 
 class Jobs:

@@ -26,8 +26,7 @@ ONLINE_SECONDS = 60.0
 # A lane stays for so long after its last use: a transaction that is queueing a shard there is long over.
 KEPT_SECONDS = 3600.0
 UNFINISHED = (ShardState.QUEUED, ShardState.RUNNING)
-# The reasons of at most so many workers are listed.
-SHOWN = 3
+SHOWN = 3  # The reasons of at most so many workers are listed.
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from assay.service.store.database import Database
 from assay.service.store.tables import artifacts, jobs, results
 
 MAX_JOBS = 2000
-# Characters of a job's results; a job with more is left out.
-MAX_CHARACTERS = 2_000_000
+MAX_CHARACTERS = 2_000_000  # Characters of a job's results; a job with more is left out.
 
 
 @dataclass(frozen=True)

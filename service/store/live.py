@@ -30,10 +30,8 @@ log = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 0.2
 AWAY_SECONDS = 5.0
-# Longer than a running shard takes to learn of a cancel from the database.
-HINT_SECONDS = 60
-# By then the database has the report.
-PROGRESS_SECONDS = 60
+HINT_SECONDS = 60  # Longer than a running shard takes to learn of a cancel from the database.
+PROGRESS_SECONDS = 60  # By then the database has the report.
 
 PING_TIMEOUT_SECONDS = 0.5
 

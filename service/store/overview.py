@@ -24,8 +24,7 @@ from assay.service.store.transactions.transitions import CLAIMABLE
 from assay.service.store.workers import Key
 
 ONLINE_SECONDS = 60.0
-# At most so many tenants' queues are reported, so that a monitor does not drown in series.
-MAX_QUEUES = 50
+MAX_QUEUES = 50  # At most so many tenants' queues are reported, so that a monitor does not drown in series.
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,10 @@ from assay.service.submission.limits import BACKWARD_COST
 
 Kind = TypeVar("Kind")
 
-# Finished jobs that are looked at for the speed of a model.
-PACED_JOBS = 5
+PACED_JOBS = 5  # Finished jobs that are looked at for the speed of a model.
 
 
-# Metrics and rows of breakdowns that `ResultRows.cached` holds.
-MAX_CACHED_ROWS = 20_000
+MAX_CACHED_ROWS = 20_000  # Metrics and rows of breakdowns that `ResultRows.cached` holds.
 
 
 class ResultRows:

@@ -23,8 +23,7 @@ from sqlalchemy import Connection, text
 from assay.service.store.database import Database, cannot_open
 
 log = logging.getLogger(__name__)
-# Any constant that no other program on the server uses: "assay" in ASCII.
-ADVISORY_LOCK = 0x6173736179
+ADVISORY_LOCK = 0x6173736179  # Any constant that no other program on the server uses: "assay" in ASCII.
 
 
 def upgrade(database: Database) -> None:

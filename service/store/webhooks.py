@@ -28,15 +28,13 @@ from assay.service.store.tenant_tables import PENDING, webhook_deliveries, webho
 from assay.service.store.transactions.webhook_outbox import STUDIES, add_delivery, message
 
 SECRET_BYTES = 32
-# The old secret signs too for so long after a rotation.
-ROTATION_SECONDS = 86_400.0
+ROTATION_SECONDS = 86_400.0  # The old secret signs too for so long after a rotation.
 # Pauses before each further attempt, about a day in all. Each is varied by a fifth.
 PAUSES = (5, 30, 120, 600, 1800, 3600, 7200, 14_400, 28_800, 29_000)
 JITTER = 0.2
 # A webhook that has failed for so long without a success is disabled when a delivery is given up.
 FAILING_SECONDS = 64_800.0
-# After it, a claimed delivery is due again; an attempt takes a fraction of it.
-CLAIM_SECONDS = 60.0
+CLAIM_SECONDS = 60.0  # After it, a claimed delivery is due again; an attempt takes a fraction of it.
 # Deliveries of a webhook at a time, so that a slow webhook does not hold up the others.
 CLAIMS_EACH = 2
 KEPT_SECONDS = 7 * 86_400.0

@@ -32,8 +32,7 @@ LABELS_FILE = (
     "for images without class folders give the parameter labels the name of a file in the folder with the"
     ' columns name and label: "labels": "labels.csv"'
 )
-# Without parts, the share of each class that is evaluated.
-HELD_OUT_DIVISOR = 5
+HELD_OUT_DIVISOR = 5  # Without parts, the share of each class that is evaluated.
 
 
 def check_labelled(data: Checked, root: Path | None, problems: Problems, loc: Loc) -> None:

@@ -12,8 +12,7 @@ from assay.service.files.class_names import BadClassNames, read_class_names
 from assay.service.submission.data_folders import check_inside
 
 NUMBER = re.compile(r"-?[0-9]{1,300}")
-# Names in a message.
-NAMED = 10
+NAMED = 10  # Names in a message.
 
 
 class WrongClasses(ValueError):

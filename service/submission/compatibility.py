@@ -19,8 +19,7 @@ from assay.service.submission.weights import NO_GRADIENTS
 
 # The shape of a model's logits and input: where these differ, the weights do not fit.
 COMPARED_FACTS = ("classes", "channels")
-# A backbone has no classes.
-BACKBONE_FACTS = ("channels",)
+BACKBONE_FACTS = ("channels",)  # A backbone has no classes.
 # Tasks done by models of another task: a classifier's confidence detects anomalies.
 DONE_BY = {"anomaly_detection": "classification", TASK: "classification"}
 
@@ -31,10 +30,8 @@ REQUIREMENT_TEXT = {
     "pursuit": "RPC-Attention in some layer",
     "word_vectors": "the layer that makes words vectors (a method word_vectors)",
 }
-# Capabilities of models alone: no other part is asked for them.
-OF_MODELS = {"word_vectors"}
-# Between capabilities that are alternatives: a part needs any one.
-ALTERNATIVE = " or "
+OF_MODELS = {"word_vectors"}  # Capabilities of models alone: no other part is asked for them.
+ALTERNATIVE = " or "  # Between capabilities that are alternatives: a part needs any one.
 
 
 @dataclass(frozen=True)

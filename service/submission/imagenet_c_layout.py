@@ -25,8 +25,7 @@ LAYOUT = "CORRUPTION/SEVERITY/CLASS/IMAGE"
 # As CIFAR-10-C has it: an array has all severities, one after the other.
 LABELS_FILE = "labels.npy"
 ARRAY_LAYOUT = f"CORRUPTION.npy and {LABELS_FILE}"
-# Number of names, and of cells, that a message lists of each kind.
-LISTED = 5
+LISTED = 5  # Number of names, and of cells, that a message lists of each kind.
 
 # ImageNet-C has 3.75 million files. A request compares this many names; the plan compares all of them.
 MAX_NAMES_AT_SUBMISSION = 200_000

@@ -36,8 +36,7 @@ DIGEST_LENGTH = 16
 BFLOAT16_CAPABILITY = "8.0"
 # A plan's batch needs what it keeps for the backward pass, twice, and the weights with their gradients.
 BATCHES_HELD, WEIGHTS_HELD, WEIGHT_BYTES = 2, 4, 4
-# Any GPU has so much: nothing is asked below it.
-MIN_MEMORY = 4 * 2**30
+MIN_MEMORY = 4 * 2**30  # Any GPU has so much: nothing is asked below it.
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ from assay.service.contract.weights_options import WeightsReading
 DEAD_ENDS = ("failed", "canceled", "timed_out")
 EXPIRED = "the weights of this job have expired: they were deleted because the job ended long ago"
 LOC: Loc = ("model", "weights")
-# The model with exported programs as checkpoints.
-EXPORTED = "exported"
+EXPORTED = "exported"  # The model with exported programs as checkpoints.
 
 
 class JobLike(Protocol):

@@ -37,8 +37,7 @@ OF_VALUES = (
 )
 OF_RANDOM, OF_PERMUTED = (" ".join(f"{control}_{name}" for name in OF_VALUES.split()) for control in CONTROLS)
 NOT_FINITE = "for some examples it is not finite: keys or values are not, or no column could be divided by"
-# The range of the bins of each histogram.
-RANGES = {"cosines": (0.0, 1.0), "spreads": (-20.0, 4.0)}
+RANGES = {"cosines": (0.0, 1.0), "spreads": (-20.0, 4.0)}  # The range of the bins of each histogram.
 
 
 class EigenvectorCheck(OutcomeTable):

@@ -28,8 +28,7 @@ from assay.service.store.transactions.transitions import (
     transition_shards,
 )
 
-# Kinds of shards by which a job is running.
-MEASURING = ("evaluate", "repeat")
+MEASURING = ("evaluate", "repeat")  # Kinds of shards by which a job is running.
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,10 @@ BAD_WEIGHTS = "bad_weights"
 
 
 def end_check(connection: Connection, claim: Claim, verdict: VerdictRecord, error: str | None) -> bool:
-    """Writes a check's verdict and ends its job, in a writing transaction; `error`: why it is rejected."""
+    """Writes the verdict of a check shard and ends its job, in a writing transaction; False: a void claim.
+
+    `error` says why the file is rejected, as one sentence; None when it is ready.
+    """
     assert claim.kind == "check", claim.kind
     found = lock_claim(connection, claim)
     if found is None and retake(connection, claim):

@@ -13,12 +13,9 @@ from typing import Any, Protocol
 
 from assay.service.contract.states import JobState
 
-# What the plan's timing counts for, beside 1 for an evaluation of the same cost.
-PLAN_WEIGHT = 0.1
-# Rounding of sums of costs, relative to the sums.
-ROUNDING = 1e-9
-# Share of an evaluation that the guess counts for once it is measured itself.
-GUESS_WEIGHT = 0.02
+PLAN_WEIGHT = 0.1  # What the plan's timing counts for, beside 1 for an evaluation of the same cost.
+ROUNDING = 1e-9  # Rounding of sums of costs, relative to the sums.
+GUESS_WEIGHT = 0.02  # Share of an evaluation that the guess counts for once it is measured itself.
 
 # Under "evaluations": number of the evaluation to [planned cost, done cost, seconds of its shards]; under
 # "planned": seconds for a unit of cost, as the plan has timed passes; under "at": when it was last measured;

@@ -17,8 +17,7 @@ from assay.service.store.tables import RUNNING, jobs, shards
 from assay.service.store.transactions.event_log import record_progress_event
 from assay.service.store.transactions.pace import paced
 
-# Kinds of shards without a part in the progress of their job.
-UNCOUNTED = ("plan", "repeat")
+UNCOUNTED = ("plan", "repeat")  # Kinds of shards without a part in the progress of their job.
 
 
 def set_done(connection: Connection, shard: Row[Any], done: int, total: int | None = None) -> None:

@@ -24,8 +24,7 @@ from assay.service.store.transactions.transitions import (
     transition_shards,
 )
 
-# The error of a job with a shard that has other bits when it is computed again.
-DIFFERENT = "invalid"
+DIFFERENT = "invalid"  # The error of a job with a shard that has other bits when it is computed again.
 
 
 def release(connection: Connection, shard: Row[Any], to: ShardState, **values: Any) -> None:

@@ -31,8 +31,7 @@ from assay.service.store.transactions.standings import tenant_limits
 from assay.service.submission.dependencies import Dependency, dependencies_of
 from assay.service.submission.weights import EXPIRED
 
-# More than a shard is ever claimed in one attempt.
-FENCES = 1_000_000
+FENCES = 1_000_000  # More than a shard is ever claimed in one attempt.
 
 
 def known_job(connection: Connection, tenant: str | None, key: str | None, body_sha256: str) -> str | None:

@@ -13,8 +13,7 @@ from assay.service.store.tables import checkpoints, jobs
 from assay.service.store.transactions.event_log import record_state_event
 from assay.service.store.transactions.submit import add_first_shard, job_values
 
-# Checks are short, and other jobs wait for them.
-PRIORITY = 9
+PRIORITY = 9  # Checks are short, and other jobs wait for them.
 
 
 def submit_check(
