@@ -64,7 +64,7 @@ class Expectation:
 
     @property
     def expected(self) -> bool:
-        """Whether the answers of several passes count, not those of one."""
+        """Whether the answers of several passes count, not a single answer."""
         return self.passes > 1 and self.judgement == "expected"
 
 

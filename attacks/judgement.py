@@ -51,7 +51,7 @@ def right(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def wrong_by(logits: Tensor, labels: Tensor) -> Tensor:
-    """The highest other logit less that of the label, float64 (B,); NaN where the logits are not finite."""
+    """The highest other logit less the label's, float64 (B,); NaN where the logits are not finite."""
     place = labels[:, None]
     others = logits.scatter(1, place, -torch.inf).amax(1).double()
     difference: Tensor = others - logits.gather(1, place).squeeze(1).double()

@@ -3,7 +3,7 @@
 An attack is a state machine over slots. The engine starts it on some examples, calls `step` until a slot is
 broken or done, takes that slot out and puts another example in. An attack keeps everything in its state: a
 dictionary of tensors with slots as the first dimension, so that states can be selected by index and
-concatenated, and slots of one batch can be at different steps and restarts. The attack object is immutable.
+concatenated, and slots of a batch can be at different steps and restarts. The attack object is immutable.
 
 Keys of every state (`begin` makes them; attacks add their own):
 
@@ -120,7 +120,7 @@ class Attack(Protocol):
         """The allowed perturbations; None if their size is unbounded or minimised by the attack."""
 
     def start(self, setting: Setting, examples: Examples) -> State:
-        """Returns the state of one slot per example, with the first iterate in place."""
+        """Returns the state of a slot per example, with the first iterate in place."""
 
     def step(self, setting: Setting, model: Forward, state: State) -> None:
         """Does one unit of work for every slot, in place. Called without autograd recording."""
@@ -128,10 +128,7 @@ class Attack(Protocol):
 
 @runtime_checkable
 class WithFirstGradient(Attack, Protocol):
-    """Attack whose only gradient is taken at the unattacked images.
-
-    The clean pass can compute that gradient as well; `Examples.gradient` then holds it.
-    """
+    """Attack whose only gradient is at the images: the clean pass can compute it, `Examples.gradient`."""
 
     def first_objective(self, setting: Setting, examples: Examples) -> Objective:
         """Objective differentiated at the images; each value may depend only on its own row of the logits."""
@@ -250,7 +247,7 @@ def _keep_nearest(state: State, logits: Tensor, values: Tensor, passed: Tensor, 
 
 
 def keep(state: State, logits: Tensor, values: Tensor, better: Tensor) -> None:
-    """Makes the current iterate the one that counts, in the slots `better`, bool (B,).
+    """Makes the current iterate count, in the slots `better`, bool (B,).
 
     `record` chooses the slots itself; attacks that minimise the perturbation choose them here. Logits are (B,
     classes), the objective `values` (B,).

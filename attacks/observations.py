@@ -1,6 +1,6 @@
 """Perturbed observations of a policy: noise, and a gradient attack on the action.
 
-The threat is that of Huang et al. 2017, "Adversarial Attacks on Neural Network Policies", and Zhang et al.
+The threat is from Huang et al. 2017, "Adversarial Attacks on Neural Network Policies", and Zhang et al.
 2020, "Robust Deep Reinforcement Learning against Adversarial Perturbations on State Observations": the
 environment goes on as it is, the policy sees it changed. Perturbations are in standard deviations of each
 number of an observation. The attack is projected gradient ascent (Madry et al., ICLR 2018) in an Linf ball,

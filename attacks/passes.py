@@ -18,7 +18,7 @@ from assay.attacks.threat import as_column
 
 
 class StraightThrough(torch.autograd.Function):
-    """The values of one tensor with the gradient of another: `apply(slopes, values)`, of one shape."""
+    """The values of a tensor with the gradient of another: `apply(slopes, values)`, of equal shape."""
 
     @staticmethod
     def forward(ctx: Any, slopes: Tensor, values: Tensor) -> Tensor:
@@ -39,11 +39,9 @@ def evaluate(
     Counts the passes. A non-finite gradient is set to zero; the first gradient of each slot is recorded. The
     objective is summed over the slots; only the iterates receive a gradient, in the slots `wants` (B,), on
     the CPU. The expectation says over how many passes a gradient is averaged: logits and objective are the
-    means over them where expected accuracy counts; else those of the last pass, and slots without a gradient
-    take only that one. A model with `in_whole_batches` gets all slots in one pass with a gradient.
-
-    Returns:
-        Logits (B, classes), objective (B,) in float64, gradient like the iterates (zero where not requested).
+    means over them where expected accuracy counts; else the last pass's, and slots without a gradient
+    take only that one. A model with `in_whole_batches` gets all slots in one pass with a gradient. Returns
+    logits (B, classes), objective (B,) in float64, gradient like the iterates (zero where not requested).
     """
     wanted = int(wants.sum())
     if wanted == 0:
@@ -93,7 +91,7 @@ def ask(
 def _of_passes(
     state: State, drawn: Tensor, objective: Objective, expectation: Expectation
 ) -> tuple[Tensor, Tensor]:
-    """Logits and objective from those of all passes, (P, B, classes); notes the share of right answers."""
+    """Logits and objective from all passes' logits, (P, B, classes); notes the share of right answers."""
     if "accuracy" not in state:
         return drawn[-1], objective(drawn[-1]).double()
     state["accuracy"] = share_right(drawn, state["truth"])
@@ -116,7 +114,7 @@ def differentiate(model: Forward, points: Tensor, objective: Objective) -> tuple
     """Logits (B, classes), objective (B,), and the gradient of its sum with respect to points (B, C, H, W).
 
     A model that knows how many images fit into memory (it has a method `in_parts`) is run in parts. The
-    objective always sees all rows; those of other parts are then constants, which gives the same gradient,
+    objective always sees all rows; rows of other parts are then constants, which gives the same gradient,
     because each value depends only on its own row.
     """
     drawn, gradient = _differentiate(model, points, objective, SINGLE)
@@ -126,7 +124,7 @@ def differentiate(model: Forward, points: Tensor, objective: Objective) -> tuple
 def _differentiate(
     model: Forward, points: Tensor, objective: Objective, expectation: Expectation
 ) -> tuple[Tensor, Tensor]:
-    """Logits of all passes, (P, B, classes), and the mean gradient, or that of the mean logits."""
+    """Logits of all passes, (P, B, classes), and the mean gradient, or the mean logits' gradient."""
     in_parts = getattr(model, "in_parts", None)
     rows = torch.arange(len(points), device=points.device)
 

@@ -38,7 +38,7 @@ class Key(TypedDict, total=False):
     """What a draw is keyed by beside seed, attack and ids; numbers for all examples or one for each.
 
     The target of attacks that run once per class is the class, or its index in the attack's order, else -1.
-    `purpose` tells draws of one step apart.
+    `purpose` tells draws of a step apart.
     """
 
     restart: int | Sequence[int]
@@ -48,7 +48,7 @@ class Key(TypedDict, total=False):
 
 
 class Randomness:
-    """Source of all random numbers of one attack in one job, keyed by its seed and the attack's name.
+    """Source of all random numbers of an attack in one job, keyed by its seed and the attack's name.
 
     Shapes are one example's; results have a row per id. Longer draws begin with shorter ones, except normal
     numbers.
@@ -128,10 +128,7 @@ class Randomness:
     def drawn(
         self, law: variates.Law, ids: Sequence[str], shape: tuple[int, ...], key: Key, device: torch.device
     ) -> Tensor:
-        """The numbers of `uniform` and `normal` before the cast, (len(ids), *shape), float32.
-
-        Either on the device or still on the CPU.
-        """
+        """`uniform` or `normal` before the cast, (len(ids), *shape), float32, on the device or the CPU."""
         count = math.prod(shape)
         place = _place(law, len(ids), count, device)
         made = torch.empty(len(ids), count, dtype=torch.float32, device=place)

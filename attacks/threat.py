@@ -1,6 +1,6 @@
 """Threat models: allowed perturbations of an image, and their directions of steepest ascent.
 
-The arithmetic and the constants are those of cleverhans 4.0 (`optimize_linear`, `clip_eta`): squared L2
+The arithmetic and the constants are from cleverhans 4.0 (`optimize_linear`, `clip_eta`): squared L2
 norms are bounded below by 1e-12 before the square root is taken, so a gradient smaller than 1e-6 gives a step
 shorter than one. L1 perturbations that are too large are rescaled, as in its `sparse_l1_descent`, rather than
 projected to the nearest point of the ball, which would set their smaller entries to zero.
@@ -137,10 +137,7 @@ def steepest(gradient: Tensor, norm: BallNorm) -> Tensor:
 
 
 def steepest_sparse(gradient: Tensor, count: int) -> Tensor:
-    """Direction of unit L1 norm with equal steps along the gradient's `count` largest entries, (B, ...).
-
-    Ties with the last of them are included.
-    """
+    """Direction of L1 norm 1, equal along the gradient's `count` largest entries and ties, (B, ...)."""
     flat = gradient.flatten(1)
     magnitude = flat.abs()
     chosen = magnitude >= magnitude.topk(count, dim=1, sorted=False).values.amin(1, keepdim=True)

@@ -2,7 +2,7 @@
 
 Brown et al. 2017, "Adversarial Patch", made for each image; Gu, Tresp and Qin 2022, "Are Vision Transformers
 Robust to Patch Perturbations?", section 3, which fits the patch to one token of a ViT; the place by the
-gradient is that of Fu et al. 2022, "Patch-Fool", which asks the attention where we ask the gradient alone.
+gradient is from Fu et al. 2022, "Patch-Fool", which asks the attention where we ask the gradient alone.
 
     x' = (1 - m) x + m d,    m the mask of a `size` x `size` square, d in the range of pixels
     d' = clip(d + s sign(gradient of the loss)),    from the image itself, or from uniform draws

@@ -13,7 +13,7 @@ AutoAttack's, version "standard". See `auto_pgd.py` for what differs from the li
 
 `order` malt (Melamed et al. 2024, arXiv 2407.02240; `kernels/malt.py`) begins with the classes that a linear
 model of the network at the image would reach first: it finds them among the `candidates` classes with the
-highest logits, at the price of one backward pass for each.
+highest logits, at the price of a backward pass for each.
 
     d_t = (z_y - z_t) / |grad_x (z_t - z_y)|_q,    smallest first,    q = 1 in Linf, 2 in L2
 """

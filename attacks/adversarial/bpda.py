@@ -1,8 +1,8 @@
 """BPDA: projected gradient descent with the gradients of another model.
 
 Athalye, Carlini and Wagner 2018, "Obfuscated Gradients Give a False Sense of Security", section 4.1.2
-(backward pass differentiable approximation): where a defence has no useful gradient, take that of a model
-without it.
+(backward pass differentiable approximation): where a defence has no useful gradient, take the gradient of a
+model without it.
 
     forward    f(x), the evaluated model, which alone decides what is broken
     backward   the Jacobian of g at x, the model that `job` names

@@ -1,7 +1,7 @@
 """Patch-RS: random search over the place and the colours of a patch, without gradients.
 
 Croce, Andriushchenko, Singh, Flammarion and Hein 2022, "Sparse-RS: a Versatile Framework for Query-Efficient
-Sparse Black-Box Adversarial Attacks", section 5.1, for patches of one image: an s x s square of corners of
+Sparse Black-Box Adversarial Attacks", section 5.1, for patches of an image: an s x s square of corners of
 the colour cube,
 
     start    a place drawn uniformly, columns of one colour each, drawn uniformly
@@ -12,7 +12,7 @@ the colour cube,
              500, 1000, 2000, 4000, 6000 and 8000 of 10,000 queries
     kept where z_y - max_{i != y} z_i falls
 
-The divisors, the intervals and the shifts are those of the authors' code, whose start never reaches the last
+The divisors, the intervals and the shifts are from the authors' code, whose start never reaches the last
 row and column; here it does. Other budgets have the schedule in proportion. No library has the attack.
 
 Use it for patches where gradients are masked or missing, and as a check on `adversarial_patch`. It bounds no

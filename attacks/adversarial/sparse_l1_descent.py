@@ -11,7 +11,7 @@ what is then outside the L1 ball is rescaled, not moved to the ball's nearest po
 Deviations from the library: its random start has no effect (the image overwrites it, and its draws would be
 Laplace around 1, not 0), ours is uniform in the ball; the loss is summed, not averaged; a gradient that is
 not finite counts as zero; entries that the range would clip are not skipped unless asked for. In the `pixel`
-protocol every iterate counts, in `paper` the last one of each restart. The other defaults are those of the
+protocol every iterate counts, in `paper` the last one of each restart. The other defaults are from the
 library, with which RPC-Attention's released code calls it, without a range.
 """
 

@@ -10,7 +10,7 @@ Sparse Black-Box Adversarial Attacks", algorithm 1 and section 4.1: with M the k
              8000 of 10,000 queries
     kept where z_y - max_{i != y} z_i falls
 
-Pixels are places: all channels of one change together. The divisors are from the authors' code. Other
+Pixels are places: all channels of a place change together. The divisors are from the authors' code. Other
 budgets have the schedule in proportion, as that code with `rescale_schedule`. No library has the attack.
 
 Use it for few changed pixels where gradients are masked or missing; `sigma_zero` and `fmn` with norm L0 count
@@ -123,7 +123,7 @@ class _SparseRS(RandomSearch):
     def _drawn(
         self, setting: Setting, state: State, count: Tensor, channels: int, places: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Draws of one proposal, keyed by the example and the query, on the device of the images."""
+        """Draws of a proposal, keyed by the example and the query, on the device of the images."""
         ids, queries = setting.ids_of(state["row"]), state["iteration"].tolist()
         device = state["images"].device
         orders = setting.randomness.permutation(

@@ -1,6 +1,6 @@
 """The Square Attack, a random search that uses logits only.
 
-Andriushchenko et al. 2020, with the margin loss z_y - max_{i != y} z_i. The defaults are those of
+Andriushchenko et al. 2020, with the margin loss z_y - max_{i != y} z_i. The defaults are from
 AutoAttack's standard version. Each query changes one square of the best iterate so far and is kept where the
 loss falls. Native draws are keyed by example: the released code has the same squares for a whole batch.
 

@@ -176,7 +176,7 @@ def fused(sources: Sequence[Forward], fusion: Fusion) -> Forward:
     """One model out of several: their mean logits, or the logarithm of their mean probabilities.
 
     Of `losses` the cross-entropy of each class is the mean over the models. These are logarithms of numbers
-    whose sum is at most 1, since a geometric mean is; the rest is the probability of one class more, K.
+    whose sum is at most 1, since a geometric mean is; the rest is the probability of a further class, K.
     """
     if not sources:
         raise ValueError("there is no model to attack")

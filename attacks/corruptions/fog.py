@@ -88,7 +88,7 @@ def plasma(chance: Tensor, side: int, decay: float) -> Tensor:
         centres, upper, left = news.unbind(1)
         beside, below = land.roll(-1, 2), land.roll(-1, 1)
         middle = centres.add_((land + below).add_(beside + below.roll(-1, 2)), alpha=0.25)
-        # Midpoints of the horizontal sides are between two centres and two corners, like those of the others.
+        # Midpoints of the horizontal sides are between two centres and two corners, like the other midpoints.
         upper.add_((middle + middle.roll(1, 1)).add_(land).add_(beside), alpha=0.25)
         left.add_((middle + middle.roll(1, 2)).add_(land).add_(below), alpha=0.25)
         rows = torch.stack([land, upper], dim=-1), torch.stack([left, middle], dim=-1)

@@ -1,7 +1,7 @@
 """Frost: ice crystals on a window, from one of five photographs.
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations". The photographs are those of a data folder or of the package `imagecorruptions-imaug` (see
+Perturbations". The photographs are from a data folder or the package `imagecorruptions-imaug` (see
 `textures.py`); a random crop of a random photograph is added. The authors draw from the first five, the fork
 from all six. In float64: the released code truncates to levels, and whole levels must be hit exactly.
 

@@ -1,7 +1,7 @@
 """Glass blur: pixels swap places with their neighbours, between two Gaussian blurs (frosted glass).
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations". The swaps are those of `shuffle.py`. Border pixels are replicated. In float64: values are
+Perturbations". The swaps are from `shuffle.py`. Border pixels are replicated. In float64: values are
 truncated to levels between the blurs, and a level lost there would be lost twice.
 
     x' = Gaussian(sigma) * moved(Gaussian(sigma) * x)

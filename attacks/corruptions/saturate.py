@@ -2,7 +2,7 @@
 
 Hendrycks and Dietterich 2019, appendix B: one of the four extra corruptions. With V the largest channel and
 S = (V - smallest) / V, a colour of the same hue and value and another saturation S' is V - (V - x) S'/S.
-Greys have no hue; the released code treats them as red, with S' = shift. Images of one channel have no
+Greys have no hue; the released code treats them as red, with S' = shift. Single-channel images have no
 saturation and stay unchanged.
 
     x' = V - (V - x) S' / S,    S' = min(a S + b, 1),    V = the largest channel, S = (V - smallest) / V

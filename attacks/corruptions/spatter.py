@@ -2,7 +2,7 @@
 
 Hendrycks and Dietterich 2019, appendix B: one of the four extra corruptions. Drops are where smoothed normal
 noise is above a threshold. Rain is bright along their edges (`imaging/water.py`) and pale turquoise; mud is
-brown and opaque. Images of one channel get the grey of these colours.
+brown and opaque. Single-channel images get the grey of these colours.
 
     n = Gaussian(sigma) * (m + d z),    z ~ N(0, 1)
     rain    x' = x + c l turquoise,      l = shaded drops where n is at least t, scaled to 1
@@ -96,7 +96,7 @@ def _draw(source: Source, channels: int, height: int, width: int) -> Draws:
 
 
 def _apply(levels: Tensor, noise: Tensor, *, liquid: _Liquid) -> Tensor:
-    # In float64: a difference of one level would move edges.
+    # In float64: a difference of a level would move edges.
     smooth = blur(noise.double() * liquid.deviation + liquid.mean, (liquid.sigma, liquid.sigma), "clamp")
     if liquid.mud:
         return _mud(levels, smooth, liquid)

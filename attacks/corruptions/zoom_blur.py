@@ -1,7 +1,7 @@
 """Zoom blur: the camera moves towards the scene; the mean of the image and its zooms.
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations". The factors are those of `numpy.arange(1, end, step)`, which can exceed the end by a rounding
+Perturbations". The factors are `numpy.arange(1, end, step)`, which can exceed the end by a rounding
 error (1.11 at severity 1).
 
     x' = (x + sum_i zoom(x, f_i)) / (n + 1),    f_1 = 1, f_2 = 1 + step, ... f_n up to the end
@@ -52,7 +52,7 @@ def factors(end: float, step: float) -> tuple[float, ...]:
 
 
 def _apply(levels: Tensor, *, factors: tuple[float, ...], from_corner: bool) -> Tensor:
-    # Two of the terms are the image itself: it is added to its zooms, the first of which has factor 1.
+    # Two of the terms are the image itself: it is added to its zooms, and the first zoom has factor 1.
     images = levels.contiguous(memory_format=torch.channels_last)  # twice as fast to interpolate
     total = images * 2
     for factor in factors[1:]:

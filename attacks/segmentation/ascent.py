@@ -1,6 +1,6 @@
 """Projected steepest ascent on a pixel loss, in Linf: the kernel of PGD and SegPGD on segmentation models.
 
-The step is that of `attacks.adversarial.kernels.projected_ascent`: x' = clip(x + step * sign(gradient)), then
+The step is from `attacks.adversarial.kernels.projected_ascent`: x' = clip(x + step * sign(gradient)), then
 back into the ball, then clip. Every iterate counts, the random start included. Gu et al. 2022 (SegPGD) report
 the last one, Croce et al. 2024 (appendix B.1) the one with the highest loss; here it is the one with the
 fewest correct pixels, which is never weaker than either in pixel accuracy.

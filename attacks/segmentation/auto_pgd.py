@@ -8,8 +8,8 @@ the projection of the previous run's result.
 Where the paper is silent:
 
 - the first run starts at a random point on a face of the cube, as Auto-PGD does;
-- the result of a run is its point with the highest loss, the one that Auto-PGD itself returns to;
-- only iterates of the last run count, its starting projection included, because those of the first two are
+- the result of a run is its point with the highest loss, to which Auto-PGD itself returns;
+- only iterates of the last run count, its starting projection included, because iterates of the first two are
   outside the ball; the one with the fewest correct pixels is kept;
 - a non-finite gradient counts as zero.
 
@@ -52,7 +52,7 @@ class ShrinkingAutoPGD:
     A step of the kernel evaluates the current iterate of every slot, then moves those with steps left in
     their run. Anything that depends only on a slot's step count is known without synchronising.
 
-    Keys of the state, besides those of `begin`; `iteration` counts the steps of the current run:
+    Keys of the state, besides the keys of `begin`; `iteration` counts the steps of the current run:
 
         run           (CPU) index of the current run, (B,)
         previous      the iterate before the last move; at the start of a run the iterate itself

@@ -15,8 +15,8 @@ of pixels of its class in the training images.
 Auto-PGD adapts its step size to the loss, and a masked loss may fall because the attack succeeds. The mask is
 therefore for the gradient alone (the paper's appendix B.1): the tracked loss is unmasked.
 
-The paper does not define the weight of a class without training pixels; here it equals that of the rarest
-class with any. Weights are scaled to a mean of 1 over the training pixels, which changes no sign of a
+The paper does not define the weight of a class without training pixels; here it equals the weight of the
+rarest class with any. Weights are scaled to a mean of 1 over the training pixels, which changes no sign of a
 gradient.
 
 Legend: B images, K classes, H and W height and width.

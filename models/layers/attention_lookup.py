@@ -27,11 +27,7 @@ def attentions() -> Mapping[str, AttentionFactory]:
 
 
 def find_attention(name: str) -> AttentionFactory:
-    """Mechanism of that name.
-
-    Raises:
-        ValueError: unknown name; the message has the nearest name and all names.
-    """
+    """Mechanism of that name. Raises ValueError: unknown; with the nearest name and all names."""
     known = attentions()
     if name not in known:
         nearest = difflib.get_close_matches(name, known, n=1)
@@ -45,8 +41,7 @@ def attention_of_layers(
 ) -> list[AttentionFactory]:
     """The mechanism of each of `depth` layers: `attention`, itself or its name, in the chosen ones.
 
-    Raises:
-        ValueError: no attention has that name, or there is no such layer.
+    Raises ValueError: no attention has that name, or there is no such layer.
     """
     chosen = select_layers(layers, depth)
     factory = find_attention(attention) if isinstance(attention, str) else attention

@@ -25,10 +25,7 @@ from torch import Tensor, nn
 
 
 class QueriesKeysValues(NamedTuple):
-    """Queries, keys and values of a layer, each (B, H, N, D).
-
-    `mask` is boolean (B, N), true for the tokens that take part; None = all.
-    """
+    """Queries, keys, values, all (B, H, N, D). `mask`: bool (B, N), true for tokens that count; None: all."""
 
     queries: Tensor
     keys: Tensor
@@ -90,10 +87,8 @@ def softmax_layers(model: nn.Module, *, causal: bool = False) -> list[nn.Module]
 
     In a model with an `encoder` (Segmenter), only the encoder is searched. Other kinds of attention are
     skipped: class attention, with the class token as its only query. If `causal`, layers may hide later
-    tokens; their q, k, v are taken before the mask.
-
-    Raises:
-        ValueError: no such layers, or the mechanism of some cannot report its q, k and v.
+    tokens; their q, k, v are taken before the mask. Raises ValueError: no such layers, or the mechanism of
+    some cannot report its q, k and v.
     """
     return _layers(model, (SoftmaxLayer,), "does not end in a softmax over all tokens", causal)
 
@@ -101,8 +96,7 @@ def softmax_layers(model: nn.Module, *, causal: bool = False) -> list[nn.Module]
 def matrix_layers(model: nn.Module, *, kernels: bool, causal: bool = False) -> list[nn.Module]:
     """Layers of a model with an attention matrix that can be computed, as `softmax_layers` finds them.
 
-    Raises:
-        ValueError: no such layers, or the mechanism of some has no such matrix.
+    Raises ValueError: no such layers, or the mechanism of some has no such matrix.
     """
     able: tuple[type, ...] = (SoftmaxLayer, MatrixLayer, *([KernelLayer] if kernels else []))
     return _layers(model, able, "has no attention matrix to look at", causal)

@@ -47,10 +47,8 @@ class CausalTransformer(nn.Module):
     the max tokens of a sequence. The cut-offs are starts of the clusters of the adaptive softmax; those not
     below V, the vocabulary, are dropped. Dropout is of embedding, attention output, MLP, and softmax input.
     The initialization is "released", as in the authors' code, or "scaled", for short trainings. With
-    `encoder` only `features` are wanted, so that attention may see later tokens.
-
-    Raises:
-        ValueError: `heads` does not divide `width`, a size is below 1, or attention sees later tokens.
+    `encoder` only `features` are wanted, so that attention may see later tokens. Raises ValueError: `heads`
+    does not divide `width`, a size is below 1, or attention sees later tokens.
     """
 
     CLASSIFIER_ONLY: ClassVar[tuple[str, ...]] = ("head.",)

@@ -71,11 +71,7 @@ class ConvolutionalMlp(nn.Module):
 
 
 class ChannelProcessing(nn.Module):
-    """Gates the channels of an MLP's output by attention between channels: (B, N, C) to (B, N, C).
-
-    Raises:
-        ValueError: `heads` does not divide `width`.
-    """
+    """Gates an MLP's channels (B, N, C) by their attention. ValueError: `heads` does not divide `width`."""
 
     def __init__(self, width: int, heads: int, hidden: int, dropout: float = 0.0) -> None:
         super().__init__()

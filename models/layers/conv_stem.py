@@ -46,11 +46,7 @@ class ConvStem(nn.Module):
         self.proj = nn.Sequential(*layers[:-1])
 
     def forward(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
-        """The tokens (B, N, C), and their (height, width) in tokens.
-
-        Raises:
-            ValueError: the patch size does not divide the height or the width of the images.
-        """
+        """Tokens (B, N, C) and (height, width) in tokens. A ValueError: patches do not divide the image."""
         height, width = images.shape[-2:]
         if height % self.patch_size or width % self.patch_size:
             raise ValueError(

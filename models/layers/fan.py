@@ -108,10 +108,8 @@ class FullyAttentionalNetwork(nn.Module):
     works; `image_size` is the expected one, in pixels. With 0 classes there is no head: the class token's
     features are the output. The width C is at least 8; the `heads` are of tokens and of channels; MLPs have
     `mlp_ratio` times C hidden units. Dropout is of embedding, attention output and MLP; the rate of
-    stochastic depth is the same in every FAN block, as released.
-
-    Raises:
-        ValueError: `patch_size` does not divide `image_size` or `heads` not `width`, or a size is refused.
+    stochastic depth is the same in every FAN block, as released. Raises ValueError: `patch_size` does not
+    divide `image_size` or `heads` not `width`, or a size is refused.
     """
 
     CLASSIFIER_ONLY: ClassVar[tuple[str, ...]] = ("head.", "cls_token", "cls_attn_blocks.")

@@ -71,9 +71,7 @@ def check_past_only(attention: nn.Module) -> None:
     """Rejects an attention that sees later tokens, for models that predict them.
 
     It says so by `sees_later_tokens`; `causal_with` is the parameter to change, with its only causal value.
-
-    Raises:
-        ValueError: names the mechanism, and the parameter where it is known.
+    Raises ValueError: names the mechanism, and the parameter where it is known.
     """
     if not getattr(attention, "sees_later_tokens", False):
         return

@@ -26,11 +26,7 @@ Revision = Annotated[
 
 
 def transformers() -> ModuleType:
-    """The library.
-
-    Raises:
-        ValueError: it is not installed; has the command.
-    """
+    """The library. Raises ValueError: it is not installed; has the command."""
     try:
         import transformers as library
     except ImportError as error:
@@ -44,8 +40,7 @@ def transformers() -> ModuleType:
 def checked_folder(folder: Path | None, name: str) -> Path:
     """The folder of a pulled model for the component `name`; None where the job names no pulled weights.
 
-    Raises:
-        ValueError: the folder is missing, or holds something else than a whole model in safetensors.
+    Raises ValueError: the folder is missing, or holds something else than a whole model in safetensors.
     """
     if folder is None:
         raise ValueError(
@@ -62,9 +57,8 @@ def checked_folder(folder: Path | None, name: str) -> Path:
 def config_of(folder: Path) -> Any:
     """The configuration of the model in a folder.
 
-    Raises:
-        ValueError: it is missing, or of a kind that `transformers` does not have without the code of the
-            repository, or quantized.
+    Raises ValueError: it is missing, or of a kind that `transformers` does not have without the code of the
+    repository, or quantized.
     """
     library = transformers()
     try:
@@ -77,11 +71,7 @@ def config_of(folder: Path) -> Any:
 
 
 def model_of(folder: Path, auto_class: str, what: str, **options: Any) -> nn.Module:
-    """The model in a folder, float32, in evaluation mode.
-
-    Raises:
-        ValueError: the folder has no such model, or its weights are not complete.
-    """
+    """The folder's model, float32, for evaluation. Raises ValueError: no such model, or missing weights."""
     library = transformers()
     try:
         model, report = getattr(library, auto_class).from_pretrained(
@@ -109,11 +99,7 @@ def model_of(folder: Path, auto_class: str, what: str, **options: Any) -> nn.Mod
 
 
 def json_of(folder: Path, name: str) -> Mapping[str, Any]:
-    """A JSON file of the folder.
-
-    Raises:
-        ValueError: it is missing or malformed.
-    """
+    """A JSON file of the folder. Raises ValueError: it is missing or malformed."""
     try:
         found = json.loads((folder / name).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -124,11 +110,7 @@ def json_of(folder: Path, name: str) -> Mapping[str, Any]:
 
 
 def label_names(config: Any) -> tuple[str, ...]:
-    """The names of a classifier's logits, in order.
-
-    Raises:
-        ValueError: the model is a regression, with one output.
-    """
+    """The names of a classifier's logits, in order. Raises ValueError: a regression, with one output."""
     names = {int(number): str(name) for number, name in config.id2label.items()}
     if len(names) < 2 or getattr(config, "problem_type", None) in (
         "regression",
@@ -150,11 +132,7 @@ class OtherClasses(ValueError):
 
 
 def check_classes(names: tuple[str, ...], classes: int) -> None:
-    """Refuse data with another number of classes.
-
-    Raises:
-        OtherClasses: has both numbers.
-    """
+    """Refuse data with another number of classes. Raises OtherClasses: has both numbers."""
     if len(names) != classes:
         shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
         message = f"the model has {len(names)} classes ({shown}), the data set has {classes}"

@@ -45,11 +45,7 @@ class Normalization(NamedTuple):
 
 
 class ImageProcessing(nn.Module):
-    """Resizing and centre crop of normalised images.
-
-    Raises:
-        ValueError: the configuration is missing, or has a step that is not here.
-    """
+    """Resizing and centre crop of normalised images. A ValueError: no configuration, or an unknown step."""
 
     low: Tensor
     high: Tensor
@@ -72,11 +68,7 @@ class ImageProcessing(nn.Module):
             self.register_buffer(name, (edge - mean) / std, persistent=False)
 
     def read_size(self) -> tuple[int, int]:
-        """Height and width that the model reads, of images of any size.
-
-        Raises:
-            ValueError: the configuration resizes to none.
-        """
+        """Height and width that the model reads, of any images. Raises ValueError: nothing resizes."""
         if not self._resample:
             raise ValueError(
                 f"{self._folder / CONFIG} resizes nothing: give the model's parameter image_size"
@@ -84,11 +76,7 @@ class ImageProcessing(nn.Module):
         return self._cropped(self._resized())
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images as the model reads them, of normalised square images (B, C, S, S).
-
-        Raises:
-            ValueError: as of `check`, or the crop is larger than the image.
-        """
+        """What the model reads of normalised (B, C, S, S). ValueError: as `check`, or the crop is larger."""
         self.check(images.shape[-1])
         return self._processed(images)
 
@@ -142,11 +130,7 @@ class ImageProcessing(nn.Module):
         return wanted
 
     def check(self, side: int) -> None:
-        """Compare with the model's own processor, once for each size of images.
-
-        Raises:
-            ValueError: it has other pixels.
-        """
+        """Compare with the model's processor, once per size. Raises ValueError: other pixels."""
         if side not in self._checked:
             self._compare(side)
             self._checked.add(side)
@@ -188,8 +172,7 @@ class ImageProcessing(nn.Module):
 def _normalization(given: Mapping[str, Any], channels: int) -> Normalization:
     """Mean and standard deviation of pixels in [0, 1] that come to the processor's rescaling and normalising.
 
-    Raises:
-        ValueError: they are of another number of channels.
+    Raises ValueError: they are of another number of channels.
     """
     factor = 255 * float(given.get("rescale_factor", 1 / 255)) if given.get("do_rescale", True) else 255.0
     mean, std = [0.0] * channels, [1.0] * channels

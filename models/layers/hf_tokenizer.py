@@ -39,11 +39,7 @@ class OwnTokenizer:
     """A fast tokenizer of `transformers`, from a local folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Read it.
-
-        Raises:
-            ValueError: the folder has no tokenizer, or one that needs code of the repository or is not fast.
-        """
+        """A ValueError: no tokenizer in the folder, or it needs the repository's code or is not fast."""
         library = transformers()
         try:
             tokenizer: Any = library.AutoTokenizer.from_pretrained(
@@ -85,11 +81,7 @@ class OwnTokenizer:
         return self._encoded([text], None)[0]
 
     def cut(self, texts: Sequence[str], length: int) -> list[Tensor]:
-        """Ids of texts of at most `length` tokens: special tokens stay, the text is cut at its end.
-
-        Raises:
-            ValueError: there is no room for the special tokens.
-        """
+        """Ids of texts cut at the end to `length`; special tokens stay. ValueError: no room for them."""
         if length < self.special + 1:
             raise ValueError(
                 f"the length must be at least {self.special + 1}, for special tokens and one more"

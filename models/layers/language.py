@@ -21,10 +21,7 @@ class LanguageModel(Protocol):
     sequence_length: int  # max tokens of a sequence
 
     def __call__(self, tokens: Tensor) -> Tensor:
-        """Logits (B, N, V) of tokens, int64 (B, N) in [0, V): position i predicts token i + 1.
-
-        Log-probabilities are valid logits.
-        """
+        """Logits or log p (B, N, V) of int64 (B, N) in [0, V): position i predicts token i + 1."""
         ...
 
     def negative_log_likelihood(self, tokens: Tensor, targets: Tensor, last: int | None = None) -> Tensor:

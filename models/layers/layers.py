@@ -22,10 +22,8 @@ class Classifier(nn.Module):
 
     The mean and the standard deviation are part of the state dict: an attack on this module works in pixel
     space, and saved weights cannot be paired with another normalisation. Both are of each channel, in pixel
-    units of [0, 1]. The backbone maps normalised images (B, channels, H, W) to logits (B, classes).
-
-    Raises:
-        ValueError: `mean` and `std` differ in length, are empty, or a standard deviation is not positive.
+    units of [0, 1]. The backbone maps normalised images (B, channels, H, W) to logits (B, classes). Raises
+    ValueError: `mean` and `std` differ in length, are empty, or a standard deviation is not positive.
     """
 
     mean: Tensor
@@ -48,11 +46,7 @@ class Classifier(nn.Module):
         return None if size is None else int(size)
 
     def normalize(self, pixels: Tensor) -> Tensor:
-        """Subtract the mean and divide by the standard deviation, (B, channels, H, W) to the same.
-
-        Raises:
-            ValueError: wrong number of channels.
-        """
+        """Normalise (B, channels, H, W). Raises ValueError: wrong number of channels."""
         channels = self.mean.shape[1]
         if pixels.dim() != 4 or pixels.shape[1] != channels:
             raise ValueError(f"images must be (batch, {channels}, height, width): got {tuple(pixels.shape)}")
@@ -76,11 +70,7 @@ class PatchEmbedding(nn.Module):
         self.proj = nn.Conv2d(channels, width, kernel_size=patch_size, stride=patch_size)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Embed the patches.
-
-        Raises:
-            ValueError: the image size differs from the model's.
-        """
+        """Embed the patches. Raises ValueError: the image size differs from the model's."""
         size = (self.image_size, self.image_size)
         if tuple(images.shape[-2:]) != size:
             raise ValueError(f"images must be {size} pixels: got {tuple(images.shape[-2:])}")

@@ -125,10 +125,8 @@ class LandmarkAttention(ProjectedAttention):
 
     Half of the landmarks are queries, half keys; `draw_landmarks` says how they are drawn,
     `iterative_inverse` where the inverse starts. Gamma is added to the diagonal of the landmarks' matrix.
-    Dropout acts on the output before its projection.
-
-    Raises:
-        ValueError: `heads` does not divide `dim`, or a parameter is out of its range.
+    Dropout acts on the output before its projection. Raises ValueError: `heads` does not divide `dim`, or a
+    parameter is out of its range.
     """
 
     def __init__(
@@ -202,11 +200,8 @@ def segment_weights(length: int, count: int, mask: Tensor) -> tuple[Tensor, Tens
     """Means over contiguous segments of the tokens that take part (`mask`, boolean (B, N) or (1, N)).
 
     An example of n tokens has min(count, n) segments; token of rank r is in segment r min(count, n) // n, so
-    that sizes differ by one at most.
-
-    Returns:
-        The weights (B, L, N), L = min(count, N), with rows that sum to 1, or to 0 for a missing segment; and
-            which segments exist, boolean (B, L).
+    that sizes differ by one at most. Returns the weights (B, L, N), L = min(count, N), with rows that sum to
+    1, or to 0 for a missing segment; and which segments exist, boolean (B, L).
     """
     most = min(count, length)
     present = mask.sum(dim=1, keepdim=True)  # (B, 1)

@@ -132,11 +132,7 @@ def layer_rule(parameter: str, depth: str) -> tuple[str, str]:
 
 
 def select_layers(layers: str | Sequence[int], depth: int) -> frozenset[int]:
-    """The layer numbers, 0 = first, that `layers` means in a model of `depth` layers.
-
-    Raises:
-        ValueError: an unknown word, an empty list, or a number outside 0 to depth - 1.
-    """
+    """Layer numbers, 0 = first, of `layers`. ValueError: unknown word, empty, or not in 0 to depth - 1."""
     words = {"all": range(depth), "first": range(1), "last": range(depth - 1, depth)}
     if isinstance(layers, str):
         if layers not in words:

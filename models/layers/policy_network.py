@@ -50,11 +50,7 @@ class Context(NamedTuple):
 
     @staticmethod
     def of(packed: Tensor, observations: int) -> Context:
-        """The parts of a packed context with so many numbers of an observation.
-
-        Raises:
-            ValueError: it has not three axes, or no room for an action.
-        """
+        """Parts of a packed context, S = `observations`. ValueError: not three axes, or no action."""
         actions = packed.shape[-1] - observations - 3
         if packed.dim() != 3 or actions < 1:
             raise ValueError(
@@ -69,10 +65,8 @@ class PolicyNetwork(nn.Module):
 
     S observations and A actions; if `discrete`, an action is one of A. A window has at most `context` steps
     K, which no weight depends on, an episode at most `timesteps`. MLPs have `mlp_ratio` times C hidden units;
-    dropout acts on the embedding, after the attention and after the MLP.
-
-    Raises:
-        ValueError: `heads` does not divide `width`, a size is below 1, or attention sees later tokens.
+    dropout acts on the embedding, after the attention and after the MLP. Raises ValueError: `heads` does not
+    divide `width`, a size is below 1, or attention sees later tokens.
     """
 
     def __init__(
@@ -125,9 +119,7 @@ class PolicyNetwork(nn.Module):
         """Actions (B, K, A), or logits of discrete ones, of standardised contexts (B, K, S + A + 3).
 
         The output of a step depends on no later step, nor on its own action. That of padding has no meaning.
-
-        Raises:
-            ValueError: the windows are longer than `context`, or have other sizes.
+        Raises ValueError: the windows are longer than `context`, or have other sizes.
         """
         given = Context.of(packed, self.embed_observation.in_features)
         batch, steps = packed.shape[:2]
@@ -183,10 +175,8 @@ class PolicyModel(Classifier):
 
     Mean and standard deviation of each number of an observation over the training set, (S,), and the scale of
     returns, what returns-to-go are divided by, are part of the state dict. The backbone is a `PolicyNetwork`,
-    or any module from standardised contexts to (B, K, A).
-
-    Raises:
-        ValueError: `mean` and `std` differ in length, are empty, or a divisor is not positive.
+    or any module from standardised contexts to (B, K, A). Raises ValueError: `mean` and `std` differ in
+    length, are empty, or a divisor is not positive.
     """
 
     return_scale: Tensor

@@ -44,20 +44,12 @@ def without_padding(values: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def at_least(name: str, given: float, low: float) -> None:
-    """Rejects a parameter below its lowest value.
-
-    Raises:
-        ValueError: names the parameter, the value and the range.
-    """
+    """Rejects a parameter below its lowest value, by a ValueError with name, value and range."""
     if not given >= low:
         raise ValueError(f"{name} must be at least {low}: got {given}")
 
 
 def one_of(name: str, given: str, allowed: tuple[str, ...]) -> None:
-    """Rejects a name that is not among those allowed.
-
-    Raises:
-        ValueError: names the parameter, the value and the names.
-    """
+    """Rejects a name not among those allowed, by a ValueError with parameter, value and names."""
     if given not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}: got {given!r}")

@@ -53,10 +53,8 @@ def factors_of(factors: Sequence[int] | None, heads: int) -> tuple[int, ...]:
     """The factor of each head, from a list that is repeated until every head has one.
 
     None stands for the published factors, and for numbers of heads without such, factors that double with
-    every second head, up to 8.
-
-    Raises:
-        ValueError: the length of the list does not divide `heads`, or a factor is below 1.
+    every second head, up to 8. Raises ValueError: the length of the list does not divide `heads`, or a factor
+    is below 1.
     """
     if factors is None:
         doubling = tuple(min(2 ** (head // 2), LARGEST_DEFAULT) for head in range(heads))
@@ -73,10 +71,8 @@ def pool_tokens(
 ) -> tuple[Tensor, Tensor | None]:
     """Average tokens (B, N, C) in windows of `factor`, the last of what is left, without P prefix tokens.
 
-    `mask` is boolean (B, N), true for the tokens that count; None = all.
-
-    Returns:
-        (B, M, C) and the mask (B, M), true where a window has a token; None if there was no mask.
+    `mask` is boolean (B, N), true for the tokens that count; None = all. Returns (B, M, C) and the mask (B,
+    M), true where a window has a token; None if there was no mask.
     """
     if factor == 1:
         return x, mask
@@ -105,10 +101,8 @@ class ScaledHeads(HeadProjections, ABC):
     The weights are `qkv` (3C, C) with the row blocks q, k, v, head-major inside a block, and `proj` (C, C).
     Factors are as `factors_of` takes them. The normalization, if any, changes queries and keys by the
     statistics of each head's own keys. Prefix tokens are not pooled. `causal` is given to `mix`, only with
-    factors of 1. Dropout is the share of the attention weights that is dropped in training, in [0, 1).
-
-    Raises:
-        ValueError: `heads` does not divide `dim`, or the factors do not suit.
+    factors of 1. Dropout is the share of the attention weights that is dropped in training, in [0, 1). Raises
+    ValueError: `heads` does not divide `dim`, or the factors do not suit.
     """
 
     def __init__(

@@ -47,10 +47,8 @@ class SequenceEncoder(nn.Module):
     Range Arena), else what leaves their sum (UEA); `final_norm` is a LayerNorm after the last layer. MLPs
     have the activation "gelu" (exact) or "relu". The normalization is "layer" or "batch" (BatchNorm over
     batch and places, padding included, as in the released UEA code; in eval mode it has running statistics).
-
-    Raises:
-        ValueError: `heads` does not divide `width`, a word is unknown, `length` is below 1, or an attention
-            refuses its arguments.
+    Raises ValueError: `heads` does not divide `width`, a word is unknown, `length` is below 1, or an
+    attention refuses its arguments.
     """
 
     def __init__(
@@ -95,10 +93,8 @@ class SequenceEncoder(nn.Module):
         """Features (B, N, C) of each place of embedded sequences (B, N, C), 1 <= N <= `length`.
 
         `mask` is boolean (B, N), true for the places that take part; None = all. The features of the others
-        are undefined: use `pool`, or multiply by the mask.
-
-        Raises:
-            ValueError: `x` is longer than `length` or empty, or `mask` is not boolean (B, N).
+        are undefined: use `pool`, or multiply by the mask. Raises ValueError: `x` is longer than `length` or
+        empty, or `mask` is not boolean (B, N).
         """
         self._check(x, mask)
         places = x.shape[1]

@@ -20,9 +20,7 @@ class SeriesModel(Classifier):
     and standard deviation of each feature over the training set, (F,), are part of the state dict. Attacks
     work on the standardised series, the input of `backbone`, (B, F + 1, T) to logits (B, classes): their
     epsilon is in standard deviations of each feature over the training set. Padded steps change nothing.
-
-    Raises:
-        ValueError: `mean` and `std` differ in length, are empty, or a standard deviation is not positive.
+    Raises ValueError: `mean` and `std` differ in length, are empty, or a standard deviation is not positive.
     """
 
     def __init__(self, backbone: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
@@ -30,11 +28,7 @@ class SeriesModel(Classifier):
         self.mean, self.std = self.mean.view(1, -1, 1), self.std.view(1, -1, 1)  # (1, F, 1)
 
     def normalize(self, pixels: Tensor) -> Tensor:
-        """Standardise raw series (B, F + 1, T); padded steps become 0 and the last channel stays.
-
-        Raises:
-            ValueError: wrong number of features.
-        """
+        """Standardise raw series (B, F + 1, T): padding to 0, last channel kept. A ValueError: other F."""
         features = self.mean.shape[1]
         if pixels.dim() != 3 or pixels.shape[1] != features + 1:
             raise ValueError(
@@ -50,10 +44,8 @@ class RegressionModel(SeriesModel):
     """`SeriesModel` that predicts a number in the unit of the training targets.
 
     Mean and standard deviation of the training targets are part of the state dict, so that saved weights
-    cannot be paired with another unit. The backbone predicts the standardised target, (B, 1).
-
-    Raises:
-        ValueError: as `SeriesModel`, or `target_std` is not positive.
+    cannot be paired with another unit. The backbone predicts the standardised target, (B, 1). Raises
+    ValueError: as `SeriesModel`, or `target_std` is not positive.
     """
 
     target_mean: Tensor

@@ -62,11 +62,7 @@ PATTERN_RULES = (
 
 @dataclass(frozen=True)
 class Pattern:
-    """A pattern with its parameters.
-
-    Raises:
-        ValueError: an unknown name, or a number is out of its range.
-    """
+    """A pattern with its parameters. Raises ValueError: an unknown name, or a number is out of its range."""
 
     name: PatternName  # "strided" or "fixed"
     # places l of a block; None for the square root of the places of the longest sequence, rounded
@@ -233,10 +229,8 @@ class SparseHeads(ScaledHeads):
     """Softmax attention over a pattern, with keys and values at each head's resolution.
 
     Arguments as of `ScaledHeads`; the pattern's stride may follow from `tokens`, the length of the longest
-    sequence, prefix included. If `causal`, each token attends to itself and to those before it.
-
-    Raises:
-        ValueError: `heads` does not divide `dim`, or the factors do not suit.
+    sequence, prefix included. If `causal`, each token attends to itself and to those before it. Raises
+    ValueError: `heads` does not divide `dim`, or the factors do not suit.
     """
 
     def __init__(

@@ -31,10 +31,7 @@ class TokenModel(Classifier):
         return logits
 
     def negative_log_likelihood(self, tokens: Tensor, targets: Tensor, last: int | None = None) -> Tensor:
-        """-log p(target at i | tokens up to i) of a language model; see `LanguageModel`.
-
-        A backbone without this method computes all logits.
-        """
+        """-log p(target at i | tokens up to i); a backbone without this method computes all logits."""
         own: Callable[..., Tensor] | None = getattr(self.backbone, "negative_log_likelihood", None)
         if own is not None:
             return own(tokens, targets, last)
@@ -60,8 +57,7 @@ class WordVectors(Protocol):
 def word_vectors(model: nn.Module) -> nn.Embedding:
     """The layer of a `TokenModel` that makes words vectors; token gradients are taken by its output.
 
-    Raises:
-        ValueError: the backbone does not say where its words become vectors.
+    Raises ValueError: the backbone does not say where its words become vectors.
     """
     backbone = getattr(model, "backbone", model)
     if isinstance(backbone, WordVectors):

@@ -26,11 +26,8 @@ class VisionTransformer(nn.Module):
     With 0 classes there is no head: the class token's features are the output. Images have height and width
     `image_size`, patches `patch_size`, in pixels. MLPs have `mlp_ratio` times C hidden units. Dropout is of
     embedding, attention output and MLP; stochastic depth rises linearly from 0 in the first layer to
-    `drop_path` in the last.
-
-    Raises:
-        ValueError: `patch_size` does not divide `image_size` or `heads` not `width`, or the class token sees
-            no patch in any layer.
+    `drop_path` in the last. Raises ValueError: `patch_size` does not divide `image_size` or `heads` not
+    `width`, or the class token sees no patch in any layer.
     """
 
     CLASSIFIER_ONLY: ClassVar[tuple[str, ...]] = ("head.",)

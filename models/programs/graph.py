@@ -98,11 +98,7 @@ class Calls:
 
 
 def read_nodes(graph: Mapping[str, Any], stored: set[str], inputs: set[str], logits: str) -> Calls:
-    """Calls of a graph, each name defined before its use.
-
-    Raises:
-        UnsafeProgram: a forbidden call, or malformed input.
-    """
+    """Calls of a graph, each name before its use. Raises UnsafeProgram: a forbidden call, or malformed."""
     entries = field(graph, "nodes", list)
     if len(entries) > MAX_NODES:
         refuse(f"its graph has {len(entries)} nodes, allowed: at most {MAX_NODES}")

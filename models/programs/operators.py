@@ -178,11 +178,7 @@ def on_numbers(target: str) -> Callable[..., Any] | None:
 
 
 def find_operator(target: str) -> OpOverload[..., Any]:
-    """Operator of `aten` named by a target.
-
-    Raises:
-        UnsafeProgram: not allowed, or unknown to this torch.
-    """
+    """Operator of `aten` named by a target. Raises UnsafeProgram: not allowed, or unknown to this torch."""
     match = ATEN.fullmatch(target)
     if match is None:
         _refuse_other(target)

@@ -74,8 +74,7 @@ class Program(nn.Module):
     def forward(self, *inputs: Tensor) -> Tensor:
         """Logits of images (B, C, S, S), or of ids (B, L) and their mask; large batches are split.
 
-        Raises:
-            ValueError: an id is below 0 or no word of the program.
+        Raises ValueError: an id is below 0 or no word of the program.
         """
         if self.signature.length is not None:
             self._check_ids(inputs[0])
@@ -148,10 +147,8 @@ class TextProgram(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits (B, K), or (B, N, V) of a language model, of ids, int64 (B, N).
 
-        Ids are padded to L at the right. The mask leaves out padding, but never the first token.
-
-        Raises:
-            ValueError: the texts are empty or longer than L, or an id is no word.
+        Ids are padded to L at the right. The mask leaves out padding, but never the first token. Raises
+        ValueError: the texts are empty or longer than L, or an id is no word.
         """
         signature, longest = self.program.signature, self.sequence_length
         if tokens.dim() != 2 or not 1 <= tokens.shape[1] <= longest:
@@ -167,8 +164,7 @@ class TextProgram(nn.Module):
 def load_program(read: ReadEntry, graph: str, model: str, *, notes: bool = False) -> Program:
     """Load the program of an archive.
 
-    Raises:
-        UnsafeProgram: it may not be run, or does not map images or ids to logits with a dynamic batch.
+    Raises UnsafeProgram: it may not be run, or does not map images or ids to logits with a dynamic batch.
     """
     content = _graph(read, graph)
     module = field(content, "graph_module", dict)
@@ -233,11 +229,7 @@ def _compared(notes: Mapping[str, Any]) -> bool:
 
 
 def unlisted_calls(read: ReadEntry, graph: str) -> list[tuple[str, str]]:
-    """All calls of a program that are not allowed, for who exports it; see `unlisted`.
-
-    Raises:
-        UnsafeProgram: the graph is malformed.
-    """
+    """All calls of a program that are not allowed; see `unlisted`. Raises UnsafeProgram: malformed graph."""
     return unlisted(field(field(_graph(read, graph), "graph_module", dict), "graph", dict))
 
 
@@ -267,10 +259,8 @@ def run_node(
 ) -> None:
     """Make one call of a graph: `values` gain its results, and lose what is no longer needed.
 
-    The sizes of the results are not predicted where they are `known` from a call on the same shapes.
-
-    Raises:
-        UnsafeProgram: the call is refused by a check of its arguments, or its results are too large.
+    The sizes of the results are not predicted where they are `known` from a call on the same shapes. Raises
+    UnsafeProgram: the call is refused by a check of its arguments, or its results are too large.
     """
     arguments = [_value(argument, values, own) for argument in node.arguments]
     keywords = {name: _value(argument, values, own) for name, argument in node.keywords.items()}

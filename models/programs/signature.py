@@ -60,8 +60,7 @@ class Signature:
 def read_inputs(specs: list[Any]) -> tuple[dict[str, str], set[str], tuple[str, ...]]:
     """Stored tensors (name in the graph to qualified name), which of them are parameters, and the inputs.
 
-    Raises:
-        UnsafeProgram: an input is no tensor, or the inputs are neither one nor two.
+    Raises UnsafeProgram: an input is no tensor, or the inputs are neither one nor two.
     """
     stored: dict[str, str] = {}
     parameters: set[str] = set()
@@ -99,11 +98,7 @@ def _refuse_count(count: int) -> None:
 
 
 def read_output(specs: list[Any]) -> str:
-    """Name of the logits.
-
-    Raises:
-        UnsafeProgram: it returns several values, something else than a tensor, or changes its buffers.
-    """
+    """Name of the logits. Raises UnsafeProgram: several values, no tensor, or it changes its buffers."""
     kinds = [union(spec, "a result") for spec in specs]
     mutated = [which for which, _ in kinds if which != "user_output"]
     if mutated:
@@ -124,8 +119,7 @@ def read_signature(
 ) -> Signature:
     """Check the stated shapes of inputs and result.
 
-    Raises:
-        UnsafeProgram: the shapes do not fit a model of images or texts with a dynamic batch.
+    Raises UnsafeProgram: the shapes do not fit a model of images or texts with a dynamic batch.
     """
     given = field(values, inputs[0], dict)
     number, sizes = field(given, "dtype", int), listed(given.get("sizes"), _size)

@@ -41,8 +41,7 @@ def check_prediction(
 ) -> None:
     """Refuse a call with results that would be too large, without making it.
 
-    Raises:
-        UnsafeProgram: a result would have more elements, or more than `MAX_DIMENSIONS` dimensions.
+    Raises UnsafeProgram: a result would have more elements, or more than `MAX_DIMENSIONS` dimensions.
     """
     simple = bound(operator, arguments, keywords)
     if simple is not None and simple <= max_elements:

@@ -66,8 +66,7 @@ LAYOUTS = (
 def layouts_for(wanted: Shapes) -> list[Layout]:
     """All possible layouts for weights of a Classifier with these tensors, likeliest first.
 
-    A layout is named after its form, preceded by its wrapper, if any:
-    "nvidia_fan", "deit/nvidia_fan".
+    A layout is named after its form, preceded by its wrapper, if any: "nvidia_fan", "deit/nvidia_fan".
     """
     found = list(LAYOUTS)
     for form in FORMS:
@@ -81,10 +80,7 @@ def layouts_for(wanted: Shapes) -> list[Layout]:
 
 
 def find_layout(given: Iterable[str], wanted: Shapes) -> Layout:
-    """Layout that matches most names of a file, by the shapes that a Classifier's state dict has by name.
-
-    Ties go to the first.
-    """
+    """Layout that matches most names of a file, by the shapes in a Classifier's state dict; first of ties."""
     keys, layouts = set(given), layouts_for(wanted)
     matches = [len(keys & layout.names(wanted)) for layout in layouts]
     return layouts[matches.index(max(matches))]

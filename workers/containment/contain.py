@@ -187,8 +187,8 @@ def _gpu_rights(*, everywhere: bool) -> Iterator[tuple[Path, landlock.Right]]:
         yield device, use
     for name in policy.GPU:
         yield Path(name), landlock.READ
-    # CUDA names its threads, by files that it opens as if to make them anew. No rule knows the processes that
-    # a training starts later; a user that has no others may write to none but its own in all of /proc.
+    # CUDA names its threads, by files that it opens as if to make them again. No rule knows the processes
+    # that a training starts later; a user that has no others may write to none but its own in all of /proc.
     own = Path("/proc" if everywhere else "/proc/self/task")
     yield own, landlock.READ | landlock.Right.WRITE_FILE | landlock.Right.TRUNCATE
 

@@ -1,7 +1,7 @@
 """Landlock: the files, TCP ports, signals and abstract sockets that a process may still reach.
 
 https://docs.kernel.org/userspace-api/landlock.html. A ruleset states what it handles; all of that is denied
-but for what its rules allow. It holds for the thread that applies it and for everything that it starts, and
+except what its rules allow. It holds for the thread that applies it and for everything that it starts, and
 can only be narrowed afterwards.
 
 What a kernel's ABI does not know cannot be handled: before ABI 2 (Linux 5.19) a file never moves between
@@ -104,10 +104,7 @@ class Ruleset:
             raise Unavailable(f"landlock_create_ruleset: {error.strerror}") from None
 
     def allow(self, path: Path, rights: Right, *, follow: bool = True) -> None:
-        """Allow rights on a file, or on a folder and all in it; a path that is not there is passed over.
-
-        Without `follow` a link gives no right on what it leads to.
-        """
+        """Allow rights at and below a path if it exists; without `follow` a link gives none on its target."""
         try:
             descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
         except OSError:

@@ -13,8 +13,8 @@ from assay.workers.containment.kernel import Unavailable
 
 # Processes and threads of the user beyond those that there are when a job begins.
 SPARE_PROCESSES = 1024 + 8 * (os.cpu_count() or 1)
-# Linux does not count those of root, by the real user: there an evaluator gets one of its own. From the range
-# that systemd leaves unused (https://systemd.io/UIDS-GIDS); the highest process id is 2^22.
+# Linux does not count processes of root, by the real user: there an evaluator gets its own user. From the
+# range that systemd leaves unused (https://systemd.io/UIDS-GIDS); the highest process id is 2^22.
 FIRST_USER = 1_879_048_192
 DESCRIPTORS = 4096
 # Between SIGXCPU, which the supervisor reports, and SIGKILL.

@@ -47,7 +47,7 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (where POSIX semaphores are)
 
 @dataclass(frozen=True)
 class Policy:
-    """The permissions of the evaluator of one job."""
+    """The permissions of the evaluator of a job."""
 
     folder: Path  # of the job: read and written
     files: frozenset[Path]  # of other jobs, read: the weights that a request names

@@ -179,7 +179,7 @@ class Program:
         self._when(name, block)
 
     def allow_sockets(self, name: str, kinds: Iterable[tuple[int, int, int]]) -> None:
-        """Refuse socket(2) or socketpair(2) but for these: family, type, protocol."""
+        """Refuse socket(2) or socketpair(2) except of these kinds: family, type, protocol."""
         block: list[Instruction] = []
         for family, kind, protocol in kinds:
             block += [
@@ -223,12 +223,10 @@ def program(
 ) -> bytes:
     """The filter of an evaluator, for its own process.
 
-    Args:
-        loopback: it may have TCP sockets, and start programs: the processes of a training on several devices.
-        gpu: it may have the sockets of CUDA, and files in memory, of which no limit knows the sum.
-        strangers: processes that it may not signal, where it may signal at all.
-        architecture: "x86_64" or "aarch64".
-        names: of the calls that it looks at; None for all.
+    `loopback`: it may have TCP sockets, and start programs: the processes of a training on several devices.
+    `gpu`: it may have the sockets of CUDA, and files in memory, with a sum that no limit knows. `strangers`:
+    processes that it may not signal, where it may signal at all. `architecture`: "x86_64" or "aarch64".
+    `names`: the calls that it looks at; None for all.
     """
     built = Program(architecture, names)
     built.deny((*DENIED, *METADATA))

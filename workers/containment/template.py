@@ -1,11 +1,11 @@
 """The template of a supervisor's evaluators: forks one contained process for each job.
 
-    supervisor  requests ->  template  requests ->  evaluator of one job
+    supervisor  requests ->  template  requests ->  evaluator of a job
                 <- reports             <- reports
 
 Landlock's restrictions cannot be lifted, and torch takes seconds to import. So this process imports
 everything, stays unrestricted and touches no job; for each job it forks a child, which restricts itself to
-that job's files before it reads any of them. The memory of one tenant's job is never that of another's.
+that job's files before it reads any of them. No child's memory serves two tenants.
 
 A child is forked before its job comes, so that it is ready when it does. The template has one thread, no CUDA
 context, and reads the request pipe alone. It passes requests on to the child, and the child's reports back,
@@ -67,7 +67,7 @@ Serve = Callable[[int, int], None]
 
 @dataclass
 class Child:
-    """The evaluator of one job, and this process's ends of its pipes."""
+    """The evaluator of a job, and this process's ends of its pipes."""
 
     pid: int
     temporary: Path
@@ -78,7 +78,7 @@ class Child:
     policy: Policy | None = None  # of its job; None while it waits for one
     ticket: int = 0
     once: bool = False  # it serves no second request
-    report_bytes: int = MAX_REPORT_BYTES  # of one report to its present request
+    report_bytes: int = MAX_REPORT_BYTES  # of a report to its present request
     buffer: bytearray = field(default_factory=bytearray)
 
 
@@ -189,7 +189,7 @@ class Template:
         return Policy(
             folder=folder,
             files=files_of(request) | data_of(request, os.environ, self._chosen.forbidden),
-            # Of each job anew: the weights folder may have been made since.
+            # Again for each job: the weights folder may have been made since.
             libraries=libraries(os.environ, self._chosen.forbidden),
             temporary=temporary,
             limits=self._chosen.limits,

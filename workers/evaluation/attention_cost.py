@@ -6,7 +6,7 @@ tokens, N = `lengths`, beside softmax attention of the same width and heads by t
 layer whose attention is a mechanism of the catalog other than softmax, or softmax itself if all are. Both are
 causal where the model's layer is.
 
-Operations, seconds and memory are those of `efficiency`: matrix products and convolutions only, wall time,
+Operations, seconds and memory are as in `efficiency`: matrix products and convolutions only, wall time,
 and the allocator's peak above what was held before. Training is a forward and a backward pass. The two sides
 alternate, so that other work on the machine slows both.
 

@@ -76,7 +76,7 @@ class _AttentionSpectrum:
     length: int
 
     def measure(self, shard: Shard) -> Measured:
-        """One row per example; the columns are those of `spectrum`, each (n, L), and `curve` (n, 33 L)."""
+        """One row per example; the columns of `spectrum`, each (n, L), and `curve` (n, 33 L)."""
 
         def look(number: int, matrix: Tensor) -> dict[str, Tensor]:
             del number

@@ -1,6 +1,6 @@
 """Accuracy on unattacked images, texts or time series.
 
-Outcomes of classification come from `workers/evaluation/engine/protocols.py`, those of segmentation from
+Outcomes of classification come from `workers/evaluation/engine/protocols.py`, outcomes of segmentation from
 `workers/evaluation/engine/segmentation.py`.
 
     top1 = 1/n sum_i [argmax_k z_ik = y_i]    where an example has a class

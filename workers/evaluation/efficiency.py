@@ -1,6 +1,6 @@
 """Cost of a model: parameters, operations, seconds and memory per image.
 
-The quantities are those of Teo and Nguyen, NeurIPS 2024, appendix E.9, table 13, which states neither the
+The quantities are from Teo and Nguyen, NeurIPS 2024, appendix E.9, table 13, which states neither the
 batch size nor how memory was measured. Here:
 
 - multiply-adds: of matrix products, convolutions and attention, counted by torch's `FlopCounterMode` with
@@ -8,7 +8,7 @@ batch size nor how memory was measured. Here:
   normalisation, pooling, gathering. (The paper's "M" are 10^9 multiply-adds.)
 - a test pass is a forward pass without gradients; a training pass is forward in training mode, cross-entropy,
   and backward to all parameters, without the optimiser's step.
-- seconds: wall time of one pass over a batch, the device synchronised before and after, divided by the batch.
+- seconds: wall time of a pass over a batch, the device synchronised before and after, divided by the batch.
 - memory: the allocator's peak during one pass above what was there before it (model and images), divided by
   the batch; of a training pass gradients are part of it. On CUDA by torch's statistics; on a CPU by adding up
   the allocations that the profiler records, in a pass of its own that is not timed.

@@ -68,7 +68,7 @@ class _EigenvectorCheck:
     layers: Layers
 
     def measure(self, shard: Shard) -> Measured:
-        """One row per example, with the columns of `check`; those of controls have their name in front."""
+        """One row per example, with the columns of `check`; columns of controls have their name in front."""
         randomness = Randomness(shard.seed, "eigenvector_check")
 
         def look(number: int, layer: QueriesKeysValues, names: Sequence[str]) -> dict[str, Tensor]:

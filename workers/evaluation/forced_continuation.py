@@ -11,7 +11,7 @@ first words of a document are the prompt, and words of it are swapped until the 
                decoding says exactly this text
 
 At most `max_share` of the prompt's words of letters (one at least) differ. Words become words of letters, no
-stop words, with `min_cosine` only those whose vector has this cosine with that of the word as it was.
+stop words, with `min_cosine` only those whose vector has this cosine with the vector of the word as it was.
 
 Deviations: the positions are the document's own words, where the paper appends a suffix; the search ends with
 success, where the paper's goes on; and there is one prompt, not several. Swaps drawn twice are put to the
@@ -166,7 +166,7 @@ class ForcedContinuation:
         return AttackedDocuments(shard.ids, table, {"nonfinite": lost, **model.limit.noted()})
 
     def _row(self, model: _Model, own: _Prompt, draws: Draws) -> Generator[Question, Any, dict[str, Any]]:
-        """The columns of one document, but its id and its passes."""
+        """The columns of a document, without its id and passes."""
         words = own.words
         free = model.allowed[words].nonzero().flatten().tolist()
         (before,) = yield Queries(words[None])

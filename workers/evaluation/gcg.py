@@ -7,7 +7,7 @@ Zou et al. 2023, "Universal and Transferable Adversarial Attacks on Aligned Lang
     the one with the highest loss goes on, until argmax_k z_k != y; the best of all steps counts
     at most `max_share` of the words (one at least) differ from the text
 
-Deviations: the loss is the classifier's and is raised, where the paper lowers that of a target string. The
+Deviations: the loss is the classifier's and is raised, where the paper lowers a target string's. The
 positions are the text's own words, where the paper appends a suffix. Swaps drawn twice are put to the model
 once, and where there are no more than `tried`, all are. Words are letters only, no stop words; `min_cosine`
 is HotFlip's constraint on their vectors.

@@ -11,7 +11,7 @@ swapped so that the model predicts the words that stay worse:
                word as it was is at least `min_cosine`
     search     `gcg` draws swaps and goes to the best; `hotflip` is a beam search of `beam` texts
 
-Only the document itself is swapped: its neighbours in the window are those of the text. Both perplexities of
+Only the document itself is swapped: its neighbours in the window are the text's. Both perplexities of
 the words that stay are in the row, before and after, as in `word_swap`, whose random swaps are the baseline.
 
 Use it to see how far a few chosen words of context lead a language model astray. The harm found is a lower
@@ -115,7 +115,7 @@ class AttackedDocuments(WithoutFiles):
         return {"id": list(self.ids), **self.table}
 
     def evidence(self) -> dict[str, Any]:
-        """The counts that warnings rest on; those of shards add up."""
+        """The counts that warnings rest on; counts of shards add up."""
         return self.noted
 
 
@@ -160,7 +160,7 @@ class SwappedWindows:
     def _document(
         self, model: _Model, own: _Document, example: str
     ) -> Generator[Question, Any, tuple[list[SearchedWindow], dict[str, int]]]:
-        """The searched windows of one document, in order, and what they cost."""
+        """The searched windows of a document, in order, and what they cost."""
         draws = Draws(model.seed, f"gradient_word_swap/{self.search}", example)
         swaps: list[SearchedWindow] = []
         eligible, queries, gradients = 0, 0, 0

@@ -62,7 +62,7 @@ class _HeadDistance:
     length: int
 
     def measure(self, shard: Shard) -> Measured:
-        """One row per example; the columns are those of `distances`, each (n, L)."""
+        """One row per example; the columns of `distances`, each (n, L)."""
 
         def look(number: int, matrix: Tensor) -> dict[str, Tensor]:
             del number

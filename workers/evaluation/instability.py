@@ -133,7 +133,7 @@ class _Instability:
 def step_score(
     model: nn.Module, features: Features, optimiser: torch.optim.Optimizer, images: Tensor, labels: Tensor
 ) -> float:
-    """tau of one step of training, which is taken; nan where no parameter changed.
+    """tau of a step of training, which is taken; nan where no parameter changed.
 
     The model maps a batch to logits (B, K), `features` to f, of any shape, with the model's present
     parameters; labels are int64 (B,).
@@ -253,7 +253,7 @@ def _load(model: nn.Module, parameters: Sequence[Tensor]) -> None:
 
 @contextmanager
 def _random(shard: Shard, step: int) -> Iterator[None]:
-    """Random numbers of one step, the same for both sides; the state outside is kept."""
+    """Random numbers of a step, the same for both sides; the state outside is kept."""
     with accelerator.generators_restored(shard.device):
         accelerator.seed(int.from_bytes(_key(shard.seed, f"step {step}")) % 2**63, shard.device)
         yield

@@ -1,4 +1,4 @@
-"""Time series of which a share is missing and was filled in again.
+"""Time series with a missing share that was filled in again.
 
 Which values are missing is drawn for each series, keyed by the job's seed and its id: of L steps (or of F L
 values) the nearest whole number to the share, without repetition. A larger share of the same series misses

@@ -1,6 +1,6 @@
 """Perplexity of a language model: exp of the mean loss over all words of documents, `<eos>` among them.
 
-The words before a word are those of its window:
+The words before a word are in its window:
 
     perplexity = exp(sum over words of -log p(word | words before it) / number of words)
 
@@ -93,13 +93,13 @@ class DocumentLosses(WithoutFiles):
         }
 
     def evidence(self) -> dict[str, Any]:
-        """The counts that warnings rest on; those of shards add up."""
+        """The counts that warnings rest on; counts of shards add up."""
         return {"nonfinite": self.nonfinite, **self.noted}
 
 
 @dataclass(frozen=True)
 class Perplexity:
-    """Scores documents. The windows are those of the whole text: a document's loss is always the same."""
+    """Scores documents. The windows are the whole text's: a document's loss is always the same."""
 
     window: Literal["sliding", "strided", "blocks"]  # the kind of windows
     length: int | None  # L, or None for the model's length

@@ -67,7 +67,7 @@ class _ProjectionLoss:
     layers: Layers
 
     def measure(self, shard: Shard) -> Measured:
-        """One row per example; the columns are those of `parts`, each (n, L)."""
+        """One row per example; the columns of `parts`, each (n, L)."""
         values, facts = look_at_layers(self._look, self.layers, shard)
         ones = torch.ones(len(shard.ids), dtype=torch.int64)
         return Measured(shard.ids, values, ones, torch.zeros_like(ones), facts)
@@ -78,7 +78,7 @@ class _ProjectionLoss:
 
 
 def parts(queries: Tensor, keys: Tensor, values: Tensor, *, form: Form) -> dict[str, Tensor]:
-    """Terms of J_proj of one layer, per example, of queries, keys and values (B, H, N, D), float64.
+    """Terms of J_proj of a layer, per example, of queries, keys and values (B, H, N, D), float64.
 
     `log_phi`: logarithm of the mean over heads and tokens of ||phi(q_i)||^2, in this form, (B,); `output`:
     mean over heads and tokens of ||h_i||^2, (B,); `negative`: how many of the `terms`, H N, are negative,

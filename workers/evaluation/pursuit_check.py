@@ -11,7 +11,7 @@ published; the measures are
 where a square of patches of each image is corrupted: by Gaussian noise, by a grey patch, or by projected
 gradient ascent on the loss (Madry et al. 2018, without a random start; one step of it is FGSM) that moves
 these pixels only. The same AUROC of the same tokens in the image as it is shows how much of it is the place,
-and that of the magnitude of the keys |K_j| how much is there without a pursuit.
+and the AUROC of the keys' magnitude |K_j| how much is there without a pursuit.
 
 The arms are the trained model with another setting of the pursuit in every layer: no sparse part (lambda
 infinite), the threshold of the paper's text (tau = lambda / mu) or of the released code (lambda mu), and the
@@ -92,7 +92,7 @@ class _PursuitCheck:
     def measure(self, shard: Shard) -> Measured:
         """One row per example; the columns are described by the outcome table.
 
-        A ValueError: no layer has RPC-Attention, or its tokens are not those of a square grid of patches.
+        A ValueError: no layer has RPC-Attention, or its tokens are no square grid of patches.
         """
         layers = pursuit_layers(shard.classifier)
         if not layers:

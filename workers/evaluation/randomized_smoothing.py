@@ -13,8 +13,8 @@ With probability 1 - alpha over the draws of an example, g answers c in the whol
 pixel units. The certificate is for g, not for the model f itself, whose answers may change within the ball.
 Noisy images are not clipped to [0, 1], as in the paper.
 
-Deviations from the released code: draws are keyed by seed and example, and shared by the noise levels, each
-of which scales them; `draws` is 1,000 by default, there it is 100,000. The largest radius that so many draws
+Deviations from the released code: draws are keyed by seed and example, and shared by the noise levels, which
+scale them; `draws` is 1,000 by default, there it is 100,000. The largest radius that so many draws
 can certify is sigma Phi^-1(alpha^(1 / draws)): 2.46 sigma for 1,000 draws at alpha 0.001.
 """
 
@@ -45,7 +45,7 @@ PASSES = ("len(params.sigmas) * (params.selection + params.draws)", "0")
 RULES = (("ascending(params.sigmas)", "sigmas must be in ascending order, each once"),)
 PAPER = "Cohen et al. 2019, Certified Adversarial Robustness via Randomized Smoothing"
 
-# Draws of one generator. Torch's normal numbers depend on how many are drawn at once, so that this may not
+# Draws per generator. Torch's normal numbers depend on how many are drawn at once, so that this may not
 # follow the batch size.
 CHUNK = 50
 ABSTAINED = -1

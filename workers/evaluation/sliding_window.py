@@ -127,7 +127,7 @@ class SlidingWindow:
         yield from (answer.read() for answer in under_way)
 
     def together(self, batch_size: int, image_size: int) -> int:
-        """Windows of one pass: at most the pixels of so many images of this side, but at least one window."""
+        """Windows of a pass: at most the pixels of so many images of this side, but at least one window."""
         return max(1, batch_size * image_size**2 // self.window**2)
 
     def size_of(self, height: int, width: int) -> tuple[int, int]:
@@ -204,7 +204,7 @@ class _Answer:
 
 
 class _Canvas:
-    """Accumulates the windows, so many in total, of one image of `size` (h, w).
+    """Accumulates the windows, so many in total, of an image of `size` (h, w).
 
     `truth` is its label map, uint8 (H, W); `like` a tensor of the type and on the device of the logits.
     """

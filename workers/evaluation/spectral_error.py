@@ -10,7 +10,7 @@ sections 3.3 and 4.5, figure 1. Of one head, with q, k, v (N, D) of the model's 
     target kernelized   out = G(q, k) v;  out~ by `skyformer`
 
 d is the number of landmarks, segments, combinations or random features. The paper plots a norm without saying
-of which heads, and whether it is divided; here both are means over heads. Linformer's E is as it is drawn,
+over which heads, and whether it is divided; here both are means over heads. Linformer's E is as it is drawn,
 normal with standard deviation 0.02, and FAVOR+ has no epsilon: nothing is trained for these approximations.
 E, landmarks and features depend on the job's seed alone.
 
@@ -90,7 +90,7 @@ class _SpectralError:
     layers: Layers
 
     def measure(self, shard: Shard) -> Measured:
-        """One row per example; the columns are those of `errors`, (n, L F), and `tokens`, (n,)."""
+        """One row per example; the columns of `errors`, (n, L F), and `tokens`, (n,)."""
         values, facts = look_at_layers(self._looking(shard.seed), self.layers, shard, length=self.length)
         tokens = values.pop("tokens")[:, 0]  # the same in all layers
         ones = torch.ones(len(shard.ids), dtype=torch.int64)

@@ -8,10 +8,9 @@ auto_LiRPA (Xu et al. 2020), an extra.
     m_j = lower bound of  z_y(x') - z_j(x')  over  |x' - x|_p <= epsilon, x' in [0, 1]
     verified where the model is right at x and every m_j > 1e-4 (1 + max_k |z_k(x)|)
 
-No attack within the ball can break a verified example; of one that is not verified nothing is known. An L2
-ball is the box around it for intervals; linear bounds take the better of ball and box. The radius is enlarged
-by what the engine allows attacks for rounding. It needs float32 or float64, and a model without random
-outputs.
+No attack within the ball can break a verified example; of an unverified example nothing is known. An L2 ball
+is the box around it for intervals; linear bounds take the better of ball and box. The radius is enlarged by
+what the engine allows attacks for rounding. It needs float32 or float64, and a model without random outputs.
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@ same words show the effect of the swap. That doubles the passes.
 
     perplexity = exp(sum over words of the swapped text of -log p(word | words before it) / number of words)
 
-A model with a tokenizer of its own reads the swapped text anew, so that tokens are counted in place of words.
-Its tokens that stayed are those of words that were not swapped and became the same tokens before and after.
+A model with a tokenizer of its own reads the swapped text again, so that tokens are counted in place of
+words. Its tokens that stayed are tokens of words that were not swapped and became the same tokens before and
+after.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ TOLD_SECONDS = 60.0
 
 
 class ProgressReporter:
-    """Progress of one shard: to Redis at most twice a second, to the database every few seconds.
+    """Progress of a shard: to Redis at most twice a second, to the database every few seconds.
 
     While Redis does not answer, the database gets what Redis would have got.
     """
@@ -83,12 +83,10 @@ class Stalled(Exception):
 class ProgressDeadline:
     """Ends a shard that makes no progress: a lease proves that its supervisor lives, not that work goes on.
 
-    Args:
-        stall_seconds: the shortest deadline; an evaluate shard has ten times its expected seconds, and shards
-            that plan and train, which load and hash data first, have at least half an hour.
-        motionless_seconds: the longest time in which the evaluator neither reports progress nor computes; and
-            the longest deadline, unless the shard's expected seconds three times, or half an hour, are more.
-        clock: seconds of a monotonic clock.
+    `stall_seconds`: the shortest deadline; an evaluate shard has ten times its expected seconds, and shards
+    that plan and train, which load and hash data first, have at least half an hour. `motionless_seconds`: the
+    longest time in which the evaluator neither reports progress nor computes; and the longest deadline,
+    unless the shard's expected seconds three times, or half an hour, are more. `clock`: monotonic seconds.
     """
 
     def __init__(

@@ -2,8 +2,8 @@
 
 A data set is hashed once, in an evaluator of its own, and again when the name, size or time of a file below
 its folders has changed. The hashes are kept in a file beside the state, for all workers of the machine and
-of one data root. A worker whose data set has another content than a plan leaves such shards to others until
-its files change.
+of a shared data root. A worker whose data set has another content than a plan leaves such shards to others
+until its files change.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ class Inventory:
         return None
 
     def _weights(self) -> dict[str, PulledRecord]:
-        """What is pulled here, by reference; the records are read anew after some seconds."""
+        """What is pulled here, by reference; the records are read again after some seconds."""
         read_at, records = self._pulled
         if time.monotonic() - read_at > PULLED_SECONDS:
             records = {one.reference: one.record for one in listed(self._weights_root)}

@@ -191,7 +191,7 @@ def check_files(folders: Iterable[Path], max_bytes: int) -> None:
 
 
 def remove_files_but(folder: Path, kept: Collection[str]) -> None:
-    """Removes what is in a folder but for entries of these names."""
+    """Removes what is in a folder except entries of these names."""
     for path in [] if not folder.is_dir() else list(folder.iterdir()):
         if path.name in kept:
             continue

@@ -23,7 +23,7 @@ def in_words(error: BaseException) -> str:
 def without_paths(text: str, settings: WorkerSettings, job_id: str) -> str:
     """An error with paths relative to the job's folder, and without all others of the state folder.
 
-    Of a distributed service, whose users are not those of its machines, the roots of data and weights are
+    Of a distributed service, whose users are no users of its machines, the roots of data and weights are
     named by their variables.
     """
     text = text.replace(f"{settings.folder(job_id)}/", "")

@@ -25,7 +25,7 @@ def bounds_of(kind: str, rows: int, columns: int, classes: int = 0) -> JsonBound
     """The bounds of the answer to a request, and of all reports before the answer.
 
     `rows`: that it asks for; a training has at most `MAX_HELD_OUT`. `columns`: of them. `classes`: of label
-    maps, for each of which an image has counts; 0 for other data.
+    maps, with counts of an image for each; 0 for other data.
     """
     if kind in ("self_test", "hash", "check"):
         return SMALL

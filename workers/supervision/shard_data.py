@@ -52,9 +52,9 @@ class ShardData:
         self._read_hashes: dict[str, str] = {}
 
     def hashes(self) -> dict[str, str]:
-        """The hash of each data set of the shard by its label, but for those that cannot be read.
+        """The hash of each data set of the shard by its label, without unreadable sets.
 
-        Raises OtherDataHere: one is not that of the plan; EvaluatorDied: while it hashed, or interrupted.
+        Raises OtherDataHere: a set differs from the plan's; EvaluatorDied: while it hashed, or interrupted.
         """
         if self._claim.kind not in ("plan", "evaluate"):
             return {}
@@ -73,7 +73,7 @@ class ShardData:
         return found
 
     def differing(self) -> str | None:
-        """Which data set of the shard is not the planned one, read anew; None where all are.
+        """Which data set of the shard is not the planned one, read again; None where all are.
 
         Raises UnfitWorker: no evaluator may read it; EvaluatorDied: while it hashed, or interrupted.
         """
@@ -107,7 +107,7 @@ class ShardData:
         return [planned_requirements(load(), spec, plan, index, gpu) for index in range(count)]
 
     def _hash(self, spec: EvaluateJobSpec, evaluation: int, label: str, folders: list[str]) -> str | None:
-        """The hash of one data set: a known one, else a new one."""
+        """The known hash of a data set, else a new hash."""
         # Once for a new job, whose evaluator has read nothing yet, however many evaluations it has.
         walk = self._cold and (*folders,) not in self._walked
         self._walked.add((*folders,))

@@ -53,13 +53,10 @@ class Workplace:
 
 
 class ShardEnd:
-    """Records the end of one claim.
+    """Records the end of a claim.
 
-    Args:
-        place: of the supervisor.
-        claim: of the shard.
-        interrupted: whether the shard has to end now for a reason outside it.
-        canceled: whether that is a cancel of its job; None where the claim is lost.
+    `interrupted`: whether the shard has to end now for a reason outside it. `canceled`: whether that is a
+    cancel of its job; None where the claim is lost.
     """
 
     def __init__(
@@ -83,11 +80,7 @@ class ShardEnd:
             self._ring_others()
 
     def record(self, message: FinalReport, data: ShardData) -> None:
-        """Records the answer of the evaluator; `data` are the shard's.
-
-        Raises:
-            OverLimit: the plan is over a limit.
-        """
+        """Records the evaluator's answer on `data`. Raises OverLimit: the plan is over a limit."""
         self._place.evaluator.answered(self._claim.job_id)
         if message["type"] == "outcome":
             self._finish(message)
@@ -172,11 +165,7 @@ class ShardEnd:
                 self._ring_others()  # for jobs that waited for this one, and shards that are computed again
 
     def _outcome(self, message: OutcomeReport) -> OutcomeRow:
-        """The row of an outcome; its files are looked at, hashed and measured here.
-
-        Raises:
-            OSError: one is not there, or no regular file of the job's folder.
-        """
+        """The row of an outcome; hashes its files. Raises OSError: a file is missing or not regular."""
         folder, extra = self._place.settings.folder(self._claim.job_id), message["extra"]
         if self._claim.repeat:  # without its files, which are not kept
             extra = {

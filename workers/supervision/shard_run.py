@@ -68,11 +68,7 @@ class ShardRun:
         self._over = threading.Event()
 
     def run(self) -> None:
-        """Send the request, follow the reports, record the end.
-
-        Raises:
-            OperationalError: the database was away until the supervisor was stopped.
-        """
+        """Send the request, record the end. Raises OperationalError: the database is away till the stop."""
         begun = time.monotonic()
         try:
             with logs.about(**self._about):
@@ -230,7 +226,7 @@ class ShardRun:
         }
         if claim.kind == "train":
             request["deadline_seconds"] = self._limits.longest_seconds
-        return cast(ShardRequest, request)  # a claim's kind is that of its spec, but for a plan
+        return cast(ShardRequest, request)  # a claim's kind is its spec's, except for a plan
 
     def _renew(self) -> None:
         with logs.about(**self._about):

@@ -1,4 +1,4 @@
-"""The models of a shard: where its weights and those of other models are."""
+"""The models of a shard: where its weights and other models' weights are."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Insist(Protocol):
 
 
 class ShardSources:
-    """Paths for the request of one claim."""
+    """Paths for the request of a claim."""
 
     def __init__(self, claim: Claim, store: Store, settings: WorkerSettings, insist: Insist) -> None:
         self._claim = claim

@@ -41,8 +41,8 @@ STOPPED = frozenset({JobState.CANCELING, JobState.CANCELED, JobState.TIMED_OUT})
 class Supervisor(threading.Thread):
     """Runs shards until `stop`.
 
-    `device_classes`: those that its evaluator can use. One for `CHECKS` alone is not counted among the
-    workers, and keeps its evaluator for `CHECK_IDLE_SECONDS` at most. `number`: tells the supervisors of one
+    `device_classes`: what its evaluator can use. A supervisor for `CHECKS` alone is not counted among the
+    workers, and keeps its evaluator for `CHECK_IDLE_SECONDS` at most. `number`: tells supervisors in a
     process apart. `ring_others`: tells other supervisors that a job has become claimable; it may fail.
     """
 

@@ -15,7 +15,7 @@ n steps the windows have 0.22 n, then each 0.03 n less, at least 0.06 n, rounded
 checkpoints up); "at most rho", not "fewer than rho"; the first step of a run counts as a rise where its loss
 is above zero; each run begins at a random point, in Linf on a face of the cube, in L2 on the sphere.
 
-Deviations from that code, none of which changes which examples break: the last iterate takes no backward
+Deviations from that code, without effect on which examples break: the last iterate takes no backward
 pass, a slot goes on to its next target by itself, and the iterate that is kept is the first misclassified one
 (the code keeps the last). Besides, a gradient that is not finite counts as zero.
 
@@ -224,7 +224,7 @@ class AutoPGD:
         begun: Tensor | None,
         moving: Tensor | None,
     ) -> None:
-        """Moves all slots, or those of the mask `moving`, on the CPU; `begun` is that of `_remember`."""
+        """Moves all slots, or those in the mask `moving`, on the CPU; `begun` is from `_remember`."""
         images, points = state["images"], state["adversarial"]
         ahead: Tensor | float = MOMENTUM
         if begun is not None:

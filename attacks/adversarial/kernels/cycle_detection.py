@@ -1,7 +1,7 @@
 """Detects that an iterate of a deterministic iteration repeats an earlier one, so that the rest is known.
 
 Doldo et al. 2025, "Stop Walking in Circles! Bailing Out Early in Projected Gradient Descent" (CVPR): steps
-of one length, projected onto a ball, end in a cycle where the example is robust. Deviations: no hashes,
+of equal length, projected onto a ball, end in a cycle where the example is robust. Deviations: no hashes,
 which may collide; one earlier iterate per slot is kept, the landmark, and compared bit for bit, as in Brent
 1980, "An improved Monte Carlo factorization algorithm". Landmarks are the iterates whose number has only
 zeros after its highest `DIGITS` binary digits. Brent has one digit, the powers of two; with three, short
@@ -63,10 +63,7 @@ def compare(state: State, moved: Tensor) -> None:
 
 
 def whole_turns(state: State, left: Tensor) -> Tensor:
-    """Returns how many of the steps that are left lead back to the present iterate; all on the CPU, (B,).
-
-    Waits for the device.
-    """
+    """How many of the steps left lead back to the present iterate, (B,), on the CPU. Waits for the device."""
     period = state["period"].cpu()
     return torch.where(period > 0, left - left % period.clamp(min=1), 0)
 

@@ -31,7 +31,7 @@ class DecoupledDirection(MinimumNorm):
 
     Attributes:
         gamma: Share by which the norm changes in a step.
-        first_norm: Norm after the first step, but for that change.
+        first_norm: Norm after the first step, without that change.
         levels: Number of values that a pixel may take; None for any.
     """
 

@@ -1,16 +1,15 @@
 """The fast adaptive boundary attack: steps to the linearised decision boundary, close to the image.
 
 Croce and Hein 2020, "Minimally distorted Adversarial Examples with a Fast Adaptive Boundary Attack",
-algorithm 1.
-At the point x the classifier is linearised; d is the shortest way from x, d0 that from the image x0, to the
-hyperplane between the label and the nearest (or the target) class. Then, with alpha = min(|d| / (|d| + |d0|),
-alpha_max), equation 9,
+algorithm 1. At the point x the classifier is linearised; d is the shortest way from x, d0 the way from the
+image x0, to the hyperplane between the label and the nearest (or the target) class. Then, with alpha =
+min(|d| / (|d| + |d0|), alpha_max), equation 9,
 
     x' = clip((1 - alpha) (x + eta d) + alpha (x0 + eta d0))
 
 and, where x' is misclassified, the next point is x0 + beta (x' - x0).
 
-The hyperplane is that of the nearest class by equation 7: with f_k = z_k - z_label and 1/p + 1/q = 1,
+The hyperplane is the nearest class's by equation 7: with f_k = z_k - z_label and 1/p + 1/q = 1,
 
     s = argmin over k != label of  |f_k(x)| / |grad f_k(x)|_q
 

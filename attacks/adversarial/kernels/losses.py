@@ -20,7 +20,7 @@ say nothing about the model. The others do not: margin, dlr and mifpe have the s
 and a z with a > 0, and dlr and mifpe the same value. mifpe never falls below log(1 + exp(-10)) while y is
 predicted: its value says little about how near the boundary is.
 
-As in the reference codes, 1e-12 is added to the denominators of dlr, and here to that of mifpe. The factor 10
+As in the reference codes, 1e-12 is added to the denominators of dlr, and here of mifpe. The factor 10
 is the default of the code of mifpe's authors. Ties between logits may be broken differently.
 
 Legend: B batch, C classes, T targets.

@@ -42,7 +42,7 @@ class Iterate(NamedTuple):
 
 @dataclass(frozen=True)
 class MinimumNorm(ABC):
-    """Search for the smallest perturbation; its steps are those of the classes that extend it.
+    """Search for the smallest perturbation; the classes that extend it have its steps.
 
     Keys of its own in the state:
 

@@ -12,8 +12,8 @@ Dong et al. 2018, "Boosting Adversarial Attacks with Momentum"; Lin et al. 2020,
 Gradient and Scale Invariance for Adversarial Attacks"; Xie et al. 2019, "Improving Transferability of
 Adversarial Examples with Input Diversity"; Dong et al. 2019, "Evading Defenses to Transferable Adversarial
 Examples by Translation-Invariant Attacks". P projects onto the ball and the range of pixels; direction is the
-sign in Linf and g / |g|_2 in L2. Xie et al. enlarge the image, which models of one input size do not take;
-shrinking is what later codes do.
+sign in Linf and g / |g|_2 in L2. Xie et al. enlarge the image, which models of a fixed input size do not
+take; shrinking is what later codes do.
 
 B = batch.
 """

@@ -25,10 +25,7 @@ from assay.attacks.threat import Ball, clip_to, steepest
 
 @dataclass(frozen=True)
 class OneStep:
-    """Moves by epsilon along the steepest direction.
-
-    `iteration` is 0 at the image and 1 after the step.
-    """
+    """Moves by epsilon along the steepest direction. `iteration` is 0 at the image and 1 after the step."""
 
     name: str
     ball: Ball

@@ -59,14 +59,14 @@ class Proposals(Protocol):
     ) -> Tensor:
         """Returns the next iterates to try, from the best so far (`current`), like the images (B, C, H, W).
 
-        `plan` (B, plan_width) is of one query per slot, `query` its number on the schedule, int64 (B,), on
+        `plan` (B, plan_width) is of a query per slot, `query` its number on the schedule, int64 (B,), on
         the CPU.
         """
 
 
 @dataclass(frozen=True)
 class LinfProposals:
-    """Vertical stripes at first, then squares of one colour; all pixels are at a corner of the ball."""
+    """Vertical stripes at first, then squares of a single colour; all pixels are at a corner of the ball."""
 
     epsilon: float  # Radius
     share: float  # Share of the image that the first squares cover

@@ -70,20 +70,14 @@ def flat_index(top: Tensor, left: Tensor, size: int, width: int) -> Tensor:
 
 @lru_cache(maxsize=256)
 def pattern(size: int, norm: Literal["L2", "L1"] = "L2") -> Tensor:
-    """Returns the pattern of the attack in L2 or L1, of norm 1: float32 (s, s) on the CPU.
-
-    A hill in the upper part, its negative in the lower one.
-    """
+    """The pattern in L2 or L1, norm 1, float32 (s, s) on the CPU: a hill above, its negative below."""
     upper = size // 2
     halves = torch.cat([_hill(upper, size, norm), -_hill(size - upper, size, norm)])
     return halves / _length(halves, norm)
 
 
 def _hill(height: int, width: int, norm: Literal["L2", "L1"]) -> Tensor:
-    """Sums 1 / k^2 over the squares of side 2k - 1 around the centre that hold a pixel (equation 2).
-
-    In L1 1 / k^4.
-    """
+    """Sums 1 / k^2 (L1: 1 / k^4) over centred squares of side 2k - 1 that hold a pixel (equation 2)."""
     rows = (torch.arange(height) - height // 2).abs()
     columns = (torch.arange(width) - width // 2).abs()
     distance = torch.maximum(rows[:, None], columns[None])

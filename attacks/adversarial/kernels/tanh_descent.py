@@ -5,7 +5,7 @@ is x = low + (high - low) (tanh(m + a) + 1) / 2, with a = arctanh(0.999999 (2 x0
 the box, and m descends |x - x0|^2 + c max(Z_y - max_(i != y) Z_i + confidence, 0); the difference is turned
 around for a target. Several c are tried, one search for each.
 
-The arithmetic is that of cleverhans 4.0 for a batch of one example. What may surprise there:
+The arithmetic is cleverhans 4.0's for a batch of a single example. What may surprise there:
 
 - m and Adam's moments and step count go on from one search to the next.
 - The bounds of c are views of c and follow it, so that c never bisects: it is multiplied by 10 until the
@@ -15,10 +15,10 @@ iterate is not adversarial, in any class. A targeted attack succeeds with its ta
 - It doesn't stop when the loss no longer falls (the paper's authors' code does; `abort_early`, see
 `early_abort.py`).
 
-`search="original"` is the authors' search: m and Adam begin anew for each c, and c bisects (it is multiplied
+`search="original"` is the authors' search: m and Adam begin again for each c, and c bisects (it is multiplied
 by 10 as long as there was no success).
 
-Where a gradient is averaged over several passes of a random model, it is that of the mean hinge: each pass
+Where a gradient is averaged over several passes of a random model, it is the mean hinge's: each pass
 has a hinge of its own. Where expected accuracy counts, an iterate is adversarial if its mean logits are, and
 no pass was right; else the last pass decides.
 
@@ -69,9 +69,9 @@ class TanhDescent:
 
     Keys of its own in the state: `offset` a, `modifier` m and `squashed` tanh(m + a), like the images;
     `moment`, `square` and `updates` of Adam; `constant` c with its bounds `lower` and `upper`; `success` in
-    the present search. `restart` is the number of the search, `iteration` that of the iterate within it.
+    the present search. `restart` is the number of the search, `iteration` numbers the iterate within it.
     `objective` is minus the squared L2 size of `best`, or minus infinity while there is no adversarial. With
-    `abort_early` those of `early_abort.py`.
+    `abort_early` the keys of `early_abort.py`.
     """
 
     name: str

@@ -140,7 +140,7 @@ class LibraryAutoPGD:
         return torch.where(as_column(usable, images), found, images)
 
     def _run(self, attack: Any, pixels: Tensor, labels: Tensor) -> Tensor:
-        """The point with the highest loss of one run."""
+        """The point with the highest loss of a run."""
         if self.ball.norm != "L1":
             highest: Tensor = attack.attack_single_run(pixels, labels)[0]
             return highest

@@ -24,7 +24,7 @@ class AliasTable:
     outcomes: Tensor  # (2 R K,) float32: each column's alias, then its own outcome
 
     def sample(self, rows: Tensor, words: Tensor) -> Tensor:
-        """Draw one outcome per row number; rows and words are int32 of one shape, the result is float32."""
+        """Draw one outcome per row number; rows and words are int32 of equal shape, the result is float32."""
         low = 32 - self.bits
         # The shift is an arithmetic one: the mask removes copies of the sign.
         column = (words >> low).bitwise_and_((1 << self.bits) - 1)
@@ -51,7 +51,7 @@ def alias_table(probabilities: Tensor, values: Tensor) -> AliasTable:
 
 
 def _pair(shares: list[float]) -> tuple[list[float], list[int]]:
-    """Split weights of mean 1 so that each column holds the rest of one outcome and at most one other."""
+    """Split weights of mean 1 so that each column holds the rest of an outcome and at most one other."""
     shares = list(shares)
     aliases = list(range(len(shares)))
     small = [index for index, share in enumerate(shares) if share < 1]

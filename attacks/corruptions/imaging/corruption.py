@@ -29,7 +29,7 @@ IMAGENET_C = (
     " Perturbations"
 )
 TOP = 255
-# Pixels of one image processed at a time: on a CPU few enough for a core's cache; on a GPU enough to fill it,
+# Pixels of an image processed at a time: on a CPU few enough for a core's cache; on a GPU enough to fill it,
 # and few enough for its memory. Results do not depend on it.
 CHUNK_PIXELS = {"cpu": 2**16, "cuda": 2**22}
 # Added before truncation where the exact value can be a whole level and float32 may fall just below it, so
@@ -76,7 +76,7 @@ class Corruption:
     def draws(
         self, ids: Sequence[str], shape: Sequence[int], seed: int, device: torch.device | None = None
     ) -> Draws:
-        """Draws of examples of one shape (C, H, W), a row per example; alike on every device."""
+        """Draws of examples of equal shape (C, H, W), a row per example; alike on every device."""
         randomness = Randomness(seed, f"corruption {self.name}")
         return self.draw(Source(randomness, ids, self.severity, device or torch.device("cpu")), *shape)
 

@@ -1,8 +1,8 @@
 """Local shuffling of pixels, in parallel but bit-identical to the sequential released code.
 
 From the last pixel to the first, each takes the value that a random neighbour has at that moment (the
-released code means an exchange, but its two views of one array make it a copy). So a pixel's value is that of
-its neighbour before the round, if the neighbour comes later in that order, else the neighbour's new value:
+released code means an exchange, but its two views of an array make it a copy). So a pixel's value is
+its neighbour's before the round, if the neighbour comes later in that order, else the neighbour's new value:
 pixels form chains, and all chains are followed at once by pointer doubling, in as many steps as the longest
 chain has binary digits; beside a CPU, where to look is to wait, as the longest that could be has.
 
@@ -73,10 +73,7 @@ def _sources(offsets: Tensor, height: int, width: int, reach: int) -> Tensor:
 
 
 def ends(pointers: Tensor, longest: int) -> Tensor:
-    """As `_ends`, of chains that have at most so many pixels, without a look at them.
-
-    A pointer to a new value has the number of all pixels, n P, added.
-    """
+    """As `_ends`, of chains of at most so many pixels. Pointers to new values have n P added."""
     count, pixels = pointers.shape
     first = torch.arange(count, dtype=torch.int32, device=pointers.device)[:, None] * pixels
     # Old values of all pixels, which point to themselves, then new values, which alone change.
@@ -90,7 +87,7 @@ def ends(pointers: Tensor, longest: int) -> Tensor:
 
 
 def _ends(pointers: Tensor, pixels: int) -> Tensor:
-    """Follows every chain of pointers (n, P) to its end: one marked as new becomes that of its pixel."""
+    """Follows every chain of pointers (n, P) to its end: a pointer marked as new becomes its pixel's."""
     flat = pointers.flatten()
     marked = (flat >= pixels).nonzero().flatten()
     while len(marked):

@@ -5,7 +5,7 @@ Morris et al. 2020, "TextAttack". An attack is what `build` of a recipe of TextA
 
     stop words        the 179 of `stop_words.py`, in place of NLTK's data, which list 198 since 2024
     WordNet           NLTK's reader on a local folder
-    word vectors      those of a local folder, in place of a download
+    word vectors      from a local folder, in place of a download
     PartOfSpeech, UniversalSentenceEncoder    left out, as in the native recipe
 
 The package is imported on first use. It draws from the global generators of Python and numpy.
@@ -48,7 +48,7 @@ STATUSES: Mapping[str, Ending] = {
 
 
 class Attacked(NamedTuple):
-    """Result of one attack: the text that counts, and the texts queried, repeated ones included."""
+    """Result of an attack: the text that counts, and the texts queried, repeated ones included."""
 
     status: Ending
     text: str
@@ -133,11 +133,7 @@ def textfooler(neighbours: Neighbours, *, count: int, min_similarity: float) -> 
 
 @functools.cache
 def package() -> ModuleType:
-    """The package, imported without its downloads and without traces in the user's folders.
-
-    Raises:
-        ImportError: it is not installed.
-    """
+    """The package without downloads and traces in the user's folders. Raises ImportError: not installed."""
     import nltk
 
     before = dict(os.environ)

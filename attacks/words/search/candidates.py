@@ -38,7 +38,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Moves:
-    """Candidate texts of one example."""
+    """Candidate texts of an example."""
 
     changes: Sequence[WordChange]  # the allowed word changes
     rules: Rules  # the constraints

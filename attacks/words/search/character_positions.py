@@ -21,9 +21,9 @@ def at_places(
     pairs: bool = False,
     letters: bool = False,
 ) -> WordChange:
-    """Word change of one character, or with `pairs` of two neighbours, at one drawn position or at every one.
+    """Word change of a character, or with `pairs` of two neighbours, at one drawn position or at every one.
 
-    Words of one character have no positions. With `every` there is a candidate per position, in order;
+    Words of a single character have no positions. With `every` there is a candidate per position, in order;
     `letters` says that the candidates at a position are drawn, too.
     """
 

@@ -1,4 +1,4 @@
-"""Random draws keyed by one word of one example.
+"""Random draws keyed by a word of an example.
 
 Each stream is keyed by (seed, attack, example id, change, word): a word gets the same draws in any batch, in
 any order, with any other draws. The numbers are hashes, so they depend on no library's generator.
@@ -35,12 +35,12 @@ class Draws:
 
 @dataclass(frozen=True)
 class Stream:
-    """Streams of one example."""
+    """Streams of an example."""
 
     seed: int  # the job's seed
     attack: str  # name of the attack
     example: str  # id of the example
 
     def of(self, change: str, word: int) -> Draws:
-        """Stream of one change at one word, from its start."""
+        """Stream of a change at one word, from its start."""
         return Draws(self.seed, self.attack, self.example, change, word)

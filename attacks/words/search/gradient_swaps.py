@@ -1,4 +1,4 @@
-"""Searches that swap words of one text, guided by the gradient of the loss by the words' vectors.
+"""Searches that swap words of a text, guided by the gradient of the loss by the words' vectors.
 
 Ebrahimi et al. 2018, "HotFlip: White-Box Adversarial Examples for Text Classification",
 equation 10 and section 3.3 (beam search);
@@ -76,10 +76,7 @@ class Victim:
     min_cosine: float | None = None
 
     def best_swaps(self, text: Tensor, gradient: Tensor, places: Sequence[int], k: int) -> list[list[Swap]]:
-        """The k swaps with the highest estimates at each of some places of a text, int64 (N,), best first.
-
-        The gradient is that at the text, (N, C).
-        """
+        """The k best swaps, best first, at places (N,), int64, by the gradient (N, C) at the text."""
         found: list[list[Swap]] = []
         words = self.vectors[self.allowed].float()  # (A, C)
         for start in range(0, len(places), AT_A_TIME):

@@ -51,10 +51,7 @@ class Neighbours:
             self._look(wanted[start : start + BLOCK])
 
     def of(self, word: str) -> list[str]:
-        """Neighbours of a word, nearest first, ties in the file's order.
-
-        Empty for a word without a vector.
-        """
+        """Neighbours of a word, nearest first, ties in the file's order; none without a vector."""
         number = self._number.get(word)
         if number is None:
             return []
@@ -105,9 +102,8 @@ def nearest_words(neighbours: Neighbours) -> WordChange:
 def similar(neighbours: Neighbours, least: float) -> Taken:
     """Accepts a changed text if each fresh word is close enough to the original's word at its position.
 
-    As TextAttack's `WordEmbeddingDistance`.
-    Words without a vector are accepted. A word replaced by several is compared position by position, with the
-    original words there.
+    As TextAttack's `WordEmbeddingDistance`. Words without a vector are accepted. A word replaced by several
+    is compared position by position, with the original words there.
     """
 
     def near(text: Text, original: Text) -> bool:

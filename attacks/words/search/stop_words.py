@@ -1,6 +1,6 @@
 """Words that recipes leave unchanged: NLTK's list of English stop words (179), and TextFooler's (266).
 
-NLTK's list is that of its data until 2024; later releases list 198. The attacked words depend on the list, so
+NLTK's list is from its data until 2024; later releases list 198. The attacked words depend on the list, so
 it is stored here instead of read from the machine.
 """
 

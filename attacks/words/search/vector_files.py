@@ -37,9 +37,8 @@ def written(folder: Path) -> tuple[int, ...]:
 def read_vectors(folder: Path) -> tuple[list[str], NDArray[np.float32]]:
     """Words and their vectors, float32 (n, d); the first vector of a repeated word counts.
 
-    Raises:
-        OSError: a file cannot be read.
-        ValueError: a file does not contain word vectors; the message names it and the line.
+    Raises OSError: a file cannot be read; ValueError: a file does not contain word vectors; the message names
+    it and the line.
     """
     path = folder / (TEXT if (folder / TEXT).is_file() else ARRAY)
     with np.errstate(over="ignore"):  # refused below

@@ -48,7 +48,7 @@ class WordSwap:
             raise ValueError(f"rate must be in [0, 1]: got {self.rate}")
 
     def __call__(self, words: Sequence[str], document: str) -> Swapped:
-        """Swaps words of one document."""
+        """Swaps words of a document."""
         draws = self._draws(len(words), document)
         known: dict[str, bool] = {}
         free = torch.tensor([_may_be_swapped(word, known) for word in words], dtype=torch.bool)

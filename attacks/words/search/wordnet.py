@@ -1,6 +1,6 @@
 """WordNet reader: synonyms of a word.
 
-Fellbaum 1998, "WordNet: An Electronic Lexical Database". The files are those of WordNet 3.0 and 3.1
+Fellbaum 1998, "WordNet: An Electronic Lexical Database". The files are from WordNet 3.0 and 3.1
 (`index.*`, `data.*`, `*.exc` for noun, verb, adj and adv), whose format is in the manual page wndb(5WN);
 morphy(7WN) describes how an inflected form is reduced to an entry.
 """
@@ -54,12 +54,7 @@ def missing_files(folder: Path) -> list[str]:
 
 
 class WordNet:
-    """WordNet dictionary read from a folder.
-
-    Raises:
-        OSError: a file cannot be read.
-        ValueError: a file is not one of WordNet; the message names it.
-    """
+    """WordNet dictionary of a folder. Raises OSError; ValueError: names a file that is not WordNet's."""
 
     def __init__(self, folder: Path) -> None:
         self._index = {part: _index(folder / f"index.{part}") for part in PARTS}
@@ -139,11 +134,7 @@ def synonyms(folder: Path) -> WordChange:
     """The synonyms of a word, in every sense and part of speech; phrases are left out.
 
     Ren et al. 2019, "Generating Natural Language Adversarial Examples through Probability Weighted Word
-    Saliency", section 3.2.
-
-    Raises:
-        OSError: a file cannot be read.
-        ValueError: a file is not one of WordNet.
+    Saliency", section 3.2. Raises OSError: a file cannot be read; ValueError: a file is not one of WordNet.
     """
     wordnet = _read(folder)
 

@@ -3,7 +3,7 @@
 The `measure` of an analysis returns `Measured`, which is merged by the analysis's outcome table
 (`service/metrics/analyses/`), in a process without tensors.
 
-n = examples, or repeats of one that measures the machine.
+n = examples, or repeats of a measurement of the machine.
 """
 
 from __future__ import annotations

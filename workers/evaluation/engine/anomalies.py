@@ -46,7 +46,7 @@ class AnomalyScores(WithoutFiles):
         }
 
     def evidence(self) -> dict[str, Any]:
-        """The counts that warnings rest on; those of shards add up."""
+        """The counts that warnings rest on; counts of shards add up."""
         return {"nonfinite": self.nonfinite, **self.noted}
 
 

@@ -52,7 +52,7 @@ class AttackedPixels:
         return torch.where(right == right.amin(1, keepdim=True), number, right.shape[1]).amin(1)
 
     def columns(self) -> dict[str, list[object]]:
-        """The rows as JSON columns; `intersection` and `predicted` alone are those of the worst candidate."""
+        """The rows as JSON columns; `intersection` and `predicted` alone are the worst candidate's."""
         row, worst = torch.arange(len(self.ids)), self.worst
         counts: dict[str, list[object]] = {}
         for place, name in enumerate(self.names):
@@ -70,7 +70,7 @@ class AttackedPixels:
         }
 
     def evidence(self) -> dict[str, Any]:
-        """Evidence for warnings, and the counts of each loss; those of shards add up."""
+        """Evidence for warnings, and the counts of each loss; counts of shards add up."""
         return {**self.flags, **self.noted, "stages": [dict(stage) for stage in self.stages]}
 
     def files(self) -> Iterable[OutcomeFile]:

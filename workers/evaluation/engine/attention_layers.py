@@ -32,7 +32,7 @@ from assay.models.layers.sequence_encoder import with_one_place
 from assay.workers.evaluation.engine.loader import Images, Loader
 from assay.workers.evaluation.engine.shard import Shard
 
-# `model.depth` is that of the encoder (`service/submission/compatibility.py`).
+# `model.depth` is the encoder's depth (`service/submission/compatibility.py`).
 LAYER_RULES = (
     (
         layer_rule("layers", "model.depth")[0].replace("model.layers", "params.layers"),
@@ -144,7 +144,7 @@ class Shown(NamedTuple):
     inputs: Images  # the model's input by row
     run: nn.Module  # the model or a part of it
     padding: bool  # whether the input may have padding
-    # Whether it is labelled sequences of tokens, of which those that are 0 are padding: a causal layer is not
+    # Whether it is labelled sequences of tokens, with 0 as padding: a causal layer is not
     # told, as it sees none of them
     tokens: bool = False
 

@@ -131,8 +131,7 @@ def _slopes(
 
     In place of the library's, which clamps the free ones: they begin at 0 or 1, where the clamp of today's
     torch has no gradient, and would stay there. `lower` and `upper` bound the input of each ReLU; `below` and
-    `above` are slopes for lower and upper bounds of the output, cut to [0, 1], None if there are none to
-    compute.
+    `above` are slopes for lower and upper bounds of the output, cut to [0, 1], None if none is computed.
     """
 
     def within(slopes: Tensor | None) -> Tensor | None:

@@ -1,11 +1,11 @@
 """Probe of causality: whether what a language model says of a word depends on later words.
 
-The perplexity of a text is that of a predictor: the probability of each word given those before it. A model
+The perplexity of a text rates a predictor: the probability of each word given those before it. A model
 that sees later words, by a mask that is missing, a statistic over the whole window or other windows of the
 batch, has a number of the same form that means nothing. The probe replaces the suffix of some windows behind
 several cuts, and compares the loss of each word before the cut: it must not change.
 
-A few windows cannot show a dependence that is rare, such as that of a nearly empty sparse part. A part of the
+A few windows cannot show a dependence that is rare, as in a nearly empty sparse part. A part of the
 model that looks at later tokens by its definition therefore says so with the attribute `sees_later_tokens`;
 a model with such a part leaks, regardless of what the probe finds.
 

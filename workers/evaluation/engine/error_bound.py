@@ -7,7 +7,7 @@ the largest error so far, absolute or as a share of the row's largest logit, the
 
 An error above the bound refutes it: from then on every row is judged in float32, and the attack begins again
 so (`protocols.attack_pixel`). What an error outside the share could hide is an iterate that is wrong in
-float32 alone; the last iterate and the one that counts are always judged in float32.
+float32 alone; the last iterate and the iterate that counts are always judged in float32.
 
 Legend: D chosen rows, B rows, C classes.
 """
@@ -29,7 +29,7 @@ DIMENSIONS = 2
 
 
 class ErrorBound:
-    """The bound of one model, learnt during an attack. Never waits but in `doubtful` and `evidence`."""
+    """The bound of a model, learnt during an attack. Never waits but in `doubtful` and `evidence`."""
 
     def __init__(self, device: torch.device | str) -> None:
         # Rows that `doubtful` has seen, in so many passes, and rows judged in float32.

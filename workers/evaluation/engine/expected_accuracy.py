@@ -6,7 +6,7 @@ attack runs to its end on all examples, and gives the iterate with the fewest ri
 
     choice    K draws of the model at the unattacked image and at the result of each stage; the image with
               the lowest share of right answers counts (at equal shares the one with the highest loss)
-    final     K other draws at each of them; those of the image that counts are the outcome
+    final     K other draws at each of them; draws at the image that counts are the outcome
 
 The mean of the final shares over the examples is an unbiased estimate of the expected accuracy at the images
 that count. The draws are keyed by the job's seed and the first example of a batch, and are the same for every
@@ -56,7 +56,7 @@ class Drawn:
 
 @dataclass
 class _Counts:
-    """Counts of one stage over all batches."""
+    """Counts of a stage over all batches."""
 
     n: int = 0
     forward: int = 0

@@ -1,6 +1,6 @@
 """Items of galleries with time series, in standard deviations of each feature over the training set.
 
-Legend: F features, T steps of a row, L steps of one series.
+Legend: F features, T steps of a row, L steps of a series.
 """
 
 from __future__ import annotations

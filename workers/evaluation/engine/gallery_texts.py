@@ -50,7 +50,7 @@ def _attacked(row: TextRow, rank: int) -> GalleryText:
 
 
 def differing(before: Sequence[str], after: Sequence[str]) -> tuple[list[bool], list[bool]]:
-    """Which words of each differ: by position for texts of one length, else by a longest matching."""
+    """Which words of each differ: by position for texts of equal length, else by a longest matching."""
     if len(before) == len(after):
         flags = [old != new for old, new in zip(before, after, strict=True)]
         return flags, flags

@@ -45,9 +45,9 @@ class ExampleOutcomes:
     # Forward passes of the attack alone, without those that judge the image before and after it, int64 (n,);
     # None without an attack
     queries: Tensor | None = None
-    # Name of the stage that broke the example, or None; no column for attacks of one stage
+    # Name of the stage that broke the example, or None; no column for single-stage attacks
     broken_by: tuple[str | None, ...] | None = None
-    # Largest change of a value from the unattacked image to the one that counts, float64 (n,); None without
+    # Largest change of a value from the unattacked image to the image that counts, float64 (n,); None without
     # an attack
     linf: Tensor | None = None
     l2: Tensor | None = None  # L2 norm of that change, float64 (n,), or None
@@ -110,7 +110,7 @@ class ExampleOutcomes:
         }
 
     def evidence(self) -> dict[str, Any]:
-        """Returns the evidence for warnings, and the stages; those of shards add up."""
+        """Returns the evidence for warnings, and the stages; counts of shards add up."""
         return {
             "nonfinite": self.nonfinite,
             "gradients": self.gradients,
@@ -208,7 +208,7 @@ class Ledger:
         return (~self._settled).nonzero().flatten()
 
     def note_pass(self, rows: Tensor, *, count: int = 1, backward: bool = False) -> None:
-        """Counts so many more passes per example, beside those of the attack."""
+        """Counts so many more passes per example, beside the attack's passes."""
         self._passes["forward"][rows] += count
         if backward:
             self._passes["backward"][rows] += 1

@@ -49,7 +49,7 @@ class LibraryTextAttack:
 
 @dataclass
 class Victim:
-    """The model's answers to the texts of one example: one pass for what it reads alike.
+    """The model's answers to the texts of an example: one pass for what it reads alike.
 
     Rounding then never decides between two texts that are the same to the model.
     """
@@ -85,7 +85,7 @@ class Victim:
 
 
 def attacked(recipe: LibraryRecipe, answers: Victim, sentence: str, example: str, seed: int) -> TextRow:
-    """The outcome of one text; leaves the global generators of random numbers advanced."""
+    """The outcome of a text; leaves the global generators of random numbers advanced."""
     seed_libraries(derive_seed(seed, f"{PACKAGE}/{recipe.name}/{example}", 0))
     found = recipe.attack(answers.probabilities, sentence, answers.label)
     before, last = answers.of(sentence), answers.of(found.text)

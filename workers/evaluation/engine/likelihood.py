@@ -5,7 +5,7 @@ begin at 0, s, 2s, ... (s = the stride). The first window scores all its targets
 at the end of the text a window may be shorter. So the context of a target crosses document boundaries, and
 the loss of a target depends on the text, L and s alone: not on the batch, nor on the other requested targets.
 
-s = 1 is the protocol of Teo and Nguyen (NeurIPS 2024) and of lmtool-fwp: every target but those of the first
+s = 1 is the protocol of Teo and Nguyen (NeurIPS 2024) and of lmtool-fwp: every target after the first
 window is predicted from the L words before it. s = L cuts the text into windows that do not overlap.
 
 Legend: T words of the text, B windows of a batch, L words of a window, s the stride.

@@ -157,7 +157,7 @@ def proved(bounds: Tensor, logits: Tensor) -> Tensor:
 
 @contextmanager
 def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """The library makes tensors of torch's default type where it needs those of the model's."""
+    """The library makes tensors of torch's default type where it needs the model's type."""
     kept = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -185,7 +185,7 @@ def _without_dropout(model: nn.Module) -> nn.Module:
 
 @contextmanager
 def _scoped(model: nn.Module) -> Iterator[None]:
-    """Names the modules in a trace; those of a classifier as in its network, without the wrapper."""
+    """Names the modules in a trace; a classifier's as in its network, without the wrapper."""
     wrapper = "backbone" if isinstance(model, Classifier) else ""
     names = {module: name.removeprefix(wrapper).removeprefix(".") for name, module in model.named_modules()}
     jit: Any = torch.jit._trace

@@ -70,7 +70,7 @@ class WithoutFiles:
 
 @dataclass(frozen=True)
 class Stage:
-    """Counts of one stage of an attack in one shard."""
+    """Counts of a stage of an attack in one shard."""
 
     name: str  # catalog name of the attack
     n: int

@@ -42,7 +42,7 @@ REPEATED, REGROUPED = 1e-4, 1e-2
 # 1.9e-11, and 1e-8 leaves a factor of 500.
 CHANGED = 1e-8
 # A model may have operations in float32 that its float64 copy keeps. Their rounding shows when a batch of
-# copies of one image is cut; changes up to so many times that are no evidence.
+# copies of an image is cut; changes up to so many times that are no evidence.
 MARGIN = 100
 
 Wide = Callable[[], Forward]

@@ -172,7 +172,7 @@ def attack_paper(
 ) -> ExampleOutcomes:
     """Attacks the model's backbone on normalised images, as the released code of the papers does.
 
-    Nothing is clipped; the loss is that of the model's own predictions; the final iterate counts (with
+    Nothing is clipped; the loss is by the model's own predictions; the final iterate counts (with
     several restarts the one with the highest loss), compared with the true labels. The attack's epsilon is in
     units of the normalised images; the model has its normalisation and backbone apart; `keep_adversarial`
     returns the final iterates, in normalised space. All else is as for `attack_pixel`.

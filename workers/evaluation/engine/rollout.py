@@ -2,7 +2,7 @@
 
 An episode is a loop in which rounding grows: the order of a sum decides the last bit of an action, and the
 action the next observation. So the policy is computed in float64 at every dtype of the job, and continuous
-actions are rounded to a grid of 2^-20, far coarser than that rounding: the outcome of an episode is that of
+actions are rounded to a grid of 2^-20, far coarser than that rounding: an episode's outcome follows from
 its seed and id, at any batch size.
 
 At each step the policy sees the steps since the beginning, its window's at most, with the returns-to-go that

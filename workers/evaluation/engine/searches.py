@@ -2,7 +2,7 @@
 
 Each search is a generator of questions (`attacks/words/search/gradient_swaps.py`). In each round all
 gradients that searches wait for are taken together, then all their texts are put to the model. For each
-search the questions and their order are those of a run alone.
+search the questions and their order are as in a run alone.
 """
 
 from __future__ import annotations

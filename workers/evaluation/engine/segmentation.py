@@ -47,7 +47,7 @@ class PixelCounts(WithoutFiles):
         }
 
     def evidence(self) -> dict[str, Any]:
-        """The counts that warnings rest on; those of shards add up."""
+        """The counts that warnings rest on; counts of shards add up."""
         return {"nonfinite": self.nonfinite, **self.noted}
 
 

@@ -4,7 +4,7 @@ An attack sees the standardised rows (F + 1, T) that the model's backbone reads.
 so that nothing is clipped. Padded steps and the channel that says which steps exist never change: the model
 gives them no gradient, and random draws move nothing there (`StepDraws`).
 
-Legend: n series of the shard, B of them, F features, T steps of a row, L steps of one series.
+Legend: n series of the shard, B of them, F features, T steps of a row, L steps of a series.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MIDDLE = 0.5
 class StepDraws(Randomness):
     """Draws keyed by example that leave padded steps and the channel of steps where they are.
 
-    The draws of a series depend on its own number of steps alone, not on that of the row.
+    The draws of a series depend on its own number of steps alone, not on the row's.
     """
 
     def __init__(self, seed: int, attack: str, lengths: Mapping[str, int]) -> None:
@@ -263,7 +263,7 @@ class _Answers:
         self._ranks = ranks
 
     def note(self, rows: Tensor, logits: Tensor) -> None:
-        """Records those of a batch: rows (B,), logits (B, classes)."""
+        """Records the wanted rows of a batch: rows (B,), logits (B, classes)."""
         wanted = [place for place, row in enumerate(rows.tolist()) if row in self._ranks]
         if wanted:
             self.of |= zip(rows[wanted].tolist(), answers(logits[wanted]), strict=True)

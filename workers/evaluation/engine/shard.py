@@ -42,7 +42,7 @@ class Evaluation(Protocol):
     """What a component's function returns: its parameters, ready to be run.
 
     Equal shards give equal outcomes. The outcome of an example depends neither on the batch size nor on the
-    other examples of the shard, but for rounding.
+    other examples of the shard, except by rounding.
     """
 
     def measure(self, shard: Shard) -> Outcomes:
@@ -85,7 +85,7 @@ class Shard:
     # C, S, S) in [0, 1], or tokens (B, N), to logits: (B, K), for segmentation (B, K, S, S). Leave its mode,
     # parameters and buffers as they are
     classifier: Classifier
-    # S; for a model of words the maximum number of tokens, of time series that of steps; for a policy the
+    # S; for a model of words the maximum number of tokens, of time series the steps; for a policy the
     # steps of a window
     image_size: int
     batch_size: int
@@ -148,10 +148,7 @@ class Shard:
         return stored_images(cast(ImageSet, self.data), self._indices(rows), self.image_size)
 
     def loader(self, images: Images | None = None, *, batch_size: int | None = None) -> Loader:
-        """A loader of these images, else of the `inputs`, with labels, for the classifier.
-
-        A ValueError without examples.
-        """
+        """A loader of these images, else of the `inputs`, with labels. A ValueError without examples."""
         return Loader(
             self.classifier,
             images or self.inputs,
@@ -163,7 +160,7 @@ class Shard:
         )
 
     def cell_images(self, cell: Cell) -> Stored:
-        """Loads stored corrupted images of one corruption and severity by row."""
+        """Loads stored corrupted images of a corruption and severity by row."""
         data = cast(CorruptedSet, self.data)
         return Stored(lambda rows: data.cell_images(cell, self._indices(rows), self.image_size))
 

@@ -1,6 +1,6 @@
 """The active set: slots under attack, emptied as examples break or finish, refilled from waiting ones.
 
-On a GPU the host never waits for the device: the flags of one step are copied to the host while the next step
+On a GPU the host never waits for the device: the flags of a step are copied to the host while the next step
 runs, so that a broken slot leaves one step late. That step changes nothing, because a broken slot is frozen
 and counts no passes.
 """
@@ -34,7 +34,7 @@ class Kernel(Protocol[WaitingT_contra]):
     """Interface of an attack for slots."""
 
     def start(self, setting: Setting, examples: WaitingT_contra) -> State:
-        """Returns the state of one slot per example, with the first iterate in place."""
+        """Returns the state of a slot per example, with the first iterate in place."""
 
     def step(self, setting: Setting, model: Forward, state: State) -> None:
         """Does one unit of work for every slot, in place."""

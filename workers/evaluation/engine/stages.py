@@ -199,7 +199,7 @@ class PixelRun:
     def _in_batches(self, attack: Attack, ids: Sequence[str], seed: int) -> None:
         run = partial(run_batch, leave=self._leave, tell=self._tell, read=self._read)
         for examples in self._batches():
-            # The library seeds anew for each batch.
+            # The library seeds again for each batch.
             setting = Setting(ids, LibraryStream(seed), box=self._box, second_judgement=True)
             run(attack, setting, self._forward, examples=examples)
 
@@ -271,7 +271,7 @@ class PixelRun:
     def _reinstate(self, state: State, which: Tensor) -> None:
         """An adversarial example that doesn't count: the example stays right.
 
-        Its outcome is then that of an earlier stage, or if unknown its own image without a loss.
+        Its outcome is then an earlier stage's, or if unknown its own image without a loss.
         """
         rejected = select(state, which)
         for key in ("loss", "logits"):
@@ -299,7 +299,7 @@ def passes_of(
 
     Adversarial examples from bfloat16 must hold without autocast. Where one does not, the example was not
     attacked to the end: so a run without autocast follows, on all remaining examples. An attack that looks
-    for the smallest perturbation, or that counts its queries, would report those of the first run: it has
+    for the smallest perturbation, or that counts its queries, would report what the first run found: it has
     only the second. With gradients alone in bfloat16 there is one run: iterates are judged without autocast,
     but where the `bound` says that bfloat16 judges alike.
     """

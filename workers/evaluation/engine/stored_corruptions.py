@@ -1,8 +1,7 @@
 """Runs a classifier over stored corrupted images, one corruption and severity after the other.
 
 Hendrycks and Dietterich 2019, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations".
-The set has no uncorrupted images, so these are not evaluated.
+Perturbations". The set has no uncorrupted images, so these are not evaluated.
 
 Legend: n examples, C cells.
 """
@@ -46,7 +45,7 @@ class CellOutcomes(WithoutFiles):
         }
 
     def evidence(self) -> dict[str, Any]:
-        """The counts that warnings rest on; those of shards add up."""
+        """The counts that warnings rest on; counts of shards add up."""
         return {"nonfinite": self.nonfinite, **self.noted}
 
 

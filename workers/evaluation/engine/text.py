@@ -95,7 +95,7 @@ class TextOutcomes:
         return {name: [getattr(row, name) for row in self.rows] for name in names}
 
     def evidence(self) -> dict[str, Any]:
-        """The counts that warnings rest on; those of shards add up."""
+        """The counts that warnings rest on; counts of shards add up."""
         return {"nonfinite": sum(row.nonfinite for row in self.rows), **self.notes}
 
     def files(self) -> Iterable[OutcomeFile]:

@@ -2,7 +2,7 @@
 
 Each example's search is a generator (`attacks/words/search/greedy.py`) that asks about some texts and waits.
 In each round the questions of all examples in hand go to the model together; then every search goes on. For
-each example the questions and their order are those of a run alone. Within an example a text is put to the
+each example the questions and their order are as in a run alone. Within an example a text is put to the
 model once, as in TextAttack, and counted as a query each time it comes up. A model's own tokenizer often
 reads two candidates as the same tokens, such as an unknown one: they are put to the model once, too, so that
 rounding never decides between them.
@@ -198,10 +198,10 @@ def with_notes(found: TextOutcomes, shard: Shard, reader: Reader) -> TextOutcome
 
 
 def judged(drawn: Tensor, labels: Tensor) -> list[JudgedText]:
-    """Judges texts by the logits of one or several passes, (P, B, classes), and labels (B,).
+    """Judges texts by the logits of P passes, (P, B, classes), and labels (B,).
 
     The score is 1 minus the softmax of the true class in float64, and 1 where logits are not finite: these
-    count as wrong. Score and loss are means over the passes, the prediction is that of the mean logits, and a
+    count as wrong. Score and loss are means over the passes, the prediction is by the mean logits, and a
     text is broken where no pass is right.
     """
     values = drawn.detach().double().cpu()

@@ -1,6 +1,6 @@
 """A text classifier as a function of sentences, for attacks on text; and sequences in batches of like length.
 
-Padding is work for nothing. Texts of one call, and some batches of sequences at a time, are sorted by length
+Padding is work for nothing. Texts of a call, and some batches of sequences at a time, are sorted by length
 and cut into passes in which at most a twentieth of the tokens is padding, unless a pass would get too small
 to keep the device busy.
 """
