@@ -16,7 +16,7 @@ from assay.models.layers.layers import LAYER_NORM_EPSILON, Mlp
 
 
 class ClassAttention(nn.Module):
-    """Class token's softmax attention, (B, N, C) to (B, 1, C). ValueError: `heads` does not divide `width`."""
+    """Class token's softmax attention, (B, N, C) to (B, 1, C). ValueError unless `heads` divides `width`."""
 
     def __init__(self, width: int, heads: int, dropout: float = 0.0) -> None:
         super().__init__()
