@@ -49,6 +49,7 @@ ADDED = frozenset(
         "median_distance",
         "curve_area",
         "data_read",
+        "draws",
         "repeated",
     }
 )
