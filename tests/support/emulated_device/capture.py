@@ -1,7 +1,8 @@
 """CUDA graphs of the emulated device: operators are recorded with their memory, and replayed on it.
 
 As on CUDA: what Python does between the operators happens once, when the graph is captured; a wait for the
-device during the capture is an error; results are memory of the graph, which the next replay overwrites.
+device during the capture is an error; results are memory of the graph, which the next replay overwrites;
+a gradient reuses the memory of its forward pass, which then has no other.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ def graphed(device: Capturing, function: Callable[[Tensor], Tensor], sample: Ten
         with _captured(device) as backward:
             (gradient,) = torch.autograd.grad(answer, sample, slopes)
 
+    whole = [False]  # whether the memory of the latest forward pass is as that pass left it
+
     class Graphed(torch.autograd.Function):
         """Both graphs as one function of autograd."""
 
@@ -65,12 +68,16 @@ def graphed(device: Capturing, function: Callable[[Tensor], Tensor], sample: Ten
             sample.copy_(given)
             device.launches += 1
             forward.replay()
+            whole[0] = True
             return answer.detach()
 
         @staticmethod
         def backward(ctx: Any, *slope: Tensor) -> Tensor:
             assert slopes is not None
             assert gradient is not None
+            if not whole[0]:
+                raise RuntimeError("a second gradient of a replayed pass: CUDA's would be wrong (emulated)")
+            whole[0] = False
             slopes.copy_(slope[0])
             device.launches += 1
             backward.replay()

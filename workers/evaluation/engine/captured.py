@@ -65,8 +65,7 @@ class Captures:
             return model(images)
         self._replays += 1
         filled = images if rows == len(images) else _filled(images, rows)
-        logits = self._held[kind, rows](_OwnGradient.apply(filled))
-        return logits[: len(images)].clone()  # the next replay overwrites what this one returns
+        return self._held[kind, rows](filled)[: len(images)]
 
     def release(self, reason: str = "memory was short") -> bool:
         """Gives up all captured passes and their memory, for good; False where there were none."""
@@ -97,7 +96,7 @@ class Captures:
         try:
             with accelerator.generators_restored(images.device):
                 accelerator.empty_cache()
-                captured = accelerator.captured(model, sample)
+                captured = _Replayed(accelerator.captured(model, sample))
                 if not all(
                     _is_equal(model, captured, batch, differentiated=kind.differentiated)
                     for batch in (images, images.detach().flip(0) / 2)
@@ -119,18 +118,51 @@ class Captures:
         accelerator.empty_cache()
 
 
-class _OwnGradient(torch.autograd.Function):
-    """The same values; its gradient is copied, as the next replay overwrites the captured one."""
+class _Replayed:
+    """A captured pass whose results are no memory of its graphs.
+
+    The graph of the gradient takes what its forward pass left in the graphs' memory, and may overwrite it:
+    the latest forward pass has one gradient. For any other gradient (a second one of a pass, or one of an
+    earlier pass) the forward pass is replayed.
+    """
+
+    def __init__(self, captured: Run) -> None:
+        self._captured = captured
+        self._latest: tuple[Tensor, Tensor] | None = None  # images and logits of the pass that has a gradient
+
+    def __call__(self, images: Tensor) -> Tensor:
+        differentiated = torch.is_grad_enabled() and images.requires_grad
+        logits: Tensor = _Gradient.apply(images, self) if differentiated else self._captured(images)
+        return logits.clone()  # the next replay overwrites what this one returns
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Replays a pass that has a gradient: its images, and its logits under autograd."""
+        with torch.enable_grad():
+            points = images.detach().requires_grad_(True)
+            self._latest = points, self._captured(points)
+        return self._latest
+
+    def gradient(self, replayed: tuple[Tensor, Tensor], slopes: Tensor) -> Tensor:
+        """The gradient of a replayed pass for slopes of its logits, in memory of its own."""
+        points, logits = replayed if replayed is self._latest else self.forward(replayed[0])
+        self._latest = None
+        return torch.autograd.grad(logits, points, slopes)[0].clone()
+
+
+class _Gradient(torch.autograd.Function):
+    """A replayed pass as a function of autograd, with as many gradients as are asked for."""
 
     @staticmethod
-    def forward(ctx: Any, images: Tensor) -> Tensor:
-        """Returns the images."""
-        return images.view_as(images)
+    def forward(ctx: Any, images: Tensor, run: _Replayed) -> Tensor:
+        """Returns the logits."""
+        ctx.run, ctx.replayed = run, run.forward(images)
+        logits: Tensor = ctx.replayed[1]
+        return logits.detach()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        """Returns a copy."""
-        return gradients[0].clone()
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, None]:
+        """Returns the gradient."""
+        return ctx.run.gradient(ctx.replayed, slopes[0]), None
 
 
 def _filled(images: Tensor, rows: int) -> Tensor:

@@ -80,6 +80,26 @@ def test_captured_passes_give_the_models_bits_with_fewer_launches(device: Emulat
     assert evidence(captured) == {"replays": 4, "refused": None}
 
 
+def test_every_gradient_of_a_pass_is_right(device: EmulatedDevice) -> None:
+    captured, plain = both(device)
+    first, second = list(batches(device))[:2]
+    for images in batches(device):
+        differentiated(captured, images)
+    found = []
+    for passes in (captured, plain):
+        with torch.enable_grad():
+            points = [images.detach().requires_grad_(True) for images in (first, second)]
+            logits = [passes(one) for one in points]
+            gradients = [
+                torch.autograd.grad(logits[which][:, column].sum(), points[which], retain_graph=True)[0]
+                for column in (0, 3)
+                for which in (1, 0)  # the latest pass, then an earlier pass
+            ]
+        found.append([one.detach().cpu() for one in (*logits, *gradients)])
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+    assert evidence(captured) == {"replays": 6, "refused": None}
+
+
 @pytest.mark.parametrize(
     ("rows", "replays"), [(B - 1, True), (B // 2 + 1, True), (B // 2, False), (B + 1, False)]
 )
