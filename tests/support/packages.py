@@ -38,8 +38,10 @@ def install(folder: Path, name: str, version: str, points: Mapping[str, str], **
 
 
 def files_of_the_page() -> dict[str, str]:
-    """The files that docs/adding.md shows: path to content."""
-    return dict(FILE.findall(PAGE.read_text()))
+    """The files that docs/adding.md shows or links to, below docs/adding: path to content."""
+    folder = PAGE.with_suffix("")
+    linked = {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*.py"))}
+    return {**dict(FILE.findall(PAGE.read_text())), **linked}
 
 
 def install_every_kind(folder: Path) -> None:
