@@ -1,0 +1,34 @@
+"""How sure the model is of its answers, right or wrong."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from assay.workers.evaluation.engine.analysis import Measured
+from assay.workers.evaluation.engine.protocols import classify
+from assay.workers.evaluation.engine.shard import Evaluation, Shard
+
+__all__ = ["confidence"]
+
+TASKS = ("classification",)
+TABLE = "mypkg.assay.tables:TABLE"
+PASSES = ("1", "0")
+
+
+def confidence() -> Evaluation:
+    """Mean probability of the predicted class."""
+    return _Confidence()
+
+
+class _Confidence:
+    def measure(self, shard: Shard) -> Measured:
+        """One row per example."""
+        found = torch.zeros(len(shard.ids), dtype=torch.float64)
+
+        def observe(rows: Tensor, logits: Tensor) -> None:
+            found[rows] = logits.double().softmax(1).amax(1).cpu()
+
+        classify(shard.classifier, shard.inputs, shard.labels, shard.ids, observe=observe, **shard.running)
+        ones = torch.ones(len(shard.ids), dtype=torch.int64)
+        return Measured(shard.ids, {"probability": found}, ones, torch.zeros_like(ones))
