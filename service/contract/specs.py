@@ -136,7 +136,8 @@ class ExecutionSpec(SparseSpec):
     `screening` "bfloat16" runs each attack in bfloat16 first, then in `dtype` on the examples left. Every
     adversarial example is confirmed without autocast, so accuracy under attack can only be lower than without
     screening. "bfloat16_gradients" runs each attack once, with gradients in bfloat16; iterates nearer to the
-    boundary than a measured bound of its error are judged in `dtype`.
+    boundary than a measured bound of its error are judged in `dtype`. `dtype` "bfloat16" runs attacks in this
+    way, judged in float32: accuracy is higher than in float32 where such gradients miss adversarial examples.
     `float16` is for training alone; the trained model is then measured in float32. `devices` is for training
     too: it runs on so many GPUs in one machine (or in so many processes on the CPU), which share every batch.
     `repeat` is for evaluations: this share of the shards is computed again on another worker, and other bits

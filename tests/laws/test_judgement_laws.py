@@ -52,6 +52,7 @@ def run(
     name: str, attack: str, *, device: Any = "cpu", model: nn.Module | None = None, **more: Any
 ) -> ExampleOutcomes:
     given, pixels, labels = subject(name)
+    more = {"screening": "bfloat16_gradients"} | more
     built = catalog.build("attack", attack, ATTACKS[attack] | {"epsilon": EPSILON.get(name, 0.1)})()
     return attack_pixel(
         built,
@@ -62,7 +63,6 @@ def run(
         randomness=Randomness(0, attack),
         batch_size=64,
         device=device,
-        screening="bfloat16_gradients",
         **more,
     )
 
@@ -94,10 +94,13 @@ def cases() -> list[Any]:
     ]
 
 
+@pytest.mark.parametrize(
+    "how", [{"screening": "bfloat16_gradients"}, {"screening": None, "dtype": "bfloat16"}], ids=["", "dtype"]
+)
 @pytest.mark.parametrize(("name", "attack"), cases())
-def test_what_is_left_to_bfloat16_is_judged_alike(name: str, attack: str) -> None:
+def test_what_is_left_to_bfloat16_is_judged_alike(name: str, attack: str, how: dict[str, Any]) -> None:
     with judging_all() as counts:
-        outcomes = run(name, attack)
+        outcomes = run(name, attack, **how)
     judgement = outcomes.evidence()["judgement"]
     assert counts[1] == 0
     assert judgement["above_bound"] == 0

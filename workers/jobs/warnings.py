@@ -260,7 +260,7 @@ def _of_run(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Warn
     if n < available and "repeats" not in row.planned:
         message = f"{n} of {available} examples: those with the smallest sha256 of data name and example id"
         yield Warning(code="subset", message=message, evidence={"n": n, "available": available})
-    if row.screening is not None and row.attack and row.worst_case:
+    if row.screening is not None and row.attack and row.worst_case and not row.expected:
         message = (
             f"the attack ran in {row.screening} first, and again on what that had left: the worst case of two"
             " runs may be lower than after a single run"

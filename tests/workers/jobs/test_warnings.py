@@ -130,6 +130,11 @@ def test_an_empty_sparse_part_is_told_once_with_its_share() -> None:
         ({"worst_case": True}, {"top5_upper_bound": {}}),
         ({"worst_case": True, "attack": False}, {}),
         (
+            {"worst_case": True, "screening": "bfloat16_gradients"},
+            {"top5_upper_bound": {}, "screened": {"screening": "bfloat16_gradients"}},
+        ),
+        ({"worst_case": True, "screening": "bfloat16_gradients", "expected": True}, {"top5_upper_bound": {}}),
+        (
             {"undefined": {"attack_success_rate": "why", "median_l2": "why not"}},
             {"undefined_metric": {"metrics": ["attack_success_rate", "median_l2"]}},
         ),

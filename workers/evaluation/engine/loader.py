@@ -19,6 +19,7 @@ from assay.workers.data.formats.dataset import Levels
 from assay.workers.data.formats.prefetch import prefetch
 from assay.workers.evaluation.engine.arriving import Arriving
 from assay.workers.evaluation.engine.captured import Captures
+from assay.workers.evaluation.engine.error_bound import ErrorBound
 from assay.workers.evaluation.engine.forward import Passes
 from assay.workers.evaluation.engine.ledger import Ledger
 
@@ -85,6 +86,20 @@ class Loader:
         self._dtype = torch.float64 if dtype == "float64" else torch.float32
         self._prepare = prepare
         self._read_ahead: tuple[Tensor, Tensor | Levels] | None = None
+
+    def passes(self, screening: Screening | None, bound: ErrorBound | None = None) -> list[Passes]:
+        """The passes that an attack by gradients runs with, one after the other.
+
+        Adversarial examples from bfloat16 must hold without autocast. Where one does not, the example was not
+        attacked to the end: so a run without autocast follows, on all remaining examples. With gradients
+        alone in bfloat16, as with dtype bfloat16, there is one run: iterates are judged without autocast, but
+        where the `bound` says that bfloat16 judges alike.
+        """
+        if screening == "bfloat16":
+            return [self.exact.in_bfloat16(), self.exact]
+        if screening == "bfloat16_gradients" or self.forward is not self.exact:
+            return [self.exact.with_bfloat16_gradients(bound)]
+        return [self.exact]
 
     def batches(self, rows: Tensor | None = None) -> Iterator[Tensor]:
         """These row indices (or all) in order, cut into batches; the next batch is read meanwhile."""

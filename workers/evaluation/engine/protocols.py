@@ -105,9 +105,9 @@ def attack_pixel(
     is called at its end. `keep_adversarial` returns the images that count, in [0, 1], and judges them rounded
     to 8 bits as well.
 
-    With `screening` bfloat16 each stage runs in it first, and without autocast on the examples left, as with
-    dtype bfloat16: the worst case of both, which can only be lower than the second's alone. With
-    bfloat16_gradients each stage runs once, with gradients in bfloat16; float32 judges the iterates for which
+    With `screening` bfloat16 each stage runs in it first, and without autocast on the examples left: the
+    worst case of both, which can only be lower than the second's alone. With bfloat16_gradients, and with
+    dtype bfloat16, each stage runs once, with gradients in bfloat16; float32 judges the iterates for which
     bfloat16 is too rough (`ErrorBound`). Where its bound is refuted, the attack begins again without it.
     `capture` replays passes that come often as graphs of a GPU (`Captures`).
 
@@ -121,7 +121,8 @@ def attack_pixel(
     stages = stages_of(attack)
     asked = stages[0].expectation if isinstance(stages[0], WithExpectation) else SINGLE
     targeted = is_targeted(attack) and not asked.expected
-    bound = ErrorBound(device) if screening == "bfloat16_gradients" and not asked.expected else None
+    rough = screening == "bfloat16_gradients" or dtype == "bfloat16"
+    bound = ErrorBound(device) if rough and not asked.expected else None
 
     def begun() -> Ledger:
         if candidates is not None:

@@ -74,8 +74,9 @@ def attack_segmentation(
     places in the order of sampling of the rows that a gallery may show.
 
     With `screening` bfloat16 each loss is raised in it first, and without autocast on images with right
-    pixels left, as with dtype bfloat16: the better of both counts. With bfloat16_gradients there is one run,
-    and only gradients are in bfloat16. `capture` is as for `protocols.attack_pixel`.
+    pixels left: the better of both counts. With bfloat16_gradients, and with dtype bfloat16, there is one
+    run, and only gradients are in bfloat16: every map has pixels near a boundary, which no bound could spare.
+    `capture` is as for `protocols.attack_pixel`.
 
     `keep_adversarial` returns the images with the fewest right pixels. `progress` gets the number of images
     done, where images that wait for later losses count in part; `staged` the name of a finished loss, and the
@@ -86,11 +87,7 @@ def attack_segmentation(
         loader.capture()
     with torch.no_grad(), frozen(model):
         attacks = ensemble.attacks(class_weights)
-        passes = [loader.exact]
-        if screening == "bfloat16_gradients":
-            passes = [loader.exact.with_bfloat16_gradients()]
-        elif screening == "bfloat16" or loader.forward is not loader.exact:
-            passes = [loader.exact.in_bfloat16(), loader.exact]
+        passes = loader.passes(screening)
         shown = MapCandidates(ranks or {})
         run = _Run(loader, maps_of, ids, classes, attacks, len(passes), shown, keep=keep_adversarial)
         run.progress = progress

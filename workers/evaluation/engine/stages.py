@@ -295,18 +295,11 @@ class PixelRun:
 def passes_of(
     loader: Loader, attack: Attack, *, screening: Screening | None, bound: ErrorBound | None = None
 ) -> list[Passes]:
-    """The forward passes that a stage runs with, one after the other.
+    """The passes that a stage runs with, one after the other (`Loader.passes`).
 
-    Adversarial examples from bfloat16 must hold without autocast. Where one does not, the example was not
-    attacked to the end: so a run without autocast follows, on all remaining examples. An attack that looks
-    for the smallest perturbation, or that counts its queries, would report what the first run found: it has
-    only the second. With gradients alone in bfloat16 there is one run: iterates are judged without autocast,
-    but where the `bound` says that bfloat16 judges alike.
+    An attack that looks for the smallest perturbation, or that counts its queries, would report what a run
+    in bfloat16 found: it has only the run without autocast.
     """
     if not attack.gradient or attack.ball is None:
         return [loader.exact]
-    if screening == "bfloat16_gradients":
-        return [loader.exact.with_bfloat16_gradients(bound)]
-    if screening == "bfloat16" or loader.forward is not loader.exact:
-        return [loader.exact.in_bfloat16(), loader.exact]
-    return [loader.exact]
+    return loader.passes(screening, bound)

@@ -202,6 +202,12 @@ def test_screening_takes_both_runs_and_keeps_the_better() -> None:
     assert int(screened.backward.sum()) == 2 * int(plain.backward.sum())
 
 
+def test_dtype_bfloat16_has_one_run_with_gradients_in_bfloat16() -> None:
+    mixed, rough = run(screening="bfloat16_gradients"), run(dtype="bfloat16")
+    assert rough.columns() == mixed.columns()
+    assert int(rough.backward.sum()) == int(run().backward.sum())
+
+
 def test_passes_that_do_not_fit_into_memory_are_halved() -> None:
     class Small(Threshold):
         def forward(self, images: Tensor) -> Tensor:

@@ -218,12 +218,12 @@ def test_screening_only_finds_more(run: Run) -> None:
     assert first.broken > second.broken
 
 
-def test_bfloat16_leaves_no_more_right_than_float32(run: Run) -> None:
+def test_screening_in_bfloat16_leaves_no_more_right_than_float32(run: Run) -> None:
     for attack in (
         pgd(epsilon=EPSILON, steps=30, relative_step_size=0.05),
         uniform_noise(epsilon=0.3, draws=5),
     ):
-        exact, rough = run(attack), run(attack, dtype="bfloat16")
+        exact, rough = run(attack), run(attack, screening="bfloat16")
         assert not (rough.correct & ~exact.correct).any(), attack.name
         assert "unverified" not in rough.evidence()
 
@@ -256,6 +256,22 @@ def test_gradients_in_bfloat16_need_no_second_run(run: Run) -> None:
     assert "unverified" not in mixed.noted
     ensemble = run(Ensemble("both", (attack, apgd(epsilon=EPSILON, steps=5))), screening="bfloat16_gradients")
     assert [stage.name for stage in ensemble.stages] == ["pgd", "apgd"]
+
+
+def test_dtype_bfloat16_has_one_run_with_gradients_in_bfloat16(run: Run) -> None:
+    """Nothing but the unattacked images is judged as in no other run."""
+    attack, told = pgd(epsilon=EPSILON, steps=10), list[Any]()
+    mixed = run(attack, screening="bfloat16_gradients")
+    rough = run(attack, dtype="bfloat16", staged=told.append)
+    assert [stage.n for stage in told] == [int(rough.clean_correct.sum())]
+    attacked = mixed.clean_correct & rough.clean_correct
+    assert int((mixed.clean_correct != rough.clean_correct).sum()) <= 2
+    for column in ("correct", "prediction", "forward", "backward"):
+        assert torch.equal(getattr(mixed, column)[attacked], getattr(rough, column)[attacked]), column
+    both = [outcomes.evidence()["judgement"] for outcomes in (mixed, rough)]
+    assert both[0].keys() == both[1].keys()
+    noise = uniform_noise(epsilon=0.3, draws=5)
+    assert "judgement" not in run(noise, dtype="bfloat16").evidence(), "without gradients all is in float32"
 
 
 def test_screening_is_no_evidence_of_its_own(run: Run) -> None:
