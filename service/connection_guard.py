@@ -361,7 +361,6 @@ class GuardedProtocol(HttpToolsProtocol):
             self.refuse(RequestTimeout(text), "body_timeout")
 
     def _check_reader(self, now: float) -> None:
-        """Some of an answer must be read within the idle time."""
         unread = self._real.get_write_buffer_size()
         if not unread:
             self._outgoing = None

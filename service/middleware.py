@@ -220,7 +220,6 @@ class BodyCap:
 
 
 def _tenant_of(scope: Scope) -> str:
-    """The tenant of a request; empty where the service asks for no keys, or without a caller."""
     caller = scope.get(CALLER)
     return (caller.view.tenant or "") if isinstance(caller, Caller) else ""
 

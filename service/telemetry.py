@@ -106,7 +106,6 @@ def route_of(scope: Scope) -> str:
 
 
 def _request_id(scope: Scope) -> str:
-    """The id sent by the client or its proxy if well-formed, else a new one."""
     given = Headers(scope=scope).get("x-request-id", "")
     return given if GIVEN_ID.fullmatch(given) else secrets.token_hex(8)
 

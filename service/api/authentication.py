@@ -121,7 +121,6 @@ class KeyGuard:
         return Caller(key=session.key, session=session, token=token)
 
     async def _check_access(self, caller: Caller, scope: RequestScope) -> None:
-        """Checks CSRF token and scope; refusals are audited."""
         method, path = scope["method"], scope["path"]
         try:
             if caller.session is not None and method not in SAFE_METHODS and not is_form(scope):

@@ -156,7 +156,6 @@ def measured_side(store: TenantStore, catalog: Catalog, job_id: str) -> JobResul
 
 
 def _joined(store: TenantStore, job_id: str, position: int) -> Rows:
-    """The columns of all shards of an evaluation, one after another."""
     joined: dict[str, list[Any]] = {}
     for outcome in store.results.outcomes(job_id, position):
         for name, values in outcome.columns.items():

@@ -149,7 +149,6 @@ def _assay_error(request: Request, error: Exception) -> Response:
 
 
 def _answer(request: Request, error: AssayError) -> Response:
-    """The error as a page, for a browser that opened one or sent its form; else as the envelope."""
     page = getattr(request.app.state, "error_page", None)
     opened = "text/html" in request.headers.get("accept", "").lower()
     if page is None or not opened or request.url.path.startswith(API):
@@ -159,7 +158,6 @@ def _answer(request: Request, error: AssayError) -> Response:
 
 
 def _http_exception(request: Request, error: Exception) -> Response:
-    """Unknown routes, wrong methods, and all other refusals of the framework."""
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
         return _answer(request, NotFound(f"no route {request.url.path[:100]!r}; see /docs"))

@@ -193,8 +193,6 @@ class Numbers:
 
 
 class _Fixed(Collector):
-    """A collector of metrics computed already."""
-
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = list(families)
 

@@ -95,7 +95,6 @@ def install(app: FastAPI) -> None:
 
 
 def _add_keys(document: dict[str, Any]) -> None:
-    """Marks all calls but the open ones as needing a key."""
     document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     document["security"] = [{"key": []}]
     for method, path in OPEN:

@@ -193,7 +193,6 @@ def _too_many(field: str, given: str | None, limit: int) -> InvalidSpec:
 def _figures(
     store: TenantStore, catalog: Catalog, settings: Settings, rows: list[JobRow], jobs: list[ReportedJob]
 ) -> tuple[list[Figure], list[str]]:
-    """The plots of a job, or of several jobs together; and notes on the plots that could not be drawn."""
     if len(rows) == 1:
         specs = job_plots(store, catalog, settings, rows[0])
     else:
@@ -202,7 +201,6 @@ def _figures(
 
 
 def _sides(store: TenantStore, catalog: Catalog, rows: list[JobRow]) -> list[JobResults]:
-    """Input of the comparison; none for one job."""
     if len(rows) < 2:
         return []
     check_size(rows, ",".join(row.id for row in rows))

@@ -133,7 +133,6 @@ def contradicted(
 
 
 def _outcomes(store: TenantStore, job_id: str, catalog: Catalog) -> tuple[OutcomesOf, ThreatOf, Keep]:
-    """The outcomes of a job's merged evaluations, which do not change: what is made of them is kept."""
     return (
         lambda place: [row.columns for row in store.results.outcomes(job_id, place)],
         catalog.threat_of,

@@ -270,7 +270,6 @@ def study_state(states: list[RunState]) -> JobState:
 
 
 def _message(row: StudyRow) -> str:
-    """The first job that failed or is gone, and how many others."""
     lost = {
         run.job_id: f"job {run.job_id} {run.state}{f': {run.message}' if run.message else ''}"
         for run in sorted(row.runs, key=lambda run: (run.role != "train", run.job_id))
@@ -306,7 +305,6 @@ def _arm(row: StudyRow, index: int) -> StudyArm:
 
 
 def _planned(store: TenantStore, valid: ValidStudy) -> StudyDryRun:
-    """The jobs of a valid study, and what they would take."""
     seeds, keys, arms = len(valid.spec["seeds"]), set[str](), []
     seconds: list[float | None] = []
     for arm in valid.arms:

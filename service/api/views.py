@@ -118,7 +118,6 @@ class JobViews:
         return f"waits: the tenant has reached its limit of {' and '.join(reasons)}" if reasons else ""
 
     def _blocked(self, row: JobRow, identity: str) -> Blocked | None:
-        """The shards that no worker online is fit for; None without any."""
         if row.plan is None:
             asked = row.state is JobState.QUEUED and bool(first_requirements(load(), row.spec))
         else:
@@ -167,7 +166,6 @@ class JobViews:
 
 
 def _refused(identity: str, found: Refused) -> str:
-    """Why a planned job waits for workers that may take no work."""
     why = "and an administrator has withdrawn this identity"
     if not found.withdrawn:
         why = f"and their code ({found.release}) is not the service's own release's"

@@ -137,7 +137,6 @@ def _cordon_view(cordon: Cordon) -> WorkerCordon:
 
 
 def _state(row: ListedWorker) -> tuple[WorkerState, str | None]:
-    """Its state and why it takes no shards."""
     cordoned = None if row.cordon is None else f"cordoned by {row.cordon.by_whom}"
     if not row.online:
         return "offline", cordoned

@@ -287,7 +287,6 @@ def _begun(client: AssayClient, left: Sequence[Job], spec: Mapping[str, Any]) ->
 
 
 def _finish(options: Options, client: AssayClient, job: Any, state: Path | None) -> int:
-    """Follow a job, show its results, also after a failure, and say where they are."""
     code = follow_to_end(client, job, sys.stderr)
     try:
         results = client.results(job.id)

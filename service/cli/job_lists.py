@@ -198,7 +198,6 @@ def run(options: commands.Options) -> int:
 
 
 def _name_unknown(asked: Sequence[str], results: Mapping[str, Results]) -> None:
-    """Says which metrics no result has: the jobs have run, and their results stay."""
     parts = [part for found in results.values() for part in found.evaluations]
     known = list(dict.fromkeys(name for part in parts for name in part.metrics))
     for name in asked:

@@ -101,7 +101,6 @@ def delete(options: Options) -> int:
 
 
 def _followed(client: AssayClient, study_id: str, options: Options) -> int:
-    """Waits for the end with a line of progress; the table alone is on standard output."""
     with Bars([study_id], sys.stderr) as bars:
         study = client.wait_study(study_id, callback=lambda now: bars.show({study_id: line_of(now)}))
     try:

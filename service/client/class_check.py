@@ -78,7 +78,6 @@ def _data(place: DataPlace) -> Checked:
 
 
 def _of_model(subject: Subject) -> tuple[str, ModelClasses]:
-    """The file of a model, in words, and what it says of its classes."""
     for text in (subject.model, subject.weights):
         if text is not None and (path := Path(text).expanduser()).is_file():
             return f"the model {subject.label or text}", classes_in(path)

@@ -150,7 +150,6 @@ class MirrorCalls(ReportCalls):
 
 
 def _jobs_of(study: StudyStatus) -> list[str]:
-    """Ids of trainings and evaluations, each once, without deleted jobs."""
     found: dict[str, None] = {}
     for arm in study.runs:
         for run in arm.runs:

@@ -85,7 +85,6 @@ def check_subject(subject: Subject) -> None:
 
 
 def _check_name(text: str) -> None:
-    """Refuse a file of code, a pickle, and a file that is not there."""
     module, colon, function = text.partition(":")
     if module.endswith(".py"):
         allowed = f"{module.removesuffix('.py').replace('/', '.')}:{function or 'FUNCTION'}"
@@ -184,7 +183,6 @@ def model_spec(client: AssayClient, subject: Subject, data: Mapping[str, Any]) -
 
 
 def _nearest_pulled(text: str, models: Sequence[Component]) -> str | None:
-    """The reference to pulled weights of the architecture with the most similar name."""
     found: dict[str, str] = {}
     for one in models:
         architectures = (

@@ -122,7 +122,6 @@ def _parameters(component: Component) -> Iterator[ParameterRow]:
 
 
 def _related(catalog: Catalog, component: Component) -> Iterator[tuple[str, list[Component]]]:
-    """What the component goes with: a heading and components each."""
     users = [one for one in catalog.list() if _takes(one, component)]
     for kind in dict.fromkeys(one.kind for one in users):
         named = TITLES.get(kind, kind)

@@ -217,7 +217,6 @@ def _address(choice: dict[str, Any], **more: object) -> str:
 
 
 def _examples(store: TenantStore, compared: Compared, evaluation: int | None) -> dict[str, Any]:
-    """The examples of the chosen evaluation on which the jobs disagree, and what may be chosen."""
     found = None
     if evaluation is not None:
         known = [str(position) for position, _ in compared.evaluations]

@@ -119,7 +119,6 @@ def show_examples(
 def _columns(
     store: TenantStore, job: JobRow, evaluation: int, results: dict[int, EvaluationResult]
 ) -> dict[str, list[Any]]:
-    """The outcomes, with the smallest epsilon where attacks of the same name differ in epsilon."""
     count = _count(job, evaluation, results)
     if count > MAX_EXAMPLES:
         message = (

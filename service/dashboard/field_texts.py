@@ -15,7 +15,7 @@ NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 
 
 class _Absent:
-    """Stands for an empty field."""
+    pass
 
 
 ABSENT = _Absent()

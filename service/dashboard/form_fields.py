@@ -216,7 +216,6 @@ def kind_of(part: Schema) -> str | None:
 
 
 def _field(part: Schema, place: str, label: str, value: str) -> FormField:
-    """A field without a reference."""
     branches = part.get("anyOf", [part])
     listed = [to_text(choice) for choice in choices(part)]
     types = {str(branch.get("type", "")) for branch in branches}
@@ -257,7 +256,6 @@ def _default_text(part: Schema) -> str:
 def _reference(
     catalog: Catalog, part: Schema, kind: str, field: FormField, value: Any, depth: int
 ) -> FormField:
-    """A field that chooses a component, with its parameters."""
     branches = part.get("anyOf", [part])
     fact = next((branch["having"] for branch in branches if "having" in branch), None)
     names = [one.name for one in catalog.list(kind) if fact is None or fact in (one.facts or {})]

@@ -134,7 +134,6 @@ def preview_of(settings: Settings, files: Sequence[GalleryFile]) -> Preview | No
 
 
 def _data(job: JobRow, evaluation: int) -> Mapping[str, Any]:
-    """The data set of an evaluation."""
     own = evaluations_in(job.spec)[evaluation : evaluation + 1]
     return (own and own[0]["data"]) or user_spec(job.spec)["data"]
 

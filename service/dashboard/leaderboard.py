@@ -228,7 +228,6 @@ def leaderboard(
 
 
 def _options(entries: Iterable[LeaderboardEntry]) -> dict[str, list[str]]:
-    """The values that each filter may have."""
     listed = list(entries)
     groups = {entry.group for entry in listed}
     return {
@@ -292,7 +291,6 @@ def _board(
 
 
 def _plotted(store: TenantStore, catalog: Catalog, board: Board) -> Board:
-    """The board with the plots that its jobs allow, so that no plot on the page is missing."""
     if len(board.plotted) < MIN_PLOTTED:
         return board
 

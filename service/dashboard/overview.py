@@ -63,7 +63,6 @@ def overview(
 
 
 def _headline(store: TenantStore, row: JobRow) -> tuple[list[tuple[str, Any]], int]:
-    """The first metric of the first evaluations, and how many more there are: what a list shows of a job."""
     stored = store.results.of(row.id)
     found = [read_result(stored[index]) for index in sorted(stored)[:SHOWN_EVALUATIONS]]
     shown = [

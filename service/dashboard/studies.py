@@ -129,7 +129,6 @@ def _actions(study: StudyRow, view: StudyStatus) -> dict[str, bool]:
 
 
 def _tables(results: StudyResults) -> list[dict[str, Any]]:
-    """The tested metrics, and the others: for each a title and rows."""
     tested = [cell for cell in results.cells if cell.tested]
     others = [cell for cell in results.cells if not cell.tested]
     parts = [("Tested metrics", tested), ("Other metrics, without p", others)]
@@ -141,7 +140,6 @@ def _tables(results: StudyResults) -> list[dict[str, Any]]:
 
 
 def _run_warnings(results: StudyResults) -> list[tuple[Severity, str, str]]:
-    """Severity and code of the runs' warnings with their places, the gravest first."""
     places: dict[str, list[str]] = {}
     for cell in results.cells:
         for code, count in cell.warnings.items():

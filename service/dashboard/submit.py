@@ -168,7 +168,6 @@ def send_form(request: Request, form: FormDep, service: SubmissionDep) -> Respon
 
 
 def _begun(service: Submission, start: str, value: str) -> SpecBody:
-    """The spec that a link to the page begins with."""
     if start == "from":
         return dict(find_job(service.store, value).spec)
     if start == "weights":
@@ -199,7 +198,6 @@ def _first(service: Submission, trained: TrainJobSpec) -> SpecBody:
 
 
 def _read(service: Submission, form: Mapping[str, str]) -> PageState:
-    """The state of the page that sent a form."""
     given = form.get("idempotency_key", "")
     key = given if KEY.fullmatch(given) else secrets.token_hex(16)
     if "json" not in form:
@@ -332,7 +330,6 @@ def _field_of(detail: ErrorDetail, errors: Mapping[str, Sequence[ErrorDetail]]) 
 
 
 def _addable(catalog: Catalog, spec: Mapping[str, Any]) -> list[tuple[str, list[Component]]]:
-    """Suites, evaluations and attacks to add, components for other data last."""
     data = spec.get("data")
     name = data.get("name") if isinstance(data, Mapping) else None
     known = isinstance(name, str) and name in catalog.names("data")

@@ -110,7 +110,6 @@ def _dims(file: BinaryIO, size: int) -> list[int | None]:
 
 
 def _inside(file: BinaryIO, size: int, path: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    """Begin and length of the messages at a path of fields."""
     for number, length in _fields(file, size):
         if number == path[0]:
             if len(path) == 1:

@@ -143,7 +143,6 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
 
 @contextmanager
 def _damage() -> Iterator[None]:
-    """Turns `zipfile`'s errors on malformed archives into BadProgram."""
     try:
         yield
     except (zipfile.BadZipFile, ValueError, EOFError, OverflowError, RuntimeError, OSError) as error:

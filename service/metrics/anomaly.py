@@ -9,7 +9,7 @@ positives.
 The interval is from `jackknife.py`, with anomalies and others left out one at a time. Bootstraps cover
 less often (`docs/statistics.md`): copies of an anomaly pass together, which raises a resample's precision.
 
-Plain Python, since results are merged by processes that hold no tensors. Legend: P anomalies and N others,
+Legend: P anomalies and N others,
 n = P + N; a level is one of the G different scores of anomalies.
 """
 
@@ -77,7 +77,6 @@ def anomaly_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]:
 
 
 def _scored(rows: Rows) -> list[tuple[bool, float] | None]:
-    """Whether each example is an anomaly, and its confidence."""
     pairs = zip(rows["anomaly"], rows["confidence"], strict=True)
     return [None if confidence is None else (bool(one), confidence) for one, confidence in pairs]
 

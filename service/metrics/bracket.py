@@ -193,7 +193,6 @@ def _told(shards: Sequence[Rows]) -> _Told | None:
 
 
 def _named(shards: Sequence[Rows], flags: int) -> tuple[int, list[str]]:
-    """The ids with a flag, and their number."""
     ids = sorted(str(example) for shard in shards for example in shard["id"])
     found = [example for example, bit in zip(ids, f"{flags:0{len(ids)}b}"[::-1], strict=True) if bit == "1"]
     return len(found), found
@@ -208,7 +207,6 @@ def _groups(sides: Sequence[_Side]) -> list[list[_Side]]:
 
 
 def _radii(group: Sequence[_Side]) -> list[float]:
-    """All radii of the group in rising order, each once."""
     found: list[float] = []
     for epsilon in sorted(side.ball[2] for side in group):
         if not found or epsilon - found[-1] > SAME:

@@ -18,8 +18,7 @@ resample's gaps less g; m is g without the gaps that may be noise: gaps of at mo
 The upper end is the percentile less the bias that the resamples show (Efron and Tibshirani 1993, section
 10.2), at least |g|.
 
-Plain Python, since results are merged by processes that hold no tensors. Legend: n examples, M bins, R
-resamples.
+Legend: n examples, M bins, R resamples.
 """
 
 from __future__ import annotations
@@ -168,7 +167,6 @@ def calibration_metrics(
 def _errors(
     *, ece_bins: int = 15, rms_bin_size: int = 100, rms_bins: Literal["released", "all"] = "released"
 ) -> dict[str, Error]:
-    """The errors by metric."""
     return {
         "ece": Error(lambda ordered: _equal_widths(ordered, ece_bins), absolute_norm, _share_of_all),
         "rms_calibration_error": Error(
@@ -192,7 +190,6 @@ def _without(ordered: Ordered, out: Container[int]) -> Ordered:
 
 
 def _answers(rows: Rows) -> list[tuple[float, int] | None]:
-    """Each example's confidence, and whether it is right."""
     confidence = rows.get("confidence", ())
     if not confidence:
         return []
@@ -243,7 +240,6 @@ def _root_of_share(n: int, size: int) -> float:
 
 
 def _value(error: Error, ordered: Ordered) -> float | None:
-    """The error; None where no bin is counted."""
     gaps = _gaps(ordered, error.bins(ordered))
     return error.norm(gaps) if gaps else None
 

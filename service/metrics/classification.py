@@ -1,7 +1,4 @@
-"""Accuracy, attack success, perturbation norms and queries from per-example classification outcomes.
-
-Pure functions: the same columns give the same bits, for any order of the shards.
-"""
+"""Accuracy, attack success, perturbation norms and queries from per-example classification outcomes."""
 
 from __future__ import annotations
 
@@ -257,7 +254,6 @@ def _hits(rows: Rows, *, everything: bool) -> list[tuple[int, int]] | None:
 
 
 def _queries(rows: Rows, *, everything: bool) -> list[tuple[float, int]] | None:
-    """Each example's queries, and whether it was attacked."""
     queries = rows.get("queries", ())
     if not queries or None in queries or any(rows["backward"]):
         return None
@@ -268,8 +264,6 @@ def _queries(rows: Rows, *, everything: bool) -> list[tuple[float, int]] | None:
 
 
 def _norms(name: str) -> Callable[[Rows], list[tuple[int, float]] | None]:
-    """Whether each example was broken, and the norm of its perturbation."""
-
     def norms(rows: Rows) -> list[tuple[int, float]] | None:
         broken, column = _broken(rows), rows.get(name, ())
         if broken is None or not column or None in column:

@@ -129,7 +129,6 @@ def compare(jobs: Sequence[JobResults], adjust: Adjustment = "holm") -> Comparis
 
 
 def _of_results(job: JobResults) -> Iterator[Warning]:
-    """What keeps all numbers of a job from being compared at face value."""
     if not job.complete:
         failed = job.error and f"has failed ({job.error.type})"
         why = failed or "has not finished all its evaluations"
@@ -141,7 +140,6 @@ def _of_results(job: JobResults) -> Iterator[Warning]:
 
 
 def _different_code(first: JobResults, second: JobResults) -> Iterator[Warning]:
-    """A caution where other code made the second job's numbers."""
     hashes = [side.code.get("source_sha256") for side in (first, second)]
     if None not in hashes and hashes[0] != hashes[1]:
         message = (
@@ -153,8 +151,6 @@ def _different_code(first: JobResults, second: JobResults) -> Iterator[Warning]:
 
 
 class _Jobs:
-    """The first job and one other."""
-
     def __init__(self, first: JobResults, second: JobResults) -> None:
         self.first = first
         self.second = second
@@ -229,7 +225,6 @@ class _Jobs:
         return False
 
     def _same_examples(self, table: OutcomeTable, evaluation: EvaluationResult) -> bool:
-        """Whether rows with the same id are the same example in both jobs."""
         seeds = [self.first.seed, self.second.seed]
         if not getattr(table, "seeded", False) or seeds[0] == seeds[1]:
             return True

@@ -3,7 +3,7 @@
 Counts are added over all images before anything is divided, in each cell (a corruption at a severity); then
 cells are averaged with equal weights. The paper (Teo and Nguyen 2024, table 6) does not state the severities
 of its means, so the mean at each severity is given too. Intervals are the jackknife's over images, each
-left out of all its cells at once. Plain Python, since results are merged by processes that hold no tensors.
+left out of all its cells at once.
 
 Legend: n images, K classes.
 """
@@ -39,10 +39,7 @@ class CorruptedSegmentation(Segmentation):
     undefined: ClassVar[Reasons] = dict.fromkeys(units, NO_PIXEL)
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
-        """Accuracies and mIoU under the corruptions, then on the uncorrupted images.
-
-        Tables with room for a single number show the first metric, and a study tests it by default.
-        """
+        """Accuracies and mIoU under the corruptions, then on the uncorrupted images."""
         metrics, breakdown = corrupted_segmentation_metrics(rows, cells_of(context.params))
         return Summary(metrics | super().summarise(rows, context).metrics, breakdown)
 
@@ -129,7 +126,6 @@ class PairedCells:
 
     @cached_property
     def _common(self) -> tuple[Measured, Measured]:
-        """The means of both over the common images, and without each group of them."""
         first, second = (
             CellCounts(*(self._pair.common(side, name) for name in ("target", COLUMN))) for side in (0, 1)
         )

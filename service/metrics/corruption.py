@@ -34,10 +34,7 @@ class CorruptedClassification(Classification):
     units: ClassVar[Units] = {**UNITS, **Classification.units}
 
     def summarise(self, rows: Rows, context: Context) -> Summary:
-        """Accuracies under the corruptions, then on the uncorrupted images.
-
-        Tables with room for a single number show the first metric, and a study tests it by default.
-        """
+        """Accuracies under the corruptions, then on the uncorrupted images."""
         metrics, breakdown = _summarised(rows, context)
         return Summary(metrics | super().summarise(rows, context).metrics, breakdown)
 
@@ -147,7 +144,6 @@ def _baseline(pair: Pair) -> dict[str, float]:
 def _of_corruptions(
     corrupted: Sequence[str], cells: Sequence[Cell], baseline: Mapping[str, float]
 ) -> list[Breakdown]:
-    """A row for each corruption, over its severities."""
     found = []
     for name in dict.fromkeys(name for name, _ in cells):
         places = [place for place, cell in enumerate(cells) if cell[0] == name]

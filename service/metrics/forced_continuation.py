@@ -85,8 +85,6 @@ def changed(rows: Rows) -> list[float]:
 
 
 def _documents(name: str) -> Callable[[Rows], list[Document | None]]:
-    """The target's loss after each prompt, and its words."""
-
     def documents(rows: Rows) -> list[Document | None]:
         pairs = zip(rows[name], rows["tokens"], strict=True)
         return [None if loss is None else (loss, count) for loss, count in pairs]

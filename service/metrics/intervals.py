@@ -213,7 +213,6 @@ def ratio_bounds(
 
 
 def _finite(values: Sequence[float]) -> list[float]:
-    """The values in ascending order."""
     if not values:
         raise ValueError("an interval needs at least one value")
     if not all(map(math.isfinite, values)):

@@ -28,8 +28,6 @@ TOLERANCE = 1e-9  # Tolerance between a reported value and the value of the rows
 
 
 class _Test(Answer):
-    """What all tests have."""
-
     p_value: float
     adjusted_p_value: float | None = None
     n: int

@@ -92,7 +92,6 @@ def documents_of(rows: Rows) -> list[Document | None]:
 
 
 def _per_word(rows: Rows) -> list[Document | None]:
-    """The documents with their words in place of tokens."""
     return documents_of({**rows, "tokens": rows["words"]})
 
 
@@ -127,7 +126,6 @@ def perplexity_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric
 
 
 def _bounds(documents: Sequence[Document]) -> Bounds:
-    """The interval of the mean loss, as perplexities."""
     bounds = ratio_bounds(documents, seed="metric/perplexity")
     if bounds.low is None or bounds.high is None:
         return bounds

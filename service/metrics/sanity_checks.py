@@ -128,7 +128,6 @@ def _not_monotone(attacks: Sequence[EvaluationResult]) -> Iterable[Warning]:
 
 
 def _strongest_by_epsilon(group: Sequence[EvaluationResult]) -> list[EvaluationResult]:
-    """Per epsilon, in rising order, the evaluation with the lowest accuracy (step sizes may differ)."""
     ordered = sorted(group, key=lambda evaluation: (_epsilon(evaluation), _accuracy(evaluation)))
     return [next(same) for _, same in groupby(ordered, key=_epsilon)]
 
@@ -204,7 +203,6 @@ def _value_of(parameter: str) -> Callable[[EvaluationResult], tuple[float, float
 
 
 def _groups(attacks: Sequence[EvaluationResult], free: Sequence[str]) -> Iterable[list[EvaluationResult]]:
-    """Groups of evaluations that differ only in these parameters."""
     groups: dict[str, list[EvaluationResult]] = {}
     for attack in attacks:
         rest = {key: _plain(value) for key, value in attack.params.items() if key not in free}

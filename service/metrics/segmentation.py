@@ -1,8 +1,7 @@
 """Pixel accuracy, mean class accuracy and mean intersection over union from the pixel counts of images.
 
 Long et al., "Fully convolutional networks for semantic segmentation", CVPR 2015, section 5. Counts are added
-over all images before anything is divided. Pure functions: the same columns give the same bits, for any order
-of the shards. Plain Python, since results are merged by processes that hold no tensors.
+over all images before anything is divided.
 
 Legend: n images, K classes.
 """

@@ -83,7 +83,6 @@ def _of_level(rows: Rows, level: int) -> dict[str, Metric]:
 
 
 def _certified(rows: Rows, level: int) -> list[float | None]:
-    """The radius of each example that is right; None of the others."""
     return [
         radii[level] if predictions[level] == label else None
         for label, predictions, radii in zip(rows["label"], rows["prediction"], rows["radius"], strict=True)

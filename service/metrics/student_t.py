@@ -76,7 +76,6 @@ def _incomplete_beta(a: float, b: float, x: float, rest: float) -> float:
 
 
 def _fraction(a: float, b: float, x: float) -> float:
-    """The continued fraction 1 / (1 + d1 / (1 + d2 / (1 + ...)))."""
     value, c, d = TINY, TINY, 0.0
     term = 1.0
     for step in range(1, 10_000):

@@ -112,7 +112,6 @@ def study_results(plan: StudyPlan, arms: Sequence[MeasuredArm]) -> StudyResults:
 
 
 def _equal_arms(arms: Sequence[MeasuredArm]) -> Iterator[str]:
-    """A note for each arm that has the configuration of an earlier one."""
     first: dict[str, str] = {}
     for arm in arms:
         if arm.configuration is None:
@@ -126,8 +125,6 @@ def _equal_arms(arms: Sequence[MeasuredArm]) -> Iterator[str]:
 
 
 class _Measured(NamedTuple):
-    """An evaluation of a run."""
-
     seed: int
     result: EvaluationResult
     columns: Rows
@@ -207,8 +204,6 @@ class _Pair(NamedTuple):
 
 
 class _Values:
-    """The values of a metric in all arms."""
-
     def __init__(self, name: str, measured: Sequence[Sequence[_Measured]], *, paired: bool) -> None:
         self.measured, self.name = measured, name
         self.examples = [
@@ -304,7 +299,6 @@ def _over_seeds(found: StudyComparison, pair: _Pair, metric: Metric, *, tested: 
 
 
 def _possible(low: float, high: float, metric: Metric) -> tuple[float, float]:
-    """The ends; of a difference of proportions within [-1, 1]."""
     return (max(-1.0, low), min(1.0, high)) if metric.unit == "proportion" else (low, high)
 
 

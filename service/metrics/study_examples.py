@@ -131,7 +131,6 @@ def _less(some: Sequence[float], others: Sequence[float]) -> list[float]:
 
 
 def _attacked(rows: Rows) -> tuple[list[int], list[int]]:
-    """Whether the attack broke each example, and whether it was right before."""
     if "status" in rows:
         return (
             [int(status == "succeeded") for status in rows["status"]],

@@ -116,7 +116,6 @@ def lines(results: StudyResults) -> list[str]:
 
 
 def _warnings(results: StudyResults) -> list[str]:
-    """A line for each warning that evaluations of runs have, with their number; the gravest first."""
     places: dict[str, dict[str, int]] = {}
     for cell in results.cells:
         for code, count in cell.warnings.items():

@@ -19,7 +19,7 @@ Intervals come from a hierarchical bootstrap: seeds and examples are drawn with 
 too near to D, so they are expanded around D to the width of the t interval (Hesterberg 2015, "What Teachers
 Should Know about the Bootstrap", section 5.1).
 
-Plain Python, since the service holds no tensors. Legend: S seeds, n examples.
+Legend: S seeds, n examples.
 """
 
 from __future__ import annotations

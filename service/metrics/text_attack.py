@@ -104,7 +104,6 @@ def expected_metrics(columns: Rows) -> dict[str, Metric]:
 
 
 def _successes(rows: Rows) -> list[tuple[int, int]]:
-    """Whether each text was broken, and whether it was attacked."""
     return [(int(one == "succeeded"), int(one != "skipped")) for one in rows["status"]]
 
 

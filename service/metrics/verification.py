@@ -57,6 +57,5 @@ class Verified(OutcomeTable):
 
 
 def _margins(rows: Rows) -> list[tuple[float, int]] | None:
-    """The smallest lower bound of each example, which counts once."""
     margins = rows["lower_margin"]
     return None if None in margins else [(float(margin), 1) for margin in margins]

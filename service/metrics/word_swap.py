@@ -79,13 +79,10 @@ def word_swap_metrics(columns: Mapping[str, Sequence[Any]]) -> dict[str, Metric]
 
 
 def _stayed(rows: Rows) -> list[int]:
-    """The unswapped words of each document."""
     return [tokens - swapped for tokens, swapped in zip(rows["tokens"], rows["swapped"], strict=True)]
 
 
 def _kept(name: str) -> Callable[[Rows], list[Document | None]]:
-    """The documents without their swapped words."""
-
     def documents(rows: Rows) -> list[Document | None]:
         pairs = zip(rows[name], _stayed(rows), strict=True)
         return [None if loss is None else (loss, count) for loss, count in pairs]
@@ -94,5 +91,4 @@ def _kept(name: str) -> Callable[[Rows], list[Document | None]]:
 
 
 def _words(name: str) -> Callable[[Rows], list[tuple[int, int]]]:
-    """Of each document its counted and its scored words."""
     return lambda rows: list(zip(rows[name], rows["tokens"], strict=True))

@@ -53,7 +53,6 @@ def curve(jobs: Sequence[LabelledResults]) -> Spec | None:
 
 
 def _panel(rows: Sequence[Measured], *, several: bool) -> Spec:
-    """One norm."""
     measured, published = _points(rows), _published(rows)
     attacks = list(dict.fromkeys(row.attack for row in rows))
     names = list(dict.fromkeys(row.job for row in rows))
@@ -141,7 +140,6 @@ def _published(rows: Sequence[Measured]) -> Values:
 
 
 def _published_layer(published: Values, x: Spec, y: Spec, told: dict[str, Spec]) -> Spec:
-    """Hollow marks."""
     return {
         "data": {"values": published},
         "mark": {"type": "point", "filled": False, "size": 70, "strokeWidth": 1.5, "opacity": 1},
@@ -176,7 +174,6 @@ def _names_layer(points: Values, attacks: Sequence[str], x: Spec, y: Spec, color
 
 
 def _description(rows: Sequence[Measured], several: bool) -> str:
-    """The ends of the lines in words."""
     sentences = []
     lines: dict[tuple[str, str], list[Measured]] = {}
     for row in rows:

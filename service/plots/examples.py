@@ -130,7 +130,6 @@ Tallied = tuple[str, Mapping[str, Any], EvaluationResult]
 
 
 def _tallied(jobs: Sequence[LabelledResults], name: str) -> list[Tallied]:
-    """Heading, counts and row of each evaluation of the only job with counts of this name."""
     if len(jobs) != 1:
         return []
     job = jobs[0]
@@ -176,7 +175,6 @@ def _bin(one: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _share(one: Mapping[str, Any]) -> dict[str, Any]:
-    """The accuracy of counted examples with its interval."""
     low, high = wilson(one["correct"], one["n"])
     return {"accuracy": one["correct"] / one["n"], "low": low, "high": high, "n": one["n"]}
 

@@ -112,7 +112,6 @@ def _passes(row: Measured) -> float:
 
 
 def _common(rows: Sequence[Measured]) -> list[Measured]:
-    """The rows of the most expensive attack that all jobs have, with an epsilon that all have."""
     jobs = {row.job for row in rows}
     where: dict[tuple[str, float], set[str]] = {}
     for row in rows:

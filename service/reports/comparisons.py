@@ -67,7 +67,6 @@ def comparison_lines(
 
 
 def _p_headers(comparison: Mapping[str, Any]) -> tuple[str, str]:
-    """Those of the raw and the adjusted p, with the names of the tests and of the adjustment."""
     tests = [row["test"]["name"] for row in comparison["rows"] if row["test"]]
     names = ", ".join(dict.fromkeys(TESTS.get(name, name) for name in tests))
     adjust = comparison.get("adjust", "")

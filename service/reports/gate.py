@@ -158,11 +158,10 @@ def judged(requirement: Requirement, results: Results) -> GateVerdict:
 
 
 class _Missing(Exception):
-    """No row, part or metric is so called."""
+    pass
 
 
 def _named(requirement: Requirement, rows: Sequence[EvaluationResult]) -> tuple[EvaluationResult, Metric]:
-    """The row and the metric that a requirement names."""
     named, label = _of_name(requirement.evaluation, rows)
     known = {"data", "protocol", "backend", *(name for row in named for name in row.params)}
     for name, _ in requirement.conditions:
@@ -186,7 +185,6 @@ def _named(requirement: Requirement, rows: Sequence[EvaluationResult]) -> tuple[
 
 
 def _of_name(given: str, rows: Sequence[EvaluationResult]) -> tuple[list[EvaluationResult], str | None]:
-    """The rows of this name, and the part of the breakdown that is wanted of them."""
     for name, label in ((given, None), given.split("/", 1) if "/" in given else (given, None)):
         if found := [row for row in rows if row.name == name]:
             return found, label

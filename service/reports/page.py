@@ -139,7 +139,6 @@ def results_rows(job: ReportedJob) -> tuple[list[Cells], list[str]]:
 
 
 def _references(part: EvaluationResult, name: str) -> str:
-    """The published numbers for a metric."""
     unit = part.metrics[name].unit
     return "; ".join(
         f"{number(one.value, unit)} ({one.source}, protocol {one.protocol})"
@@ -162,7 +161,6 @@ def provenance_lines(job: ReportedJob) -> list[tuple[str, str]]:
 
 
 def _model(job: ReportedJob) -> str:
-    """Catalog name of the model, and the name of an upload."""
     named = [job.model, job.model_label] if job.model_label != job.model else [job.model]
     first, *more = (params_text({"": name})[1:] for name in named)
     return f"{first} ({more[0]})" if more else first
@@ -177,7 +175,6 @@ def _heading(text: str) -> str:
 
 
 def _warnings(report: Report) -> list[tuple[str, str]]:
-    """Severity and text of each distinct warning, the gravest first."""
     found: list[tuple[str, Warning]] = []
     for job in report.jobs:
         found += [(job.label, warning) for warning in job.results.warnings]

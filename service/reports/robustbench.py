@@ -63,7 +63,6 @@ def robustbench_paths(entries: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _safe(text: str) -> str:
-    """As a file's name."""
     return _UNSAFE.sub("_", text).strip("._")[:80] or "_"
 
 
@@ -180,7 +179,6 @@ def _unattacked(results: Results) -> Iterator[EvaluationResult]:
 
 
 def _clean(results: Results, data: str | None) -> EvaluationResult | None:
-    """The row of accuracy without attack on a data set; None where it has no row of its own."""
     return next((row for row in _unattacked(results) if data_label(row.data) == data), None)
 
 

@@ -105,7 +105,6 @@ def _numbers(name: str, metric: Metric) -> dict[str, float]:
 
 
 def _named(spec: Mapping[str, Any], results: Results) -> Iterator[tuple[str, EvaluationResult]]:
-    """The rows, each with a name of its own, which follows from the spec and not from what is there yet."""
     planned = [item for item in spec.get("evaluations") or [] if "name" in item]
     stated = [
         (item["name"], _conditions(item.get("params"), item.get("data") or spec["data"])) for item in planned

@@ -111,7 +111,6 @@ def weights_expired(connection: Connection, job_id: str) -> bool:
 
 
 def _old(keep_seconds: float) -> ColumnElement[bool]:
-    """Condition: a job's files may be deleted."""
     ended = jobs.c.state.in_([str(state) for state in TERMINAL]) & (jobs.c.finished_at < now() - keep_seconds)
     # A checkpoint stays until it is deleted explicitly.
     return ended & (jobs.c.kind != "check") & ~has_unfinished_dependent()

@@ -192,7 +192,6 @@ def _check_same(known: Row[Any], model: ComponentReference, sha256: str, reading
 
 
 def _reading(row: Row[Any]) -> WeightsReading:
-    """The upload's reading options; empty for uploads of earlier versions."""
     spec: CheckJobSpec = row.spec
     weights = spec["model"]["weights"] or {}
     reading: WeightsReading = {

@@ -101,7 +101,6 @@ class Cordons:
 
 
 def _known(connection: Connection, name: str) -> str:
-    """The name of a worker that was given by name or id."""
     listed = _all(connection)
     names = {one.name: one.name for one in listed} | {one.worker: one.name for one in listed if one.worker}
     if name in names:
@@ -161,7 +160,6 @@ def _all(connection: Connection) -> list[ListedWorker]:
 
 
 def _running(connection: Connection, owners: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Shard and job of each of these workers that runs one."""
     held = (shards.c.state == str(ShardState.RUNNING)) & shards.c.owner.in_(owners)
     rows: Any = connection.execute(select(shards.c.owner, shards.c.id, shards.c.job_id).where(held))
     return {row.owner: (row.id, row.job_id) for row in rows}

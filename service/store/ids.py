@@ -21,8 +21,6 @@ PATTERN = re.compile(f"[0-7][{ALPHABET}]{{{LENGTH - 1}}}")
 
 
 class _Sequence:
-    """The newest id of this process, as a number."""
-
     def __init__(self) -> None:
         self.last = 0
         self._lock = threading.Lock()

@@ -97,7 +97,6 @@ class Live:
             self._client.close()
 
     def _ask(self, question: Callable[[redis.Redis], Any]) -> Any:
-        """The server's answer; None without one."""
         if self._client is None or not self._may_ask():
             return None
         try:

@@ -238,7 +238,6 @@ def _study_row(row: Row[Any], runs: list[StudyJobRow]) -> StudyRow:
 
 
 def _runs(connection: Connection, study_ids: Sequence[str]) -> dict[str, list[StudyJobRow]]:
-    """The jobs of studies by study, in the order of seed, arm and role."""
     shown = (jobs.c.state, jobs.c.message, jobs.c.cost_done, jobs.c.cost_total)
     statement = (
         select(study_jobs, *shown)

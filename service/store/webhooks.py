@@ -323,7 +323,6 @@ def _enabled(row: Row[Any]) -> None:
 
 
 def _disable(connection: Connection, webhook_id: str, *, gone: bool) -> None:
-    """Disables a webhook that is gone, or has failed for a day, and gives up what waits for it."""
     this = (webhooks.c.id == webhook_id) & webhooks.c.disabled_reason.is_(None)
     reason = "its address answered 410 (gone)" if gone else "its deliveries failed for a day"
     if not gone:

@@ -168,7 +168,6 @@ def _check_name(name: str) -> FolderProblem | None:
 
 
 def _known(root: Path, name: str) -> tuple[list[str] | None, str | None]:
-    """The folders beside the wanted one, by the names that clients use, and the nearest of them."""
     parent = (root / name).parent
     if not parent.resolve().is_relative_to(root.resolve()) or not parent.is_dir():
         return _known(root, parent.relative_to(root).as_posix()) if parent != root else (None, None)

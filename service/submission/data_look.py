@@ -86,7 +86,6 @@ def _look(data: ComponentReference, split: str, root: Path | None) -> dict[str, 
 
 
 def _run(arguments: list[str], root: Path) -> dict[str, Any] | str:
-    """The report of the process, or why it has made no report."""
     command = [
         sys.executable,
         "-P",

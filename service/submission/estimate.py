@@ -56,7 +56,6 @@ Term = tuple[float | None, float | None, float | None]
 
 
 def _terms(catalog: Catalog, spec: UserSpec, data_root: Path | None) -> list[Term]:
-    """Examples, forward and backward passes of each part of a job, None where unknown."""
     terms: list[Term] = []
     for component, reference in _parts(catalog, spec):
         n = _examples(catalog, spec, component, reference, data_root)

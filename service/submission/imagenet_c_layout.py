@@ -174,7 +174,6 @@ def _compare_names(
 
 
 def _hint(tree: WantedLayout) -> str:
-    """Folders that have the wanted corruptions instead, or the content found in their place."""
     there, wanted = _names(tree.folder), {name for name, _ in tree.cells}
     groups = [name for name in GROUPS if name in there and wanted & _names(tree.folder / name)]
     if groups:

@@ -175,7 +175,6 @@ def _check_size(shape: Mapping[str, Any], seeds: Sequence[int], problems: Proble
 def _check_metrics(
     catalog: Catalog, metrics: Sequence[str], arms: Sequence[ValidArm], problems: Problems
 ) -> None:
-    """Reports metrics that no evaluation has, where the outcome tables of all are known here."""
     units: set[str] = set()
     for arm in arms if metrics else ():
         spec = arm.template["evaluate"]
@@ -195,7 +194,6 @@ def _check_metrics(
 def _from_arms(
     given: Mapping[str, Any], shape: Mapping[str, Any], arms: Sequence[ValidArm]
 ) -> dict[str, Any]:
-    """The fields of the whole spec that the checked jobs of its arms have completed."""
     first = arms[0].template["evaluate"]
     written = []
     for arm in arms:

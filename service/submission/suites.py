@@ -128,7 +128,6 @@ def _not_sure(data: Checked | None, data_root: Path | None) -> str:
 
 
 def _part(item: Mapping[str, Any]) -> str:
-    """Short label of an evaluation: "fgsm epsilon=1/255", "top1 on imagenet_a"."""
     params = [
         f"{name}={','.join(value) if isinstance(value, list) else value}"
         for name, value in item.get("params", {}).items()

@@ -239,7 +239,6 @@ class _Validation:
         return 1 if suite is None else len(self.catalog.find("suite", suite).evaluations or [])
 
     def _expand(self, name: str, place: Loc) -> list[dict[str, Any] | None]:
-        """The evaluations of a suite; collects the parts left out."""
         loc = (*place, "suite")
         suite = self.catalog.look_up(("suite",), name, self.problems, loc)
         if suite is None:
@@ -322,7 +321,6 @@ class _Validation:
         checked.params[name] = others
 
     def _made_for(self) -> MadeFor:
-        """The data and sizes that the model is made for, as far as known by now."""
         weights = self.source.facts if self.source is not None else {}
         data = self.source.data if self.source is not None else None
         if data is None and self.data is not None:

@@ -141,7 +141,6 @@ def _filter_calls(chosen: Policy, names: Collection[str] | None) -> None:
 
 
 def _ancestors() -> list[int]:
-    """The parent and its parent: the template and the supervisor."""
     parent = os.getppid()
     with suppress(OSError, IndexError, ValueError):
         stat = Path(f"/proc/{parent}/stat").read_text()

@@ -121,13 +121,11 @@ def _lower(kind: int, soft: int, hard: int | None = None) -> None:
 
 
 def _in_use(*, data: bool) -> int:
-    """Bytes of address space, or of data, that this process has mapped."""
     fields = Path("/proc/self/statm").read_text().split()
     return int(fields[5 if data else 0]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _tasks_of_user() -> int:
-    """Processes and threads of this process's real user."""
     count, user = 0, os.getuid()
     if user == FIRST_USER + os.getpid():
         return 1

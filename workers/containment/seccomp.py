@@ -262,7 +262,6 @@ def program(
 
 
 def _restrict_sockets(built: Program, *, loopback: bool, gpu: bool) -> None:
-    """Sockets that reach nothing but the other end of a pair and, with `loopback`, TCP ports."""
     built.allow_sockets("socketpair", PAIRS)
     built.allow_sockets("socket", (*(TCP_SOCKETS if loopback else ()), *(GPU_SOCKETS if gpu else ())))
     built.deny(["sendmsg", "sendmmsg"])  # their addresses are in memory

@@ -213,7 +213,6 @@ class Template:
         return self._fork()
 
     def _fork(self) -> Child:
-        """A process that is ready to be contained."""
         temporary = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
         request_read, request_write = os.pipe()
         report_read, report_write = os.pipe()

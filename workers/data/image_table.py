@@ -259,7 +259,6 @@ class _Cells:
 
 
 def _group_sizes(path: Path, column: str) -> list[int]:
-    """Rows of each group of rows of a file, which has the column."""
     arrow = pyarrow()
     if path.suffix.lower() not in (".parquet", ".arrow"):
         raise CorruptData(

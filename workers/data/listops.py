@@ -104,7 +104,6 @@ def listops(
 def _trees(
     part: PartName, count: int, min_length: int, max_length: int, max_depth: int, max_args: int, seed: int
 ) -> list[tuple[tuple[str, ...], int]]:
-    """The tokens and the value of every tree of a part, all different."""
     if (longest := _longest(max_depth, max_args)) <= min_length:
         raise ValueError(
             f"min_length must be below {longest}, the tokens of the largest tree of max_depth {max_depth} and"

@@ -90,7 +90,6 @@ def _ids(raw: bytes) -> Tensor:
 
 
 def _scan(path: Path) -> Lines:
-    """Labels of all lines, and where their texts are."""
     if path.stat().st_size == 0:
         raise CorruptData(f"{path} has no pairs")
     labels, places = [], []

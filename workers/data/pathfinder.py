@@ -81,7 +81,6 @@ def pathfinder(
 
 
 def _listed(where: Path, base: Path) -> dict[str, int]:
-    """The label of every image, by its path in the folder."""
     lists = sorted((where / METADATA).glob("*.npy"))
     if not lists:
         raise MissingData(

@@ -97,7 +97,6 @@ def _validation(where: Path, base: Path, classes: Sequence[str]) -> Found:
 
 
 def _annotated(where: Path, base: Path, labels: Mapping[str, int]) -> Found:
-    """Validation images in one folder, with the list of their classes."""
     path, listed = where / "val" / ANNOTATIONS, {}
     check_inside(path, base)
     if not path.is_file():
@@ -115,7 +114,6 @@ def _annotated(where: Path, base: Path, labels: Mapping[str, int]) -> Found:
 
 
 def _of_folders(where: Path, base: Path, part: str, classes: Sequence[str]) -> Found:
-    """Images in a folder for each class, there or in its folder `images`."""
     if not (where / part).is_dir():
         raise MissingData(f"{where / part} does not exist. Tiny ImageNet is wanted in {where}. {REMEDY}")
     there = visible_folders(where / part, base)

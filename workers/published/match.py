@@ -127,7 +127,6 @@ def references(
 def _segmented(
     model: ComponentReference, evaluation: EvaluationItem, protocol: str, defaults: Params
 ) -> list[Reference]:
-    """Published numbers of Segmenter on a backbone; its positions may be for any image size."""
     params = evaluation["params"]
     if model["name"] != "segmenter" or evaluation["name"] not in WHOLE_IMAGES:
         return []

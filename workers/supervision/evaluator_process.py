@@ -198,7 +198,6 @@ class EvaluatorProcess:
         self._output.join(POLL_SECONDS)
 
     def _exit(self) -> int | None:
-        """The exit code (negative: the signal), without reaping; None while it runs."""
         if self._process.returncode is not None:
             return self._process.returncode
         found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)

@@ -140,7 +140,6 @@ class Health:
     def _answer(
         self, process: EvaluatorProcess, asked: list[str], interrupted: Callable[[], bool]
     ) -> SelfTestReport | str:
-        """The evaluator's report, or its error."""
         process.send({"kind": "self_test", "folder": "", "weights": None, "device_classes": asked})
         deadline = time.monotonic() + SELF_TEST_SECONDS
         while not interrupted():

@@ -216,7 +216,6 @@ class Inventory:
         return None
 
     def _weights(self) -> dict[str, PulledRecord]:
-        """What is pulled here, by reference; the records are read again after some seconds."""
         read_at, records = self._pulled
         if time.monotonic() - read_at > PULLED_SECONDS:
             records = {one.reference: one.record for one in listed(self._weights_root)}
@@ -235,7 +234,6 @@ class Inventory:
         return None
 
     def _folders(self) -> list[str]:
-        """The first folders below the data root."""
         listed_at, names = self._listed
         if time.monotonic() - listed_at > LISTED_SECONDS and self._root is not None:
             with contextlib.suppress(OSError):

@@ -109,7 +109,6 @@ class Spool:
         return Claim(**claim), OutcomeRow(**body["outcome"])
 
     def _sweep(self) -> None:
-        """Remove half-written files of killed workers."""
         for path in self._folder.glob("*.part"):
             if _old(path):
                 _remove(path)

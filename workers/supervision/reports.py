@@ -158,7 +158,6 @@ class AllowedReports:
 
 
 def _table_of(request: messages.TrainRequest | messages.EvaluateRequest) -> OutcomeTable | None:
-    """The table of the rows that a request asks for; None where it cannot be found here."""
     try:
         spec = user_spec(request["spec"])
         item = (
@@ -183,7 +182,6 @@ def _parsed(line: bytes, bounds: JsonBounds) -> Any:
 
 
 def _columns(table: OutcomeTable) -> int:
-    """The most columns that a shard's rows have."""
     return sum(1 if column.pattern is None else PATTERN_COLUMNS for column in table.columns)
 
 

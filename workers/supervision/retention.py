@@ -111,7 +111,6 @@ def _batches(names: Iterator[str]) -> Iterator[list[str]]:
 
 
 def _age(folder: Path) -> float:
-    """Seconds since the last change in a folder."""
     try:
         newest = max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
     except OSError:

@@ -107,7 +107,6 @@ class ShardData:
         return [planned_requirements(load(), spec, plan, index, gpu) for index in range(count)]
 
     def _hash(self, spec: EvaluateJobSpec, evaluation: int, label: str, folders: list[str]) -> str | None:
-        """The known hash of a data set, else a new hash."""
         # Once for a new job, whose evaluator has read nothing yet, however many evaluations it has.
         walk = self._cold and (*folders,) not in self._walked
         self._walked.add((*folders,))
@@ -134,7 +133,6 @@ class ShardData:
         return digest
 
     def _ask(self, spec: EvaluateJobSpec, evaluation: int) -> dict[str, str]:
-        """The hashes from an evaluator of no job; none of data that cannot be read: the shard says why."""
         process = self._evaluator.ready(self._interrupted)
         self._evaluator.job, self._evaluator.shards = (
             None,

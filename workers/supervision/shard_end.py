@@ -165,7 +165,6 @@ class ShardEnd:
                 self._ring_others()  # for jobs that waited for this one, and shards that are computed again
 
     def _outcome(self, message: OutcomeReport) -> OutcomeRow:
-        """The row of an outcome; hashes its files. Raises OSError: a file is missing or not regular."""
         folder, extra = self._place.settings.folder(self._claim.job_id), message["extra"]
         if self._claim.repeat:  # without its files, which are not kept
             extra = {

@@ -123,7 +123,6 @@ class ShardRun:
         return message
 
     def _failure(self, error: Exception) -> tuple[str, str]:
-        """Type and message of the end of an evaluator that has not answered."""
         if isinstance(error, ProtocolBroken):
             return BAD_REPORT, f"the evaluator broke the protocol: {error}"
         if isinstance(error, EvaluatorDied):

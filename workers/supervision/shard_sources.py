@@ -77,7 +77,6 @@ class ShardSources:
         return self._insist(lambda: self._store.checkpoints.needed_by(self._claim.job_id))
 
     def _uploaded(self, checkpoint: CheckpointRow) -> ModelSource:
-        """An upload as the model of an attack: read as its uploader stated, for the data of this job."""
         claim = self._claim
         weights = {"checkpoint": checkpoint.name, "sha256": checkpoint.sha256, **checkpoint.reading}
         spec = claim.spec | {"model": {**checkpoint.model, "weights": weights}}

@@ -144,7 +144,6 @@ class Supervisor(threading.Thread):
             merge_and_finish(self._store, self._settings, claim, finished)
 
     def _step(self) -> bool:
-        """Claim a shard and run it; False without a claimable one."""
         self._may_claim = self._is_fit()
         self._judge()
         self._beat()
@@ -191,7 +190,6 @@ class Supervisor(threading.Thread):
         return cordon is not None and cordon.drain
 
     def _judge(self, *, look: bool = True) -> None:
-        """Find out which requirements of the shards that wait this worker meets; `look` at its files too."""
         if self._inventory.judge(self._store.lanes.all(), self._evaluator.health.gpu, look=look):
             self._evaluator.refused.clear()  # its data have been mended
 
@@ -241,7 +239,6 @@ class Supervisor(threading.Thread):
         return not self._only_checks and self._store.shards.being_planned(self._devices)
 
     def _make_ready(self) -> None:
-        """Start the evaluator before its shard is there, so that its libraries are loaded in time."""
         try:
             self._evaluator.ready(self._stopping.is_set)
         except (UnfitWorker, EvaluatorDied, OSError) as error:
@@ -273,7 +270,6 @@ class Supervisor(threading.Thread):
         return False
 
     def _beat(self) -> None:
-        """Send a heartbeat if one is due, or if it serves others; the renewing thread calls it too."""
         health = self._evaluator.health
         served = () if self._sandbox.refuses else health.classes
         due = time.monotonic() - self._last_beat >= BEAT_SECONDS

@@ -106,7 +106,6 @@ def _model_of(spec: ModelReference, metadata: Mapping[str, str]) -> ComponentRef
 
 
 def _at_the_size_of(model: ComponentReference, shapes: Shapes) -> ComponentReference:
-    """The same model for images of the size that the file's positions are for."""
     found = [shape for name, shape in shapes.items() if name.rpartition(".")[2] == POSITIONS]
     if len(found) != 1 or len(found[0]) != 3 or PARAMETER in model["params"]:
         return model

@@ -147,7 +147,6 @@ def _look(nets: Nets, given: Given, dtype: torch.dtype, number: int) -> _Look:
 def _differentiate(
     net: nn.Module, given: Given, number: int, words: int = 0
 ) -> tuple[Tensor, dict[float, Tensor]]:
-    """Logits of an example, and flat gradients of its loss, by the sum of the numbers that they move."""
     leaves, logits = _answer(net, given, number, words)
     parts: Sequence[Tensor | None] = [None] * len(leaves)
     if logits.requires_grad:
@@ -164,7 +163,6 @@ def _differentiate(
 
 @torch.enable_grad()
 def _answer(net: nn.Module, given: Given, number: int, words: int) -> tuple[list[Tensor], Tensor]:
-    """What is differentiated by, the image or the tables of words, and the logits."""
     torch.default_generator.manual_seed(number)
     if given[0].is_floating_point():
         image = given[0].clone().requires_grad_()
@@ -187,7 +185,6 @@ def _loss(logits: Tensor, number: int) -> Tensor:
 
 
 def _difference(one: Tensor, other: Tensor) -> float:
-    """Length of the difference of two gradients, as a share of the longer."""
     finite = bool(one.isfinite().all()), bool(other.isfinite().all())
     if not all(finite):
         return math.inf if any(finite) else 0.0
@@ -220,7 +217,6 @@ def _message(nets: Nets, lost: Sequence[_Look], count: int) -> str:
 
 
 def _functions(logits: Tensor) -> Iterator[str]:
-    """The user's functions with a backward of their own in the history of logits."""
     nodes, seen = [logits.grad_fn], set[object]()
     while nodes:
         node = nodes.pop()

@@ -128,7 +128,6 @@ def counts(build: Build, given: Shapes) -> tuple[int | None, int | None]:
 
 
 def _moved(plain: Shapes, other: Shapes, given: Shapes, count: int) -> int | None:
-    """The given size at the first dimension where the model has `count`, and its variant `count` + 1."""
     for key, shape in plain.items():
         places = [
             axis

@@ -104,7 +104,6 @@ def _read(name: str, found: Mapping[str, Any]) -> Repository:
 
 
 def _headers() -> dict[str, str]:
-    """The account of HF_TOKEN, or of the login on this machine."""
     token = get_token()
     return {} if token is None else {"Authorization": f"Bearer {token}"}
 
@@ -132,7 +131,6 @@ def gated(name: str) -> PullFailed:
 
 
 def _cached(name: str, revision: str) -> Repository | None:
-    """A repository in the hub's cache of this user, with what other programs have downloaded."""
     for file in ("config.json", "model.safetensors"):
         path = try_to_load_from_cache(name, file, revision=revision)
         if isinstance(path, str) and COMMIT.fullmatch(Path(path).parent.name):

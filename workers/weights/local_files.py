@@ -75,7 +75,6 @@ def _published(reference: PulledReference, path: Path) -> Origin:
 
 
 def _taken(folder: Path, path: Path) -> Remote:
-    """A regular file below a folder, with its hash; a link may lead to another file of the folder alone."""
     real = path.resolve()
     if not real.is_relative_to(folder):
         raise PullFailed(f"{path} is a link to {real}, out of the folder: copy the folder with cp -rL")

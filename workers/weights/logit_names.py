@@ -81,7 +81,6 @@ def names_of(
 
 
 def _published(backbone: Any, class_names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
-    """The label lists of timm's weights: from their configuration, else ImageNet's by their number."""
     config: Mapping[str, Any] = getattr(backbone, "pretrained_cfg", None) or {}
     own = config.get("label_names")
     if own:

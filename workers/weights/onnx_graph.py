@@ -155,7 +155,6 @@ def _drop_attribute(node: Any, name: str) -> None:
 
 
 def _fits(node: Any) -> bool:
-    """Whether an operator has the attributes and inputs of a node in opset 17 already."""
     if node.domain not in DEFAULT:
         return True
     try:
@@ -175,7 +174,6 @@ def _plain_sizes(graph: Any) -> None:
 
 
 def _write_casts(graph: Any) -> None:
-    """Casts to the type of another tensor as casts to that type."""
     values = [*graph.value_info, *graph.input, *graph.output]
     kinds = {value.name: value.type.tensor_type.elem_type for value in values}
     kinds |= {tensor.name: tensor.data_type for tensor in graph.initializer}

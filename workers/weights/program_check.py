@@ -132,7 +132,6 @@ def _program_of(classifier: Classifier) -> Program:
 
 
 def _answers(classifier: Classifier, images: Tensor, answer: tuple[int, ...]) -> Tensor:
-    """Logits of all images, (B, *answer)."""
     logits = images.new_empty(0)
     for count in (batch for batch in BATCHES if batch <= len(images)):
         logits = _attempt(f"for a batch of {count}", classifier, images[:count])
@@ -164,7 +163,6 @@ def _has_gradients(classifier: Classifier, images: Tensor, weights: Tensor) -> b
 
 
 def _gradient(classifier: Classifier, images: Tensor, weights: Tensor) -> Tensor | None:
-    """Gradient of a weighted sum of the logits by the pixels; None if they are disconnected, or are ids."""
     if not images.is_floating_point():
         return None
     images = images.clone().requires_grad_()

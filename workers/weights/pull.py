@@ -146,7 +146,6 @@ def show(root: Path, *, verify: bool, as_json: bool) -> int:
 
 
 def _there(root: Path, reference: PulledReference) -> PulledWeights | None:
-    """Pulled weights, whole; None where they are missing, or are damaged and fetched again."""
     try:
         found = find(root, str(reference))
     except WeightsUnavailable:

@@ -70,7 +70,6 @@ class AttentionSpectrum(OutcomeTable):
 
 
 def _values(rows: Rows, name: str) -> list[list[float | None]]:
-    """Of each example the value in each layer."""
     values: Sequence[Sequence[float | None]] = rows[METRICS[name]]
     if name != "rank_90_share":
         return [list(row) for row in values]
@@ -143,7 +142,6 @@ def _part(row: Sequence[float | None], place: int, parts: int) -> Sequence[float
 
 
 def _curve(examples: Sequence[Sequence[float | None]]) -> tuple[tuple[float, float], ...]:
-    """The mean curve over examples, in percent; empty where one example has none."""
     found: list[Any] = []
     last = len(examples[0]) - 1
     for place, shares in enumerate(zip(*examples, strict=True)):

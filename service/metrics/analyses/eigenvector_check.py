@@ -70,7 +70,6 @@ class EigenvectorCheck(OutcomeTable):
 
 
 def _breakdown(columns: Rows, layers: Sequence[int]) -> list[LayerBreakdown]:
-    """The controls over all layers, then the model's values in each layer."""
     controls = [
         LayerBreakdown(
             layer=None,
@@ -155,7 +154,6 @@ def _plot(columns: Mapping[str, Sequence[Any]]) -> str:
 
 
 def _shares(histograms: Sequence[Sequence[int]]) -> list[float]:
-    """The share of columns in each bin, in percent, all examples together."""
     counts = [sum(bins) for bins in zip(*histograms, strict=True)]
     total = max(sum(counts), 1)
     return [100 * count / total for count in counts]

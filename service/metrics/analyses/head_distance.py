@@ -70,7 +70,6 @@ def _only(values: Values, place: int) -> list[list[float | None]]:
 
 
 def _metrics(distances: Values, squares: Values, part: str) -> dict[str, Metric]:
-    """Both metrics of some layers, each an average over these."""
     each = list(map(mean_over_parts, distances))
     return {
         "head_distance": mean(each, f"head_distance/{part}", higher_is_better=True),

@@ -137,7 +137,6 @@ def _unscaled(value: float | None, log_scale: float, log: bool) -> float | None:
 
 
 def _average(layers: Sequence[_Layer]) -> Metric:
-    """The mean over examples and layers."""
     n = layers[0].n
     if any(layer.scaled is None for layer in layers):
         return undefined(n)
@@ -181,7 +180,6 @@ def _paired_logs(examples: Sequence[Sequence[Sequence[float]]]) -> Linear | None
 
 
 def _rows(rows: Rows) -> list[tuple[Sequence[float], ...] | None]:
-    """Of each example its columns; None where a term is not finite."""
     every = zip(*(rows[name] for name in COLUMNS), strict=True)
     return [None if None in row[0] or None in row[1] else row for row in every]
 

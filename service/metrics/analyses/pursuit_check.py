@@ -130,13 +130,11 @@ def _places(facts: Mapping[str, Any]) -> list[_Place]:
 
 
 def _over(values: Sequence[Sequence[float | None]], indices: Sequence[int], name: str) -> Metric:
-    """The mean over examples of the average of some of their values."""
     each = [mean_over_parts([row[index] for index in indices]) for row in values]
     return _metric(each, name, name)
 
 
 def _metric(values: Sequence[float | None], name: str, key: str) -> Metric:
-    """The mean of a metric over examples; `key` seeds the draws."""
     share = name not in NOT_SHARES
     return mean(values, key, higher_is_better=share, bounded=share)
 
@@ -148,7 +146,6 @@ def _share(flags: Sequence[Any]) -> Metric:
 def _parts(
     rows: Rows, places: Sequence[_Place], of_iterations: Mapping[str, str], of_layers: Mapping[str, str]
 ) -> Iterator[PursuitBreakdown]:
-    """Each layer, after its iterations."""
     layers = 0
     for index, (layer, iteration, last) in enumerate(places):
         yield PursuitBreakdown(
@@ -171,7 +168,6 @@ def _parts(
 
 
 def _arms(rows: Rows, arms: Sequence[str]) -> Iterator[PursuitBreakdown]:
-    """The accuracies under each corruption, of the model and of each arm."""
     for arm in (None, *arms):
         for kind in (None, *PLANTED):
             column = f"correct_{arm or 'model'}_{kind or 'clean'}"
@@ -249,7 +245,6 @@ def _spectrum(rows: Rows, layers: Sequence[int], shown: Sequence[int]) -> Panel:
 
 
 def _aurocs(metrics: Mapping[str, Metric]) -> Panel:
-    """Where S lies, beside where the keys are large, by corruption."""
     tags = [tag for tag in TAGS if f"auroc_{tag}" in metrics]
     series = []
     for label, prefix, aside in (("S", "auroc", -0.08), ("keys", "keys_auroc", 0.08)):

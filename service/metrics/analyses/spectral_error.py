@@ -93,7 +93,6 @@ def _repeated(rows: Rows, features: Sequence[int]) -> list[Warning]:
 def _of_layer(
     rows: Rows, columns: Sequence[str], features: Sequence[int], at: int, number: int
 ) -> dict[str, Metric]:
-    """The relative errors in one layer, the `at`-th of those looked at."""
     found = {}
     for column in (one for one in columns if "relative" in one):
         for place, count in enumerate(features, at * len(features)):

@@ -62,8 +62,6 @@ class Panel:
 
 @dataclass(frozen=True)
 class _Frame:
-    """Mapping of a panel's values to the picture."""
-
     panel: Panel
     left: int
 

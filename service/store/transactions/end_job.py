@@ -106,7 +106,6 @@ def _fail_dependents(connection: Connection, job_id: str, how: str) -> None:
 
 
 def _described(connection: Connection, job_id: str, how: str) -> tuple[str, str]:
-    """Name and state of a job that ended without weights, for the errors of its dependents."""
     job = connection.execute(select(jobs.c.kind, jobs.c.spec, jobs.c.error).where(jobs.c.id == job_id)).one()
     if job.kind != "check":
         return f"job {job_id}", how

@@ -105,7 +105,6 @@ def compare(connection: Connection, job: Row[Any], shard: Row[Any], outcome: Out
 
 
 def _told(first: str | None, again: str) -> str:
-    """Who measured two different results, and what that means."""
     if first == again:
         said = (
             f"worker {again} has given both: its device is defective, or the job's code is not deterministic"

@@ -101,7 +101,6 @@ def _stopped(connection: Connection, job: Row[Any]) -> Row[Any]:
 
 
 def _no_plan(job: Row[Any]) -> str:
-    """Why a job cannot be planned again, and what can be done with it."""
     if job.kind != "evaluate":
         return f"job {job.id} is no evaluation: only these have a plan; retry it if it has failed"
     if JobState(job.state) in RETRYABLE:

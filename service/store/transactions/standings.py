@@ -180,7 +180,6 @@ def _running_sums(dialect: Dialect) -> str:
 
 @lru_cache(KEPT_TEXTS)
 def _times(dialect: Dialect, pool: str) -> str:
-    """The database's clock, and the pool's."""
     stored = select(clocks.c.virtual).where(clocks.c.pool == pool).scalar_subquery()
     return _text(select(now(), stored), dialect)
 

@@ -56,7 +56,6 @@ def add_runs(
 def _check_room(
     connection: Connection, tenant: str | None, limits: Limits, runs: Sequence[PlannedRun]
 ) -> None:
-    """Refuses jobs that do not all fit into the tenant's queue, before any is written."""
     most = tenant_limits(connection, tenant, limits).queued_jobs
     wanted = len(runs) + len({run.key for run in runs if run.train is not None})
     if not most or not wanted:

@@ -188,7 +188,6 @@ def _published_report(root: Path, name: str, depth: Depth) -> SetReport | None:
 
 
 def _stored_report(root: Path, name: str, places: Sequence[Path], depth: Depth) -> SetReport:
-    """Stored corrupted images: the corruptions and severities present, compared with each other."""
     cells = [place / str(severity) for place in places for severity in SEVERITIES]
     title = next((found for cell in cells if (found := set_of_imagenet(cell)) is not None), None)
     known = "imagenet_c" if title == ALL else "corrupted_folder"
@@ -199,7 +198,6 @@ def _stored_report(root: Path, name: str, places: Sequence[Path], depth: Depth) 
 
 
 def _load_checked(build: Build, root: Path, split: Split) -> ExampleSet:
-    """A split; of stored corrupted images all that is there, compared."""
     data = build(root, split)
     if data.task == TASK:
         cast(CorruptedSet, data).check()

@@ -79,7 +79,6 @@ def read_archive(
 
 
 def _open(archive: CifarArchive, where: Path, split: str, download: bool) -> tuple[Tensor, Pixels]:
-    """Labels, int64 (n,), and the reader of the first complete version."""
     binary, python = _missing_binary(archive, where, split), _missing_python(archive, where)
     if not binary:
         return _open_binary(archive, where, split)
@@ -106,7 +105,6 @@ def _missing_binary(archive: CifarArchive, where: Path, split: str) -> list[str]
 
 
 def _missing_python(archive: CifarArchive, where: Path) -> list[str]:
-    """Files that the python version lacks, of both splits, because torchvision checks them all."""
     names = [*archive.files["train"], *archive.files["test"], archive.meta]
     return [f"{name} is missing" for name in names if not (where / archive.python / name).is_file()]
 

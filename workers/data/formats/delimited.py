@@ -96,7 +96,6 @@ def read_delimited(path: Path, columns: Sequence[str] | None, quoting: Quoting |
 
 
 def _rows(path: Path, quoting: Quoting | None) -> Iterator[tuple[int, list[str], list[str]]]:
-    """The last line of each row, its cells, and its lines as in the file; empty lines are left out."""
     suffix = path.suffix.lower()
     plain = (quoting or QUOTING[suffix]) == "none"
     csv.field_size_limit(2**31 - 1)  # a document may be long

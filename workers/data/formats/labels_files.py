@@ -119,7 +119,6 @@ def _split(line: str) -> list[str]:
 
 
 def _paths(path: Path, folder: Path, base: Path, given: list[str]) -> list[str]:
-    """The file of each name, relative to the folder."""
     there = [image.removeprefix("./") for image in walk_images(folder, base, ".")]
     by_name = {**{image.rsplit(".", 1)[0]: image for image in there}, **{image: image for image in there}}
     missing = [name for name in given if name.strip() not in by_name]

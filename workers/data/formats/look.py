@@ -60,8 +60,6 @@ def look_at(data: ExampleSet, seconds: float) -> Look:
 def _results(
     read: Callable[[int], int], order: Iterator[int], until: float
 ) -> Iterator[tuple[str | None, int]]:
-    """Error, if any, and EXIF orientation of each example."""
-
     def attempt(index: int) -> tuple[str | None, int]:
         try:
             return None, read(index)

@@ -207,7 +207,6 @@ def built_for(data: ExampleSet, build: Callable[..., nn.Module], **own: object) 
 
 
 def _classes_in(data: ExampleSet, excess: int) -> str:
-    """The names of a set's classes, and where its rarest ones come from, where they are too many."""
     names = model_class_names(data)
     shown = ", ".join(map(repr, names[:LISTED])) + (", ..." if len(names) > LISTED else "")
     rarest: Callable[[int], list[str]] | None = getattr(data, "rarest_classes", None)

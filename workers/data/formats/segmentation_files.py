@@ -156,7 +156,6 @@ class SegmentationFiles:
         return torch.from_numpy(pixels).permute(2, 0, 1), self._label_map(pair, None)
 
     def _label_map(self, pair: Pair, size: int | None) -> Tensor:
-        """One map, uint8 (S, S), or (H, W) without a size."""
         path = self.folder / pair.annotation
         picture = open_picture(path)
         if picture.mode not in ("L", "P"):  # grey levels, or indices into a palette

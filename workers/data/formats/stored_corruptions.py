@@ -117,7 +117,6 @@ class StoredCorruptions:
 
     @functools.cached_property
     def _files(self) -> list[tuple[str, str, int]]:
-        """Id, path below a cell, and label, in id order."""
         found: list[tuple[str, str, int]] = []
         for label, name in enumerate(self.class_names):
             place = self._cell(self.cells[0]) / name

@@ -112,7 +112,6 @@ def _stream(path: Path, arrow: Any) -> Any:
 
 
 def _json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line and content of each row of a file of JSON lines."""
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue

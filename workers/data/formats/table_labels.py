@@ -152,7 +152,6 @@ def _rarest(
 
 
 def _written_names(parts: Parts, column: str) -> tuple[str, ...] | None:
-    """The class names in the file, in dataset_info.json, or in class_names.txt; None without any."""
     if (names := feature_names(parts.chosen.paths[0], column)) is not None:
         return names
     for folder in (parts.chosen.paths[0].parent, parts.folder):

@@ -233,7 +233,6 @@ def _arrow_files(where: Path, base: Path) -> tuple[Path, ...]:
 
 
 def _plain(name: str) -> bool:
-    """Whether it is one name of a file or folder."""
     return bool(name) and not set(name) & set("/\\\0") and name not in (".", "..")
 
 

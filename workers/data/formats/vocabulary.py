@@ -20,8 +20,6 @@ PAD_WORD, UNKNOWN_WORD, END_OF_LINE = "<pad>", "<unk>", "<eos>"
 
 
 class _Index(dict[str, int]):
-    """Map from word to id; other words are unknown."""
-
     def __missing__(self, word: str) -> int:
         return UNKNOWN
 
