@@ -35,8 +35,7 @@ class Settings(Connections):
         list(LOOPBACK_NAMES), description="names that a request's Host header may carry (JSON list)"
     )
     trusted_proxies: list[str] = Field(
-        [],
-        description="addresses and networks of proxies whose X-Forwarded-For is believed (JSON list)",
+        [], description="addresses and networks of proxies whose X-Forwarded-For is believed (JSON list)"
     )
     require_keys: bool = Field(
         False, description="ask for API keys on loopback too; elsewhere they are always asked for"

@@ -41,11 +41,7 @@ class WebhookPoster(threading.Thread):
     """
 
     def __init__(
-        self,
-        opener: Callable[[], Store],
-        reach: Reach,
-        max_pending: int,
-        seconds: float = POLL_SECONDS,
+        self, opener: Callable[[], Store], reach: Reach, max_pending: int, seconds: float = POLL_SECONDS
     ) -> None:
         super().__init__(name="webhooks", daemon=True)
         self._opener = opener

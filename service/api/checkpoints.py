@@ -160,10 +160,7 @@ def get_checkpoint(name: PathName, store: StoreDep) -> Checkpoint:
 
 
 @router.delete(
-    "/{name}",
-    summary="Delete a checkpoint",
-    status_code=204,
-    responses=documented(NotFound, InvalidState),
+    "/{name}", summary="Delete a checkpoint", status_code=204, responses=documented(NotFound, InvalidState)
 )
 def delete_checkpoint(name: PathName, store: StoreDep, settings: SettingsDep) -> None:
     """Deletes the checkpoint and its file, unless a job that has not ended needs it."""

@@ -17,11 +17,7 @@ from assay.service.api.authentication import SESSION_PATH
 from assay.service.contract.errors import NotFound
 
 PATH = "/docs"
-ASSETS = {
-    "swagger-ui-bundle.js": "text/javascript",
-    "swagger-ui.css": "text/css",
-    "favicon.png": "image/png",
-}
+ASSETS = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css", "favicon.png": "image/png"}
 # Swagger UI writes style attributes and has its icons as data: addresses in its style sheet.
 POLICY = (
     "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "

@@ -126,12 +126,7 @@ def stream_events(
 
 
 async def _stream(
-    feed: Feed,
-    store: TenantStore,
-    job_id: str,
-    position: int,
-    newest: int,
-    allowed: Callable[[], bool],
+    feed: Feed, store: TenantStore, job_id: str, position: int, newest: int, allowed: Callable[[], bool]
 ) -> AsyncGenerator[str, None]:
     subscription = feed.subscribe(job_id, newest)
     looked = time.monotonic()

@@ -184,10 +184,7 @@ def get_job(job: JobDep, store: StoreDep, live: LiveDep) -> Job:
 
 
 @router.post(
-    "/{job_id}/cancel",
-    summary="Cancel a job",
-    status_code=202,
-    responses=documented(NotFound, InvalidState),
+    "/{job_id}/cancel", summary="Cancel a job", status_code=202, responses=documented(NotFound, InvalidState)
 )
 def cancel_job(job: JobDep, store: StoreDep, live: LiveDep, dispatcher: DispatcherDep) -> Job:
     """A job that has not started is canceled at once, a running job stops within 20 seconds."""
@@ -198,10 +195,7 @@ def cancel_job(job: JobDep, store: StoreDep, live: LiveDep, dispatcher: Dispatch
 
 
 @router.post(
-    "/{job_id}/retry",
-    summary="Retry a job",
-    status_code=202,
-    responses=documented(NotFound, InvalidState),
+    "/{job_id}/retry", summary="Retry a job", status_code=202, responses=documented(NotFound, InvalidState)
 )
 def retry_job(job: JobDep, store: StoreDep, dispatcher: DispatcherDep) -> Job:
     """Queues a failed, canceled or timed-out job again under the same id; finished shards are kept."""

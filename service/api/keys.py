@@ -71,10 +71,7 @@ def create_key(body: BodyDep, store: SystemStoreDep, by: ActorDep, response: Res
 
 
 @router.delete(
-    "/{key_id}",
-    summary="Revoke an API key",
-    status_code=204,
-    responses=documented(NotFound, InvalidState),
+    "/{key_id}", summary="Revoke an API key", status_code=204, responses=documented(NotFound, InvalidState)
 )
 def revoke_key(
     key_id: Annotated[str, Path(description="the key's id")], store: SystemStoreDep, by: ActorDep

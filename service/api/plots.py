@@ -54,10 +54,7 @@ JobIds = Annotated[
     ),
 ]
 ANSWERS: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "The plot",
-        "content": {media: {} for media in (*MEDIA_TYPES.values(), VEGA_LITE)},
-    },
+    200: {"description": "The plot", "content": {media: {} for media in (*MEDIA_TYPES.values(), VEGA_LITE)}},
     304: {"description": "The plot has the ETag given in `If-None-Match`"},
 }
 

@@ -94,12 +94,7 @@ class Refusals:
         self._note(f"key {by.key}", by, "access", path, {"method": method[:20], "reason": reason})
 
     def _note(
-        self,
-        origin: str,
-        by: Actor,
-        action: Action,
-        target: str | None,
-        detail: Mapping[str, Any],
+        self, origin: str, by: Actor, action: Action, target: str | None, detail: Mapping[str, Any]
     ) -> tuple[int, float]:
         number = int.from_bytes(hashlib.sha256(origin.encode()).digest()[:2], "big")
         counted = self._counters.count(number)

@@ -49,8 +49,7 @@ class Choice:
     """The jobs that a call asks for."""
 
     jobs: Annotated[
-        str | None,
-        Query(description="job ids, separated by commas", examples=["01jd3q0x5v8f7m2n9k4t6w1z0y"]),
+        str | None, Query(description="job ids, separated by commas", examples=["01jd3q0x5v8f7m2n9k4t6w1z0y"])
     ] = None
     tag: Annotated[
         str | None, Query(min_length=1, description="in place of ids: all jobs with this tag and results")

@@ -37,10 +37,7 @@ NAME: Mapping[str, Any] = {"type": "string", "minLength": 1, "maxLength": 200}
 # A reference to another component; a name alone means its default parameters.
 REFERENCE: Mapping[str, Any] = {
     "type": ["object", "string"],
-    "properties": {
-        "name": NAME,
-        "params": {"type": "object", "default": {}},
-    },
+    "properties": {"name": NAME, "params": {"type": "object", "default": {}}},
     "required": ["name"],
     "additionalProperties": False,
 }

@@ -7,12 +7,7 @@ from typing import Any
 
 Schema = Mapping[str, Any]
 
-NAMES = {
-    "integer": "an integer",
-    "number": "a number",
-    "boolean": "true or false",
-    "null": "null",
-}
+NAMES = {"integer": "an integer", "number": "a number", "boolean": "true or false", "null": "null"}
 PLURALS = {"integer": "integers", "number": "numbers", "string": "texts", "boolean": "booleans"}
 MANY = 12
 

@@ -44,10 +44,7 @@ from assay.service.contract.problems import renamed
 from assay.service.contract.results import Job
 
 # Fields of errors that are options of this name.
-OPTIONS = (
-    *("normalization", "image_size", "crop_fraction", "device", "state"),
-    *("class_names", "labels"),
-)
+OPTIONS = (*("normalization", "image_size", "crop_fraction", "device", "state"), *("class_names", "labels"))
 EXAMPLES = (
     "assay evaluate timm:resnet50 --data imagenet:~/data/imagenet --suite standard --limit 1000",
     "assay evaluate model.pt2 --data ./photos --attack 'pgd epsilon=4/255 steps=20' --report report.html",
@@ -234,10 +231,7 @@ def _measure(
     request = Request(subject, place, suites, evaluations, options.limit, _job_options(options))
     check_request(request, own=own)
     signal.signal(signal.SIGTERM, _interrupt)  # so that the service that was started is stopped
-    with (
-        program_first(request, own=own) as ready,
-        _service(options, asked, place, state) as client,
-    ):
+    with program_first(request, own=own) as ready, _service(options, asked, place, state) as client:
         left = unfinished(client) if own else []
         spec, found = complete_spec(client, ready)
         if own:

@@ -48,13 +48,7 @@ def add_submission(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     parser.add_argument("--idempotency-key", help="repeating the call with this key gives the same jobs")
     json_argument(parser)
 
-    parser = add_remote(
-        subcommands,
-        "watch",
-        commands.watch,
-        "follow a job to its end",
-        f"assay watch {JOB}",
-    )
+    parser = add_remote(subcommands, "watch", commands.watch, "follow a job to its end", f"assay watch {JOB}")
     job_argument(parser)
 
 
@@ -92,11 +86,7 @@ def add_results(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     _add_compare(subcommands)
 
     parser = add_remote(
-        subcommands,
-        "artifacts",
-        commands.artifacts,
-        "list the files of a job",
-        f"assay artifacts {JOB}",
+        subcommands, "artifacts", commands.artifacts, "list the files of a job", f"assay artifacts {JOB}"
     )
     job_argument(parser)
     json_argument(parser)

@@ -56,12 +56,7 @@ TOPICS: Mapping[str, Sequence[Callable[[Subcommands[argparse.ArgumentParser]], N
         arguments.add_import_onnx,
     ),
     "this machine": (arguments.add_local, config.add_config, completion.add_completion),
-    "administration": (
-        arguments.add_keys,
-        arguments.add_tenants,
-        arguments.add_audit,
-        workers.add_workers,
-    ),
+    "administration": (arguments.add_keys, arguments.add_tenants, arguments.add_audit, workers.add_workers),
 }
 
 EPILOG = """examples:

@@ -213,10 +213,7 @@ class Connection:
         headers = {"Accept": "text/event-stream", "Last-Event-ID": str(last)}
         usual = self._http.timeout
         timeout = httpx.Timeout(usual.connect, read=max(SILENCE_SECONDS, usual.read or 0))
-        with (
-            reaching(self.url),
-            self._http.stream("GET", path, headers=headers, timeout=timeout) as response,
-        ):
+        with reaching(self.url), self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
             if response.is_error:
                 response.read()
                 raise error_of(response)

@@ -13,11 +13,7 @@ RING = "assay.ring"
 DEVICE_CLASSES = ("cpu", "cuda")
 SERIALIZER = "json"
 # Longest wait for Redis: the job is stored, and workers poll.
-TRANSPORT = {
-    "socket_timeout": 2.0,
-    "socket_connect_timeout": 1.0,
-    "health_check_interval": 10,
-}
+TRANSPORT = {"socket_timeout": 2.0, "socket_connect_timeout": 1.0, "health_check_interval": 10}
 
 
 def exchange(device_class: str) -> dict[str, Any]:

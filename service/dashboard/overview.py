@@ -30,11 +30,7 @@ BUSY = (JobState.RUNNING, JobState.STARTING, JobState.CANCELING)  # States of jo
 
 @router.get("/")
 def overview(
-    request: Request,
-    store: StoreDep,
-    system: SystemStoreDep,
-    settings: SettingsDep,
-    catalog: CatalogDep,
+    request: Request, store: StoreDep, system: SystemStoreDep, settings: SettingsDep, catalog: CatalogDep
 ) -> Response:
     """Queue, workers, running jobs, recent results, and what is wrong with the fleet."""
     counts = store.jobs.counts()

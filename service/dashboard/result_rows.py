@@ -159,9 +159,7 @@ def numbered_warnings(results: Results) -> list[NumberedWarning]:
 
 
 def _note(
-    places: dict[tuple[str, str, str], tuple[Warning, dict[int, None]]],
-    warning: Warning,
-    at: Sequence[int],
+    places: dict[tuple[str, str, str], tuple[Warning, dict[int, None]]], warning: Warning, at: Sequence[int]
 ) -> None:
     key = (warning.severity, warning.code, warning.message)
     places.setdefault(key, (warning, {}))[1].update(dict.fromkeys(at))

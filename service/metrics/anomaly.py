@@ -146,9 +146,7 @@ def _left_out(positives: Sequence[int], negatives: Sequence[int]) -> tuple[list[
     passing, false = Counter(positives), Counter(negatives)
     levels = sorted(passing)
     sizes = [passing[level] for level in levels]
-    passed = list(
-        zip(sizes, accumulate(sizes), _cumulated(false, levels), strict=True),
-    )
+    passed = list(zip(sizes, accumulate(sizes), _cumulated(false, levels), strict=True))
     # Sums of precisions before a level, and from it on with one anomaly or one other example less.
     before = list(accumulate((size * hits / (hits + misses) for size, hits, misses in passed), initial=0.0))
     fewer_hits = [(hits - 1) / max(hits - 1 + misses, 1) for _, hits, misses in passed]

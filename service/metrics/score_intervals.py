@@ -46,11 +46,7 @@ def effective_wilson(
 
 
 def paired_score(
-    differences: Sequence[float],
-    *,
-    largest: float = 1.0,
-    size: float | None = None,
-    confidence: float = 0.95,
+    differences: Sequence[float], *, largest: float = 1.0, size: float | None = None, confidence: float = 0.95
 ) -> tuple[float, float]:
     """Score interval of the mean of paired differences, second less first, in [-largest, largest].
 

@@ -31,10 +31,7 @@ class WordSwap(Perplexity):
     columns = columns_of(
         "id nll tokens unknown swapped kept_nll kept_nll_before unknown_before eligible forward backward"
     )
-    units: ClassVar[Units] = {
-        **dict.fromkeys(PERPLEXITIES, "number"),
-        **dict.fromkeys(SHARES, "proportion"),
-    }
+    units: ClassVar[Units] = {**dict.fromkeys(PERPLEXITIES, "number"), **dict.fromkeys(SHARES, "proportion")}
     undefined: ClassVar[Reasons] = {
         **dict.fromkeys(PERPLEXITIES, UNDEFINED),
         **dict.fromkeys(SHARES, "no word was scored"),
@@ -46,10 +43,7 @@ class WordSwap(Perplexity):
 
     def paired(self, pair: Pair) -> PairedMetrics:
         """Linearised tests over documents."""
-        kept = {
-            "perplexity_unswapped": "kept_nll",
-            "perplexity_unswapped_before": "kept_nll_before",
-        }
+        kept = {"perplexity_unswapped": "kept_nll", "perplexity_unswapped_before": "kept_nll_before"}
         perplexities = {metric: Estimator(_kept(name), paired_perplexity) for metric, name in kept.items()}
         shares = {metric: Estimator(_words(name), ratio_of, limit=1.0) for metric, name in SHARES.items()}
         return FirstOf(super().paired(pair), PairedEstimates(pair, perplexities | shares))

@@ -181,11 +181,7 @@ def least_miou(images: Sequence[Sequence[Counts]]) -> list[int]:
     return search.choice
 
 
-CHOICES = {
-    "miou": least_miou,
-    "mean_accuracy": least_mean_accuracy,
-    "pixel_accuracy": least_pixel_accuracy,
-}
+CHOICES = {"miou": least_miou, "mean_accuracy": least_mean_accuracy, "pixel_accuracy": least_pixel_accuracy}
 
 
 class _Search:

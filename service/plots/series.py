@@ -23,10 +23,7 @@ ACCURACIES = (
     "pixel_accuracy",
 )
 # Expected accuracies, and those without the attack, of the same row.
-UNATTACKED = {
-    "expected_top1": "clean_expected_top1",
-    "expected_accuracy_under_attack": "expected_accuracy",
-}
+UNATTACKED = {"expected_top1": "clean_expected_top1", "expected_accuracy_under_attack": "expected_accuracy"}
 EPSILON = "epsilon"
 IN_STEPS = f"1/{PIXEL_STEPS}"
 TITLES = {"miou": "mIoU"}

@@ -63,11 +63,7 @@ def _points(
     step = max(1, math.ceil(len(records) / MAX_POINTS))
     kept = [record for place, record in enumerate(records) if (len(records) - 1 - place) % step == 0]
     return [
-        {
-            "series": f"{label}: {name}" if several else name,
-            "epoch": record["epoch"],
-            "value": record[field],
-        }
+        {"series": f"{label}: {name}" if several else name, "epoch": record["epoch"], "value": record[field]}
         for field, name in fields.items()
         for record in kept
         if isinstance(record.get(field), int | float) and math.isfinite(record[field])

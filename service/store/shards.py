@@ -77,11 +77,7 @@ class Shards:
                 return claim
 
     def claimable(
-        self,
-        device_classes: Sequence[str],
-        devices: int = 1,
-        limits: Limits = UNLIMITED,
-        identity: str = "",
+        self, device_classes: Sequence[str], devices: int = 1, limits: Limits = UNLIMITED, identity: str = ""
     ) -> bool:
         """Whether a worker with so many devices of these classes could claim a shard.
 
@@ -254,12 +250,7 @@ class Shards:
             charge(connection, job.tenant, [shard])
 
     def expire(
-        self,
-        *,
-        cap: int = 20,
-        dead_owners: Sequence[str] = (),
-        leases: bool = True,
-        at: float | None = None,
+        self, *, cap: int = 20, dead_owners: Sequence[str] = (), leases: bool = True, at: float | None = None
     ) -> int:
         """Takes back shards with an expired lease (if `leases`) or an owner known to be dead.
 

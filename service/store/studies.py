@@ -113,12 +113,7 @@ class Studies:
         return rows, encode_cursor(rows[-1].id) if len(found) > limit else None
 
     def extend(
-        self,
-        study_id: str,
-        seeds: Sequence[int],
-        limits: Limits = UNLIMITED,
-        *,
-        by: Actor | None = None,
+        self, study_id: str, seeds: Sequence[int], limits: Limits = UNLIMITED, *, by: Actor | None = None
     ) -> tuple[StudyRow, list[str]]:
         """Adds the jobs of more seeds; those that the study has are passed over.
 

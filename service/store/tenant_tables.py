@@ -109,10 +109,7 @@ accounts = Table(
 )
 
 clocks = Table(
-    "clocks",
-    metadata,
-    Column("pool", Text, primary_key=True),
-    Column("virtual", Double, nullable=False),
+    "clocks", metadata, Column("pool", Text, primary_key=True), Column("virtual", Double, nullable=False)
 )
 
 reservations = Table(

@@ -240,10 +240,7 @@ class _Arm:
         if train is not None:
             self.limits.found[OWN_TRAINING] = _OwnTraining(train[0].spec)
             # The model has the training's parameters by default.
-            evaluation["model"] = {
-                **train[0].spec["model"],
-                "weights": {"job": OWN_TRAINING},
-            }
+            evaluation["model"] = {**train[0].spec["model"], "weights": {"job": OWN_TRAINING}}
         elif trains:
             evaluation["model"] = self._model(weights=False)
         evaluate = self._checked(evaluation, work)

@@ -289,10 +289,7 @@ def check() -> None:
     action = ctypes.c_uint32(_KILL_PROCESS)
     try:
         syscall(
-            _SECCOMP[machine()],
-            ctypes.c_uint(_GET_ACTION_AVAILABLE),
-            ctypes.c_uint(0),
-            ctypes.byref(action),
+            _SECCOMP[machine()], ctypes.c_uint(_GET_ACTION_AVAILABLE), ctypes.c_uint(0), ctypes.byref(action)
         )
     except OSError as error:
         raise Unavailable(f"the kernel has no seccomp filters: {error.strerror}") from None
@@ -308,10 +305,7 @@ def install(code: bytes) -> None:
     described = Filter(len(code) // 8, code)
     try:
         syscall(
-            _SECCOMP[machine()],
-            ctypes.c_uint(_SET_MODE_FILTER),
-            ctypes.c_uint(0),
-            ctypes.byref(described),
+            _SECCOMP[machine()], ctypes.c_uint(_SET_MODE_FILTER), ctypes.c_uint(0), ctypes.byref(described)
         )
     except OSError as error:
         raise Unavailable(f"seccomp: {error.strerror}") from None

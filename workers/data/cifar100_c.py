@@ -16,10 +16,7 @@ FACTS = {**OF_CIFAR10_C, "classes": 100, "corrupted_from": "cifar100"}
 
 
 def cifar100_c(
-    root: parameters.Root,
-    split: parameters.Split,
-    *,
-    folder: parameters.ArchiveFolder = "CIFAR-100-C",
+    root: parameters.Root, split: parameters.Split, *, folder: parameters.ArchiveFolder = "CIFAR-100-C"
 ) -> StoredArrays:
     """CIFAR-100-C as published: FOLDER/CORRUPTION.npy and FOLDER/labels.npy (100 classes, 32 x 32).
 

@@ -26,10 +26,7 @@ IMAGES = 10_000  # of a corruption at a severity
 
 
 def cifar10_c(
-    root: parameters.Root,
-    split: parameters.Split,
-    *,
-    folder: parameters.ArchiveFolder = "CIFAR-10-C",
+    root: parameters.Root, split: parameters.Split, *, folder: parameters.ArchiveFolder = "CIFAR-10-C"
 ) -> StoredArrays:
     """CIFAR-10-C as published: FOLDER/CORRUPTION.npy and FOLDER/labels.npy (10 classes, 32 x 32).
 

@@ -36,10 +36,7 @@ AUTHORS = "http://ufldl.stanford.edu/housenumbers/"
 
 
 def svhn(
-    root: parameters.Root,
-    split: parameters.Split,
-    *,
-    folder: Annotated[str, "folder"] = "svhn",
+    root: parameters.Root, split: parameters.Split, *, folder: Annotated[str, "folder"] = "svhn"
 ) -> ArrayDataSet:
     """SVHN (10 digits of house numbers, 32 x 32 colour images; 73 257 train, 26 032 test).
 

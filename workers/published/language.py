@@ -20,12 +20,7 @@ from assay.workers.published.imagenet import PAPER
 WIKITEXT_WORDS = 267_736
 WIKITEXT_PARTS = {217_646: "valid", 245_569: "test"}
 # Classes and examples per part.
-SENTENCES = {
-    (2, 872): "sst2/dev",
-    (5, 1101): "sst5/dev",
-    (5, 2210): "sst5/test",
-    (2, 25_000): "imdb/test",
-}
+SENTENCES = {(2, 872): "sst2/dev", (5, 1101): "sst5/dev", (5, 2210): "sst5/test", (2, 25_000): "imdb/test"}
 LENGTH = 256
 CHANGE = {"name": "fixed_word", "params": {"word": "AAA"}}
 

@@ -61,10 +61,7 @@ class LogitNames:
 
 
 def names_of(
-    classifier: Classifier,
-    model: ModelReference,
-    metadata: Mapping[str, str],
-    class_names: tuple[str, ...],
+    classifier: Classifier, model: ModelReference, metadata: Mapping[str, str], class_names: tuple[str, ...]
 ) -> LogitNames:
     """The names of a classifier's logits."""
     backbone: Any = classifier.backbone

@@ -50,8 +50,7 @@ def paired_means(
 ) -> PairedMetrics:
     """The paired differences of means over examples."""
     return PairedEstimates(
-        pair,
-        {name: Estimator(of, largest=1.0 if name in bounded else None) for name, of in values.items()},
+        pair, {name: Estimator(of, largest=1.0 if name in bounded else None) for name, of in values.items()}
     )
 
 

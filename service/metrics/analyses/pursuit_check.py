@@ -185,10 +185,7 @@ def _warnings(metrics: Mapping[str, Metric]) -> list[Warning]:
 
 
 def _plot(
-    rows: Rows,
-    places: Sequence[_Place],
-    breakdown: Sequence[PursuitBreakdown],
-    metrics: Mapping[str, Metric],
+    rows: Rows, places: Sequence[_Place], breakdown: Sequence[PursuitBreakdown], metrics: Mapping[str, Metric]
 ) -> str:
     """By iteration share of S, residual and rank; spectrum of L; AUROCs; first, middle and last layer."""
     layers = sorted({place.layer for place in places})

@@ -15,11 +15,7 @@ from assay.service.store.transactions.dependencies import dependencies_met, wait
 from assay.service.store.transactions.standings import charge, running_shards
 from assay.service.store.transactions.transitions import lock_job, transition_job, transition_shards
 
-ENDED_AS = {
-    JobState.FAILED: "failed",
-    JobState.CANCELED: "was canceled",
-    JobState.TIMED_OUT: "timed out",
-}
+ENDED_AS = {JobState.FAILED: "failed", JobState.CANCELED: "was canceled", JobState.TIMED_OUT: "timed out"}
 
 
 def problem(error_type: str, message: str) -> dict[str, str]:

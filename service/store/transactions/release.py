@@ -106,12 +106,7 @@ def count_failure(
 
 
 def expire(
-    database: Database,
-    cap: int,
-    dead_owners: Sequence[str],
-    *,
-    leases: bool = True,
-    at: float | None = None,
+    database: Database, cap: int, dead_owners: Sequence[str], *, leases: bool = True, at: float | None = None
 ) -> int:
     """Takes back every lost shard, returns their number; a transaction per job, so never two jobs' locks."""
     if not leases and not dead_owners:

@@ -117,10 +117,7 @@ def _open_binary(archive: CifarArchive, where: Path, split: str) -> tuple[Tensor
     count, first = archive.rows[split], archive.label_bytes
     files = [
         np.memmap(
-            where / archive.binary / f"{name}.bin",
-            dtype=np.uint8,
-            mode="r",
-            shape=(count, archive.row_bytes),
+            where / archive.binary / f"{name}.bin", dtype=np.uint8, mode="r", shape=(count, archive.row_bytes)
         )
         for name in archive.files[split]
     ]

@@ -13,13 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from assay.service.submission.data_folders import IMAGE_SUFFIXES, is_ignored
-from assay.workers.data.formats.dataset import (
-    CorruptData,
-    Levels,
-    MissingData,
-    checked_indices,
-    checked_size,
-)
+from assay.workers.data.formats.dataset import CorruptData, Levels, MissingData, checked_indices, checked_size
 from assay.workers.data.formats.folders import check_inside
 from assay.workers.data.formats.pictures import in_threads, open_picture, picture_size, resize_and_crop
 

@@ -87,12 +87,7 @@ class Documents:
     size = None
 
     def __init__(
-        self,
-        *,
-        name: str,
-        ids: Sequence[str],
-        read: Callable[[int], list[str]],
-        vocabulary: Vocabulary,
+        self, *, name: str, ids: Sequence[str], read: Callable[[int], list[str]], vocabulary: Vocabulary
     ) -> None:
         self.name = name
         self.ids = ids
