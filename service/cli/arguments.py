@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 from assay.service.cli import audit, checkpoints, commands, keys, tenants
 from assay.service.cli.commands import Options
@@ -17,18 +18,13 @@ from assay.service.contract.pulled_weights import FORMS, VARIABLE
 JOB = "01jd3q0x5v8f7m2n9k4t6w1z0y"  # A job id, for examples.
 
 Command = Callable[[Options], int]
-Subcommands = argparse._SubParsersAction
+Subcommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
-def add_local(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+def add_local(subcommands: Subcommands) -> None:
     """Adds `serve`, `worker`, `doctor`, `data` and `demo`."""
-    parser = add(
-        subcommands,
-        "serve",
-        commands.serve,
-        "start the embedded service on this machine",
-        "assay serve --state assay-state --workers 2",
-    )
+    summary = "start the embedded service on this machine"
+    parser = add(subcommands, "serve", commands.serve, summary, "--state assay-state --workers 2")
     parser.add_argument("--workers", type=int, help="how many jobs run side by side (default: 1)")
 
     worker = add(
@@ -36,18 +32,12 @@ def add_local(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         "worker",
         commands.worker,
         "start one more worker of this machine's embedded service, with the packages of this environment",
-        "assay worker --state assay-state --name textattack",
+        "--state assay-state --name textattack",
     )
     worker.add_argument("--name", help="its name on this machine (default: worker)")
 
-    doctor = add(
-        subcommands,
-        "doctor",
-        commands.doctor,
-        "look at this box: driver, devices, disk, clock, data, ports; each line ok or with its remedy",
-        "assay doctor",
-        "assay doctor --json --no-data",
-    )
+    summary = "look at this box: driver, devices, disk, clock, data, ports; each line ok or with its remedy"
+    doctor = add(subcommands, "doctor", commands.doctor, summary, "", "--json --no-data")
     for one in (parser, doctor):
         _address_arguments(one)
     for one in (parser, worker, doctor):
@@ -56,33 +46,18 @@ def add_local(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     json_argument(doctor)
 
     _add_data(subcommands)
-    parser = add(
-        subcommands,
-        "demo",
-        commands.demo,
-        "train two models on handwritten digits, attack and compare them",
-        "assay demo --output demo-output",
-    )
+    summary = "train two models on handwritten digits, attack and compare them"
+    parser = add(subcommands, "demo", commands.demo, summary, "--output demo-output")
     parser.add_argument("--output", type=Path, help="folder for its files (default: demo-output)")
     parser.add_argument("--epochs", type=int, help="epochs of each training (default: 40)")
 
 
-def _add_data(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
-    data = add(
-        subcommands,
-        "data",
-        commands.data_check,
-        "look at the data sets",
-        "assay data check --data-root /data",
-    )
+def _add_data(subcommands: Subcommands) -> None:
+    example = "--data-root /data"
+    data = add(subcommands, "data", commands.data_check, "look at the data sets", f"check {example}")
     actions = data.add_subparsers(title="actions", metavar="ACTION", required=True)
-    check = add(
-        actions,
-        "check",
-        commands.data_check,
-        "list the data sets that a worker sees, and what is wrong with them",
-        "assay data check --data-root /data",
-    )
+    summary = "list the data sets that a worker sees, and what is wrong with them"
+    check = add(actions, "check", commands.data_check, summary, example)
     check.add_argument("--data-root", type=Path, help="folder with the data sets (default: ASSAY_DATA_ROOT)")
     check.add_argument("--no-hash", action="store_true", help="do not read all files for their hash")
     check.add_argument(
@@ -109,14 +84,13 @@ def _folder_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data-root", type=Path, help="folder with the data sets (default: ASSAY_DATA_ROOT)")
 
 
-def add_keys(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+def add_keys(subcommands: Subcommands) -> None:
     """Adds `keys create`, `list` and `revoke`."""
-    example = "assay keys create --name ci --scope submit --expires-days 90"
-    first = "assay keys create --state assay-state --name me --scope admin"
-    command = add(subcommands, "keys", keys.list_all, "make, list and revoke API keys", "assay keys list")
-    actions = command.add_subparsers(title="actions (default: list)", metavar="ACTION", required=False)
+    command = add(subcommands, "keys", keys.list_all, "make, list and revoke API keys", "list")
+    actions = actions_of(command)
 
-    create = add(actions, "create", keys.create, "make a key; prints it this once", example, first)
+    examples = "--name ci --scope submit --expires-days 90", "--state assay-state --name me --scope admin"
+    create = add(actions, "create", keys.create, "make a key; prints it this once", *examples)
     create.add_argument("--name", required=True, help="what people call it")
     create.add_argument(
         "--scope",
@@ -128,9 +102,9 @@ def add_keys(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     create.add_argument("--tenant", help="whose jobs it makes and sees (default: its own)")
     create.add_argument("--expires-days", type=count, help="days until it expires (default: never)")
 
-    listing = add(actions, "list", keys.list_all, "list all keys", "assay keys list --json")
+    listing = add(actions, "list", keys.list_all, "list all keys", "--json")
 
-    revoke = add(actions, "revoke", keys.revoke, "end a key and its sessions", "assay keys revoke 3k9x7m2q")
+    revoke = add(actions, "revoke", keys.revoke, "end a key and its sessions", "3k9x7m2q")
     revoke.add_argument("key_id", metavar="ID", help="the key's id")
     for parser in (command, create, listing, revoke):
         url_arguments(parser, ", which is asked with the admin key in ASSAY_KEY or the profile")
@@ -146,16 +120,11 @@ def add_keys(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     )
 
 
-def add_audit(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+def add_audit(subcommands: Subcommands) -> None:
     """Adds `audit`."""
-    parser = add_remote(
-        subcommands,
-        "audit",
-        audit.audit,
-        "show who did what; needs an admin key",
-        "assay audit --since 7d --action key.create",
-        "assay audit --jsonl audit.jsonl --verify",
-    )
+    summary = "show who did what; needs an admin key"
+    examples = "--since 7d --action key.create", "--jsonl audit.jsonl --verify"
+    parser = add_remote(subcommands, "audit", audit.audit, summary, *examples)
     when = "7d, 12h or 30m ago, or ISO 8601"
     parser.add_argument("--since", type=audit.moment, metavar="WHEN", help=f"entries from then on: {when}")
     parser.add_argument("--until", type=audit.moment, metavar="WHEN", help="entries before then")
@@ -176,15 +145,14 @@ def add_audit(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     json_argument(parser)
 
 
-def add_tenants(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+def add_tenants(subcommands: Subcommands) -> None:
     """Adds `quota`, `tenants list` and `tenants set`."""
-    quota = add_remote(
-        subcommands, "quota", tenants.quota, "show the limits of your tenant and their use", "assay quota"
-    )
-    example = "assay tenants set alice --weight 3 --running-shards 8 --queued-jobs default"
-    command = add_remote(subcommands, "tenants", tenants.list_all, "weights and limits of tenants", example)
-    actions = command.add_subparsers(title="actions (default: list)", metavar="ACTION", required=False)
-    listing = add_remote(actions, "list", tenants.list_all, "list all tenants", "assay tenants list")
+    quota = add_remote(subcommands, "quota", tenants.quota, "show the limits of your tenant and their use")
+    example = "alice --weight 3 --running-shards 8 --queued-jobs default"
+    summary = "weights and limits of tenants"
+    command = add_remote(subcommands, "tenants", tenants.list_all, summary, f"set {example}")
+    actions = actions_of(command)
+    listing = add_remote(actions, "list", tenants.list_all, "list all tenants")
     change = add_remote(actions, "set", tenants.set_one, "set weight and limits of a tenant", example)
     change.add_argument("name", metavar="NAME", help="the tenant, as `assay keys list` shows it")
     change.add_argument("--weight", help="its part of the workers, against 1 of the others")
@@ -195,18 +163,16 @@ def add_tenants(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         json_argument(parser)
 
 
-def add_pull(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+def add_pull(subcommands: Subcommands) -> None:
     """Adds `pull`."""
-    parser = add(
-        subcommands,
-        "pull",
-        commands.pull,
-        "fetch pretrained weights, which jobs then read without a network",
-        "assay pull timm:resnet50",
-        "assay pull torchvision:vit_b_16 hf:google/vit-base-patch16-224",
-        "assay pull hf:me/tiny --from ./tiny",
-        "assay pull --list",
+    summary = "fetch pretrained weights, which jobs then read without a network"
+    examples = (
+        "timm:resnet50",
+        "torchvision:vit_b_16 hf:google/vit-base-patch16-224",
+        "hf:me/tiny --from ./tiny",
+        "--list",
     )
+    parser = add(subcommands, "pull", commands.pull, summary, *examples)
     parser.add_argument("reference", nargs="*", metavar="REFERENCE", help=FORMS)
     parser.add_argument("--list", action="store_true", help="what is pulled; fetches nothing")
     parser.add_argument(
@@ -224,29 +190,21 @@ def add_pull(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     )
 
 
-def add_import_pickle(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+def add_import_pickle(subcommands: Subcommands) -> None:
     """Adds `import-pickle`."""
-    parser = add(
-        subcommands,
-        "import-pickle",
-        checkpoints.import_pickle,
-        "convert a legacy PyTorch checkpoint to safetensors",
-        "assay import-pickle deit_tiny.pth deit_tiny.safetensors",
-    )
+    summary = "convert a legacy PyTorch checkpoint to safetensors"
+    example = "deit_tiny.pth deit_tiny.safetensors"
+    parser = add(subcommands, "import-pickle", checkpoints.import_pickle, summary, example)
     parser.add_argument("file", metavar="FILE", help="what torch.save wrote (.pth, .pt, .bin)")
     parser.add_argument("output", metavar="OUTPUT", help="the safetensors file to write")
     parser.add_argument("--key", help="which part of the file is the state dict (default: found by its name)")
 
 
-def add_import_onnx(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+def add_import_onnx(subcommands: Subcommands) -> None:
     """Adds `import-onnx`."""
-    parser = add(
-        subcommands,
-        "import-onnx",
-        checkpoints.import_onnx,
-        "convert an ONNX model of images to a program (.pt2) that can be uploaded",
-        "assay import-onnx resnet.onnx resnet.pt2 --mean 0.485 0.456 0.406 --std 0.229 0.224 0.225",
-    )
+    summary = "convert an ONNX model of images to a program (.pt2) that can be uploaded"
+    example = "resnet.onnx resnet.pt2 --mean 0.485 0.456 0.406 --std 0.229 0.224 0.225"
+    parser = add(subcommands, "import-onnx", checkpoints.import_onnx, summary, example)
     parser.add_argument("file", metavar="FILE", help="the ONNX model, of images (batch, channels, S, S)")
     parser.add_argument("output", metavar="OUTPUT", help="the program to write (.pt2)")
     parser.add_argument(
@@ -260,23 +218,33 @@ def add_import_onnx(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
 
 
 def add(
-    subcommands: Subcommands[argparse.ArgumentParser], name: str, run: Command, summary: str, *examples: str
+    subcommands: Subcommands, name: str, run: Command, summary: str, *examples: str
 ) -> argparse.ArgumentParser:
-    """Adds a subcommand that calls `run`, with its summary and examples."""
+    """Adds a subcommand that calls `run`, with its summary and examples.
+
+    An example is what follows the command, by default nothing; or a line with the command in it.
+    """
     parser = subcommands.add_parser(
         name,
         help=summary,
         description=f"{summary[:1].upper()}{summary[1:]}.",
-        epilog="example:\n" + "\n".join(f"  {example}" for example in examples),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    own = f"{parser.prog} "
+    lines = [line if own in line else f"{own}{line}".rstrip() for line in examples or ("",)]
+    parser.epilog = "\n  ".join(["example:", *lines])
     parser.set_defaults(run=run, called=parser)
     return parser
 
 
+def actions_of(command: argparse.ArgumentParser) -> Subcommands:
+    """The actions of a command that lists without an action."""
+    return command.add_subparsers(title="actions (default: list)", metavar="ACTION", required=False)
+
+
 def add_remote(
-    subcommands: Subcommands[argparse.ArgumentParser], name: str, run: Command, summary: str, *examples: str
+    subcommands: Subcommands, name: str, run: Command, summary: str, *examples: str
 ) -> argparse.ArgumentParser:
     """Adds a subcommand that calls the service."""
     parser = add(subcommands, name, run, summary, *examples)
@@ -311,31 +279,21 @@ def count(text: str) -> int:
     return int(text[:9])
 
 
-def add_checkpoints(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+def add_checkpoints(subcommands: Subcommands) -> None:
     """Adds `checkpoints upload`, `list`, `show` and `delete`."""
-    summary, example = "upload, list and delete weights", "assay checkpoints list"
-    command = add_remote(subcommands, "checkpoints", checkpoints.list_all, summary, example)
-    actions = command.add_subparsers(title="actions (default: list)", metavar="ACTION", required=False)
-    upload = add_remote(
-        actions,
-        "upload",
-        checkpoints.upload,
-        "upload weights or an exported program and wait until it is checked",
-        "assay checkpoints upload ours weights.safetensors",
-        "assay checkpoints upload deit deit_tiny.safetensors --model vit --normalization imagenet",
-        "assay checkpoints upload resnet resnet.pt2",
+    summary = "upload, list and delete weights"
+    command = add_remote(subcommands, "checkpoints", checkpoints.list_all, summary, "list")
+    actions = actions_of(command)
+    summary = "upload weights or an exported program and wait until it is checked"
+    examples = (
+        "ours weights.safetensors",
+        "deit deit_tiny.safetensors --model vit --normalization imagenet",
+        "resnet resnet.pt2",
     )
-    listing = add_remote(actions, "list", checkpoints.list_all, "list all weights", example)
-    show = add_remote(
-        actions, "show", checkpoints.show, "show one, with its faults", "assay checkpoints show ours"
-    )
-    delete = add_remote(
-        actions,
-        "delete",
-        checkpoints.delete,
-        "delete weights that no job needs",
-        "assay checkpoints delete ours",
-    )
+    upload = add_remote(actions, "upload", checkpoints.upload, summary, *examples)
+    listing = add_remote(actions, "list", checkpoints.list_all, "list all weights")
+    show = add_remote(actions, "show", checkpoints.show, "show one, with its faults", "ours")
+    delete = add_remote(actions, "delete", checkpoints.delete, "delete weights that no job needs", "ours")
     for parser in (upload, show, delete):
         parser.add_argument("name", metavar="NAME", help="the checkpoint's name")
     upload.add_argument("file", metavar="FILE", help="the safetensors file, or the .pt2 file")

@@ -23,16 +23,11 @@ PLACES = {
 FILES = ("file", "output", "signature", "jsonl")  # Arguments of these names, or of type Path, are files.
 
 
-def add_completion(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+def add_completion(subcommands: Subcommands) -> None:
     """Adds `completion`."""
-    parser = add(
-        subcommands,
-        "completion",
-        completion,
-        "print the completion script of a shell",
-        "assay completion bash > ~/.local/share/bash-completion/completions/assay",
-        'eval "$(assay completion bash)"',
-    )
+    summary = "print the completion script of a shell"
+    examples = "bash > ~/.local/share/bash-completion/completions/assay", 'eval "$(assay completion bash)"'
+    parser = add(subcommands, "completion", completion, summary, *examples)
     where = "; ".join(f"{shell}: {place}" for shell, place in PLACES.items())
     parser.add_argument(
         "shell", metavar="SHELL", nargs="?", help=f"where to write it: {where} (default: $SHELL)"

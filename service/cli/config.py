@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Mapping
 
 from assay.service.cli import output, profiles
-from assay.service.cli.arguments import Subcommands, add, json_argument
+from assay.service.cli.arguments import Subcommands, actions_of, add, json_argument
 from assay.service.cli.commands import OK, Options, UsageError
 from assay.service.cli.profiles import (
     KEYS,
@@ -25,29 +24,18 @@ from assay.service.cli.profiles import (
 LONG_KEY, SHOWN_OF_KEY = 20, 4
 
 
-def add_config(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+def add_config(subcommands: Subcommands) -> None:
     """Adds `config list`, `get`, `set`, `unset` and `use`."""
-    summary, example = (
-        "addresses and keys of services, in profiles",
-        "assay config set url https://assay.example",
-    )
-    command = add(subcommands, "config", list_all, summary, example)
-    actions = command.add_subparsers(title="actions (default: list)", metavar="ACTION", required=False)
-    listing = add(
-        actions, "list", list_all, "show what is used and why, and all profiles", "assay config list"
-    )
-    get = add(actions, "get", get_one, "print a setting", "assay config get url")
-    change = add(
-        actions,
-        "set",
-        set_one,
-        "set a setting of a profile, made if it is new",
-        example,
-        "assay config set key_command 'pass show assay' --profile lab",
-        "assay config set key - < key.txt",
-    )
-    unset = add(actions, "unset", unset_one, "remove a setting of a profile", "assay config unset key")
-    use = add(actions, "use", use_one, "use a profile from now on", "assay config use lab")
+    summary, example = "addresses and keys of services, in profiles", "url https://assay.example"
+    command = add(subcommands, "config", list_all, summary, f"set {example}")
+    actions = actions_of(command)
+    listing = add(actions, "list", list_all, "show what is used and why, and all profiles")
+    get = add(actions, "get", get_one, "print a setting", "url")
+    summary = "set a setting of a profile, made if it is new"
+    examples = example, "key_command 'pass show assay' --profile lab", "key - < key.txt"
+    change = add(actions, "set", set_one, summary, *examples)
+    unset = add(actions, "unset", unset_one, "remove a setting of a profile", "key")
+    use = add(actions, "use", use_one, "use a profile from now on", "lab")
     for parser in (get, change, unset):
         allowed = "; ".join(f"{name}: {text}" for name, text in SETTINGS.items())
         parser.add_argument("name", metavar="SETTING", choices=list(SETTINGS), help=allowed)

@@ -46,13 +46,13 @@ from assay.service.contract.results import Job
 # Fields of errors that are options of this name.
 OPTIONS = (*("normalization", "image_size", "crop_fraction", "device", "state"), *("class_names", "labels"))
 EXAMPLES = (
-    "assay evaluate timm:resnet50 --data imagenet:~/data/imagenet --suite standard --limit 1000",
-    "assay evaluate model.pt2 --data ./photos --attack 'pgd epsilon=4/255 steps=20' --report report.html",
-    "assay evaluate my_package.models:build --weights w.safetensors --data cifar10",
+    "timm:resnet50 --data imagenet:~/data/imagenet --suite standard --limit 1000",
+    "model.pt2 --data ./photos --attack 'pgd epsilon=4/255 steps=20' --report report.html",
+    "my_package.models:build --weights w.safetensors --data cifar10",
 )
 
 
-def add_evaluation(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+def add_evaluation(subcommands: Subcommands) -> None:
     """Adds `evaluate` and `attack`."""
     summary = "measure one model on one data set, in one line; starts a service for it unless one is named"
     parser = add(subcommands, "evaluate", evaluate, summary, *EXAMPLES)
@@ -73,9 +73,7 @@ def add_evaluation(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     _add_how(parser)
 
     summary = "attack one model: clean accuracy and one attack; says first what it will cost"
-    example = (
-        "assay attack timm:resnet50 pgd epsilon=4/255 steps=40 --data imagenet:~/data/imagenet --limit 500"
-    )
+    example = "timm:resnet50 pgd epsilon=4/255 steps=40 --data imagenet:~/data/imagenet --limit 500"
     parser = add(subcommands, "attack", attack, summary, example)
     _add_model(parser)
     parser.add_argument("attack", metavar="ATTACK", help="its name in the catalog: `assay catalog attack`")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,16 +22,14 @@ from assay.service.reports.numbers import WITHOUT, number
 MISSED = 1
 
 
-def add_gate(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+def add_gate(subcommands: Subcommands) -> None:
     """Adds `gate`."""
-    parser = add_remote(
-        subcommands,
-        "gate",
-        gate,
-        "exit 1 unless the results of a job meet requirements",
-        f"assay gate {JOB} --require 'pgd 8/255 top1 >= 45 %'",
-        f"assay gate {JOB} --wait --require-file robustness.txt --junit robustness.xml",
+    summary = "exit 1 unless the results of a job meet requirements"
+    examples = (
+        f"{JOB} --require 'pgd 8/255 top1 >= 45 %'",
+        f"{JOB} --wait --require-file robustness.txt --junit robustness.xml",
     )
+    parser = add_remote(subcommands, "gate", gate, summary, *examples)
     job_argument(parser)
     parser.add_argument(
         "--require",

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
-
 from assay.service.cli import commands, job_lists, logs, signatures
 from assay.service.cli.arguments import JOB, Subcommands, add, add_remote, count, job_argument, json_argument
 from assay.service.contract.states import JobState
 
 
-def add_submission(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+def add_submission(subcommands: Subcommands) -> None:
     """Adds `submit`, `run` and `watch`."""
     parser = add_remote(
         subcommands,
         "submit",
         commands.submit,
         "post a job; prints its id",
-        "assay submit evaluate.json --watch",
+        "evaluate.json --watch",
         """echo '{"kind": "train", "model": {"name": "symvit"}, "data": {"name": "digits"},
               "recipe": {"name": "small_vit"}}' | assay submit - --dry-run""",
     )
@@ -25,13 +23,8 @@ def add_submission(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     parser.add_argument("--watch", action="store_true", help="follow the job to its end")
     parser.add_argument("--idempotency-key", help="repeating the call with this key gives the same job")
 
-    parser = add_remote(
-        subcommands,
-        "run",
-        job_lists.run,
-        "post a list of jobs, wait for them, and print one table of their results",
-        "assay run docs/models.jobs.json > table.md",
-    )
+    summary = "post a list of jobs, wait for them, and print one table of their results"
+    parser = add_remote(subcommands, "run", job_lists.run, summary, "docs/models.jobs.json > table.md")
     parser.add_argument(
         "file",
         metavar="FILE",
@@ -48,14 +41,14 @@ def add_submission(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     parser.add_argument("--idempotency-key", help="repeating the call with this key gives the same jobs")
     json_argument(parser)
 
-    parser = add_remote(subcommands, "watch", commands.watch, "follow a job to its end", f"assay watch {JOB}")
+    parser = add_remote(subcommands, "watch", commands.watch, "follow a job to its end", JOB)
     job_argument(parser)
 
 
-def add_reading(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+def add_reading(subcommands: Subcommands) -> None:
     """Adds `jobs`, `status`, `logs` and `open`."""
     parser = add_remote(
-        subcommands, "jobs", commands.jobs, "list jobs, newest first", "assay jobs --state running --tag demo"
+        subcommands, "jobs", commands.jobs, "list jobs, newest first", "--state running --tag demo"
     )
     parser.add_argument("--state", choices=[state.value for state in JobState])
     parser.add_argument("--kind", choices=["train", "evaluate"])
@@ -65,66 +58,46 @@ def add_reading(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     parser.add_argument("--limit", type=count, default=50, help="how many (default: %(default)s)")
     json_argument(parser)
 
-    parser = add_remote(subcommands, "status", commands.status, "show a job", f"assay status {JOB} --json")
+    parser = add_remote(subcommands, "status", commands.status, "show a job", f"{JOB} --json")
     job_argument(parser)
     json_argument(parser)
     logs.add_logs(subcommands)
 
 
-def add_results(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+def add_results(subcommands: Subcommands) -> None:
     """Adds `results`, `compare`, `artifacts`, `download` and `catalog`."""
-    parser = add_remote(
-        subcommands,
-        "results",
-        commands.results,
-        "show the results of a job so far",
-        f"assay results {JOB} --format csv > results.csv",
-    )
+    summary = "show the results of a job so far"
+    example = f"{JOB} --format csv > results.csv"
+    parser = add_remote(subcommands, "results", commands.results, summary, example)
     job_argument(parser)
     parser.add_argument("--format", choices=["table", "json", "csv"], default="table")
 
     _add_compare(subcommands)
 
-    parser = add_remote(
-        subcommands, "artifacts", commands.artifacts, "list the files of a job", f"assay artifacts {JOB}"
-    )
+    parser = add_remote(subcommands, "artifacts", commands.artifacts, "list the files of a job", JOB)
     job_argument(parser)
     json_argument(parser)
 
-    parser = add_remote(
-        subcommands,
-        "download",
-        commands.download,
-        "download a file of a job and check its hash",
-        f"assay download {JOB} weights.safetensors --output models/",
-    )
+    summary = "download a file of a job and check its hash"
+    example = f"{JOB} weights.safetensors --output models/"
+    parser = add_remote(subcommands, "download", commands.download, summary, example)
     job_argument(parser)
     parser.add_argument("name", metavar="NAME", help="the artifact's name")
     parser.add_argument(
         "--output", default=".", help="file, or folder with / at its end (default: this folder)"
     )
 
-    parser = add_remote(
-        subcommands,
-        "catalog",
-        commands.catalog,
-        "list what jobs may name, or show one component",
-        "assay catalog attack",
-        "assay catalog attack pgd",
-    )
+    summary = "list what jobs may name, or show one component"
+    parser = add_remote(subcommands, "catalog", commands.catalog, summary, "attack", "attack pgd")
     parser.add_argument("kind", metavar="KIND", nargs="?", help="model, attack, data, recipe, ...")
     parser.add_argument("name", metavar="NAME", nargs="?", help="a component of that kind")
     json_argument(parser)
 
 
-def _add_compare(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
-    parser = add_remote(
-        subcommands,
-        "compare",
-        commands.compare,
-        "compare the results of jobs with the first job's results",
-        f"assay compare {JOB} 01jd3q0x5v8f7m2n9k4t6w1z0z",
-    )
+def _add_compare(subcommands: Subcommands) -> None:
+    summary = "compare the results of jobs with the first job's results"
+    example = f"{JOB} 01jd3q0x5v8f7m2n9k4t6w1z0z"
+    parser = add_remote(subcommands, "compare", commands.compare, summary, example)
     parser.add_argument("jobs", metavar="JOB", nargs="+", help="two or more job ids")
     parser.add_argument(
         "--adjust",
@@ -136,27 +109,21 @@ def _add_compare(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     json_argument(parser)
 
 
-def add_signatures(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+def add_signatures(subcommands: Subcommands) -> None:
     """Adds `sign` and `verify`."""
-    parser = add_remote(
-        subcommands,
-        "sign",
-        signatures.sign,
-        "save the results of a job with their signature",
-        f"assay sign {JOB} --output paper/table-2 --files",
-    )
+    summary = "save the results of a job with their signature"
+    example = f"{JOB} --output paper/table-2 --files"
+    parser = add_remote(subcommands, "sign", signatures.sign, summary, example)
     job_argument(parser)
     parser.add_argument("--output", help="folder for signature.json and results.json (default: the job's id)")
     parser.add_argument("--files", action="store_true", help="save the job's files too")
 
-    parser = add(
-        subcommands,
-        "verify",
-        signatures.verify,
-        "check results and files against their signature, without the service",
-        "assay verify paper/table-2 --key assay.pub",
-        "assay verify results.json --signature signature.json --url https://assay.example",
+    summary = "check results and files against their signature, without the service"
+    examples = (
+        "paper/table-2 --key assay.pub",
+        "results.json --signature signature.json --url https://assay.example",
     )
+    parser = add(subcommands, "verify", signatures.verify, summary, *examples)
     parser.add_argument(
         "file", metavar="FILE", help="signature.json, its folder, saved results (JSON), or a file of the job"
     )
@@ -174,7 +141,7 @@ def add_signatures(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     parser.add_argument("--job", help="the id of the job that the signature must be about")
 
 
-def add_changing(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+def add_changing(subcommands: Subcommands) -> None:
     """Adds `cancel`, `retry`, `replan` and `delete`."""
     for name, run, summary in (
         ("cancel", commands.cancel, "cancel a job"),
@@ -182,5 +149,5 @@ def add_changing(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         ("replan", commands.replan, "plan an evaluation again, and measure it again"),
         ("delete", commands.delete, "delete a job that has ended, with its results and files"),
     ):
-        parser = add_remote(subcommands, name, run, summary, f"assay {name} {JOB}")
+        parser = add_remote(subcommands, name, run, summary, JOB)
         job_argument(parser)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import webbrowser
 from collections.abc import Sequence
@@ -21,22 +20,14 @@ from assay.service.contract.states import JobState
 from assay.service.reports.comparisons import warning_lines
 
 
-def add_logs(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+def add_logs(subcommands: Subcommands) -> None:
     """Adds `logs` and `open`."""
-    parser = add_remote(
-        subcommands,
-        "logs",
-        logs,
-        "show what has happened to a job, with times and warnings",
-        f"assay logs {JOB}",
-        f"assay logs {JOB} --follow",
-    )
+    summary = "show what has happened to a job, with times and warnings"
+    parser = add_remote(subcommands, "logs", logs, summary, JOB, f"{JOB} --follow")
     job_argument(parser)
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
     json_argument(parser)
-    parser = add_remote(
-        subcommands, "open", open_page, "open a job's page in the browser", f"assay open {JOB}"
-    )
+    parser = add_remote(subcommands, "open", open_page, "open a job's page in the browser", JOB)
     job_argument(parser)
 
 

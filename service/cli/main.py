@@ -38,7 +38,7 @@ from assay.service.contract.extras import DISTRIBUTION, explained, version_of
 INTERRUPTED = 130
 
 # The subcommands in the order and under the headings of the help.
-TOPICS: Mapping[str, Sequence[Callable[[Subcommands[argparse.ArgumentParser]], None]]] = {
+TOPICS: Mapping[str, Sequence[Callable[[Subcommands], None]]] = {
     "in one line": (evaluate.add_evaluation,),
     "run jobs": (job_arguments.add_submission, study_arguments.add_studies, job_arguments.add_changing),
     "read results": (
@@ -143,7 +143,7 @@ def build_parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=ShowVersion, nargs=0, help="print the versions of what runs here")
-    subcommands: Subcommands[argparse.ArgumentParser] = parser.add_subparsers(
+    subcommands: Subcommands = parser.add_subparsers(
         title="subcommands", metavar="SUBCOMMAND", parser_class=Parser
     )
     for topic, adders in TOPICS.items():

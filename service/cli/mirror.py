@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from pathlib import Path
@@ -17,16 +16,14 @@ from assay.service.client.trackers import TrackerError
 RETRIES = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
 
 
-def add_mirror(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+def add_mirror(subcommands: Subcommands) -> None:
     """Adds `mirror`."""
-    parser = add_remote(
-        subcommands,
-        "mirror",
-        mirror,
-        "write jobs as runs to MLflow or Weights & Biases",
-        f"assay mirror {JOB} --to mlflow --tracking-uri http://127.0.0.1:5000",
-        f"assay mirror {JOB} --to wandb --project robustness --follow",
+    summary = "write jobs as runs to MLflow or Weights & Biases"
+    examples = (
+        f"{JOB} --to mlflow --tracking-uri http://127.0.0.1:5000",
+        f"{JOB} --to wandb --project robustness --follow",
     )
+    parser = add_remote(subcommands, "mirror", mirror, summary, *examples)
     parser.add_argument("jobs", metavar="JOB", nargs="+", help="ids of jobs or studies")
     parser.add_argument("--to", choices=["mlflow", "wandb"], required=True)
     parser.add_argument("--tracking-uri", help="of MLflow (default: MLFLOW_TRACKING_URI)")

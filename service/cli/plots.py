@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from typing import cast, get_args
@@ -17,17 +16,15 @@ from assay.service.plots.kinds import KINDS
 FORMATS: tuple[str, ...] = get_args(PlotFormat)
 
 
-def add_plots(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+def add_plots(subcommands: Subcommands) -> None:
     """Adds `plot`."""
-    parser = add_remote(
-        subcommands,
-        "plot",
-        plot,
-        "draw the results of a job, or of several jobs in one plot",
-        f"assay plot {JOB}",
-        f"assay plot {JOB} --kind curve -o curve.pdf",
-        f"assay plot {JOB} 01jd3q0x5v8f7m2n9k4t6w1z0z --kind tradeoff -o tradeoff.svg",
+    summary = "draw the results of a job, or of several jobs in one plot"
+    examples = (
+        JOB,
+        f"{JOB} --kind curve -o curve.pdf",
+        f"{JOB} 01jd3q0x5v8f7m2n9k4t6w1z0z --kind tradeoff -o tradeoff.svg",
     )
+    parser = add_remote(subcommands, "plot", plot, summary, *examples)
     parser.add_argument("jobs", metavar="JOB", nargs="+", help="job ids, at most ten")
     parser.add_argument(
         "--kind",

@@ -16,16 +16,11 @@ from assay.service.reports.robustbench import robustbench_paths
 OTHER = "01jd3q0x5v8f7m2n9k4t6w1z0z"
 
 
-def add_reports(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+def add_reports(subcommands: Subcommands) -> None:
     """Adds `report` and `table`."""
-    parser = add_remote(
-        subcommands,
-        "report",
-        report,
-        "write a report on one to ten jobs",
-        f"assay report {JOB} {OTHER} -o report.html",
-        "assay report --tag paper -o numbers.csv",
-    )
+    summary = "write a report on one to ten jobs"
+    examples = f"{JOB} {OTHER} -o report.html", "--tag paper -o numbers.csv"
+    parser = add_remote(subcommands, "report", report, summary, *examples)
     _add_choice(parser)
     parser.add_argument(
         "-o",
@@ -35,14 +30,12 @@ def add_reports(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         help=f"file to write; its ending is the format: {', '.join(ENDINGS)} (default: %(default)s)",
     )
 
-    parser = add_remote(
-        subcommands,
-        "table",
-        table,
-        "print a table of the numbers of jobs",
-        f"assay table {JOB} {OTHER} --rows attack --columns model",
-        "assay table --tag paper --format latex --rows epsilon --columns name -o table.tex",
+    summary = "print a table of the numbers of jobs"
+    examples = (
+        f"{JOB} {OTHER} --rows attack --columns model",
+        "--tag paper --format latex --rows epsilon --columns name -o table.tex",
     )
+    parser = add_remote(subcommands, "table", table, summary, *examples)
     _add_choice(parser)
     parser.add_argument("--format", choices=["md", "latex", "csv", "html"], default="md")
     fields = "attack, model, data, protocol, metric, part, seed, name, job, or a parameter"
@@ -104,16 +97,11 @@ def _write(target: Path, text: str) -> None:
     sys.stdout.write(f"{target}\n")
 
 
-def add_export(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+def add_export(subcommands: Subcommands) -> None:
     """Adds `export`."""
-    parser = add_remote(
-        subcommands,
-        "export",
-        export,
-        "write results in the format of another project",
-        f"assay export {JOB} --format robustbench",
-        f"assay export {JOB} --format robustbench -o model_info",
-    )
+    summary = "write results in the format of another project"
+    examples = f"{JOB} --format robustbench", f"{JOB} --format robustbench -o model_info"
+    parser = add_remote(subcommands, "export", export, summary, *examples)
     parser.add_argument("jobs", metavar="JOB", nargs="+", help="job ids")
     parser.add_argument("--format", choices=["robustbench"], required=True)
     parser.add_argument(

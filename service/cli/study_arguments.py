@@ -5,21 +5,16 @@ from __future__ import annotations
 import argparse
 
 from assay.service.cli import studies
-from assay.service.cli.arguments import Subcommands, add_remote, count, json_argument
+from assay.service.cli.arguments import Subcommands, actions_of, add_remote, count, json_argument
 
 STUDY = "01jd3q0x5v8f7m2n9k4t6w1z0s"
 
 
-def add_studies(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+def add_studies(subcommands: Subcommands) -> None:
     """Adds `study`, which runs a study from a file, and `studies` with its actions."""
-    parser = add_remote(
-        subcommands,
-        "study",
-        studies.run,
-        "post a study (arms x seeds x evaluations), wait for it, and print the table of its arms",
-        "assay study docs/studies.study.json --dry-run",
-        "assay study docs/studies.study.json --seeds 6 > table.md",
-    )
+    summary = "post a study (arms x seeds x evaluations), wait for it, and print the table of its arms"
+    examples = "docs/studies.study.json --dry-run", "docs/studies.study.json --seeds 6 > table.md"
+    parser = add_remote(subcommands, "study", studies.run, summary, *examples)
     parser.add_argument("file", metavar="FILE", help="the study as JSON or YAML; - reads standard input")
     parser.add_argument("--dry-run", action="store_true", help="plan and estimate, store nothing")
     parser.add_argument("--seeds", type=count, metavar="N", help="so many seeds, in place of the file's")
@@ -27,18 +22,16 @@ def add_studies(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     parser.add_argument("--idempotency-key", help="repeating the call with this key gives the same study")
     json_argument(parser)
     summary = "list, watch, extend, cancel and resume studies"
-    command = add_remote(subcommands, "studies", studies.list_all, summary, "assay studies")
+    command = add_remote(subcommands, "studies", studies.list_all, summary)
     json_argument(command)
-    _add_actions(command.add_subparsers(title="actions (default: list)", metavar="ACTION", required=False))
+    _add_actions(actions_of(command))
 
 
-def _add_actions(actions: Subcommands[argparse.ArgumentParser]) -> None:
-    listing = add_remote(
-        actions, "list", studies.list_all, "list studies, newest first", "assay studies list"
-    )
+def _add_actions(actions: Subcommands) -> None:
+    listing = add_remote(actions, "list", studies.list_all, "list studies, newest first")
     json_argument(listing)
     made = {
-        name: add_remote(actions, name, run, summary, f"assay studies {name} {STUDY}{more}")
+        name: add_remote(actions, name, run, summary, STUDY + more)
         for name, run, summary, more in (
             ("show", studies.show, "show a study with its jobs", ""),
             ("watch", studies.watch, "follow a study to its end, and print its table", ""),

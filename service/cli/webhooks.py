@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import sys
 from typing import Any
 
 from assay.service.cli import commands, output
-from assay.service.cli.arguments import Subcommands, add_remote, count, json_argument
+from assay.service.cli.arguments import Subcommands, actions_of, add_remote, count, json_argument
 from assay.service.cli.commands import Options
 from assay.service.contract.webhooks import JOB_ENDED, WEBHOOK_EVENTS, Webhook, WebhookDelivery
 
 HOOK = "01jd3q0x5v8f7m2n9k4t6w1z0w"
 
 
-def add_webhooks(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+def add_webhooks(subcommands: Subcommands) -> None:
     """Adds `webhooks add`, `list`, `remove`, `rotate`, `enable`, `test`, `deliveries` and `redeliver`."""
-    example = "assay webhooks add https://ci.example.com/assay --tag paper"
-    summary, shortest = "post events to an address of yours", "assay webhooks list"
-    command = add_remote(subcommands, "webhooks", list_all, summary, shortest)
-    actions = command.add_subparsers(title="actions (default: list)", metavar="ACTION", required=False)
+    summary, example = "post events to an address of yours", "https://ci.example.com/assay --tag paper"
+    command = add_remote(subcommands, "webhooks", list_all, summary, "list")
+    actions = actions_of(command)
 
     create = add_remote(actions, "add", add_one, "register an address; prints its secret this once", example)
     create.add_argument("address", metavar="ADDRESS", help="an https address of a public host")
@@ -36,19 +34,13 @@ def add_webhooks(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
     )
     create.add_argument("--tag", action="append", default=[], help="only of jobs with one of these tags")
     create.add_argument("--description", help="for people")
-    listing = add_remote(actions, "list", list_all, "list the webhooks of your tenant", "assay webhooks list")
-    log = add_remote(
-        actions, "deliveries", deliveries, "list its deliveries", f"assay webhooks deliveries {HOOK}"
-    )
+    listing = add_remote(actions, "list", list_all, "list the webhooks of your tenant")
+    log = add_remote(actions, "deliveries", deliveries, "list its deliveries", HOOK)
     again = add_remote(
-        actions,
-        "redeliver",
-        redeliver,
-        "post a message again",
-        f"assay webhooks redeliver {HOOK} 01jd3q0x5v8f7m2n9k4t6w1z0d",
+        actions, "redeliver", redeliver, "post a message again", f"{HOOK} 01jd3q0x5v8f7m2n9k4t6w1z0d"
     )
     changing = [
-        add_remote(actions, name, run, summary, f"assay webhooks {name} {HOOK}")
+        add_remote(actions, name, run, summary, HOOK)
         for name, run, summary in (
             ("remove", remove, "remove a webhook with its log"),
             ("rotate", rotate, "make a new secret; the old one signs too for a day"),

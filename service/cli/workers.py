@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from assay.service.cli import output
-from assay.service.cli.arguments import Subcommands, add_remote, json_argument
+from assay.service.cli.arguments import Subcommands, actions_of, add_remote, json_argument
 from assay.service.cli.commands import OK, connected
 from assay.service.contract.data_disagreements import disagreements, on_workers
 from assay.service.contract.workers import IdentityStatus, WorkerDevice, WorkerStatus
@@ -74,33 +74,17 @@ def withdraw(options: argparse.Namespace) -> int:
     return _ruled(options, found, "finish their shards and take no others; jobs that they have planned wait")
 
 
-def add_workers(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
+def add_workers(subcommands: Subcommands) -> None:
     """Adds `workers list`, `cordon`, `uncordon`, `drain`, `identities`, `allow` and `withdraw`."""
-    summary, example = "list workers, and say which take work; needs an admin key", "assay workers list"
-    command = add_remote(subcommands, "workers", list_all, summary, example)
-    actions = command.add_subparsers(title="actions (default: list)", metavar="ACTION", required=False)
+    summary = "list workers, and say which take work; needs an admin key"
+    command = add_remote(subcommands, "workers", list_all, summary, "list")
+    actions = actions_of(command)
     parsers = [
-        add_remote(actions, "list", list_all, "list all workers", example, "assay workers list --json"),
+        add_remote(actions, "list", list_all, "list all workers", "", "--json"),
+        add_remote(actions, "cordon", cordon, "let a worker finish its shard and take no other", "box2:gpu0"),
+        add_remote(actions, "uncordon", uncordon, "put a worker back into service", "box2:gpu0"),
         add_remote(
-            actions,
-            "cordon",
-            cordon,
-            "let a worker finish its shard and take no other",
-            "assay workers cordon box2:gpu0",
-        ),
-        add_remote(
-            actions,
-            "uncordon",
-            uncordon,
-            "put a worker back into service",
-            "assay workers uncordon box2:gpu0",
-        ),
-        add_remote(
-            actions,
-            "drain",
-            drain,
-            "as cordon, and give its running shard back at once",
-            "assay workers drain box2:gpu0",
+            actions, "drain", drain, "as cordon, and give its running shard back at once", "box2:gpu0"
         ),
     ]
     for parser in parsers[1:]:
@@ -109,23 +93,18 @@ def add_workers(subcommands: Subcommands[argparse.ArgumentParser]) -> None:
         json_argument(parser)
 
 
-def _add_identities(actions: Subcommands[argparse.ArgumentParser]) -> list[argparse.ArgumentParser]:
-    example = "assay workers identities"
-    listing = add_remote(actions, "identities", identities, "list the code that may take work", example)
+def _add_identities(actions: Subcommands) -> list[argparse.ArgumentParser]:
+    listing = add_remote(actions, "identities", identities, "list the code that may take work")
     ruling = [
         add_remote(
             actions,
             "allow",
             allow,
             "let workers of other code than the service's take work",
-            "assay workers allow 7eb77f24b63ba2d7",
+            "7eb77f24b63ba2d7",
         ),
         add_remote(
-            actions,
-            "withdraw",
-            withdraw,
-            "give workers of some code no more work",
-            "assay workers withdraw 7eb77f24b63ba2d7",
+            actions, "withdraw", withdraw, "give workers of some code no more work", "7eb77f24b63ba2d7"
         ),
     ]
     for parser in ruling:
