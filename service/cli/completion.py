@@ -26,7 +26,8 @@ FILES = ("file", "output", "signature", "jsonl")  # Arguments of these names, or
 def add_completion(subcommands: Subcommands) -> None:
     """Adds `completion`."""
     summary = "print the completion script of a shell"
-    examples = "bash > ~/.local/share/bash-completion/completions/assay", 'eval "$(assay completion bash)"'
+    script = "bash > ~/.local/share/bash-completion/completions/assay"
+    examples = script, 'eval "$(assay completion bash)"'
     parser = add(subcommands, "completion", completion, summary, *examples)
     where = "; ".join(f"{shell}: {place}" for shell, place in PLACES.items())
     parser.add_argument(

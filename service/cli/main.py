@@ -24,7 +24,7 @@ from assay.service.cli import (
     output,
     plots,
     reports,
-    study_arguments,
+    studies,
     webhooks,
     workers,
 )
@@ -40,7 +40,7 @@ INTERRUPTED = 130
 # The subcommands in the order and under the headings of the help.
 TOPICS: Mapping[str, Sequence[Callable[[Subcommands], None]]] = {
     "in one line": (evaluate.add_evaluation,),
-    "run jobs": (job_arguments.add_submission, study_arguments.add_studies, job_arguments.add_changing),
+    "run jobs": (job_arguments.add_submission, studies.add_studies, job_arguments.add_changing),
     "read results": (
         job_arguments.add_reading,
         job_arguments.add_results,
