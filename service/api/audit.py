@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, StreamingResponse
 
 from assay.service.api.authentication import AUDIT_PATH
-from assay.service.api.caller import Caller, CallerDep
+from assay.service.api.caller import Caller, CallerDep, administrator
 from assay.service.api.deps import Cursor, Limit, StrictRouter, SystemStoreDep
 from assay.service.api.errors import documented
 from assay.service.contract.audit import Action, AuditEntry
@@ -23,11 +23,6 @@ from assay.service.store.store import Store
 
 JSON_LINES = "application/x-ndjson"
 DEFAULT_LIMIT = 50
-
-
-def _administrator(caller: CallerDep) -> None:
-    """Second check after the guard's."""
-    caller.needs("admin")
 
 
 router = StrictRouter(prefix=AUDIT_PATH, tag="audit")
@@ -50,7 +45,7 @@ KeyId = Annotated[str | None, Query(pattern=r"^[0-9a-z]{8}$", description="id of
         },
         **documented(),
     },
-    dependencies=[Depends(_administrator)],
+    dependencies=[Depends(administrator)],
 )
 def list_audit(
     request: Request,

@@ -78,5 +78,12 @@ def _actor(request: Request) -> Actor:
 
 
 CallerDep = Annotated[Caller, Depends(_caller)]
+
+
+def administrator(caller: CallerDep) -> None:
+    """A dependency that checks the scope `admin`, after the guard's own check."""
+    caller.needs("admin")
+
+
 # Who acts, for the audit: routes of the tenants' store have it there already.
 ActorDep = Annotated[Actor, Depends(_actor)]

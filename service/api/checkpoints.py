@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import JSONResponse
 
 from assay.service.api.artifacts import remove_artifacts
 from assay.service.api.authentication import CHECKPOINTS_PATH
@@ -21,8 +19,11 @@ from assay.service.api.deps import (
     SettingsDep,
     StoreDep,
     StrictRouter,
+    located,
+    stored,
 )
 from assay.service.api.errors import documented
+from assay.service.api.jobs import ring
 from assay.service.api.upload_file import Hold, Upload
 from assay.service.api.views import checkpoint_view
 from assay.service.catalog.catalog import Catalog
@@ -30,7 +31,6 @@ from assay.service.contract.checkpoints import NAME_PATTERN, Checkpoint
 from assay.service.contract.errors import InvalidState, NotFound
 from assay.service.contract.results import Page
 from assay.service.contract.weights_options import Positions, WeightsReading, normalization_in
-from assay.service.dispatch import Dispatcher
 from assay.service.settings import Settings
 from assay.service.store.artifacts import UPLOAD, WEIGHTS
 from assay.service.store.quotas import Quota
@@ -38,7 +38,6 @@ from assay.service.store.rows import CheckpointRow
 from assay.service.store.tenants import TenantStore
 from assay.service.submission.uploads import GIVEN, model_of_file, names_in, reference_in
 
-logger = logging.getLogger(__name__)
 router = StrictRouter(prefix=CHECKPOINTS_PATH, tag="checkpoints")
 
 PathName = Annotated[str, Path(description="the checkpoint's name", max_length=200)]
@@ -84,9 +83,7 @@ ClassNames = Annotated[
     response_model=Checkpoint,
     responses={
         200: {"model": Checkpoint, "description": "This file was uploaded before under this name"},
-        202: {
-            "headers": {"Location": {"description": "path of the checkpoint", "schema": {"type": "string"}}}
-        },
+        202: located("checkpoint"),
         **documented(InvalidState),
     },
     openapi_extra={
@@ -138,12 +135,9 @@ async def upload_checkpoint(
         await run_in_threadpool(store.checkpoints.release, upload_id)
         raise
     if queued:
-        await run_in_threadpool(_ring, dispatcher, row)
-    return JSONResponse(
-        checkpoint_view(row).model_dump(mode="json"),
-        status_code=202 if queued else 200,
-        headers={"Location": f"{CHECKPOINTS_PATH}/{row.name}"},
-    )
+        await run_in_threadpool(ring, dispatcher, row.job_id, "auto")
+    path = f"{CHECKPOINTS_PATH}/{row.name}"
+    return stored(checkpoint_view(row), path, status=202 if queued else 200)
 
 
 @router.get("", summary="List the checkpoints")
@@ -198,11 +192,3 @@ def declared_size(request: Request) -> int:
     """The declared size of a body; 0 without a size, or for a malformed size, which the server refuses."""
     text = request.headers.get("content-length", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
-
-
-def _ring(dispatcher: Dispatcher, row: CheckpointRow) -> None:
-    """Rings the doorbell; the check is stored, so a broken bell must not fail the call."""
-    try:
-        dispatcher.ring(row.job_id, "auto")
-    except Exception:
-        logger.exception("the doorbell for checkpoint %s failed; workers will find it by polling", row.name)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import Query, Response
 
-from assay.service.api.deps import CatalogDep, StoreDep, StrictRouter, find_job
+from assay.service.api.deps import CatalogDep, StoreDep, StrictRouter, find_job, split_jobs
 from assay.service.api.errors import documented
 from assay.service.api.outcome_tables import read_result, table_of
 from assay.service.api.results import finished_results
@@ -75,7 +75,7 @@ def compare_jobs(
     format: Annotated[Literal["json", "csv"], Query()] = "json",  # noqa: A002 (the contract's name)
 ) -> Response | Comparison:
     """The same metrics side by side, with paired intervals and tests on the common examples."""
-    ids = _split(jobs)
+    ids = split_jobs(jobs, 2, MAX_JOBS)
     rows = [find_job(store, job_id) for job_id in ids]
     check_size(rows, jobs)
     comparison = compare([measured_side(store, catalog, job_id) for job_id in ids], adjust)
@@ -124,14 +124,6 @@ def check_size(rows: list[JobRow], given: str) -> None:
 def row_count(rows: list[JobRow]) -> int:
     """The examples of all evaluations of all jobs."""
     return sum(one["n"] for row in rows if row.plan is not None for one in row.plan["evaluations"])
-
-
-def _split(jobs: str) -> list[str]:
-    ids = [job_id.strip() for job_id in jobs.split(",")]
-    if not 2 <= len(ids) <= MAX_JOBS or len(set(ids)) != len(ids):
-        message = f"give 2 to {MAX_JOBS} different job ids, separated by commas"
-        raise InvalidSpec(message, [ErrorDetail(loc=["query", "jobs"], message=message, given=jobs)])
-    return ids
 
 
 def measured_side(store: TenantStore, catalog: Catalog, job_id: str) -> JobResults:

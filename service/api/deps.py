@@ -6,6 +6,7 @@ import functools
 import re
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, get_args, get_origin
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -14,11 +15,12 @@ from fastapi.params import Depends as Dependency
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
+from starlette.responses import JSONResponse
 
 from assay.service.api.caller import actor_in, caller_in
 from assay.service.api.errors import documented
 from assay.service.catalog.catalog import Catalog
-from assay.service.contract.errors import NotFound, UnsupportedMediaType
+from assay.service.contract.errors import ErrorDetail, InvalidSpec, NotFound, UnsupportedMediaType
 from assay.service.contract.problems import Problems, nearest
 from assay.service.contract.strict_json import parse_json
 from assay.service.dispatch import Dispatcher
@@ -31,6 +33,7 @@ from assay.service.store.store import Store, open_store
 from assay.service.store.studies import unknown_study
 from assay.service.store.tenants import TenantStore
 from assay.service.submission.packages import HasPackage, ListPulled
+from assay.service.submission.validate import Environment
 
 TAG = re.compile(r'(?:^|[ ,])(?:W/)?("[^"]*")')
 
@@ -135,6 +138,33 @@ Cursor = Annotated[str, Query(min_length=1, max_length=200, pattern=r"^[!-~]+$")
 Limit = Annotated[int, Query(ge=1, le=200, description="items per page")]
 
 
+@dataclass(frozen=True)
+class Submission:
+    """What a submission needs of the service."""
+
+    store: StoreDep
+    catalog: CatalogDep
+    settings: SettingsDep
+    dispatcher: DispatcherDep
+    has_package: HasPackageDep
+    list_pulled: ListPulledDep
+
+    @property
+    def environment(self) -> Environment:
+        """What it is checked against."""
+        return {
+            "data_root": self.settings.data_root,
+            "find_job": job_finder(self.store),
+            "find_checkpoint": checkpoint_finder(self.store),
+            "max_evaluations": self.settings.max_evaluations,
+            "has_package": self.has_package,
+            "list_pulled": self.list_pulled,
+        }
+
+
+SubmissionDep = Annotated[Submission, Depends()]
+
+
 def _job(
     job_id: Annotated[str, Path(description="job id", examples=["01jd3q0x5v8f7m2n9k4t6w1z0y"])],
     store: StoreDep,
@@ -202,6 +232,25 @@ def _json_body(raw: Annotated[bytes, Depends(_raw_body)], settings: SettingsDep)
 
 
 BodyDep = Annotated[Any, Depends(_json_body)]
+
+
+def stored(view: BaseModel, path: str, *, status: int) -> Response:
+    """The answer of a call that stores something: its view, and the path where it is from now on."""
+    return JSONResponse(view.model_dump(mode="json"), status_code=status, headers={"Location": path})
+
+
+def located(what: str) -> dict[str, Any]:
+    """The documentation of an answer of `stored`."""
+    return {"headers": {"Location": {"description": f"path of the {what}", "schema": {"type": "string"}}}}
+
+
+def split_jobs(jobs: str, least: int, most: int) -> list[str]:
+    """The ids in a list with commas; InvalidSpec: too few, too many, or an id twice."""
+    ids = [job_id.strip() for job_id in jobs.split(",")]
+    if not least <= len(ids) <= most or len(set(ids)) != len(ids):
+        message = f"give {least} to {most} different job ids, separated by commas"
+        raise InvalidSpec(message, [ErrorDetail(loc=["query", "jobs"], message=message, given=jobs)])
+    return ids
 
 
 def unchanged(request: Request, etag: str) -> Response | None:

@@ -14,23 +14,21 @@ from starlette.responses import JSONResponse
 from assay.service.api.artifacts import remove_artifacts
 from assay.service.api.deps import (
     BodyDep,
-    CatalogDep,
     Cursor,
     DispatcherDep,
-    HasPackageDep,
     JobDep,
     Limit,
-    ListPulledDep,
     LiveDep,
     SettingsDep,
     StoreDep,
     StrictRouter,
-    checkpoint_finder,
-    job_finder,
+    Submission,
+    SubmissionDep,
+    located,
+    stored,
 )
 from assay.service.api.errors import documented
 from assay.service.api.views import JOBS_PATH, JobViews, device_of, job_view, up_to_date
-from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import (
     IdempotencyMismatch,
     InvalidState,
@@ -42,7 +40,6 @@ from assay.service.contract.results import Job, Page
 from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import Execution, ModelReference
 from assay.service.dispatch import Dispatcher
-from assay.service.settings import Settings
 from assay.service.store.connections import DeviceClass
 from assay.service.store.rows import JobRow
 from assay.service.store.tenants import TenantStore
@@ -100,18 +97,13 @@ class DryRun(BaseModel):
     response_model=Job,
     responses={
         200: {"model": Job | DryRun, "description": "The same job (`Idempotency-Key`), or a dry run"},
-        201: {"headers": {"Location": {"description": "path of the job", "schema": {"type": "string"}}}},
+        201: located("job"),
         **documented(MalformedJson, UnsupportedMediaType, IdempotencyMismatch),
     },
 )
 def submit(
     body: BodyDep,
-    store: StoreDep,
-    catalog: CatalogDep,
-    settings: SettingsDep,
-    dispatcher: DispatcherDep,
-    has_package: HasPackageDep,
-    list_pulled: ListPulledDep,
+    service: SubmissionDep,
     idempotency_key: IdempotencyKey = None,
     dry_run: Annotated[bool, Query(description="validate and estimate, store nothing")] = False,
     decode: Annotated[
@@ -127,32 +119,23 @@ def submit(
     device `auto` becomes `cuda` where a GPU is online and a CPU would take longer than
     ASSAY_MAX_AUTO_CPU_SECONDS.
     """
-    digest = canonical_sha256(body)
+    store, digest = service.store, canonical_sha256(body)
     # Before validation: a replay returns the original job, even if its data or weights have changed since.
     if idempotency_key is not None and not dry_run:
         known = store.jobs.known(idempotency_key, digest)
         if known is not None:
             return _submitted(store, known, created=False)
-    valid = validate(
-        catalog,
-        body,
-        data_root=settings.data_root,
-        find_job=job_finder(store),
-        find_checkpoint=checkpoint_finder(store),
-        max_evaluations=settings.max_evaluations,
-        has_package=has_package,
-        list_pulled=list_pulled,
-    )
-    settle_device(store, catalog, settings, valid)
-    work = estimated_work(store, catalog, settings, valid)
+    valid = validate(service.catalog, body, **service.environment)
+    settle_device(service, valid)
+    work = estimated_work(service, valid)
     if dry_run:
         warnings = [*valid.warnings, *device_warnings(store, valid.spec["execution"])]
-        data = look_at_data(catalog, valid.spec, settings.data_root) if decode else []
+        data = look_at_data(service.catalog, valid.spec, service.settings.data_root) if decode else []
         answer = DryRun(spec=dict(valid.spec), estimate=work, warnings=warnings, data=data)
         return JSONResponse(answer.model_dump(mode="json"))
     row, created = store.jobs.add(valid.spec, body_sha256=digest, idempotency_key=idempotency_key)
     if created:
-        ring(dispatcher, row)
+        ring(service.dispatcher, row.id, device_of(row))
     return _submitted(store, row, created=created)
 
 
@@ -190,7 +173,7 @@ def cancel_job(job: JobDep, store: StoreDep, live: LiveDep, dispatcher: Dispatch
     """A job that has not started is canceled at once, a running job stops within 20 seconds."""
     row = store.jobs.cancel(job.id)
     live.cancel(row)
-    ring(dispatcher, row)  # idle workers may hold its model in memory
+    ring(dispatcher, row.id, device_of(row))  # idle workers may hold its model in memory
     return job_view(store, row)
 
 
@@ -200,7 +183,7 @@ def cancel_job(job: JobDep, store: StoreDep, live: LiveDep, dispatcher: Dispatch
 def retry_job(job: JobDep, store: StoreDep, dispatcher: DispatcherDep) -> Job:
     """Queues a failed, canceled or timed-out job again under the same id; finished shards are kept."""
     row = store.jobs.retry(job.id)
-    ring(dispatcher, row)
+    ring(dispatcher, row.id, device_of(row))
     return job_view(store, row)
 
 
@@ -218,7 +201,7 @@ def replan_job(job: JobDep, store: StoreDep, dispatcher: DispatcherDep) -> Job:
     the results has what was planned before.
     """
     row = store.jobs.retry(job.id, replan=True)
-    ring(dispatcher, row)
+    ring(dispatcher, row.id, device_of(row))
     return job_view(store, row)
 
 
@@ -236,38 +219,32 @@ def delete_job(job: JobDep, store: StoreDep, settings: SettingsDep) -> None:
 
 def _submitted(store: TenantStore, row: JobRow, *, created: bool) -> Response:
     view = job_view(store, row)
-    return JSONResponse(
-        view.model_dump(mode="json"),
-        status_code=201 if created else 200,
-        headers={"Location": view.links.self},
-    )
+    return stored(view, view.links.self, status=201 if created else 200)
 
 
-def settle_device(store: TenantStore, catalog: Catalog, settings: Settings, valid: ValidSpec) -> None:
+def settle_device(service: Submission, valid: ValidSpec) -> None:
     """Changes `auto` in a valid spec to `cuda`, where a GPU is online and a CPU would take too long."""
-    execution, most = valid.spec["execution"], settings.max_auto_cpu_seconds
+    execution, most = valid.spec["execution"], service.settings.max_auto_cpu_seconds
     if execution["device"] != "auto" or not most:
         return
-    if not store.workers.online_lately("cuda", execution.get("devices", 1)):
+    if not service.store.workers.online_lately("cuda", execution.get("devices", 1)):
         return
-    speed = _speed(store, settings, valid.spec["model"], "cpu")
-    work = least_work(catalog, valid.spec, settings.data_root)
+    speed = _speed(service, valid.spec["model"], "cpu")
+    work = least_work(service.catalog, valid.spec, service.settings.data_root)
     if (work.forward + BACKWARD_COST * work.backward) * speed.seconds_per_pass > most:
         execution["device"] = "cuda"
 
 
-def estimated_work(
-    store: TenantStore, catalog: Catalog, settings: Settings, valid: ValidSpec
-) -> dict[str, Any]:
+def estimated_work(service: Submission, valid: ValidSpec) -> dict[str, Any]:
     """The estimated work of a valid job on the workers that there are; InvalidSpec: over a service limit."""
     return bounded_estimate(
-        catalog,
+        service.catalog,
         valid.spec,
         valid.estimate,
-        settings.job_limits,
-        _device_classes(store, valid.spec["execution"]),
-        lambda device: _speed(store, settings, valid.spec["model"], device),
-        settings.data_root,
+        service.settings.job_limits,
+        _device_classes(service.store, valid.spec["execution"]),
+        lambda device: _speed(service, valid.spec["model"], device),
+        service.settings.data_root,
     )
 
 
@@ -280,14 +257,14 @@ def _device_classes(store: TenantStore, execution: Execution) -> list[str]:
     return online or list(DEVICE_CLASSES)
 
 
-def _speed(store: TenantStore, settings: Settings, model: ModelReference, device: str) -> Speed:
+def _speed(service: Submission, model: ModelReference, device: str) -> Speed:
     """Speed of a model on a device class: from the caller's finished jobs, else from the settings."""
-    found = store.results.seconds_per_pass(model, device)
+    found = service.store.results.seconds_per_pass(model, device)
     if found is not None:
         seconds, made = found
         few = "" if made >= FEW_PASSES else f", which made {made} passes, so that its start counts for much"
         return Speed(seconds, f"the fastest of your last jobs of this model on {device}{few}", measured=True)
-    rate = settings.passes_per_second[cast(DeviceClass, device)]
+    rate = service.settings.passes_per_second[cast(DeviceClass, device)]
     guess = f"a guess of {rate:,g} forward passes a second"
     until = f"until a job of yours with exactly this model has finished an evaluation on {device}"
     return Speed(1.0 / rate, f"{guess}, {until}")
@@ -310,9 +287,9 @@ def canonical_sha256(body: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def ring(dispatcher: Dispatcher, row: JobRow) -> None:
+def ring(dispatcher: Dispatcher, job_id: str, device: str) -> None:
     """Rings the doorbell; the job is stored, so a broken bell must not fail the call."""
     try:
-        dispatcher.ring(row.id, device_of(row))
+        dispatcher.ring(job_id, device)
     except Exception:
-        logger.exception("the doorbell for job %s failed; workers will find it by polling", row.id)
+        logger.exception("the doorbell for job %s failed; workers will find it by polling", job_id)

@@ -9,10 +9,10 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
 from assay.service.api.authentication import KEYS_PATH
-from assay.service.api.caller import ActorDep, CallerDep
+from assay.service.api.caller import ActorDep, administrator
 from assay.service.api.deps import BodyDep, SettingsDep, StrictRouter, SystemStoreDep, json_body
 from assay.service.api.errors import documented
-from assay.service.api.views import iso, iso_or_none
+from assay.service.api.views import view
 from assay.service.contract.errors import InvalidState, MalformedJson, NotFound, UnsupportedMediaType
 from assay.service.contract.keys import Key, KeyRequest, NewKey
 from assay.service.contract.results import Page
@@ -33,12 +33,7 @@ def keys_used(settings: SettingsDep) -> None:
         )
 
 
-def _administrator(caller: CallerDep) -> None:
-    """Second check after the guard's, for the routes that make all keys."""
-    caller.needs("admin")
-
-
-GUARDED = [Depends(keys_used), Depends(_administrator)]
+GUARDED = [Depends(keys_used), Depends(administrator)]
 router = StrictRouter(prefix=KEYS_PATH, tag="keys", dependencies=GUARDED)
 
 
@@ -90,14 +85,4 @@ def validated(model: type[Model], body: Any) -> Model:
 
 def key_view(row: KeyRow) -> Key:
     """A key as users see it."""
-    return Key(
-        id=row.id,
-        name=row.name,
-        prefix=row.prefix,
-        scopes=row.scopes,
-        tenant=row.tenant,
-        created_at=iso(row.created_at),
-        expires_at=iso_or_none(row.expires_at),
-        revoked_at=iso_or_none(row.revoked_at),
-        last_used_at=iso_or_none(row.last_used_at),
-    )
+    return view(Key, row)

@@ -17,13 +17,14 @@ from assay.service.api.deps import (
     StrictRouter,
     Version,
     find_job,
+    split_jobs,
     unchanged,
 )
 from assay.service.api.errors import documented
 from assay.service.api.results import finished_results
 from assay.service.api.views import JOBS_PATH
 from assay.service.catalog.catalog import Catalog
-from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound, Unavailable
+from assay.service.contract.errors import ErrorDetail, NoResults, NotFound, Unavailable
 from assay.service.contract.plots import PlotFormat, PlotSummary
 from assay.service.contract.problems import nearest
 from assay.service.contract.results import Page, Results
@@ -114,7 +115,7 @@ def plot_jobs(
 ) -> Response:
     """The results of the jobs overlaid, or side by side, under the names of the jobs."""
     check_kind(kind)
-    rows = [find_job(store, job_id) for job_id in split_jobs(jobs)]
+    rows = [find_job(store, job_id) for job_id in split_jobs(jobs, 1, MAX_JOBS)]
     spec = spec_of(store, catalog, settings, kind, rows)
     if spec is None:
         raise NoResults(f"these jobs have no plot {kind!r}; it needs {KINDS[kind].lacking(len(rows))}")
@@ -184,15 +185,6 @@ def check_kind(kind: str) -> None:
             loc=["path", "kind"], message=message, given=kind, allowed=list(KINDS), nearest=near
         )
         raise NotFound(message, [detail])
-
-
-def split_jobs(jobs: str) -> list[str]:
-    """The ids in a list with commas; InvalidSpec: no id, too many, or an id twice."""
-    ids = [job_id.strip() for job_id in jobs.split(",")]
-    if not 1 <= len(ids) <= MAX_JOBS or len(set(ids)) != len(ids):
-        message = f"give 1 to {MAX_JOBS} different job ids, separated by commas"
-        raise InvalidSpec(message, [ErrorDetail(loc=["query", "jobs"], message=message, given=jobs)])
-    return ids
 
 
 def _answer(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import Query, Response
@@ -14,21 +15,20 @@ from assay.service.api.deps import (
     CatalogDep,
     Cursor,
     DispatcherDep,
-    HasPackageDep,
     Limit,
-    ListPulledDep,
     LiveDep,
     SettingsDep,
     StoreDep,
     StrictRouter,
     StudyDep,
-    checkpoint_finder,
-    job_finder,
+    SubmissionDep,
+    located,
+    stored,
 )
 from assay.service.api.errors import documented
 from assay.service.api.jobs import IdempotencyKey, canonical_sha256, device_warnings, estimated_work, ring
 from assay.service.api.study_results import results_of
-from assay.service.api.views import iso
+from assay.service.api.views import device_of, iso
 from assay.service.contract.errors import (
     IdempotencyMismatch,
     InvalidState,
@@ -73,18 +73,13 @@ Format = Annotated[Literal["json", "csv", "markdown"], Query()]
             "model": StudyStatus | StudyDryRun,
             "description": "The same study (`Idempotency-Key`), or a dry run",
         },
-        201: {"headers": {"Location": {"description": "path of the study", "schema": {"type": "string"}}}},
+        201: located("study"),
         **documented(MalformedJson, UnsupportedMediaType, IdempotencyMismatch),
     },
 )
 def submit_study(
     body: BodyDep,
-    store: StoreDep,
-    catalog: CatalogDep,
-    settings: SettingsDep,
-    dispatcher: DispatcherDep,
-    has_package: HasPackageDep,
-    list_pulled: ListPulledDep,
+    service: SubmissionDep,
     idempotency_key: IdempotencyKey = None,
     dry_run: Annotated[bool, Query(description="plan and estimate, store nothing")] = False,
 ) -> Response:
@@ -92,29 +87,20 @@ def submit_study(
 
     Each arm and seed becomes a training and an evaluation of its weights; equal trainings are shared.
     """
-    digest = canonical_sha256(body)
+    store, digest = service.store, canonical_sha256(body)
     if idempotency_key is not None and not dry_run:
         known = store.studies.known(idempotency_key, digest)
         if known is not None:
             return _submitted(known, created=False)
-    valid = check_study(
-        catalog,
-        body,
-        work=lambda one: estimated_work(store, catalog, settings, one),
-        data_root=settings.data_root,
-        find_job=job_finder(store),
-        find_checkpoint=checkpoint_finder(store),
-        max_evaluations=settings.max_evaluations,
-        has_package=has_package,
-        list_pulled=list_pulled,
-    )
+    work = partial(estimated_work, service)
+    valid = check_study(service.catalog, body, work=work, **service.environment)
     if dry_run:
         return JSONResponse(_planned(store, valid).model_dump(mode="json"))
     row, created = store.studies.add(
         valid.spec, valid.templates, body_sha256=digest, idempotency_key=idempotency_key
     )
     if created:
-        _ring(store, dispatcher, [run.job_id for run in row.runs])
+        _ring(store, service.dispatcher, [run.job_id for run in row.runs])
     return _submitted(row, created=created)
 
 
@@ -344,14 +330,10 @@ def _planned(store: TenantStore, valid: ValidStudy) -> StudyDryRun:
 
 def _submitted(row: StudyRow, *, created: bool) -> Response:
     view = study_view(row)
-    return JSONResponse(
-        view.model_dump(mode="json"),
-        status_code=201 if created else 200,
-        headers={"Location": view.links.self},
-    )
+    return stored(view, view.links.self, status=201 if created else 200)
 
 
 def _ring(store: TenantStore, dispatcher: DispatcherDep, job_ids: list[str]) -> None:
     """Rings once for the jobs: a ring says no more than that the workers may look."""
     if job_ids:
-        ring(dispatcher, store.jobs.get(job_ids[0]))
+        ring(dispatcher, job_ids[0], device_of(store.jobs.get(job_ids[0])))

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cached_property
+from typing import Any, TypeVar
 from urllib.parse import quote
+
+from pydantic import BaseModel
 
 from assay.service.api.outcome_tables import read_result
 from assay.service.catalog.catalog import load
@@ -38,6 +41,8 @@ from assay.service.store.transactions.progress import with_reports
 from assay.service.submission.requirements import first_requirements
 from assay.service.submission.suites import left_out_warnings
 
+Shown = TypeVar("Shown", bound=BaseModel)
+
 JOBS_PATH = "/api/v1/jobs"
 # Workers may hold shards of a job in these states.
 AT_WORK = frozenset({JobState.STARTING, JobState.RUNNING, JobState.CANCELING})
@@ -62,6 +67,13 @@ def iso_or_none(seconds: float | None) -> str | None:
     return None if seconds is None else iso(seconds)
 
 
+def view(shown: type[Shown], row: object, **given: Any) -> Shown:
+    """A row as users see it: values by the names of fields, times (`..._at`) as ISO 8601; `given` first."""
+    values = {name: getattr(row, name) for name in shown.model_fields.keys() - given.keys()}
+    times = {name: iso_or_none(time) for name, time in values.items() if name.endswith("_at")}
+    return shown(**values | times | given)
+
+
 class JobViews:
     """Makes views of several jobs, with few queries for any number of them."""
 
@@ -82,16 +94,9 @@ class JobViews:
         blocked = self._blocked(row, identity) if online else None
         unheard = row.state in UNHEARD and (online == 0 or (blocked is not None and blocked.entirely))
         message = self._no_worker_online(row) if online == 0 and unheard else _message(blocked) or row.message
-        return Job(
-            id=row.id,
-            kind=row.kind,
-            name=row.name,
-            tags=row.tags,
-            state=row.state,
-            attempt=row.attempt,
-            created_at=iso(row.created_at),
-            started_at=iso_or_none(row.started_at),
-            finished_at=iso_or_none(row.finished_at),
+        return view(
+            Job,
+            row,
             deadline=iso_or_none(row.deadline),
             progress=Progress(
                 done=row.progress_done,
@@ -229,9 +234,9 @@ def checkpoint_view(row: CheckpointRow) -> Checkpoint:
     verdict = row.verdict or {}
     faults = {name: found for name, found in verdict.items() if name in Faults.model_fields}
     normalization, program = row.reading["normalization"], verdict.get("program")
-    return Checkpoint(
-        name=row.name,
-        state=row.state,
+    return view(
+        Checkpoint,
+        row,
         model=dict(row.model),
         layout=verdict.get("layout"),
         classes=verdict.get("classes"),
@@ -244,9 +249,6 @@ def checkpoint_view(row: CheckpointRow) -> Checkpoint:
         class_names=row.reading.get("class_names"),
         left_out=verdict.get("left_out", []),
         resized=verdict.get("resized", []),
-        size=row.size,
-        sha256=row.sha256,
-        created_at=iso(row.created_at),
         error=job_error(row),
         faults=Faults.model_validate(faults) if row.state == "rejected" and faults else None,
     )
@@ -305,12 +307,5 @@ def _once(evaluations: Sequence[EvaluationResult]) -> tuple[list[EvaluationResul
 
 def artifact_view(job_id: str, row: ArtifactRow) -> Artifact:
     """An artifact in a list."""
-    return Artifact(
-        name=row.name,
-        size=row.size,
-        sha256=row.sha256,
-        media_type=row.media_type,
-        created_at=iso(row.created_at),
-        href=f"{JOBS_PATH}/{job_id}/artifacts/{quote(row.name, safe='')}",
-        expired=row.expired_at is not None,
-    )
+    href = f"{JOBS_PATH}/{job_id}/artifacts/{quote(row.name, safe='')}"
+    return view(Artifact, row, href=href, expired=row.expired_at is not None)

@@ -10,7 +10,7 @@ from sqlalchemy import Row
 from assay.service.api.deps import BodyDep, Cursor, Limit, SettingsDep, StoreDep, StrictRouter, json_body
 from assay.service.api.errors import documented
 from assay.service.api.keys import validated
-from assay.service.api.views import iso, iso_or_none
+from assay.service.api.views import iso_or_none, view
 from assay.service.contract.errors import (
     ErrorDetail,
     InvalidSpec,
@@ -115,37 +115,13 @@ def redeliver(webhook_id: WebhookId, delivery_id: DeliveryId, store: StoreDep) -
 
 def webhook_view(row: Row[Any]) -> Webhook:
     """A webhook as users see it."""
-    return Webhook(
-        id=row.id,
-        url=row.url,
-        description=row.description,
-        events=row.events,
-        kinds=row.kinds,
-        tags=row.tags,
-        created_at=iso(row.created_at),
-        failing_since=iso_or_none(row.failing_since),
-        disabled=row.disabled_reason is not None,
-        disabled_reason=row.disabled_reason,
-        pending=row.pending,
-        dropped=row.dropped,
-    )
+    disabled = row.disabled_reason is not None
+    return view(Webhook, row, failing_since=iso_or_none(row.failing_since), disabled=disabled)
 
 
 def delivery_view(row: Row[Any]) -> WebhookDelivery:
     """A delivery as users see it."""
-    return WebhookDelivery(
-        id=row.id,
-        event=row.event,
-        object=row.object,
-        state=row.state,
-        attempts=row.attempts,
-        created_at=iso(row.created_at),
-        last_at=iso_or_none(row.last_at),
-        next_at=iso_or_none(row.next_at),
-        status=row.status,
-        error=row.error,
-        payload=row.payload,
-    )
+    return view(WebhookDelivery, row)
 
 
 def _with_secret(row: Row[Any], secret: str, response: Response) -> NewWebhook:

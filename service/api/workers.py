@@ -8,7 +8,7 @@ from fastapi import Depends, Path
 from pydantic import ValidationError
 
 from assay.service.api.authentication import WORKERS_PATH
-from assay.service.api.caller import ActorDep, Caller, CallerDep
+from assay.service.api.caller import ActorDep, Caller, CallerDep, administrator
 from assay.service.api.deps import StrictRouter, SystemStoreDep
 from assay.service.api.errors import documented
 from assay.service.api.views import iso, iso_or_none
@@ -27,13 +27,7 @@ from assay.service.contract.workers import (
 from assay.service.store.cordons import Cordon, ListedWorker
 from assay.service.store.identities import ALLOWED, WITHDRAWN, Ruling
 
-
-def _administrator(caller: CallerDep) -> None:
-    """Second check after the guard's."""
-    caller.needs("admin")
-
-
-router = StrictRouter(prefix=WORKERS_PATH, tag="workers", dependencies=[Depends(_administrator)])
+router = StrictRouter(prefix=WORKERS_PATH, tag="workers", dependencies=[Depends(administrator)])
 Name = Annotated[
     str, Path(min_length=1, max_length=300, description="the worker's name or id", examples=["box:gpu0"])
 ]

@@ -12,7 +12,15 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from assay.service.api import plots as api
-from assay.service.api.deps import CatalogDep, SettingsDep, StoreDep, StrictRoute, Version, find_job
+from assay.service.api.deps import (
+    CatalogDep,
+    SettingsDep,
+    StoreDep,
+    StrictRoute,
+    Version,
+    find_job,
+    split_jobs,
+)
 from assay.service.api.plots import plot_summary, plots_with
 from assay.service.contract.errors import NoResults, Unavailable
 from assay.service.contract.plots import PlotSummary
@@ -57,7 +65,7 @@ def interactive(
 ) -> Response:
     """A plot with tooltips; without JavaScript the picture."""
     api.check_kind(kind)
-    rows = [find_job(store, job_id) for job_id in api.split_jobs(jobs)]
+    rows = [find_job(store, job_id) for job_id in split_jobs(jobs, 1, api.MAX_JOBS)]
     spec = api.spec_of(store, catalog, settings, kind, rows)
     if spec is None:
         raise NoResults(f"these jobs have no plot {kind!r}; it needs {KINDS[kind].lacking(len(rows))}")

@@ -14,21 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from assay.service.api import jobs as api
-from assay.service.api.deps import (
-    CatalogDep,
-    DispatcherDep,
-    HasPackageDep,
-    ListPulledDep,
-    SettingsDep,
-    StoreDep,
-    StrictRoute,
-    find_job,
-    job_finder,
-)
+from assay.service.api.deps import StrictRoute, Submission, SubmissionDep, find_job, job_finder
 from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import EVALUATIONS, Component
 from assay.service.contract.errors import AssayError, ErrorDetail, IdempotencyMismatch, InvalidSpec
@@ -42,10 +32,6 @@ from assay.service.dashboard.form_fields import changed_components, errors_by_fi
 from assay.service.dashboard.forms import FormDep, see
 from assay.service.dashboard.frame import render
 from assay.service.dashboard.snippets import snippets
-from assay.service.dispatch import Dispatcher
-from assay.service.settings import Settings
-from assay.service.store.tenants import TenantStore
-from assay.service.submission.packages import HasPackage, ListPulled
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 SpecBody = dict[str, Any]
@@ -59,46 +45,6 @@ KEY = re.compile(r"[0-9a-f]{32}", re.ASCII)
 ROW_ACTION = re.compile(r"(remove|copy)\.(\d{1,3})", re.ASCII)
 NEW: Mapping[str, Any] = {"kind": "evaluate", "evaluations": []}
 Text = Annotated[str, Query(max_length=300, pattern=r"^[^\x00]*$")]
-
-
-@dataclass(frozen=True)
-class Submission:
-    """What a submission needs of the service."""
-
-    store: TenantStore
-    catalog: Catalog
-    settings: Settings
-    dispatcher: Dispatcher
-    has_package: HasPackage | None
-    list_pulled: ListPulled
-
-    def send(self, body: object, *, key: str | None = None, dry_run: bool = False) -> Response:
-        """The answer of `POST /api/v1/jobs`."""
-        return api.submit(
-            body,
-            self.store,
-            self.catalog,
-            self.settings,
-            self.dispatcher,
-            self.has_package,
-            self.list_pulled,
-            key,
-            dry_run,
-        )
-
-
-def _submission(
-    store: StoreDep,
-    catalog: CatalogDep,
-    settings: SettingsDep,
-    dispatcher: DispatcherDep,
-    has_package: HasPackageDep,
-    list_pulled: ListPulledDep,
-) -> Submission:
-    return Submission(store, catalog, settings, dispatcher, has_package, list_pulled)
-
-
-SubmissionDep = Annotated[Submission, Depends(_submission)]
 
 
 @dataclass
@@ -156,7 +102,7 @@ def send_form(request: Request, form: FormDep, service: SubmissionDep) -> Respon
     if action == "submit" and not pending:
         try:
             _check_names(service, form, state)
-            answer = service.send(state.spec, key=state.key)
+            answer = api.submit(state.spec, service, state.key)
         except AssayError as error:
             if error.status >= 500:
                 raise
@@ -254,7 +200,7 @@ def _check_names(service: Submission, form: Mapping[str, str], state: PageState)
 def _check(service: Submission, state: PageState, *, silent: bool = False) -> None:
     """Validates and estimates; `silent` shows no errors, as of a form that is not filled in yet."""
     try:
-        answer = service.send(state.spec, dry_run=True)
+        answer = api.submit(state.spec, service, dry_run=True)
     except AssayError as error:
         if error.status >= 500:
             raise

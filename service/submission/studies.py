@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.parameters import check
@@ -22,10 +21,9 @@ from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import EvaluateJobSpec, Spec, TrainJobSpec, UserSpec
 from assay.service.contract.studies import MAX_JOBS, OWN_TRAINING, ArmTemplate, MoreSeeds, StudySpec
 from assay.service.metrics.tables import TABLES
-from assay.service.submission.packages import HasPackage, ListPulled
 from assay.service.submission.study_runs import job_count
-from assay.service.submission.validate import MAX_EVALUATIONS, ValidSpec, validate
-from assay.service.submission.weights import FindCheckpoint, FindJob, JobLike
+from assay.service.submission.validate import Environment, ValidSpec, validate
+from assay.service.submission.weights import JobLike
 
 # Fields that a job of the study has from the study.
 OF_JOBS = ("tags", "priority", "timeout_seconds")
@@ -60,28 +58,8 @@ class ValidStudy:
         return [arm.template for arm in self.arms]
 
 
-@dataclass
-class _Limits:
-    data_root: Path | None = None
-    find_job: FindJob | None = None
-    find_checkpoint: FindCheckpoint | None = None
-    max_evaluations: int = MAX_EVALUATIONS
-    has_package: HasPackage | None = None
-    list_pulled: ListPulled | None = None
-    found: dict[str, JobLike] = field(default_factory=dict)
-
-
 def check_study(
-    catalog: Catalog,
-    body: object,
-    *,
-    work: FindWork,
-    data_root: Path | None = None,
-    find_job: FindJob | None = None,
-    find_checkpoint: FindCheckpoint | None = None,
-    max_evaluations: int = MAX_EVALUATIONS,
-    has_package: HasPackage | None = None,
-    list_pulled: ListPulled | None = None,
+    catalog: Catalog, body: object, *, work: FindWork, **environment: Unpack[Environment]
 ) -> ValidStudy:
     """Check a study and fill in every default; InvalidSpec has a detail per wrong field of the study."""
     if not isinstance(body, dict):
@@ -96,9 +74,8 @@ def check_study(
     _check_size(shape, seeds, problems)
     # Nothing is expanded before its size is known to be small enough.
     problems.raise_if_any()
-    limits = _Limits(data_root, find_job, find_checkpoint, max_evaluations, has_package, list_pulled)
     checked = [
-        _Arm(catalog, given, shape, index, limits, problems).valid(work)
+        _Arm(catalog, given, shape, index, environment, problems).valid(work)
         for index in range(len(shape["arms"]))
     ]
     problems.raise_if_any()
@@ -225,10 +202,13 @@ class _Arm:
         given: Mapping[str, Any],
         shape: Mapping[str, Any],
         index: int,
-        limits: _Limits,
+        environment: Environment,
         problems: Problems,
     ) -> None:
-        self.catalog, self.given, self.shape, self.limits = catalog, given, shape, limits
+        self.catalog, self.given, self.shape = catalog, given, shape
+        self.found: JobLike | None = None  # The arm's training, once it is valid.
+        self.find_stored = environment.get("find_job")
+        self.environment: Environment = {**environment, "find_job": self._find_job}
         self.arm: dict[str, Any] = shape["arms"][index]
         self.index, self.problems = index, problems
 
@@ -238,7 +218,7 @@ class _Arm:
         train = self._checked(self._training(), work) if trains else None
         evaluation = self._evaluation()
         if train is not None:
-            self.limits.found[OWN_TRAINING] = _OwnTraining(train[0].spec)
+            self.found = _OwnTraining(train[0].spec)
             # The model has the training's parameters by default.
             evaluation["model"] = {**train[0].spec["model"], "weights": {"job": OWN_TRAINING}}
         elif trains:
@@ -308,16 +288,7 @@ class _Arm:
 
     def _checked(self, body: dict[str, Any], work: FindWork) -> tuple[ValidSpec, dict[str, Any]] | None:
         try:
-            valid = validate(
-                self.catalog,
-                body,
-                data_root=self.limits.data_root,
-                find_job=self._find_job if self.limits.find_job is not None else self._found,
-                find_checkpoint=self.limits.find_checkpoint,
-                max_evaluations=self.limits.max_evaluations,
-                has_package=self.limits.has_package,
-                list_pulled=self.limits.list_pulled,
-            )
+            valid = validate(self.catalog, body, **self.environment)
             return valid, work(valid)
         except InvalidSpec as error:
             before = len(self.problems)
@@ -327,12 +298,10 @@ class _Arm:
                 self.problems.not_pulled += len(self.problems) - before
             return None
 
-    def _found(self, job_id: str) -> JobLike | None:
-        return self.limits.found.get(job_id)
-
     def _find_job(self, job_id: str) -> JobLike | None:
-        assert self.limits.find_job is not None
-        return self._found(job_id) or self.limits.find_job(job_id)
+        if job_id == OWN_TRAINING and self.found is not None:
+            return self.found
+        return None if self.find_stored is None else self.find_stored(job_id)
 
     def _report(self, detail: ErrorDetail) -> None:
         """Adds an error of a job at the study's own field, once for all arms and jobs that have it."""

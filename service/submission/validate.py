@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from assay.service.catalog.catalog import Catalog, Checked
 from assay.service.catalog.component import EVALUATIONS
@@ -70,38 +70,39 @@ class ValidSpec:
     warnings: list[dict[str, Any]]  # Warnings before the job runs: {"code", "message", "evidence"}
 
 
-def validate(
-    catalog: Catalog,
-    body: object,
-    *,
-    data_root: Path | None = None,
-    find_job: FindJob | None = None,
-    find_checkpoint: FindCheckpoint | None = None,
-    max_evaluations: int = MAX_EVALUATIONS,
-    has_package: packages.HasPackage | None = None,
-    list_pulled: packages.ListPulled | None = None,
-) -> ValidSpec:
+class Environment(TypedDict, total=False):
+    """What a submission is checked against beside the catalog; all may be missing.
+
+    `find_job` (id) and `find_checkpoint` (name) return None for an unknown one; without them, such weights
+    are accepted unchecked. `has_package` is None where the workers run elsewhere; workers beside the service
+    have its data root, too.
+    """
+
+    data_root: Path | None  # None where it is not visible from here
+    find_job: FindJob | None
+    find_checkpoint: FindCheckpoint | None
+    max_evaluations: int  # suites expanded
+    has_package: packages.HasPackage | None
+    list_pulled: packages.ListPulled | None  # weights pulled where jobs run; without it, any are accepted
+
+
+def validate(catalog: Catalog, body: object, **environment: Unpack[Environment]) -> ValidSpec:
     """Check the parsed body of `POST /jobs` against the catalog and fill in every default.
 
-    `data_root` is None where it is not visible from here. `find_job` (id) and `find_checkpoint` (name) return
-    None for an unknown one; without them, such weights are accepted unchecked. `max_evaluations` counts
-    suites expanded. `has_package` is None where the workers run elsewhere; workers beside the service have
-    its data root, too. Without `list_pulled`, which lists weights pulled where jobs run, any are accepted.
     InvalidSpec has a detail per wrong field.
     """
     problems = Problems()
     shape = check_shape(body, problems)
-    validation = _Validation(catalog, problems, data_root, find_job, find_checkpoint, max_evaluations)
-    validation.has_package, validation.list_pulled = has_package, list_pulled
+    validation = _Validation(catalog, problems, environment)
     completed = validation.complete(shape)
     problems.raise_if_any()
     spec: UserSpec = JOB_SPEC.dump_python(JOB_SPEC.validate_python(completed))
     return ValidSpec(
         spec=spec,
-        estimate=estimate(catalog, spec, data_root),
+        estimate=estimate(catalog, spec, validation.data_root),
         warnings=[
             *submission_warnings(catalog, spec, validation.source),
-            *([] if has_package is not None else packages.package_warnings(catalog, spec)),
+            *([] if validation.has_package is not None else packages.package_warnings(catalog, spec)),
         ],
     )
 
@@ -109,20 +110,12 @@ def validate(
 class _Validation:
     """One pass over a spec, in which `model` and `data` become known for rules, tasks and compatibility."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        problems: Problems,
-        data_root: Path | None,
-        find_job: FindJob | None,
-        find_checkpoint: FindCheckpoint | None,
-        max_evaluations: int,
-    ) -> None:
-        self.catalog, self.problems, self.data_root = catalog, problems, data_root
-        self.find_job, self.find_checkpoint = find_job, find_checkpoint
-        self.max_evaluations = max_evaluations
-        self.has_package: packages.HasPackage | None = None
-        self.list_pulled: packages.ListPulled | None = None
+    def __init__(self, catalog: Catalog, problems: Problems, environment: Environment) -> None:
+        self.catalog, self.problems = catalog, problems
+        self.data_root = environment.get("data_root")
+        self.find_job, self.find_checkpoint = environment.get("find_job"), environment.get("find_checkpoint")
+        self.max_evaluations = environment.get("max_evaluations", MAX_EVALUATIONS)
+        self.has_package, self.list_pulled = environment.get("has_package"), environment.get("list_pulled")
         self.model: Checked | None = None
         self.data: Checked | None = None
         self.source: WeightsSource | None = None
