@@ -27,26 +27,10 @@ MAX_JOBS = 10
 # Rows of all evaluations of all jobs: ten jobs with twenty evaluations of 50,000 examples.
 MAX_ROWS = 10_000_000
 CSV_COLUMNS = (
-    "evaluation",
-    "params",
-    "data",
-    "protocol",
-    "metric",
-    "first_job",
-    "first",
-    "second_job",
-    "second",
-    "difference",
-    "ci_low",
-    "ci_high",
-    "ci_method",
-    "test",
-    "p_value",
-    "adjusted_p_value",
-    "adjust",
-    "n",
+    "evaluation", "params", "data", "protocol", "metric", "first_job", "first", "second_job", "second",
+    "difference", "ci_low", "ci_high", "ci_method", "test", "p_value", "adjusted_p_value", "adjust", "n",
     "unit",
-)
+)  # fmt: skip
 JobIds = Annotated[
     str,
     Query(

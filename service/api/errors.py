@@ -52,17 +52,9 @@ CHALLENGE = {"WWW-Authenticate": 'Bearer realm="assay"'}
 
 # What the layers around the routes answer.
 EVERYWHERE: tuple[type[AssayError], ...] = (
-    MalformedRequest,
-    Unauthorized,
-    Forbidden,
-    RequestTimeout,
-    TooLarge,
-    InvalidSpec,
-    TooManyRequests,
-    HeadersTooLarge,
-    Internal,
-    Unavailable,
-)
+    MalformedRequest, Unauthorized, Forbidden, RequestTimeout, TooLarge, InvalidSpec, TooManyRequests,
+    HeadersTooLarge, Internal, Unavailable,
+)  # fmt: skip
 
 _BY_STATUS: dict[int, type[AssayError]] = {
     error.status: error

@@ -31,19 +31,9 @@ router = StrictRouter(prefix=JOBS_PATH, tag="results")
 # A worker may still merge an evaluation of a job that was canceled or has failed.
 SETTLED_SECONDS = 300.0
 CSV_COLUMNS = (
-    "evaluation",
-    "params",
-    "data",
-    "protocol",
-    "backend",
-    "metric",
-    "value",
-    "n",
-    "ci_low",
-    "ci_high",
-    "ci_method",
-    "unit",
-)
+    "evaluation", "params", "data", "protocol", "backend", "metric", "value", "n", "ci_low", "ci_high",
+    "ci_method", "unit",
+)  # fmt: skip
 _CSV_EXAMPLE = (
     ",".join(CSV_COLUMNS) + "\r\n"
     'pgd,"{""epsilon"":0.00784,""steps"":20}","{""name"":""digits"",""params"":{}}",pixel,native,top1,0.8139,360,0.7703,0.8507,wilson,proportion\r\n'

@@ -15,15 +15,9 @@ from assay.service.contract.worker_records import CodeProvenance
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = (
-    "models",
-    "attacks",
-    "workers",
-    "service/catalog",
-    "service/contract",
-    "service/files",
-    "service/metrics",
-    "service/submission",
-)
+    "models", "attacks", "workers", "service/catalog", "service/contract", "service/files",
+    "service/metrics", "service/submission",
+)  # fmt: skip
 SUFFIXES = (".py", ".json")  # The code, and the files that it reads, such as the classes of ImageNet-A.
 
 

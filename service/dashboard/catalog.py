@@ -23,16 +23,10 @@ from assay.service.dashboard.snippets import snippets
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
 TITLES: Mapping[str, str] = {
-    "model": "Models",
-    "attention": "Attention mechanisms",
-    "data": "Data sets",
-    "recipe": "Training recipes",
-    "suite": "Suites",
-    "evaluation": "Evaluations",
-    "attack": "Attacks",
-    "corruption": "Corruptions",
-    "words": "Word changes",
-}
+    "model": "Models", "attention": "Attention mechanisms", "data": "Data sets",
+    "recipe": "Training recipes", "suite": "Suites", "evaluation": "Evaluations", "attack": "Attacks",
+    "corruption": "Corruptions", "words": "Word changes",
+}  # fmt: skip
 # Kinds that share tasks with a component, in the order of a job.
 OF_A_TASK = ("model", "data", "recipe", *EVALUATIONS)
 MAX_SHOWN_EVALUATIONS = 60

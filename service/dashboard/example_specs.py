@@ -87,16 +87,9 @@ PARTS: Mapping[str, TaskParts] = {
 }
 # Parameters that make a model small, each used where the model has it.
 SMALL: Params = {
-    "image_size": 32,
-    "patch_size": 8,
-    "width": 48,
-    "depth": 2,
-    "heads": 3,
-    "rank": 8,
-    "rank_multi": 4,
-    "hidden": 64,
-    "length": 64,
-}
+    "image_size": 32, "patch_size": 8, "width": 48, "depth": 2, "heads": 3, "rank": 8, "rank_multi": 4,
+    "hidden": 64, "length": 64,
+}  # fmt: skip
 # Parameters of components that need more than their defaults.
 PARAMETERS: Mapping[tuple[str, str], Params] = {
     ("model", "timm"): {"architecture": "vit_tiny_patch16_224"},

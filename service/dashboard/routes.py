@@ -51,20 +51,9 @@ async def _start(app: FastAPI) -> AsyncIterator[None]:
 
 files = APIRouter(route_class=StrictRoute, include_in_schema=False, lifespan=_start)
 PAGES = (
-    overview,
-    jobs,
-    job,
-    gallery,
-    pictures,
-    examples,
-    live,
-    compare,
-    studies,
-    leaderboard,
-    plots,
-    submit,
+    overview, jobs, job, gallery, pictures, examples, live, compare, studies, leaderboard, plots, submit,
     catalog,
-)
+)  # fmt: skip
 ROUTERS: list[APIRouter] = [files, *(module.router for module in PAGES)]
 
 

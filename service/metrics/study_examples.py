@@ -23,20 +23,12 @@ from assay.service.metrics.paired import Rows
 Values = list[float]
 # Metric to column: the mean of it, where the table has it.
 MEANS = {
-    "top1": "correct",
-    "top5": "correct5",
-    "top1_8bit": "correct8",
-    "expected_accuracy_under_attack": "expected",
-    "expected_accuracy": "clean_expected",
-    "expected_top1": "expected",
-    "clean_expected_top1": "clean_expected",
-    "accuracy_under_attack": "correct",
-    "accuracy": "clean_correct",
-    "normalized_return": "normalized",
-    "return": "return",
-    "episode_length": "length",
-    "action_change": "action_change",
-}
+    "top1": "correct", "top5": "correct5", "top1_8bit": "correct8",
+    "expected_accuracy_under_attack": "expected", "expected_accuracy": "clean_expected",
+    "expected_top1": "expected", "clean_expected_top1": "clean_expected", "accuracy_under_attack": "correct",
+    "accuracy": "clean_correct", "normalized_return": "normalized", "return": "return",
+    "episode_length": "length", "action_change": "action_change",
+}  # fmt: skip
 # The same of prompts that make a model say a target: other tables have other such columns.
 OF_PROMPTS = {"target_hit_rate": "hit", "target_hit_rate_before": "hit_before", "queries": "queries"}
 LOSSES_OF_PROMPTS = {"target_perplexity": "nll", "target_perplexity_before": "nll_before"}

@@ -14,14 +14,9 @@ from assay.service.plots.theme import percent, unique_labels
 
 # The first one that a row has is its accuracy.
 ACCURACIES = (
-    "top1",
-    "expected_top1",
-    "accuracy_under_attack",
-    "expected_accuracy_under_attack",
-    "miou",
-    "mean_accuracy",
-    "pixel_accuracy",
-)
+    "top1", "expected_top1", "accuracy_under_attack", "expected_accuracy_under_attack", "miou",
+    "mean_accuracy", "pixel_accuracy",
+)  # fmt: skip
 # Expected accuracies, and those without the attack, of the same row.
 UNATTACKED = {"expected_top1": "clean_expected_top1", "expected_accuracy_under_attack": "expected_accuracy"}
 EPSILON = "epsilon"

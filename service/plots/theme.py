@@ -37,15 +37,8 @@ PALETTES: Mapping[Scheme, tuple[str, ...]] = {
 # A path in a box from -1 to 1: the name of this shape in Vega is an attack's too.
 BOX = "M-0.89,-0.89H0.89V0.89H-0.89Z"
 SHAPES = (
-    "circle",
-    BOX,
-    "triangle-up",
-    "diamond",
-    "triangle-down",
-    "cross",
-    "triangle-right",
-    "triangle-left",
-)
+    "circle", BOX, "triangle-up", "diamond", "triangle-down", "cross", "triangle-right", "triangle-left",
+)  # fmt: skip
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 1], [10, 4], [1, 3], [6, 2, 2, 2, 2, 2])
 INK: Mapping[Scheme, str] = {"light": "#1a1a1a", "dark": "#f0f0f0"}
 MUTED: Mapping[Scheme, str] = {"light": "#595959", "dark": "#b8b8b8"}

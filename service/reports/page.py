@@ -34,17 +34,9 @@ from assay.service.reports.tidy import ReportedJob
 Cells = tuple[str, ...]
 RESULTS_HEADER = ("Evaluation", "Parameters", "Metric", "Value", "95 % interval", "n", "Published")
 PROVENANCE = (
-    "model",
-    "seed",
-    "draws",
-    "weights_sha256",
-    "pulled",
-    "data_sha256",
-    "code",
-    "packages",
-    "device",
+    "model", "seed", "draws", "weights_sha256", "pulled", "data_sha256", "code", "packages", "device",
     "times",
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -26,18 +26,10 @@ FACTS = {"series": True}
 
 # Test examples of the sets that the papers use, as published.
 TESTED = {
-    "EthanolConcentration": 263,
-    "FaceDetection": 3524,
-    "Handwriting": 850,
-    "Heartbeat": 205,
-    "JapaneseVowels": 370,
-    "PEMS-SF": 173,
-    "SelfRegulationSCP1": 293,
-    "SelfRegulationSCP2": 180,
-    "SpokenArabicDigits": 2199,
-    "UWaveGestureLibrary": 320,
-    "BasicMotions": 40,
-}
+    "EthanolConcentration": 263, "FaceDetection": 3524, "Handwriting": 850, "Heartbeat": 205,
+    "JapaneseVowels": 370, "PEMS-SF": 173, "SelfRegulationSCP1": 293, "SelfRegulationSCP2": 180,
+    "SpokenArabicDigits": 2199, "UWaveGestureLibrary": 320, "BasicMotions": 40,
+}  # fmt: skip
 
 
 def uea(

@@ -12,42 +12,18 @@ from collections.abc import Mapping
 from typing import Any
 
 UEA = (
-    "EthanolConcentration",
-    "FaceDetection",
-    "Handwriting",
-    "Heartbeat",
-    "JapaneseVowels",
-    "PEMS-SF",
-    "SelfRegulationSCP1",
-    "SelfRegulationSCP2",
-    "SpokenArabicDigits",
-    "UWaveGestureLibrary",
-)
+    "EthanolConcentration", "FaceDetection", "Handwriting", "Heartbeat", "JapaneseVowels", "PEMS-SF",
+    "SelfRegulationSCP1", "SelfRegulationSCP2", "SpokenArabicDigits", "UWaveGestureLibrary",
+)  # fmt: skip
 UEA_EXTRA = (
-    "ArticularyWordRecognition",
-    "BasicMotions",
-    "Epilepsy",
-    "ERing",
-    "FingerMovements",
-    "Libras",
-    "NATOPS",
-    "RacketSports",
-    "AtrialFibrillation",
-    "Cricket",
-    "StandWalkJump",
-    "HandMovementDirection",
-    "LSST",
-    "DuckDuckGeese",
-    "MotorImagery",
-)
+    "ArticularyWordRecognition", "BasicMotions", "Epilepsy", "ERing", "FingerMovements", "Libras", "NATOPS",
+    "RacketSports", "AtrialFibrillation", "Cricket", "StandWalkJump", "HandMovementDirection", "LSST",
+    "DuckDuckGeese", "MotorImagery",
+)  # fmt: skip
 UCR = (
-    "AppliancesEnergy",
-    "BenzeneConcentration",
-    "BeijingPM10Quality",
-    "BeijingPM25Quality",
-    "LiveFuelMoistureContent",
-    "IEEEPPG",
-)
+    "AppliancesEnergy", "BenzeneConcentration", "BeijingPM10Quality", "BeijingPM25Quality",
+    "LiveFuelMoistureContent", "IEEEPPG",
+)  # fmt: skip
 LRA = ("listops", "text", "retrieval", "image", "pathfinder")
 IMAGENET = "imagenet"
 

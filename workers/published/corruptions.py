@@ -16,22 +16,11 @@ from assay.workers.published.imagenet import BASE_MODELS, BOTH, TINY_MODELS, Pub
 
 # AlexNet's error under each corruption, the mean over severities, on the stored ImageNet-C; of the authors.
 ALEXNET_ERRORS = {
-    "gaussian_noise": 0.886428,
-    "shot_noise": 0.894468,
-    "impulse_noise": 0.922640,
-    "defocus_blur": 0.819880,
-    "glass_blur": 0.826268,
-    "motion_blur": 0.785948,
-    "zoom_blur": 0.798360,
-    "snow": 0.866816,
-    "frost": 0.826572,
-    "fog": 0.819324,
-    "brightness": 0.564592,
-    "contrast": 0.853204,
-    "elastic_transform": 0.646056,
-    "pixelate": 0.717840,
-    "jpeg_compression": 0.606500,
-}
+    "gaussian_noise": 0.886428, "shot_noise": 0.894468, "impulse_noise": 0.922640, "defocus_blur": 0.819880,
+    "glass_blur": 0.826268, "motion_blur": 0.785948, "zoom_blur": 0.798360, "snow": 0.866816,
+    "frost": 0.826572, "fog": 0.819324, "brightness": 0.564592, "contrast": 0.853204,
+    "elastic_transform": 0.646056, "pixelate": 0.717840, "jpeg_compression": 0.606500,
+}  # fmt: skip
 ALEXNET_SIZE = 224
 # The sets that AlexNet's errors belong to: ImageNet-C, and ImageNet's validation set, corrupted here.
 OF_ALEXNET = frozenset({"imagenet", "imagenet_c"})

@@ -20,16 +20,11 @@ from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary,
 CONTROLS: tuple[Literal["random", "permuted"], ...] = ("random", "permuted")
 # Metric to column; controls have the first four.
 METRICS = {
-    "gamma_difference_mean": "difference_mean",
-    "gamma_difference_std": "difference_std",
-    "eigenvector_cosine": "cosine",
-    "offset": "offset",
-    "eigenvalue_max": "largest",
-    "eigenvalue_min": "smallest",
-    "eigenvalue_mean": "average",
-    "eigenvalue_median": "middle",
+    "gamma_difference_mean": "difference_mean", "gamma_difference_std": "difference_std",
+    "eigenvector_cosine": "cosine", "offset": "offset", "eigenvalue_max": "largest",
+    "eigenvalue_min": "smallest", "eigenvalue_mean": "average", "eigenvalue_median": "middle",
     "eigenvalue_sum": "trace",
-}
+}  # fmt: skip
 OF_CONTROLS = tuple(METRICS)[:4]
 OF_VALUES = (
     "cosine offset difference_mean difference_std largest smallest average middle skipped elements undefined"
