@@ -46,8 +46,7 @@ QUEUE, BACKLOG = 1024, 128
 DESCRIPTORS_EACH = 2  # A connection may need a second descriptor for the file that it sends or stores.
 # The database, Redis, evaluators' pipes, logs, libraries, and connections accepted but not yet counted.
 DESCRIPTORS_OTHERWISE = 256 + 3 * BACKLOG
-
-
+TOO_LARGE = f"the request's header is too large; allowed: {MAX_HEADERS} lines and {MAX_HEADER_BYTES} bytes"
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER for a close that resets.
 
 
@@ -101,12 +100,8 @@ class ConnectionGuard:
             affordable = max(16, (soft - DESCRIPTORS_OTHERWISE) // DESCRIPTORS_EACH)
             self.most = min(self.settings.max_connections, affordable)
         if self.most < self.settings.max_connections:
-            logger.warning(
-                "at most %d connections instead of ASSAY_MAX_CONNECTIONS=%d: the limit of open files is %d",
-                self.most,
-                self.settings.max_connections,
-                soft,
-            )
+            text = "at most %d connections instead of ASSAY_MAX_CONNECTIONS=%d: the limit of open files is %d"
+            logger.warning(text, self.most, self.settings.max_connections, soft)
 
     def admit(self, one: GuardedProtocol) -> None:
         """Counts a new connection; over a limit, closes the connection that waits longest for a request."""
@@ -227,7 +222,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if in_header and self._in_header:
             self._header_bytes += self._chunk
             if self._header_bytes > MAX_HEADER_BYTES:
-                self.refuse(_headers_too_large(), "header")
+                self.refuse(HeadersTooLarge(TOO_LARGE), "header")
 
     def on_message_begin(self) -> None:
         """A request begins."""
@@ -243,7 +238,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._chunk + self._header_bytes > MAX_HEADER_BYTES
             and len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEADER_BYTES
         ):
-            self._problem = _headers_too_large()
+            self._problem = HeadersTooLarge(TOO_LARGE)
             raise self._problem
         self._in_header = False
         super().on_headers_complete()
@@ -371,12 +366,6 @@ class GuardedProtocol(HttpToolsProtocol):
             # Without this the kernel would keep what it has of the answer for minutes.
             self._real.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
             self.abort()
-
-
-def _headers_too_large() -> HeadersTooLarge:
-    return HeadersTooLarge(
-        f"the request's header is too large; allowed: {MAX_HEADERS} lines and {MAX_HEADER_BYTES} bytes"
-    )
 
 
 def _announced(headers: list[tuple[bytes, bytes]]) -> float:

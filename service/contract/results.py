@@ -38,21 +38,9 @@ class Answer(BaseModel):
 
 
 IntervalMethod = Literal[
-    "wilson",
-    "wilson_effective",
-    "studentised",
-    "t",
-    "bca",
-    "bootstrap",
-    "order_statistics",
-    "price_bonett",
-    "tango",
-    "tango_effective",
-    "exact",
-    "too_few",
-    "no_spread",
-    "none",
-]
+    "wilson", "wilson_effective", "studentised", "t", "bca", "bootstrap", "order_statistics", "price_bonett",
+    "tango", "tango_effective", "exact", "too_few", "no_spread", "none",
+]  # fmt: skip
 """How a 95 % interval was found (`docs/statistics.md`).
 
 - wilson: Wilson's score interval of a proportion of independent examples.

@@ -8,7 +8,7 @@ of that job.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NotRequired, TypedDict, Unpack
 
 from sqlalchemy import Connection, Row, Select, delete, select
 from sqlalchemy.exc import IntegrityError
@@ -37,6 +37,18 @@ from assay.service.store.transactions.transitions import lock_job
 UNSTATED: WeightsReading = {"normalization": None, "positions": None}
 
 
+class NewCheckpoint(TypedDict):
+    """What is known of an uploaded file."""
+
+    model: ComponentReference  # {"name", "params"} with every default filled in
+    sha256: str
+    size: int  # in bytes
+    place: Callable[[str], None]  # moves the file into the folder of the job with this id, before the commit
+    reading: NotRequired[WeightsReading]  # as the upload states it, None where it does not
+    quota: NotRequired[Quota | None]
+    upload: NotRequired[str | None]  # the upload that has reserved the room
+
+
 class Checkpoints:
     """The uploaded weights. Every method is one short transaction."""
 
@@ -44,28 +56,17 @@ class Checkpoints:
         self._database = database
 
     def add(
-        self,
-        name: str,
-        *,
-        model: ComponentReference,
-        sha256: str,
-        size: int,
-        tenant: str | None,
-        place: Callable[[str], None],
-        reading: WeightsReading = UNSTATED,
-        quota: Quota | None = None,
-        upload: str | None = None,
-        by: Actor | None = None,
+        self, name: str, *, tenant: str | None, by: Actor | None = None, **given: Unpack[NewCheckpoint]
     ) -> tuple[CheckpointRow, bool]:
         """Adds a checkpoint and queues its check.
 
-        The same file under the same name adds nothing; a rejected one is checked once more. `model` is
-        {"name", "params"} with every default filled in; `place`, called before the commit, moves the file
-        into the folder of the job with this id; `reading` is as the upload states it, None where it does not;
-        `upload` has reserved the room. Raises InvalidState: the name is taken by another file, or by a file
-        of another model or read in another way, or the tenant may keep no more; TooLarge: the tenant may not
-        keep so many bytes; TooManyRequests: other uploads have reserved the room.
+        The same file under the same name adds nothing; a rejected one is checked once more. Raises
+        InvalidState: the name is taken by another file, or by a file of another model or read in another way,
+        or the tenant may keep no more; TooLarge: the tenant may not keep so many bytes; TooManyRequests:
+        other uploads have reserved the room.
         """
+        model, sha256, size = given["model"], given["sha256"], given["size"]
+        reading, quota, upload = given.get("reading", UNSTATED), given.get("quota"), given.get("upload")
         while True:
             try:
                 with self._database.writing() as connection:
@@ -84,7 +85,7 @@ class Checkpoints:
                         if queued:
                             retry_job(connection, job_id)
                     if queued:
-                        place(job_id)
+                        given["place"](job_id)
                     if upload is not None:
                         connection.execute(delete(reservations).where(reservations.c.id == upload))
                     if queued:

@@ -42,6 +42,10 @@ from sqlalchemy import (
 
 from assay.service.store.columns import Identifier, Json, PlainText, metadata
 
+# What a worker's claims are limited to, and the order of its claims.
+LANE = ("state", "tenant", "device", "identity", "requirements")
+CLAIM_ORDER = ("precedence", "job_id", "evaluation", "number")
+
 
 def where(condition: str) -> dict[str, Any]:
     """The condition of a partial index, for both engines."""
@@ -152,11 +156,7 @@ shards = Table(
     Column("queued_at", Double),
     Column("progressed_at", Double),
     UniqueConstraint("job_id", "kind", "evaluation", "number"),
-    Index(
-        "shards_claim_idx",
-        *("state", "tenant", "device", "identity", "requirements"),
-        *("precedence", "job_id", "evaluation", "number"),
-    ),
+    Index("shards_claim_idx", *LANE, *CLAIM_ORDER),
     # Small: shards that are done are not in them.
     Index("shards_left_idx", "job_id", "evaluation", **where("state <> 'done'")),
     Index("shards_running_idx", "job_id", **where("state = 'running'")),

@@ -15,11 +15,11 @@ from assay.service.contract.errors import NotFound
 from assay.service.contract.events import EventType
 from assay.service.contract.limits import UNLIMITED, Limits
 from assay.service.contract.records import ResultJson
-from assay.service.contract.stored_specs import ComponentReference, ModelReference, Spec
+from assay.service.contract.stored_specs import ModelReference, Spec
 from assay.service.contract.studies import OWN_TRAINING, ArmTemplate
-from assay.service.contract.weights_options import WeightsReading
 from assay.service.store.allotments import Allotment
 from assay.service.store.audit import Actor
+from assay.service.store.checkpoints import NewCheckpoint
 from assay.service.store.leaderboard import TenantLeaderboards
 from assay.service.store.quotas import Quota
 from assay.service.store.row_mapping import unknown_job
@@ -315,31 +315,9 @@ class TenantArtifacts(_Part):
 class TenantCheckpoints(_Part):
     """The checkpoints of the caller's tenant: a name means one of its own, for administrators too."""
 
-    def add(
-        self,
-        name: str,
-        *,
-        model: ComponentReference,
-        sha256: str,
-        size: int,
-        place: Callable[[str], None],
-        reading: WeightsReading,
-        quota: Quota,
-        upload: str | None = None,
-    ) -> tuple[CheckpointRow, bool]:
+    def add(self, name: str, **upload: Unpack[NewCheckpoint]) -> tuple[CheckpointRow, bool]:
         """Adds a checkpoint."""
-        return self._store.checkpoints.add(
-            name,
-            model=model,
-            sha256=sha256,
-            size=size,
-            tenant=self._tenant,
-            place=place,
-            reading=reading,
-            quota=quota,
-            upload=upload,
-            by=self._by,
-        )
+        return self._store.checkpoints.add(name, tenant=self._tenant, by=self._by, **upload)
 
     def reserve(
         self, upload: str, name: str, size: int, quota: Quota, idle_seconds: float, *, begun: bool
