@@ -16,7 +16,7 @@ from torch import nn
 
 from assay.models.layers import parameters
 from assay.models.layers.parameters import Depth, DropRate, Heads, Hidden, Layers, SequenceLength, Width
-from assay.models.layers.sequence_encoder import Normalization
+from assay.models.layers.sequence_encoder import NormLayer
 from assay.models.series_transformer import FACTS as SERIES_FACTS
 from assay.models.series_transformer import RULES as SERIES_RULES
 from assay.models.series_transformer import SeriesPooling, series_transformer
@@ -45,7 +45,7 @@ def series_regressor(
     attention: parameters.Attention = "softmax",
     layers: Layers = "all",
     pooling: SeriesPooling = "mean",
-    norm: Normalization = "layer",
+    norm: NormLayer = "layer",
     norm_first: bool = True,
     dropout: DropRate = 0.1,
     attention_dropout: parameters.OtherDropout = 0.0,

@@ -33,7 +33,7 @@ from assay.models.attention.softmax import SoftmaxAttention
 from assay.models.layers import parameters
 from assay.models.layers.attention_lookup import attention_of_layers
 from assay.models.layers.presets import Preset
-from assay.models.layers.sequence_encoder import Normalization, SequenceEncoder, pool
+from assay.models.layers.sequence_encoder import NormLayer, SequenceEncoder, pool
 from assay.models.layers.series_model import split_steps
 
 __all__ = ["series_transformer"]
@@ -74,7 +74,7 @@ def series_transformer(
     attention: parameters.Attention = "softmax",
     layers: parameters.Layers = "all",
     pooling: SeriesPooling = "mean",
-    norm: Normalization = "layer",
+    norm: NormLayer = "layer",
     norm_first: bool = True,
     dropout: parameters.DropRate = 0.1,
     attention_dropout: parameters.OtherDropout = 0.0,

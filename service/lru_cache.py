@@ -7,25 +7,25 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-Key = TypeVar("Key", bound=Hashable)
-Value = TypeVar("Value")
+CacheKey = TypeVar("CacheKey", bound=Hashable)
+Kept = TypeVar("Kept")
 
 
-class LruCache(Generic[Key, Value]):
+class LruCache(Generic[CacheKey, Kept]):
     """Values by key, the least recently used ones dropped; safe with several threads.
 
     Two threads may both make a value that is not kept yet: making it holds no lock. `most`: Largest sum of
     the sizes. `size`: Of a value; by default each counts 1. A value larger than `most` is not kept.
     """
 
-    def __init__(self, most: int, size: Callable[[Value], int] = lambda _: 1) -> None:
+    def __init__(self, most: int, size: Callable[[Kept], int] = lambda _: 1) -> None:
         self._most = most
         self._size = size
         self._lock = threading.Lock()
-        self._values: OrderedDict[Key, Value] = OrderedDict()
+        self._values: OrderedDict[CacheKey, Kept] = OrderedDict()
         self._sum = 0
 
-    def get_or_make(self, key: Key, make: Callable[[], Value]) -> Value:
+    def get_or_make(self, key: CacheKey, make: Callable[[], Kept]) -> Kept:
         """The value, made if it is not kept."""
         with self._lock:
             if key in self._values:

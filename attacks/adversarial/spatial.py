@@ -46,7 +46,7 @@ PASSES = (
 # A transformation has no meaning for normalised images without a range.
 PROTOCOLS = ("pixel",)
 
-Padding = Literal["zeros", "border", "reflection"]
+PaddingMode = Literal["zeros", "border", "reflection"]
 Search = Literal["grid", "random"]
 
 
@@ -58,7 +58,7 @@ def spatial(
     rotations: Annotated[int, Interval(ge=1, le=1000)] = 31,
     shifts: Annotated[int, Interval(ge=1, le=100)] = 5,
     draws: Annotated[int, Interval(ge=1, le=100_000)] = 10,
-    padding: Padding = "zeros",
+    padding: PaddingMode = "zeros",
 ) -> Attack:
     """The worst rotation and translation of each image.
 
@@ -78,7 +78,7 @@ def spatial(
             f"max_rotation is {max_rotation}, allowed are 0 to 180;"
             f" max_shift is {max_shift}, allowed are 0 to 1"
         )
-    for name, value, known in (("search", search, Search), ("padding", padding, Padding)):
+    for name, value, known in (("search", search, Search), ("padding", padding, PaddingMode)):
         if value not in get_args(known):
             raise ValueError(f"{name} is {value!r}, allowed are {', '.join(get_args(known))}")
     grid = _grid(max_rotation, max_shift, rotations, shifts) if search == "grid" else None
@@ -99,7 +99,7 @@ def _spread(largest: float, count: int) -> Tensor:
     return torch.linspace(-largest, largest, count, dtype=torch.float64)
 
 
-def transformed(images: Tensor, triples: Tensor, padding: Padding) -> Tensor:
+def transformed(images: Tensor, triples: Tensor, padding: PaddingMode) -> Tensor:
     """Images (B, C, H, W) rotated counter-clockwise and then shifted, each by its own triple (B, 3).
 
     A triple has the angle in degrees and the shift to the right and down as shares of the sides.
@@ -124,7 +124,7 @@ class _Spatial:
     max_rotation: float
     max_shift: float
     count: int
-    padding: Padding
+    padding: PaddingMode
     grid: Tensor | None
     name: ClassVar[str] = "spatial"
     backend: ClassVar[str] = "native"

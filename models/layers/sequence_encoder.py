@@ -31,7 +31,7 @@ from torch.nn.functional import pad
 from assay.models.layers.heads import AttentionFactory, make_attention
 
 Activation = Literal["gelu", "relu"]
-Normalization = Annotated[
+NormLayer = Annotated[
     Literal["layer", "batch"], doc('LayerNorm ("layer"), or BatchNorm over batch and places ("batch").')
 ]
 SequencePooling = Literal["mean", "released", "last"]
@@ -63,7 +63,7 @@ class SequenceEncoder(nn.Module):
         norm_first: bool = True,
         final_norm: bool = True,
         activation: Activation = "gelu",
-        normalization: Normalization = "layer",
+        normalization: NormLayer = "layer",
     ) -> None:
         super().__init__()
         if length < 1:
@@ -146,7 +146,7 @@ class SequenceBlock(nn.Module):
         dropout: float,
         norm_first: bool,
         activation: Activation = "gelu",
-        normalization: Normalization = "layer",
+        normalization: NormLayer = "layer",
     ) -> None:
         super().__init__()
         if activation not in ACTIVATIONS:

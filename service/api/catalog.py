@@ -18,7 +18,9 @@ from assay.service.contract.results import Page
 router = StrictRouter(prefix="/api/v1/catalog", tag="catalog")
 
 NOT_MODIFIED: dict[str, Any] = {"description": "The catalog has the ETag in `If-None-Match`"}
-Kind = Literal["model", "attention", "attack", "corruption", "words", "data", "recipe", "evaluation", "suite"]
+ComponentKind = Literal[
+    "model", "attention", "attack", "corruption", "words", "data", "recipe", "evaluation", "suite"
+]
 
 
 @router.get(
@@ -28,7 +30,7 @@ Kind = Literal["model", "attention", "attack", "corruption", "words", "data", "r
     responses={304: NOT_MODIFIED, **documented()},
 )
 def list_catalog(
-    catalog: CatalogDep, request: Request, response: Response, kind: Kind | None = None
+    catalog: CatalogDep, request: Request, response: Response, kind: ComponentKind | None = None
 ) -> Page[Component] | Response:
     """Models, attacks, data sets and so on, each with the JSON Schema of its parameters."""
     etag = response.headers["ETag"] = etag_of(catalog, request)

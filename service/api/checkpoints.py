@@ -41,8 +41,8 @@ from assay.service.submission.uploads import GIVEN, model_of_file, names_in, ref
 router = StrictRouter(prefix=CHECKPOINTS_PATH, tag="checkpoints")
 
 PathName = Annotated[str, Path(description="the checkpoint's name", max_length=200)]
-Name = Annotated[str, Query(pattern=NAME_PATTERN, description="jobs use it as `weights.checkpoint`")]
-Model = Annotated[
+NewName = Annotated[str, Query(pattern=NAME_PATTERN, description="jobs use it as `weights.checkpoint`")]
+GivenModel = Annotated[
     str | None,
     Query(
         min_length=1,
@@ -51,7 +51,7 @@ Model = Annotated[
         " jobs, and exported programs, say it themselves",
     ),
 ]
-Normalization = Annotated[
+GivenNormalization = Annotated[
     str | None,
     Query(
         min_length=1,
@@ -95,13 +95,13 @@ ClassNames = Annotated[
 )
 async def upload_checkpoint(
     request: Request,
-    name: Name,
+    name: NewName,
     store: StoreDep,
     catalog: CatalogDep,
     settings: SettingsDep,
     dispatcher: DispatcherDep,
-    model: Model = None,
-    normalization: Normalization = None,
+    model: GivenModel = None,
+    normalization: GivenNormalization = None,
     positions: Resizing = None,
     class_names: ClassNames = None,
 ) -> Response:

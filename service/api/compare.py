@@ -31,7 +31,7 @@ CSV_COLUMNS = (
     "difference", "ci_low", "ci_high", "ci_method", "test", "p_value", "adjusted_p_value", "adjust", "n",
     "unit",
 )  # fmt: skip
-JobIds = Annotated[
+ComparedJobs = Annotated[
     str,
     Query(
         description=f"2 to {MAX_JOBS} job ids, separated by commas; the others are compared with the first",
@@ -50,7 +50,7 @@ JobIds = Annotated[
     },
 )
 def compare_jobs(
-    jobs: JobIds,
+    jobs: ComparedJobs,
     store: StoreDep,
     catalog: CatalogDep,
     adjust: Annotated[

@@ -28,7 +28,7 @@ from assay.service.contract.errors import ErrorDetail, NoResults, NotFound, Unav
 from assay.service.contract.plots import PlotFormat, PlotSummary
 from assay.service.contract.problems import nearest
 from assay.service.contract.results import Page, Results
-from assay.service.plots.kinds import KINDS, LabelledResults, Spec, plots_of
+from assay.service.plots.kinds import KINDS, LabelledResults, Vega, plots_of
 from assay.service.plots.render import MEDIA_TYPES, RenderError, digest, render
 from assay.service.plots.theme import themed
 from assay.service.settings import Settings
@@ -45,7 +45,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 VEGA_LITE = "application/vnd.vegalite.v6+json"
 
 Scheme = Annotated[Literal["light", "dark"], Query(description="colours")]
-Kind = Annotated[str, Path(description=", ".join(KINDS), examples=["curve"])]
+PlotName = Annotated[str, Path(description=", ".join(KINDS), examples=["curve"])]
 Format = Annotated[PlotFormat, Query(description="`vl.json` is the Vega-Lite specification with its data")]
 JobIds = Annotated[
     str,
@@ -79,7 +79,7 @@ def list_plots(job: JobDep, store: StoreDep, catalog: CatalogDep, settings: Sett
 )
 def get_plot(
     job: JobDep,
-    kind: Kind,
+    kind: PlotName,
     request: Request,
     store: StoreDep,
     catalog: CatalogDep,
@@ -104,7 +104,7 @@ def get_plot(
     responses={**ANSWERS, **documented(NotFound, NoResults)},
 )
 def plot_jobs(
-    kind: Kind,
+    kind: PlotName,
     jobs: JobIds,
     request: Request,
     store: StoreDep,
@@ -124,7 +124,7 @@ def plot_jobs(
 
 def spec_of(
     store: TenantStore, catalog: Catalog, settings: Settings, kind: str, jobs: list[JobRow]
-) -> Spec | None:
+) -> Vega | None:
     """A plot of a job or of several that the caller sees; None where their results lack what it needs.
 
     Raises NoResults: no evaluation of a job has finished.
@@ -134,12 +134,12 @@ def spec_of(
     return KINDS[kind]([_labelled(store, catalog, job) for job in jobs])
 
 
-def job_plots(store: TenantStore, catalog: Catalog, settings: Settings, job: JobRow) -> dict[str, Spec]:
+def job_plots(store: TenantStore, catalog: Catalog, settings: Settings, job: JobRow) -> dict[str, Vega]:
     """A job's plots by kind, from its results so far or stored at its end; NoResults before any result."""
     return plots_with(store, settings, job, finished_results(store, job, catalog))
 
 
-def plots_with(store: TenantStore, settings: Settings, job: JobRow, results: Results) -> dict[str, Spec]:
+def plots_with(store: TenantStore, settings: Settings, job: JobRow, results: Results) -> dict[str, Vega]:
     """The plots of a job by kind: made from its results so far, or stored when it ended."""
     made = plots_of([LabelledResults(job.name or job.id, results)])
     stored = {
@@ -165,7 +165,7 @@ def _labelled(store: TenantStore, catalog: Catalog, job: JobRow) -> LabelledResu
     return LabelledResults(job.name or job.id, finished_results(store, job, catalog))
 
 
-def plot_summary(job: JobRow, kind: str, spec: Spec) -> PlotSummary:
+def plot_summary(job: JobRow, kind: str, spec: Vega) -> PlotSummary:
     """A plot in a list."""
     return PlotSummary(
         kind=kind,
@@ -190,7 +190,7 @@ def check_kind(kind: str) -> None:
 def _answer(
     request: Request,
     settings: Settings,
-    spec: Spec,
+    spec: Vega,
     format: PlotFormat,  # noqa: A002 (the contract's name)
     scheme: Literal["light", "dark"],
     name: str,

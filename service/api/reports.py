@@ -87,7 +87,7 @@ def get_report(
     comparison = _comparison(rows, sides, adjust)
     best, notes = _best(rows, sides, comparison)
     drawn, missing = _figures(store, catalog, settings, rows, jobs) if format == "html" else ([], [])
-    report = page.Report(
+    report = page.JobReport(
         jobs=jobs,
         table=pivot(numbers, by=("attack", "name" if len(jobs) > 1 else "model"), best=best),
         comparison=comparison,

@@ -60,7 +60,7 @@ from assay.service.submission.study_runs import training_key
 
 STUDIES_PATH = "/api/v1/studies"
 router = StrictRouter(prefix=STUDIES_PATH, tag="studies")
-Format = Annotated[Literal["json", "csv", "markdown"], Query()]
+StudyFormat = Annotated[Literal["json", "csv", "markdown"], Query()]
 
 
 @router.post(
@@ -135,7 +135,7 @@ def get_study_results(
     study: StudyDep,
     store: StoreDep,
     catalog: CatalogDep,
-    format: Format = "json",  # noqa: A002 (the contract's name)
+    format: StudyFormat = "json",  # noqa: A002 (the contract's name)
 ) -> Response | StudyResults:
     """Means over seeds, differences to the baseline arm with intervals, tests and adjusted p-values.
 

@@ -29,7 +29,7 @@ from assay.service.store.allotments import Allotment, QueuePlace, Use
 
 router = StrictRouter(prefix=TENANTS_PATH, tag="tenants", dependencies=GUARDED)
 quota = StrictRouter(prefix="/api/v1/quota", tag="quota")
-Name = Annotated[str, Path(pattern=TENANT_PATTERN, description="the tenant's name")]
+TenantName = Annotated[str, Path(pattern=TENANT_PATTERN, description="the tenant's name")]
 
 
 @router.get("", summary="List the tenants", responses=documented(InvalidState))
@@ -40,7 +40,7 @@ def list_tenants(store: SystemStoreDep, settings: SettingsDep) -> Page[Tenant]:
 
 
 @router.get("/{tenant}", summary="Look at a tenant", responses=documented(NotFound, InvalidState))
-def get_tenant(tenant: Name, store: SystemStoreDep, settings: SettingsDep) -> Tenant:
+def get_tenant(tenant: TenantName, store: SystemStoreDep, settings: SettingsDep) -> Tenant:
     """Weight and limits of a tenant; an unknown tenant has the defaults."""
     return tenant_view(tenant, store.allotments.settings(tenant), settings.limits)
 
@@ -52,7 +52,7 @@ def get_tenant(tenant: Name, store: SystemStoreDep, settings: SettingsDep) -> Te
     openapi_extra=json_body(TenantSettings),
 )
 def set_tenant(
-    tenant: Name, body: BodyDep, store: SystemStoreDep, by: ActorDep, settings: SettingsDep
+    tenant: TenantName, body: BodyDep, store: SystemStoreDep, by: ActorDep, settings: SettingsDep
 ) -> Tenant:
     """Replaces all of them: what the body leaves out has its default again. The next claim heeds it."""
     own = validated(TenantSettings, body)

@@ -28,7 +28,7 @@ from assay.service.store.cordons import Cordon, ListedWorker
 from assay.service.store.identities import ALLOWED, WITHDRAWN, Ruling
 
 router = StrictRouter(prefix=WORKERS_PATH, tag="workers", dependencies=[Depends(administrator)])
-Name = Annotated[
+WorkerName = Annotated[
     str, Path(min_length=1, max_length=300, description="the worker's name or id", examples=["box:gpu0"])
 ]
 
@@ -44,19 +44,19 @@ def list_workers(store: SystemStoreDep) -> Page[WorkerStatus]:
 
 
 @router.post("/{name}/cordon", summary="Take a worker out of service", responses=documented(NotFound))
-def cordon_worker(name: Name, store: SystemStoreDep, caller: CallerDep, by: ActorDep) -> WorkerStatus:
+def cordon_worker(name: WorkerName, store: SystemStoreDep, caller: CallerDep, by: ActorDep) -> WorkerStatus:
     """It finishes its running shard and takes no other, also after a restart, until it is uncordoned."""
     return worker_view(store.cordons.set(name, drain=False, by_whom=_who(caller), by=by))
 
 
 @router.post("/{name}/drain", summary="Take a worker out of service at once", responses=documented(NotFound))
-def drain_worker(name: Name, store: SystemStoreDep, caller: CallerDep, by: ActorDep) -> WorkerStatus:
+def drain_worker(name: WorkerName, store: SystemStoreDep, caller: CallerDep, by: ActorDep) -> WorkerStatus:
     """As a cordon; its running shard goes back to the queue too, within seconds and uncounted."""
     return worker_view(store.cordons.set(name, drain=True, by_whom=_who(caller), by=by))
 
 
 @router.post("/{name}/uncordon", summary="Put a worker back into service", responses=documented(NotFound))
-def uncordon_worker(name: Name, store: SystemStoreDep, by: ActorDep) -> WorkerStatus:
+def uncordon_worker(name: WorkerName, store: SystemStoreDep, by: ActorDep) -> WorkerStatus:
     """Lifts a cordon or a drain. A worker that failed its self-test goes on testing itself."""
     return worker_view(store.cordons.lift(name, by=by))
 

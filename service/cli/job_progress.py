@@ -21,7 +21,7 @@ from assay.service.reports.numbers import metric_cells, split_params
 OK, JOB_FAILED = 0, 1
 QUIET_SECONDS = 5.0  # Without an event for so long, the service is asked for the job's message.
 
-Item = TypeVar("Item")
+Followed = TypeVar("Followed")
 
 
 def follow_to_end(client: AssayClient, job: Job, out: TextIO | None = None) -> int:
@@ -72,9 +72,9 @@ def follow(client: AssayClient, job: Job, draw: Draw) -> Job:
     return client.wait(job.id, callback=lambda last: draw(kept(now, last)))
 
 
-def or_quiet(items: Iterator[Item], seconds: float) -> Iterator[Item | None]:
+def or_quiet(items: Iterator[Followed], seconds: float) -> Iterator[Followed | None]:
     """Each item, and None after so many seconds without an item; a thread of its own reads them."""
-    read: queue.SimpleQueue[tuple[Item | None, BaseException | None]] = queue.SimpleQueue()
+    read: queue.SimpleQueue[tuple[Followed | None, BaseException | None]] = queue.SimpleQueue()
 
     def put() -> None:
         try:

@@ -33,7 +33,7 @@ Model = TypeVar("Model", bound=BaseModel)
 Item = TypeVar("Item", bound=BaseModel)
 
 
-class State(Protocol):
+class EndingState(Protocol):
     """State of something that ends."""
 
     @property
@@ -45,7 +45,7 @@ class Ends(Protocol):
     """Something with a state that becomes final: a job, a study."""
 
     @property
-    def state(self) -> State:
+    def state(self) -> EndingState:
         """Its present state."""
 
 

@@ -29,7 +29,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 Size = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0)]
 Points = Annotated[list[Finite], Field(max_length=MAX_POINTS)]
-Part = Annotated[str, StringConstraints(max_length=100_000)]
+TextPart = Annotated[str, StringConstraints(max_length=100_000)]
 
 
 class GalleryAnswer(Answer):
@@ -45,7 +45,7 @@ class GalleryExample(Answer):
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    id: Part  # Of the example
+    id: TextPart  # Of the example
     rank: Count  # Place in the order of sampling among the examples of the job, from 0
     # Whether the attack or the perturbation changed a right answer to a wrong answer; for label maps whether
     # fewer pixels are right; for texts of a language model whether a word was swapped
@@ -69,7 +69,7 @@ class GalleryImage(GalleryExample):
     linf: Size | None = None  # Largest change of a value, in the attacked space
     l2: Size | None = None  # L2 norm of the change, in the attacked space
     clamped: bool = False  # Whether `changed` had values outside [0, 1], which are shown as 0 and 1
-    corruption: Part | None = None  # The corruption; null for attacks
+    corruption: TextPart | None = None  # The corruption; null for attacks
     severity: Count | None = None  # Of the corruption, 1 to 5
 
 
@@ -85,7 +85,7 @@ class GalleryMaps(GalleryExample):
     factor: Size  # As of `GalleryImage`
     linf: Size | None = None  # As of `GalleryImage`
     l2: Size | None = None  # As of `GalleryImage`
-    loss: Part  # The loss that found the image
+    loss: TextPart  # The loss that found the image
     truth: Png  # The label map; 255 is ignored
     map_before: Png  # The predicted classes of the unchanged image; 255 where logits are not finite
     map_after: Png  # The predicted classes of the changed image
@@ -98,20 +98,20 @@ class GalleryMaps(GalleryExample):
 class GalleryToken(Answer):
     """A word of a text; `loss` is -log p in nats, null for classifiers and where it is not finite."""
 
-    text: Part
+    text: TextPart
     changed: bool = False
     loss: Finite | None = None
 
 
-Tokens = Annotated[list[GalleryToken], Field(max_length=MAX_TOKENS)]
+GalleryTokens = Annotated[list[GalleryToken], Field(max_length=MAX_TOKENS)]
 
 
 class GalleryText(GalleryExample):
     """A text of a classifier or of a language model."""
 
     kind: Literal["text"] = "text"
-    clean: Tokens  # Words of the unchanged text
-    perturbed: Tokens  # Words of the changed text
+    clean: GalleryTokens  # Words of the unchanged text
+    perturbed: GalleryTokens  # Words of the changed text
     offset: Count = 0  # Words before the first word shown
     words: Count  # Of the whole unchanged text
 
@@ -141,7 +141,7 @@ class GalleryClass(Answer):
     """A class of the items: its index, name, and colour in label maps (`#rrggbb`); index null: no class."""
 
     index: Count | None
-    name: Part
+    name: TextPart
     colour: Annotated[str, StringConstraints(pattern=r"^#[0-9a-f]{6}$")] | None = None
 
 
@@ -150,9 +150,9 @@ class Gallery(Answer):
 
     version: Literal[1] = 1  # Of this form
     kind: GalleryKind  # Of all items
-    evaluation: Part  # Its name
+    evaluation: TextPart  # Its name
     params: dict[str, Any]  # Its parameters
-    protocol: Part  # Of the run; images of `paper` are shown without the model's normalisation
+    protocol: TextPart  # Of the run; images of `paper` are shown without the model's normalisation
     classes: list[GalleryClass]  # Classes that the items name, ascending; "no class" comes last
     items: list[Annotated[GalleryItem, Field(discriminator="kind")]]  # Successes first, each part by rank
     left_out: Count = 0  # Items that did not fit into `MAX_BYTES`

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Literal, TextIO
 
-Format = Literal["text", "json"]
+LogFormat = Literal["text", "json"]
 LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 # These libraries log every step at INFO.
 QUIET = ("alembic", "httpx", "httpcore")
@@ -93,7 +93,7 @@ class _Handler(logging.StreamHandler[TextIO]):
     """The handler of `set_up`, a class of its own so that it can be found again."""
 
 
-def set_up(level: str = "INFO", format: Format = "text") -> None:  # noqa: A002 (the setting's name)
+def set_up(level: str = "INFO", format: LogFormat = "text") -> None:  # noqa: A002 (the setting's name)
     """Sends all records of this process to stderr; the last call wins.
 
     uvicorn and Celery must be told to leave logging alone (`log_config=None`, `worker_hijack_root_logger`).

@@ -37,7 +37,7 @@ FRESH_SECONDS = 1.0
 CHECK_SECONDS = 15.0
 # A browser waits so long before it connects again.
 RETRY_MILLISECONDS = 3000
-State = dict[str, Any]
+LiveState = dict[str, Any]
 
 
 class LiveStates:
@@ -49,10 +49,10 @@ class LiveStates:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: dict[str, tuple[float, State | None]] = {}
+        self._known: dict[str, tuple[float, LiveState | None]] = {}
         self._turn = asyncio.Lock()
 
-    async def follow(self, store: TenantStore, job_ids: Sequence[str], since: float) -> list[State]:
+    async def follow(self, store: TenantStore, job_ids: Sequence[str], since: float) -> list[LiveState]:
         """States of the jobs that are still there, read at `since` or later (of `time.monotonic`)."""
         if (found := self._fresh(job_ids, since)) is not None:
             return found
@@ -61,7 +61,7 @@ class LiveStates:
                 return found
             return await run_in_threadpool(self.of, store, job_ids, since=since)
 
-    def of(self, store: TenantStore, job_ids: Sequence[str], *, since: float = 0.0) -> list[State]:
+    def of(self, store: TenantStore, job_ids: Sequence[str], *, since: float = 0.0) -> list[LiveState]:
         """States of the jobs that are still there; states read before the time `since` are read again."""
         now = time.monotonic()
         least = max(since, now - FRESH_SECONDS)
@@ -74,7 +74,7 @@ class LiveStates:
             states = [self._known[job_id][1] for job_id in job_ids if job_id in self._known]
         return [state for state in states if state is not None]
 
-    def _fresh(self, job_ids: Sequence[str], since: float) -> list[State] | None:
+    def _fresh(self, job_ids: Sequence[str], since: float) -> list[LiveState] | None:
         least = max(since, time.monotonic() - FRESH_SECONDS)
         with self._lock:
             if any(self._read_at(job_id) < least for job_id in job_ids):
@@ -86,7 +86,7 @@ class LiveStates:
         return self._known[job_id][0] if job_id in self._known else float("-inf")
 
 
-def _states(store: TenantStore, job_ids: Sequence[str]) -> dict[str, State]:
+def _states(store: TenantStore, job_ids: Sequence[str]) -> dict[str, LiveState]:
     rows = []
     for job_id in job_ids:
         with contextlib.suppress(NotFound):
@@ -94,7 +94,7 @@ def _states(store: TenantStore, job_ids: Sequence[str]) -> dict[str, State]:
     return {job.id: _state(store, job) for job in JobViews(store, rows).all()} if rows else {}
 
 
-def _state(store: TenantStore, job: Job) -> State:
+def _state(store: TenantStore, job: Job) -> LiveState:
     results = 0
     if job.state in AT_WORK:
         with contextlib.suppress(NotFound):  # deleted meanwhile
@@ -137,7 +137,7 @@ async def _stream(
     states: LiveStates, store: TenantStore, ids: Sequence[str], allowed: Any
 ) -> AsyncGenerator[str, None]:
     yield f"retry: {RETRY_MILLISECONDS}\n\n"
-    told: dict[str, State] = {}
+    told: dict[str, LiveState] = {}
     sent = looked = time.monotonic()
     # a page that was loaded after its job was retried must not hear that it has ended.
     since = sent

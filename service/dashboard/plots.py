@@ -57,7 +57,7 @@ def vega(request: Request, settings: SettingsDep, v: Version = "") -> Response:
 @router.get("/plots/{kind}")
 def interactive(
     request: Request,
-    kind: api.Kind,
+    kind: api.PlotName,
     jobs: api.JobIds,
     store: StoreDep,
     catalog: CatalogDep,
@@ -85,9 +85,9 @@ def interactive(
 MAX_KEPT = 256
 OF_SEVERAL = frozenset({"tradeoff"})  # Kinds of plots in which a single job is a single point.
 # What the plots of a job depend on: its id, attempt, end, name, and the numbers of its results and files.
-Key = tuple[str, int, float | None, str, int, int]
+PictureKey = tuple[str, int, float | None, str, int, int]
 
-_cache: LruCache[Key, list[PlotSummary]] = LruCache(MAX_KEPT)
+_cache: LruCache[PictureKey, list[PlotSummary]] = LruCache(MAX_KEPT)
 
 
 def plots_of_job(

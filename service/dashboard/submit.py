@@ -27,14 +27,13 @@ from assay.service.contract.results import Warning
 from assay.service.contract.stored_specs import TrainJobSpec
 from assay.service.contract.strict_json import parse_json
 from assay.service.dashboard import spec_form
-from assay.service.dashboard.example_specs import PRESETS, example_of
+from assay.service.dashboard.example_specs import PRESETS, SpecBody, example_of
 from assay.service.dashboard.form_fields import changed_components, errors_by_field
 from assay.service.dashboard.forms import FormDep, see
 from assay.service.dashboard.frame import render
 from assay.service.dashboard.snippets import snippets
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
-SpecBody = dict[str, Any]
 
 STARTS = ("from", "weights", "example", "preset")
 MAX_SUGGESTIONS = 50

@@ -41,7 +41,7 @@ from assay.service.metrics.score_intervals import paired_score
 # One outcome counts a little more in the model that has fewer of them: by less than this share, it is a tie.
 TIE = 0.05
 
-Examples = Sequence[Any] | None
+ExampleValues = Sequence[Any] | None
 """What a metric is computed from, one entry per example; None where it does not follow from the rows."""
 
 Groups = Sequence[frozenset[int]]
@@ -60,7 +60,7 @@ class Linear(NamedTuple):
 class Estimator:
     """How a metric follows from per-example numbers."""
 
-    examples: Callable[[Rows], Examples]  # The rows' numbers, in the order of the rows
+    examples: Callable[[Rows], ExampleValues]  # The rows' numbers, in the order of the rows
     # The metric and its terms, from these numbers; None where the metric has no value. Without `linear` the
     # numbers are the terms
     linear: Callable[[Sequence[Any]], Linear | None] | None = None
@@ -73,7 +73,7 @@ class Estimator:
 class Statistic:
     """A share of all examples together that is no mean, such as an area under a curve."""
 
-    examples: Callable[[Rows], Examples]  # As for `Estimator`
+    examples: Callable[[Rows], ExampleValues]  # As for `Estimator`
     # The share, from the numbers of some examples in the order of their ids; None where it has no value
     value: Callable[[Sequence[Any]], float | None]
     # The sample of an example, from its numbers; the sizes of samples are given. None for a single sample

@@ -18,7 +18,6 @@ from assay.service.contract.results import AnyBreakdown, EvaluationResult, Metri
 from assay.service.metrics.answers import Answers
 from assay.service.metrics.paired import Pair, PairedMetrics, Rows
 
-Part = AnyBreakdown
 Units = Mapping[str, Unit]
 Reasons = Mapping[str, str]
 
@@ -64,7 +63,7 @@ class Summary:
     """The part of a row of the results that its table decides."""
 
     metrics: dict[str, Metric]  # By name; tables with room for one show the first
-    breakdown: Sequence[Part] = ()  # The metrics of parts: of corruptions, stages, layers or controls
+    breakdown: Sequence[AnyBreakdown] = ()  # The metrics of parts: of corruptions, stages, layers or controls
     warnings: Sequence[Warning] = ()  # Caveats beside the warnings that every evaluation can have
     plot: str | None = None  # The text of an SVG file, or None
 

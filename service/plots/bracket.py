@@ -10,7 +10,7 @@ from assay.service.contract.results import Bracket
 from assay.service.metrics.bracket import bracket_line, radius_text
 from assay.service.plots.marks import between, category, interval, quantity, stacked
 from assay.service.plots.series import LabelledResults, interval_text
-from assay.service.plots.theme import Spec, cycled, dashed_lines, frame, share_axis, shortened, with_lines
+from assay.service.plots.theme import Vega, cycled, dashed_lines, frame, share_axis, shortened, with_lines
 
 TITLE = "Robust accuracy, verified and attacked"
 NEEDS = "one job with a verified evaluation and an attack in the same norm"
@@ -18,7 +18,7 @@ SIDES = ("attacked", "verified")
 STEPS = ("step-after", "step-before")  # An attack counts for larger radii, a proof for smaller ones.
 
 
-def bracket(jobs: Sequence[LabelledResults]) -> Spec | None:
+def bracket(jobs: Sequence[LabelledResults]) -> Vega | None:
     """A panel for each data set and norm of a single job; None for several jobs, or without a bracket.
 
     The band is where the robust accuracy lies: an attack counts for all larger radii, what is verified for
@@ -33,7 +33,7 @@ def bracket(jobs: Sequence[LabelledResults]) -> Spec | None:
     return frame("bracket", TITLE, stacked(panels), description=description, subtitle=jobs[0].label)
 
 
-def _panel(points: Sequence[Bracket]) -> Spec:
+def _panel(points: Sequence[Bracket]) -> Vega:
     in_pixels = points[0].norm == "Linf"
     title = shortened(f"ε{' in 1/255' * in_pixels} ({points[0].norm}, {points[0].data})")
     x = quantity("x", title=title, axis={"tickCount": 6, "grid": False})
@@ -48,11 +48,11 @@ def _panel(points: Sequence[Bracket]) -> Spec:
         quantity("n"),
     ]
     # Between two radii nothing was measured: what is known there is a step, not a slope.
-    steps: list[Spec] = [
+    steps: list[Vega] = [
         {**layer, "mark": {**layer["mark"], "interpolate": step}}
         for layer, step in zip(dashed_lines(len(SIDES), lines), STEPS, strict=True)
     ]
-    layers: list[Spec] = [
+    layers: list[Vega] = [
         {
             "data": {"values": _band(points, 255 if in_pixels else 1)},
             "mark": {"type": "rect", "opacity": 0.16},

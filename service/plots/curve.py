@@ -20,8 +20,8 @@ from assay.service.plots.series import (
     label_of_one,
 )
 from assay.service.plots.theme import (
-    Spec,
-    Values,
+    DataRows,
+    Vega,
     cycled,
     dashed_lines,
     frame,
@@ -39,7 +39,7 @@ NAME_GAP = 0.075
 NORMS = {"Linf": "L∞", "L2": "L2", "L1": "L1", "L0": "L0"}
 
 
-def curve(jobs: Sequence[LabelledResults]) -> Spec | None:
+def curve(jobs: Sequence[LabelledResults]) -> Vega | None:
     """A panel per norm; None without an attack. A line for each attack; a colour for each of several jobs."""
     rows = attacked(jobs)
     if not rows:
@@ -52,7 +52,7 @@ def curve(jobs: Sequence[LabelledResults]) -> Spec | None:
     return frame("curve", TITLE, stacked(panels), description=description, subtitle=label_of_one(jobs))
 
 
-def _panel(rows: Sequence[Measured], *, several: bool) -> Spec:
+def _panel(rows: Sequence[Measured], *, several: bool) -> Vega:
     measured, published = _points(rows), _published(rows)
     attacks = list(dict.fromkeys(row.attack for row in rows))
     names = list(dict.fromkeys(row.job for row in rows))
@@ -71,7 +71,7 @@ def _panel(rows: Sequence[Measured], *, several: bool) -> Spec:
     ]
     order = told["shape"]["sort"]
     color, detail = told["color"], category("attack")
-    layers: list[Spec] = [
+    layers: list[Vega] = [
         band({"x": x, **between("y", y, "low", "high"), "color": color, "detail": detail}),
         *dashed_lines(len(order), {"x": x, "y": y, "color": color, "detail": detail}),
         points(x, y, told, tooltip, size=34),
@@ -84,7 +84,7 @@ def _panel(rows: Sequence[Measured], *, several: bool) -> Spec:
     return {"data": {"values": dashed}, "layer": layers}
 
 
-def _axes(row: Measured) -> tuple[Spec, Spec]:
+def _axes(row: Measured) -> tuple[Vega, Vega]:
     norm = NORMS.get(row.norm, shortened(row.norm, 10))
     title = f"ε in {row.unit} ({norm})" if row.unit else f"ε ({norm})"
     x = quantity("x", title=title, axis={"tickCount": 6, "grid": False})
@@ -92,7 +92,7 @@ def _axes(row: Measured) -> tuple[Spec, Spec]:
     return x, y
 
 
-def _points(rows: Sequence[Measured]) -> Values:
+def _points(rows: Sequence[Measured]) -> DataRows:
     """The measured points of each line from the smallest epsilon on, the unattacked accuracy first."""
     lines: dict[tuple[str, str], dict[float, dict[str, Any]]] = {}
     for row in rows:
@@ -123,7 +123,7 @@ def _point(row: Measured, x: float, epsilon: str, metric: Metric) -> dict[str, A
     }
 
 
-def _published(rows: Sequence[Measured]) -> Values:
+def _published(rows: Sequence[Measured]) -> DataRows:
     return [
         {
             "job": row.job,
@@ -139,7 +139,7 @@ def _published(rows: Sequence[Measured]) -> Values:
     ]
 
 
-def _published_layer(published: Values, x: Spec, y: Spec, told: dict[str, Spec]) -> Spec:
+def _published_layer(published: DataRows, x: Vega, y: Vega, told: dict[str, Vega]) -> Vega:
     return {
         "data": {"values": published},
         "mark": {"type": "point", "filled": False, "size": 70, "strokeWidth": 1.5, "opacity": 1},
@@ -157,10 +157,10 @@ def _published_layer(published: Values, x: Spec, y: Spec, told: dict[str, Spec])
     }
 
 
-def _names_layer(points: Values, attacks: Sequence[str], x: Spec, y: Spec, color: Spec) -> Spec:
+def _names_layer(points: DataRows, attacks: Sequence[str], x: Vega, y: Vega, color: Vega) -> Vega:
     """The name of each line at its end, moved where two would cover each other."""
     ends = [[point for point in points if point["attack"] == attack][-1] for attack in attacks]
-    placed: Values = []
+    placed: DataRows = []
     lowest: dict[float, float] = {}
     for end in sorted(ends, key=lambda point: float(point["value"])):
         height = max(end["value"], lowest.get(end["x"], NAME_GAP / 2))

@@ -11,7 +11,7 @@ from assay.service.plots.heatmap import cell_marks
 from assay.service.plots.marks import between, categories, category, heading, points, quantity, rule
 from assay.service.plots.series import LabelledResults, accuracy, attack_labels, setting_label
 from assay.service.plots.tallies import MAX_CLASSES
-from assay.service.plots.theme import Spec, Values, cycled, frame, percent, share_axis
+from assay.service.plots.theme import DataRows, Vega, cycled, frame, percent, share_axis
 
 CALIBRATION_TITLE = "Calibration: accuracy against confidence"
 CALIBRATION_NEEDS = "one job whose outcomes have confidences, and that ended after plots were introduced"
@@ -24,7 +24,7 @@ MAX_NUMBERED = 12
 MAX_ROWS = 25
 
 
-def calibration(jobs: Sequence[LabelledResults]) -> Spec | None:
+def calibration(jobs: Sequence[LabelledResults]) -> Vega | None:
     """The reliability diagram of a job: a point for each bin, with its interval and the ideal diagonal."""
     found = next((row for row in _tallied(jobs, "bins")), None)
     if found is None:
@@ -42,7 +42,7 @@ def calibration(jobs: Sequence[LabelledResults]) -> Spec | None:
         *(quantity(name, format=".1%") for name in ("confidence", "accuracy")),
         quantity("n"),
     ]
-    body: Spec = {
+    body: Vega = {
         "width": 190,
         "height": 190,
         "layer": [
@@ -67,7 +67,7 @@ def calibration(jobs: Sequence[LabelledResults]) -> Spec | None:
     return frame("calibration", CALIBRATION_TITLE, body, description=description, subtitle=subtitle)
 
 
-def confusion(jobs: Sequence[LabelledResults]) -> Spec | None:
+def confusion(jobs: Sequence[LabelledResults]) -> Vega | None:
     """Shares of the predictions for each label in a job, without an attack and under the strongest attack."""
     chosen = _clean_and_strongest(_tallied(jobs, "confusion"))
     if not chosen:
@@ -85,11 +85,11 @@ def confusion(jobs: Sequence[LabelledResults]) -> Spec | None:
             said = f"most often {worst['label']} is taken for {worst['prediction']}, {worst['count']} times"
         sentences.append(f"{setting}: {said}")
     description = f"{CONFUSION_TITLE}: {'; '.join(sentences)}."
-    body: Spec = {"hconcat": panels} if len(panels) > 1 else panels[0]
+    body: Vega = {"hconcat": panels} if len(panels) > 1 else panels[0]
     return frame("confusion", CONFUSION_TITLE, body, description=description, subtitle=jobs[0].label)
 
 
-def classes(jobs: Sequence[LabelledResults]) -> Spec | None:
+def classes(jobs: Sequence[LabelledResults]) -> Vega | None:
     """The accuracy of each class in a job, without an attack and under the strongest attack."""
     chosen = _clean_and_strongest(_tallied(jobs, "classes"))
     if not chosen:
@@ -105,7 +105,7 @@ def classes(jobs: Sequence[LabelledResults]) -> Spec | None:
     x = share_axis("accuracy", "Accuracy")
     y = category("class", sort=shown, title="Class", axis={"grid": True})
     tooltip = [*categories("class", "series"), quantity("accuracy", format=".1%"), quantity("n")]
-    body: Spec = {
+    body: Vega = {
         "height": {"step": 14},
         "data": {"values": [value for value in values if value["class"] in shown]},
         "layer": [
@@ -183,12 +183,12 @@ def _class(setting: str, one: Mapping[str, Any]) -> dict[str, Any]:
     return {"class": str(one["label"]), "series": setting, **_share(one)}
 
 
-def _matrix(setting: str, tallied: Mapping[str, Any], every: Sequence[int]) -> Spec:
+def _matrix(setting: str, tallied: Mapping[str, Any], every: Sequence[int]) -> Vega:
     totals: dict[int, int] = {}
     counts = {(one["label"], one["prediction"]): one["count"] for one in tallied["confusion"]}
     for (label, _), count in counts.items():
         totals[label] = totals.get(label, 0) + count
-    cells: Values = [
+    cells: DataRows = [
         {
             "label": str(label),
             "prediction": str(prediction),

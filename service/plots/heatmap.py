@@ -8,7 +8,7 @@ from typing import Any
 from assay.service.contract.results import Breakdown, EvaluationResult, Metric
 from assay.service.plots.marks import categories, category, heading, interval, quantity
 from assay.service.plots.series import ACCURACIES, LabelledResults, interval_text, label_of_one, labels_of
-from assay.service.plots.theme import PERCENT, Spec, Values, frame, percent, shortened
+from assay.service.plots.theme import PERCENT, DataRows, Vega, frame, percent, shortened
 
 TITLE = "Accuracy by corruption and severity"
 NEEDS = "an evaluation with corruptions at stated severities"
@@ -17,7 +17,7 @@ CELL = {"width": 38, "height": 17}
 LIGHT = 0.55  # Accuracy above which cells are light, and their numbers dark.
 
 
-def heatmap(jobs: Sequence[LabelledResults]) -> Spec | None:
+def heatmap(jobs: Sequence[LabelledResults]) -> Vega | None:
     """A panel for each job and evaluation; None without corruptions at severities."""
     found = []
     for label, job in zip(labels_of(jobs), jobs, strict=True):
@@ -30,13 +30,13 @@ def heatmap(jobs: Sequence[LabelledResults]) -> Spec | None:
         return None
     several = len(found) > 1
     panels = [_panel(shortened(name) if several else None, cells) for name, cells in found]
-    body: Spec = panels[0] if not several else {"concat": panels, "columns": 3}
+    body: Vega = panels[0] if not several else {"concat": panels, "columns": 3}
     sentences = [_sentence(name, cells) for name, cells in found]
     description = f"{TITLE}: {'; '.join(sentences)}."
     return frame("heatmap", TITLE, body, description=description, subtitle=label_of_one(jobs))
 
 
-def cell_marks(x: Spec, y: Spec, value: str, text: Spec, tooltip: list[Spec], *, title: str) -> list[Spec]:
+def cell_marks(x: Vega, y: Vega, value: str, text: Vega, tooltip: list[Vega], *, title: str) -> list[Vega]:
     """Cells coloured by a proportion, with a number in readable contrast."""
     color = {
         "field": value,
@@ -52,7 +52,7 @@ def cell_marks(x: Spec, y: Spec, value: str, text: Spec, tooltip: list[Spec], *,
     ]
 
 
-def _cells(row: EvaluationResult) -> Values:
+def _cells(row: EvaluationResult) -> DataRows:
     return [
         _cell(part, metric)
         for part in row.breakdown
@@ -76,10 +76,10 @@ def _cell(part: Breakdown, metric: Metric) -> dict[str, Any]:
     }
 
 
-def _panel(title: str | None, cells: Values) -> Spec:
+def _panel(title: str | None, cells: DataRows) -> Vega:
     numbers = sorted({cell["severity"] for cell in cells} - {MEAN}, key=int)
     means = [MEAN] if any(cell["severity"] == MEAN for cell in cells) else []
-    x: Spec = {
+    x: Vega = {
         "field": "severity",
         "type": "ordinal",
         "sort": [*numbers, *means],
@@ -95,7 +95,7 @@ def _panel(title: str | None, cells: Values) -> Spec:
         interval(),
         quantity("n"),
     ]
-    panel: Spec = {
+    panel: Vega = {
         "width": {"step": CELL["width"]},
         "height": {"step": CELL["height"]},
         "data": {"values": cells},
@@ -106,7 +106,7 @@ def _panel(title: str | None, cells: Values) -> Spec:
     return panel
 
 
-def _sentence(name: str, cells: Values) -> str:
+def _sentence(name: str, cells: DataRows) -> str:
     chosen = [cell for cell in cells if cell["severity"] != MEAN]
     worst = min(chosen, key=lambda cell: float(cell["value"]))
     best = max(chosen, key=lambda cell: float(cell["value"]))

@@ -17,11 +17,11 @@ from assay.service.plots import (
     training,
 )
 from assay.service.plots.series import LabelledResults
-from assay.service.plots.theme import MAX_TITLE, Spec, shortened
+from assay.service.plots.theme import MAX_TITLE, Vega, shortened
 
-Builder = Callable[[Sequence[LabelledResults]], Spec | None]
+Builder = Callable[[Sequence[LabelledResults]], Vega | None]
 
-__all__ = ["KINDS", "LabelledResults", "PlotKind", "Spec", "plots_of"]
+__all__ = ["KINDS", "LabelledResults", "PlotKind", "Vega", "plots_of"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class PlotKind:
     build: Builder  # makes its spec, or None where the results lack what it needs
     needs_together: str = ""  # what several jobs must have beside that; empty for nothing
 
-    def __call__(self, jobs: Sequence[LabelledResults]) -> Spec | None:
+    def __call__(self, jobs: Sequence[LabelledResults]) -> Vega | None:
         """The spec, or None; its caption and description name grave warnings about all results of a job."""
         spec = self.build(jobs)
         found = {told.code for job in jobs for told in job.results.warnings if told.severity == "invalid"}
@@ -65,7 +65,7 @@ KINDS: Mapping[str, PlotKind] = {
 }
 
 
-def plots_of(results: Sequence[LabelledResults]) -> dict[str, Spec]:
+def plots_of(results: Sequence[LabelledResults]) -> dict[str, Vega]:
     """The plots that the results of a job, or of several together, allow; by kind."""
     if not results:
         return {}

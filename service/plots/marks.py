@@ -5,48 +5,48 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assay.service.plots.theme import Spec
+from assay.service.plots.theme import Vega
 
 # Scales of each panel, so that its legend has its own lines alone.
 APART = {"scale": {"color": "independent", "shape": "independent"}}
 
 
-def category(field: str, **rest: Any) -> Spec:
+def category(field: str, **rest: Any) -> Vega:
     """A nominal field, with what else its channel states."""
     return {"field": field, "type": "nominal", **rest}
 
 
-def quantity(field: str, **rest: Any) -> Spec:
+def quantity(field: str, **rest: Any) -> Vega:
     """A field of numbers, with what else its channel states."""
     return {"field": field, "type": "quantitative", **rest}
 
 
-def categories(*fields: str) -> list[Spec]:
+def categories(*fields: str) -> list[Vega]:
     """Nominal fields of a tooltip under their own names."""
     return [category(field) for field in fields]
 
 
-def interval(field: str = "interval") -> Spec:
+def interval(field: str = "interval") -> Vega:
     """The text of an interval in a tooltip."""
     return category(field, title="95 % interval")
 
 
-def between(channel: str, axis: Spec, low: str, high: str) -> Spec:
+def between(channel: str, axis: Vega, low: str, high: str) -> Vega:
     """The encoding of a mark that reaches from one field to another along an axis, "x" or "y"."""
     return {channel: {**axis, "field": low}, f"{channel}2": {"field": high}}
 
 
-def band(encoding: Spec, **mark: Any) -> Spec:
+def band(encoding: Vega, **mark: Any) -> Vega:
     """The layer of an area between two fields, without lines at its ends."""
     return {"mark": {"type": "area", "opacity": 0.16, "line": False, **mark}, "encoding": encoding}
 
 
-def rule(encoding: Spec) -> Spec:
+def rule(encoding: Vega) -> Vega:
     """The layer of an interval."""
     return {"mark": {"type": "rule", "opacity": 0.7}, "encoding": encoding}
 
 
-def points(x: Spec, y: Spec, told: Mapping[str, Spec], tooltip: Sequence[Spec], *, size: int) -> Spec:
+def points(x: Vega, y: Vega, told: Mapping[str, Vega], tooltip: Sequence[Vega], *, size: int) -> Vega:
     """A layer of filled points in the colours and shapes of `cycled`."""
     return {
         "mark": {"type": "point", "filled": True, "size": size, "opacity": 1},
@@ -54,11 +54,11 @@ def points(x: Spec, y: Spec, told: Mapping[str, Spec], tooltip: Sequence[Spec], 
     }
 
 
-def heading(text: str, **rest: Any) -> Spec:
+def heading(text: str, **rest: Any) -> Vega:
     """The title of a panel."""
     return {"text": text, "fontWeight": "normal", "fontSize": 10, **rest}
 
 
-def stacked(panels: Sequence[Spec], **rest: Any) -> Spec:
+def stacked(panels: Sequence[Vega], **rest: Any) -> Vega:
     """Panels below each other; a single panel is the whole plot."""
     return panels[0] if len(panels) == 1 else {"vconcat": panels, **rest}

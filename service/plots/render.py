@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from assay.service.plots.theme import Scheme, Spec, themed
+from assay.service.plots.theme import Scheme, Vega, themed
 
 Format = Literal["svg", "png", "pdf"]
 MEDIA_TYPES: dict[Format, str] = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
@@ -49,7 +49,7 @@ class Renderer:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
-    def render(self, spec: Spec, format: Format) -> bytes:  # noqa: A002 (the contract's name)
+    def render(self, spec: Vega, format: Format) -> bytes:  # noqa: A002 (the contract's name)
         """The rendered plot. Raises RenderError: the process refused the spec, crashed, or took too long."""
         return self._answered({"spec": spec, "format": format})
 
@@ -140,7 +140,7 @@ atexit.register(_RENDERER.close)
 
 
 def render(
-    spec: Spec,
+    spec: Vega,
     format: Format,  # noqa: A002 (the contract's name)
     *,
     scheme: Scheme = "light",
@@ -168,7 +168,7 @@ def bundle(cache: Path) -> tuple[Path, str]:
     return path, version
 
 
-def digest(spec: Spec, format: str, scheme: Scheme) -> str:  # noqa: A002 (the contract's name)
+def digest(spec: Vega, format: str, scheme: Scheme) -> str:  # noqa: A002 (the contract's name)
     """The name of a rendered plot: equal for equal input and an equal version of what renders it."""
     parts = json.dumps([VERSION, _version(), themed(spec, scheme), format], sort_keys=True)
     return hashlib.sha256(parts.encode()).hexdigest()

@@ -17,8 +17,8 @@ from assay.service.plots.series import (
     labels_of,
 )
 from assay.service.plots.theme import (
-    Spec,
-    Values,
+    DataRows,
+    Vega,
     cycled,
     dashed_lines,
     frame,
@@ -34,10 +34,10 @@ NEEDS = (
 )
 
 
-def security_curve(jobs: Sequence[LabelledResults]) -> Spec | None:
+def security_curve(jobs: Sequence[LabelledResults]) -> Vega | None:
     """A panel for each norm, a staircase for each attack and job; None without such an attack."""
     several = len(jobs) > 1
-    panels: dict[str, Values] = {}
+    panels: dict[str, DataRows] = {}
     sentences: list[str] = []
     for label, job in zip(labels_of(jobs), jobs, strict=True):
         names = attack_labels(job.results.evaluations)
@@ -65,8 +65,8 @@ def _told(row: EvaluationResult, steps: Sequence[CurveBreakdown]) -> str:
     return f"median {middle}, {text}"
 
 
-def _points(line: str, steps: Sequence[CurveBreakdown]) -> Values:
-    points: Values = []
+def _points(line: str, steps: Sequence[CurveBreakdown]) -> DataRows:
+    points: DataRows = []
     for place, step in enumerate(steps):
         metric = step.metrics["curve_top1"]
         if metric.value is None:
@@ -87,7 +87,7 @@ def _points(line: str, steps: Sequence[CurveBreakdown]) -> Values:
     return points
 
 
-def _panel(norm: str, steps: Values) -> Spec:
+def _panel(norm: str, steps: DataRows) -> Vega:
     order = list(dict.fromkeys(step["attack"] for step in steps))
     told = cycled("attack", order, title="Attack")
     x = quantity("x", title=f"radius ({norm})", axis={"tickCount": 6})
@@ -98,10 +98,10 @@ def _panel(norm: str, steps: Values) -> Spec:
         category("shown", title="accuracy"),
         interval(),
     ]
-    encoding: Spec = {"x": x, "y": y, "color": told["color"], "order": {"field": "place"}, "tooltip": tooltip}
+    encoding: Vega = {"x": x, "y": y, "color": told["color"], "order": {"field": "place"}, "tooltip": tooltip}
     inside = band({"x": x, **between("y", y, "low", "high"), "color": told["color"]}, interpolate=STEP)
     # Invisible points carry the tooltips.
-    hover: Spec = {
+    hover: Vega = {
         "mark": {"type": "point", "opacity": 0, "size": 60},
         "encoding": {"x": x, "y": y, "color": told["color"], "tooltip": tooltip},
     }

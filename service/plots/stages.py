@@ -17,8 +17,8 @@ from assay.service.plots.series import (
     unattacked_accuracy,
 )
 from assay.service.plots.theme import (
-    Spec,
-    Values,
+    DataRows,
+    Vega,
     cycled,
     dashed_lines,
     frame,
@@ -34,7 +34,7 @@ STEP = 58
 ACCURACIES = ("top1", "expected_top1")  # The first one that a stage has.
 
 
-def stages(jobs: Sequence[LabelledResults]) -> Spec | None:
+def stages(jobs: Sequence[LabelledResults]) -> Vega | None:
     """A staircase for each ensemble and job, with a panel for each kind; None without stages."""
     found = [
         (label, job, row)
@@ -46,7 +46,7 @@ def stages(jobs: Sequence[LabelledResults]) -> Spec | None:
         return None
     several = len(jobs) > 1
     settings = attack_labels([row for _, _, row in found])
-    panels: dict[str, list[Values]] = {}
+    panels: dict[str, list[DataRows]] = {}
     sentences = []
     for label, job, row in found:
         setting = setting_label(row, settings)
@@ -69,9 +69,9 @@ def _staged(row: EvaluationResult) -> list[StageBreakdown]:
     return [part for part in parts if any(name in part.metrics for name in ACCURACIES)]
 
 
-def _points(label: str, job: LabelledResults, row: EvaluationResult) -> Values:
+def _points(label: str, job: LabelledResults, row: EvaluationResult) -> DataRows:
     start = unattacked_accuracy(job.results, row)
-    points: Values = []
+    points: DataRows = []
     if start is not None:
         points.append(_point(label, BEFORE, 0, start.value, interval_text(start), {}))
     for place, part in enumerate(_staged(row), 1):
@@ -95,12 +95,12 @@ def _point(
     return {"job": label, "stage": stage, "place": place, "value": value, "interval": interval, **facts}
 
 
-def _panel(setting: str, lines: Sequence[Values], *, several: bool) -> Spec:
+def _panel(setting: str, lines: Sequence[DataRows], *, several: bool) -> Vega:
     steps = [point for line in lines for point in line]
     order = [p["stage"] for p in sorted({p["stage"]: p for p in steps}.values(), key=lambda p: p["place"])]
     names = list(dict.fromkeys(p["job"] for p in steps))
     told = cycled("job", names, title="Job", legend=several)
-    x: Spec = {
+    x: Vega = {
         "field": "stage",
         "type": "ordinal",
         "sort": order,
@@ -115,7 +115,7 @@ def _panel(setting: str, lines: Sequence[Values], *, several: bool) -> Spec:
         interval(),
         *map(quantity, ("entered", "broken", "passes", "seconds")),
     ]
-    layers: list[Spec] = [
+    layers: list[Vega] = [
         *dashed_lines(len(names), {"x": x, "y": y, "color": told["color"]}, interpolate="step"),
         points(x, y, told, tooltip, size=36),
     ]

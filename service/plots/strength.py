@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from assay.service.plots.marks import category, heading, points, quantity, stacked
 from assay.service.plots.series import LabelledResults, attack_labels, attack_name, ball_text
 from assay.service.plots.theme import (
-    Spec,
-    Values,
+    DataRows,
+    Vega,
     cycled,
     dashed_lines,
     frame,
@@ -24,7 +24,7 @@ MAX_PANELS = 4  # Panels of the epsilons with the most attacks.
 _Curve = list[tuple[float, float]]
 
 
-def strength(jobs: Sequence[LabelledResults]) -> Spec | None:
+def strength(jobs: Sequence[LabelledResults]) -> Vega | None:
     """A staircase for each attack, with a panel for each norm and epsilon; None without two attacks.
 
     A point (x, y) says that y of the examples hold out where each gets at most so many passes, forward and
@@ -62,8 +62,8 @@ def strength(jobs: Sequence[LabelledResults]) -> Spec | None:
     return frame("strength", TITLE, body, description=description, subtitle=subtitle)
 
 
-def _panel(ball: str, curves: dict[str, _Curve], order: Sequence[str]) -> Spec:
-    steps: Values = [
+def _panel(ball: str, curves: dict[str, _Curve], order: Sequence[str]) -> Vega:
+    steps: DataRows = [
         {"attack": name, "passes": x, "accuracy": y, "place": place}
         for name, curve in curves.items()
         for place, (x, y) in enumerate(curve)
@@ -80,7 +80,7 @@ def _panel(ball: str, curves: dict[str, _Curve], order: Sequence[str]) -> Spec:
         quantity("accuracy", format=".1%"),
     ]
     dots = {"data": {"values": ends}, **points(x, y, told, tooltip, size=45)}
-    encoding: Spec = {"x": x, "y": y, "color": told["color"], "order": {"field": "place"}, "tooltip": tooltip}
+    encoding: Vega = {"x": x, "y": y, "color": told["color"], "order": {"field": "place"}, "tooltip": tooltip}
     return {
         "title": heading(ball, offset=10),
         "data": {"values": with_lines(steps, "attack", order)},
@@ -88,8 +88,8 @@ def _panel(ball: str, curves: dict[str, _Curve], order: Sequence[str]) -> Spec:
     }
 
 
-def _by_attack(points: Values) -> list[Values]:
-    found: dict[str, Values] = {}
+def _by_attack(points: DataRows) -> list[DataRows]:
+    found: dict[str, DataRows] = {}
     for point in points:
         found.setdefault(point["attack"], []).append(point)
     return list(found.values())

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-Spec = dict[str, Any]
-Values = list[dict[str, Any]]
+Vega = dict[str, Any]
+DataRows = list[dict[str, Any]]
 Scheme = Literal["light", "dark"]
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
@@ -46,7 +46,7 @@ GRID: Mapping[Scheme, str] = {"light": "#e0e0e0", "dark": "#3d4248"}
 BACKGROUND: Mapping[Scheme, str] = {"light": "#ffffff", "dark": "#16191d"}
 
 
-def share_axis(field: str, title: str, *, whole: bool = True, **axis: Any) -> Spec:
+def share_axis(field: str, title: str, *, whole: bool = True, **axis: Any) -> Vega:
     """The encoding of a share in percent, from 0 to 1 or, where not `whole`, around the values."""
     return {
         "field": field,
@@ -57,7 +57,7 @@ def share_axis(field: str, title: str, *, whole: bool = True, **axis: Any) -> Sp
     }
 
 
-def config(scheme: Scheme) -> Spec:
+def config(scheme: Scheme) -> Vega:
     """The `config` of a spec."""
     ink, muted, grid = INK[scheme], MUTED[scheme], GRID[scheme]
     axis = {
@@ -110,16 +110,16 @@ def config(scheme: Scheme) -> Spec:
     }
 
 
-def themed(spec: Spec, scheme: Scheme) -> Spec:
+def themed(spec: Vega, scheme: Scheme) -> Vega:
     """The spec in a colour scheme; its data are shared, not copied."""
     return {**spec, "config": config(scheme)}
 
 
 def frame(
-    kind: str, title: str, body: Spec, *, description: str, subtitle: str = "", meta: Spec | None = None
-) -> Spec:
+    kind: str, title: str, body: Vega, *, description: str, subtitle: str = "", meta: Vega | None = None
+) -> Vega:
     """A whole spec in the light scheme; the description has the main numbers for people who do not see it."""
-    heading: Spec = {"text": shortened(title, MAX_TITLE)}
+    heading: Vega = {"text": shortened(title, MAX_TITLE)}
     if subtitle:
         heading["subtitle"] = shortened(subtitle, MAX_TITLE)
     return {
@@ -156,10 +156,10 @@ def percent(value: float | None) -> str:
     return "no value" if value is None else f"{100 * value:.1f} %"
 
 
-def cycled(field: str, order: Sequence[str], *, title: str | None, legend: bool = True) -> dict[str, Spec]:
+def cycled(field: str, order: Sequence[str], *, title: str | None, legend: bool = True) -> dict[str, Vega]:
     """The encodings `color` and `shape` of a nominal field, with one legend where titles are equal."""
-    shown: Spec = {"title": title} if legend else {"legend": None}
-    common: Spec = {"field": field, "type": "nominal", "sort": list(order), **shown}
+    shown: Vega = {"title": title} if legend else {"legend": None}
+    common: Vega = {"field": field, "type": "nominal", "sort": list(order), **shown}
     # Where colours begin again, shapes are one further.
     shapes = [SHAPES[(place + place // len(SHAPES)) % len(SHAPES)] for place in range(len(order))]
     return {
@@ -168,13 +168,13 @@ def cycled(field: str, order: Sequence[str], *, title: str | None, legend: bool 
     }
 
 
-def with_lines(points: Values, field: str, order: Sequence[str]) -> Values:
+def with_lines(points: DataRows, field: str, order: Sequence[str]) -> DataRows:
     """The points with the number of their line's dash."""
     places = {value: place % len(DASHES) for place, value in enumerate(order)}
     return [{**point, LINE: places[point[field]]} for point in points]
 
 
-def dashed_lines(count: int, encoding: Spec, **mark: Any) -> list[Spec]:
+def dashed_lines(count: int, encoding: Vega, **mark: Any) -> list[Vega]:
     """A layer for each dash: as a channel, dashes would cut into the marks of the legend."""
     return [
         {

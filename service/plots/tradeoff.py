@@ -15,7 +15,7 @@ from assay.service.plots.series import (
     interval_text,
     label_of_one,
 )
-from assay.service.plots.theme import Spec, cycled, frame, percent, share_axis, shortened
+from assay.service.plots.theme import Vega, cycled, frame, percent, share_axis, shortened
 
 TITLE = "Robust against clean accuracy"
 NEEDS = "an attack with an epsilon beside the same data without an attack"
@@ -25,7 +25,7 @@ COST_NEEDS = "an attack with an epsilon, and its passes"
 MAX_SETTINGS = 6
 
 
-def tradeoff(jobs: Sequence[LabelledResults]) -> Spec | None:
+def tradeoff(jobs: Sequence[LabelledResults]) -> Vega | None:
     """A point for each job and setting, with intervals both ways; None without clean accuracies.
 
     The settings are at most six epsilons of the attack with the most passes among the attacks that all jobs
@@ -55,7 +55,7 @@ def tradeoff(jobs: Sequence[LabelledResults]) -> Spec | None:
         rule({"x": x, **between("y", y, "robust_low", "robust_high"), "color": told["color"]}),
         points(x, y, told, tooltip, size=55),
     ]
-    body: Spec = {"data": {"values": [_tradeoff_point(row) for row in chosen]}, "layer": layers}
+    body: Vega = {"data": {"values": [_tradeoff_point(row) for row in chosen]}, "layer": layers}
     sentences = [
         f"{row.job}, {_setting(row)}: {percent(row.metric.value)} at a clean accuracy of"
         f" {percent(row.unattacked.value if row.unattacked else None)}"
@@ -65,7 +65,7 @@ def tradeoff(jobs: Sequence[LabelledResults]) -> Spec | None:
     return frame("tradeoff", TITLE, body, description=description, subtitle=label_of_one(jobs))
 
 
-def cost(jobs: Sequence[LabelledResults]) -> Spec | None:
+def cost(jobs: Sequence[LabelledResults]) -> Vega | None:
     """A point for each job, attack and epsilon; None without attacks."""
     rows = [row for row in attacked(jobs) if _passes(row) > 0]
     if not rows:
@@ -93,7 +93,7 @@ def cost(jobs: Sequence[LabelledResults]) -> Spec | None:
         rule({"x": x, **between("y", y, "robust_low", "robust_high"), "color": told["color"]}),
         points(x, y, told, tooltip, size=50),
     ]
-    body: Spec = {"data": {"values": [_cost_point(row) for row in rows]}, "layer": layers}
+    body: Vega = {"data": {"values": [_cost_point(row) for row in rows]}, "layer": layers}
     dearest = max(rows, key=_passes)
     description = (
         f"{COST_TITLE}: the most expensive is {dearest.attack} at epsilon {dearest.epsilon_text} with"

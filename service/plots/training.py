@@ -9,8 +9,8 @@ from typing import Any
 from assay.service.plots.marks import APART, category, points, quantity, stacked
 from assay.service.plots.series import LabelledResults, label_of_one, labels_of
 from assay.service.plots.theme import (
-    Spec,
-    Values,
+    DataRows,
+    Vega,
     cycled,
     dashed_lines,
     frame,
@@ -30,7 +30,7 @@ SHARES = {
 MAX_POINTS = 500  # Points of a line.
 
 
-def training(jobs: Sequence[LabelledResults]) -> Spec | None:
+def training(jobs: Sequence[LabelledResults]) -> Vega | None:
     """Losses above accuracies, against the epoch; None without a training log."""
     labels = labels_of(jobs)
     losses, shares = (
@@ -58,7 +58,7 @@ def training(jobs: Sequence[LabelledResults]) -> Spec | None:
 
 def _points(
     label: str, records: Sequence[Mapping[str, Any]], fields: Mapping[str, str], *, several: bool
-) -> Values:
+) -> DataRows:
     # A long log is thinned; its last epoch stays.
     step = max(1, math.ceil(len(records) / MAX_POINTS))
     kept = [record for place, record in enumerate(records) if (len(records) - 1 - place) % step == 0]
@@ -70,7 +70,7 @@ def _points(
     ]
 
 
-def _panel(records: Values, y: Spec) -> Spec:
+def _panel(records: DataRows, y: Vega) -> Vega:
     names = list(dict.fromkeys(record["series"] for record in records))
     told = cycled("series", names, title=None)
     tooltip = [category("series"), quantity("epoch"), quantity("value", format=".4g")]

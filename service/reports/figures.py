@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assay.service.plots.render import RenderError, render
-from assay.service.plots.theme import Scheme, Spec
+from assay.service.plots.theme import Scheme, Vega
 
 logger = logging.getLogger(__name__)
-Draw = Callable[[Spec, Scheme], bytes]
+DrawFigure = Callable[[Vega, Scheme], bytes]
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class Figure:
 
 
 def figures(
-    specs: Mapping[str, Spec], cache: Path | None = None, draw: Draw | None = None
+    specs: Mapping[str, Vega], cache: Path | None = None, draw: DrawFigure | None = None
 ) -> tuple[list[Figure], list[str]]:
     """Plots as pictures drawn by `draw` (None: `service.plots`), and a note for each failure."""
 
-    def rendered(spec: Spec, scheme: Scheme) -> bytes:
+    def rendered(spec: Vega, scheme: Scheme) -> bytes:
         return render(spec, "svg", scheme=scheme, cache=cache)
 
     found, notes = [], []
@@ -46,7 +46,7 @@ def figures(
     return found, notes
 
 
-def _title(spec: Spec, kind: str) -> str:
+def _title(spec: Vega, kind: str) -> str:
     title = spec.get("title", kind)
     text = title.get("text", kind) if isinstance(title, Mapping) else title
     return " ".join(map(str, text)) if isinstance(text, list) else str(text)

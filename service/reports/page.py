@@ -40,7 +40,7 @@ PROVENANCE = (
 
 
 @dataclass(frozen=True)
-class Report:
+class JobReport:
     """What a report says."""
 
     jobs: Sequence[ReportedJob]  # reported, in order
@@ -59,7 +59,7 @@ class Report:
         return f"Robustness of {len(self.jobs)} jobs"
 
 
-def html(report: Report) -> str:
+def html(report: JobReport) -> str:
     """A page with its styles and plots inside; it loads nothing and has no script."""
     return (
         _environment()
@@ -86,7 +86,7 @@ def table_text(table: Table, format: str) -> str:  # noqa: A002 (the contract's 
     return writers[format](table)
 
 
-def markdown(report: Report) -> str:
+def markdown(report: JobReport) -> str:
     """The report without plots."""
     parts = [f"# {_heading(report.title)}", f"Written {report.written}.", markdown_table(report.table)]
     if lines := [f"{severity} {line}" for severity, line in _warnings(report)] + list(report.notes):
@@ -100,7 +100,7 @@ def markdown(report: Report) -> str:
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
-def latex(report: Report) -> str:
+def latex(report: JobReport) -> str:
     r"""Tables for `\input`: the results, and the comparison."""
     parts = [
         f"% {printable(report.title)}, written {report.written}. Needs \\usepackage{{booktabs}}.",
@@ -166,7 +166,7 @@ def _heading(text: str) -> str:
     return markdown_list([text])[2:].strip()
 
 
-def _warnings(report: Report) -> list[tuple[str, str]]:
+def _warnings(report: JobReport) -> list[tuple[str, str]]:
     found: list[tuple[str, Warning]] = []
     for job in report.jobs:
         found += [(job.label, warning) for warning in job.results.warnings]
@@ -177,7 +177,7 @@ def _warnings(report: Report) -> list[tuple[str, str]]:
     return [(severity, text) for severity, _, text in lines]
 
 
-def _comparison(report: Report) -> tuple[list[str], Cells, list[Cells], list[str]] | None:
+def _comparison(report: JobReport) -> tuple[list[str], Cells, list[Cells], list[str]] | None:
     if report.comparison is None:
         return None
     legend, header, rows, notes = comparison_lines(report.comparison.model_dump(mode="json"))

@@ -21,7 +21,7 @@ from assay.service.store.identities import admitted
 from assay.service.store.ids import created_at
 from assay.service.store.tables import QUEUED, RUNNING, cordons, counters, jobs, shards, workers
 from assay.service.store.transactions.transitions import CLAIMABLE
-from assay.service.store.workers import Key
+from assay.service.store.workers import CounterKey
 
 ONLINE_SECONDS = 60.0
 MAX_QUEUES = 50  # At most so many tenants' queues are reported, so that a monitor does not drown in series.
@@ -64,7 +64,7 @@ class Overview:
     # since the progress of the running shard that has had none for longest; 0 without one
     slowest_seconds: float
     workers: tuple[WorkerRow, ...]
-    counters: Mapping[Key, float]  # sums by name and labels
+    counters: Mapping[CounterKey, float]  # sums by name and labels
     # the longest queues by tenant, longest first; an empty name stands for jobs without a tenant
     queues: tuple[TenantQueue, ...] = ()
 
@@ -193,5 +193,5 @@ def _workers(connection: Connection) -> tuple[WorkerRow, ...]:
     )
 
 
-def _key(row: Any) -> Key:
+def _key(row: Any) -> CounterKey:
     return row.name, tuple(sorted(json.loads(row.labels).items()))

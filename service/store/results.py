@@ -22,7 +22,7 @@ from assay.service.store.transactions.event_log import record_metric_event
 from assay.service.store.transactions.transitions import lock_job
 from assay.service.submission.limits import BACKWARD_COST
 
-Kind = TypeVar("Kind")
+CachedValue = TypeVar("CachedValue")
 
 PACED_JOBS = 5  # Finished jobs that are looked at for the speed of a model.
 
@@ -37,9 +37,9 @@ class ResultRows:
         self._database = database
         self._cache: LruCache[Hashable, tuple[int, Any]] = LruCache(MAX_CACHED_ROWS, itemgetter(0))
 
-    def cached(self, job_id: str, key: Hashable, make: Callable[[], tuple[int, Kind]]) -> Kind:
+    def cached(self, job_id: str, key: Hashable, make: Callable[[], tuple[int, CachedValue]]) -> CachedValue:
         """What was made of the results of a job, with its number of rows; made if it is not in memory."""
-        return cast("Kind", self._cache.get_or_make((job_id, key), make)[1])
+        return cast("CachedValue", self._cache.get_or_make((job_id, key), make)[1])
 
     def outcomes(self, job_id: str, evaluation: int | None) -> list[OutcomeRow]:
         """Outcomes of an evaluation or of all (None), by evaluation and shard number; training has 0, 0."""

@@ -41,7 +41,7 @@ from assay.service.store.transactions.dependencies import missing_dependency
 from assay.service.store.workers import Workers
 from assay.service.submission.dependencies import Dependency, dependencies_of
 
-Kind = TypeVar("Kind")
+CachedValue = TypeVar("CachedValue")
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ class TenantResults(_Part):
         self._check(job_id)
         return self._store.results.of(job_id)
 
-    def cached(self, job_id: str, key: Hashable, make: Callable[[], tuple[int, Kind]]) -> Kind:
+    def cached(self, job_id: str, key: Hashable, make: Callable[[], tuple[int, CachedValue]]) -> CachedValue:
         """What was made of the results of a job, with its number of rows; made if it is not in memory."""
         self._check(job_id)
         return self._store.results.cached(job_id, key, make)

@@ -30,7 +30,7 @@ LATELY_SECONDS = 1.0
 # Upper bounds of the histogram of shard lengths, in seconds; a plan aims at minutes.
 SHARD_BOUNDS = (1, 2, 5, 10, 30, 60, 120, 240, 480, 900, 1800, 3600, 7200, 14400, 43200, 86400)
 # A counter's name, and its labels with their values.
-Key = tuple[str, tuple[tuple[str, str], ...]]
+CounterKey = tuple[str, tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True)
@@ -275,7 +275,7 @@ class Counters:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, amounts: Mapping[Key, float]) -> None:
+    def add(self, amounts: Mapping[CounterKey, float]) -> None:
         """Adds to counters from zero; a lost answer makes the caller add twice: fine for monitoring."""
         if not amounts:
             return

@@ -22,11 +22,11 @@ from annotated_types import Interval
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.sequences import (
     Alphabet,
+    DrawSeed,
     Evaluated,
-    Examples,
+    ExampleCount,
     HashedDraws,
     PartName,
-    Seed,
     TokenSequences,
     part_of,
 )
@@ -61,14 +61,14 @@ def listops(
     root: parameters.Root,
     split: parameters.Split,
     *,
-    train: Examples = 4000,
-    evaluation: Examples = 1000,
+    train: ExampleCount = 4000,
+    evaluation: ExampleCount = 1000,
     min_length: Length = 8,
     max_length: Length = 64,
     max_depth: Annotated[int, Interval(ge=2, le=20)] = 10,
     max_args: Annotated[int, Interval(ge=2, le=100)] = 10,
     evaluated: Evaluated = "test",
-    seed: Seed = 0,
+    seed: DrawSeed = 0,
 ) -> TokenSequences:
     """Nested lists of digits with MIN, MAX, MED and sum modulo 10 (ten classes); made on the spot.
 

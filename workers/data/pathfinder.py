@@ -24,7 +24,7 @@ from assay.workers.data.formats import parameters
 from assay.workers.data.formats.dataset import CorruptData, MissingData
 from assay.workers.data.formats.folders import check_inside, find_folder
 from assay.workers.data.formats.sampling import example_key
-from assay.workers.data.formats.sequences import Evaluated, Seed, TokenSequences, grey_ids, grey_levels
+from assay.workers.data.formats.sequences import DrawSeed, Evaluated, TokenSequences, grey_ids, grey_levels
 from assay.workers.data.formats.text_files import content_lines
 
 __all__ = ["pathfinder"]
@@ -49,7 +49,7 @@ def pathfinder(
     folder: Annotated[str, "folder"] = "lra_release/pathfinder32/curv_contour_length_14",
     black: Literal["token", "padding"] = "token",
     evaluated: Evaluated = "test",
-    seed: Seed = 0,
+    seed: DrawSeed = 0,
 ) -> TokenSequences:
     """Pathfinder as sequences of grey levels (two classes), from FOLDER/metadata/*.npy and its PNG files.
 

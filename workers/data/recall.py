@@ -23,11 +23,11 @@ from annotated_types import Interval
 from assay.workers.data.formats import parameters
 from assay.workers.data.formats.sequences import (
     Alphabet,
+    DrawSeed,
     Evaluated,
-    Examples,
+    ExampleCount,
     HashedDraws,
     PartName,
-    Seed,
     TokenSequences,
     part_of,
 )
@@ -49,10 +49,10 @@ def recall(
     split: parameters.Split,
     *,
     letters: Annotated[int, Interval(ge=2, le=10)] = 6,
-    train: Examples = 4000,
-    evaluation: Examples = 1000,
+    train: ExampleCount = 4000,
+    evaluation: ExampleCount = 1000,
     evaluated: Evaluated = "test",
-    seed: Seed = 0,
+    seed: DrawSeed = 0,
 ) -> TokenSequences:
     """Letters with a digit each, then a letter: which digit was its? (ten classes); made on the spot.
 

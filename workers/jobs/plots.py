@@ -13,7 +13,7 @@ from assay.service.contract.errors import NotFound
 from assay.service.contract.results import EvaluationResult, Results
 from assay.service.files.job_files import read_job_file
 from assay.service.files.json_bounds import JsonBounds
-from assay.service.plots.kinds import LabelledResults, Spec, plots_of
+from assay.service.plots.kinds import LabelledResults, Vega, plots_of
 from assay.service.plots.render import RenderError, render
 from assay.service.store.rows import JobRow
 from assay.service.store.store import Store
@@ -28,7 +28,7 @@ TRAINING_LOG = "training_log.jsonl"  # as workers/training/training_log.py names
 
 def save_plots(
     store: Store, folder: Path, job: JobRow, tallies: Mapping[int, Mapping[str, Any]]
-) -> dict[str, Spec]:
+) -> dict[str, Vega]:
     """Store the plots of a job as data; their specs by kind. NotFound of a deleted job, or an OSError."""
     saved = store.results.of(job.id)
     results = Results(
@@ -44,7 +44,7 @@ def save_plots(
     return plots
 
 
-def render_plots(store: Store, folder: Path, job_id: str, plots: Mapping[str, Spec]) -> None:
+def render_plots(store: Store, folder: Path, job_id: str, plots: Mapping[str, Vega]) -> None:
     """Store plots as SVG once the job has ended; the service renders a plot that failed when asked for it."""
     for kind, spec in plots.items():
         path = folder / f"plot-{kind}.svg"

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.models.layers.token_model import TokenModel
-from assay.service.contract.messages import CheckpointReport, ProgressReport, TrainRequest
+from assay.service.contract.messages import TrainRequest
 from assay.workers import catalog
 from assay.workers.containment import limits
 from assay.workers.data.formats.dataset import DataSet, ExampleSet
@@ -25,13 +25,12 @@ from assay.workers.jobs.cost import choose_batch_size, measure_cost, training_by
 from assay.workers.jobs.session import Loaded, Session
 from assay.workers.training.batch_workers import worker_count
 from assay.workers.training.distributed.processes import ALONE, Processes
+from assay.workers.training.loop import Report as Report
 from assay.workers.training.loop import train
 from assay.workers.training.recipe import Recipe
 from assay.workers.training.result import Trained
 from assay.workers.training.selection import Judge, judge_of, validation_split
 from assay.workers.weights.training_record import TrainedOn
-
-Report = Callable[[ProgressReport | CheckpointReport], None]
 
 JUDGED_TASKS = ("classification", "sequence", "series")
 

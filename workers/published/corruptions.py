@@ -88,13 +88,13 @@ def baseline_errors(
     return ALEXNET_ERRORS if known_as in OF_ALEXNET and alike else None
 
 
-Table = tuple[str, PublishedEvaluation, dict[str, tuple[float, ...]]]
+PublishedTable = tuple[str, PublishedEvaluation, dict[str, tuple[float, ...]]]
 
 
-def _tables(attacked: PublishedEvaluation) -> list[Table]:
+def _tables(attacked: PublishedEvaluation) -> list[PublishedTable]:
     columns = dict(zip(ORDER, zip(*BY_CORRUPTION.values(), strict=True), strict=True))
-    each: Table = ("accuracy by corruption", attacked._replace(metrics=EACH), columns)
-    whole: list[Table] = [
+    each: PublishedTable = ("accuracy by corruption", attacked._replace(metrics=EACH), columns)
+    whole: list[PublishedTable] = [
         (table, attacked._replace(metrics=WHOLE), dict(zip(models, values, strict=True)))
         for (table, models), values in ACCURACY_AND_MCE.items()
     ]

@@ -13,7 +13,7 @@ from typing import Literal
 
 from assay.service.contract.worker_records import Gauges, GpuMemory
 from assay.service.store.rows import Claim, OutcomeRow
-from assay.service.store.workers import SHARD_BOUNDS, Counters, Key
+from assay.service.store.workers import SHARD_BOUNDS, CounterKey, Counters
 
 SHARD_SECONDS = "assay_shard_seconds"
 ERROR_TYPE = re.compile(r"[a-z][a-z_]{0,39}")
@@ -24,7 +24,7 @@ class WorkerCounters:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._sums: defaultdict[Key, float] = defaultdict(float)
+        self._sums: defaultdict[CounterKey, float] = defaultdict(float)
         self._gauges: Gauges = {}
 
     @property

@@ -195,7 +195,7 @@ def refused(url: str, response: httpx.Response) -> PullFailed:
     return PullFailed(f"{host_of(url)} answers {response.status_code} {response.reason_phrase} to {url}")
 
 
-class Progress:
+class DownloadProgress:
     """A bar in a terminal; in a pipe a line at every tenth, and every ten seconds."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from assay.service.contract.errors import WeightsUnavailable
 from assay.service.contract.pulled_weights import FORMS, PulledReference, PullRequest, parse_reference
-from assay.workers.weights.download import MEGABYTE, Progress, PullFailed, Unreachable, download
+from assay.workers.weights.download import MEGABYTE, DownloadProgress, PullFailed, Unreachable, download
 from assay.workers.weights.pulled import PulledWeights, find, keep, listed, name_commit, weights_root
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _already(found: PulledWeights) -> PulledWeights:
 def _fetch(origin: Origin, staged: Path) -> None:
     from assay.workers.weights.hub import gated
 
-    report = Progress()
+    report = DownloadProgress()
     for other in staged.iterdir():
         if other.name not in {remote.name for remote in origin.files}:
             other.unlink()  # of an attempt that broke later

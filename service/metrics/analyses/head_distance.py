@@ -24,7 +24,7 @@ from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary,
 
 METRICS = ("head_distance", "head_distance_std")
 NOT_FINITE = "the attention of some example is not finite"
-Values = Sequence[Sequence[float | None]]
+LayerValues = Sequence[Sequence[float | None]]
 
 
 class HeadDistance(OutcomeTable):
@@ -65,11 +65,11 @@ class HeadDistance(OutcomeTable):
         return PairedEstimates(pair, estimators)
 
 
-def _only(values: Values, place: int) -> list[list[float | None]]:
+def _only(values: LayerValues, place: int) -> list[list[float | None]]:
     return [[row[place]] for row in values]
 
 
-def _metrics(distances: Values, squares: Values, part: str) -> dict[str, Metric]:
+def _metrics(distances: LayerValues, squares: LayerValues, part: str) -> dict[str, Metric]:
     each = list(map(mean_over_parts, distances))
     return {
         "head_distance": mean(each, f"head_distance/{part}", higher_is_better=True),
@@ -77,7 +77,7 @@ def _metrics(distances: Values, squares: Values, part: str) -> dict[str, Metric]
     }
 
 
-def _spread(distances: Values, squares: Values, part: str) -> Metric:
+def _spread(distances: LayerValues, squares: LayerValues, part: str) -> Metric:
     """The standard deviation over examples and pairs, averaged over layers."""
     moments = _moments({"distance": distances, "squared_distance": squares})
     known = [one for one in moments if one is not None]

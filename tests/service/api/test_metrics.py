@@ -21,7 +21,7 @@ from assay.service.api import metrics
 from assay.service.settings import Settings
 from assay.service.store.live import redis_answers
 from assay.service.store.store import Store
-from assay.service.store.workers import Key
+from assay.service.store.workers import CounterKey
 from tests.support.servers import PrivateRedis
 
 Sample = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -127,7 +127,7 @@ def test_a_wrong_report_of_an_evaluator_hides_nothing_else(
 def test_what_workers_count_is_shown(api: httpx.Client, app_store: Store) -> None:
     device, train = (("device", "cpu"),), (("device", "cpu"), ("kind", "train"))
 
-    def bucket(le: str) -> Key:
+    def bucket(le: str) -> CounterKey:
         return "assay_shard_seconds_bucket", (("device", "cpu"), ("kind", "train"), ("le", le))
 
     app_store.counters.add(

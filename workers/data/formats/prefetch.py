@@ -9,14 +9,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
 
-Item = TypeVar("Item")
+Prefetched = TypeVar("Prefetched")
 Loaded = TypeVar("Loaded")
 
 MAX_THREADS = 8
 
 
 def prefetch(
-    load: Callable[[Item], Loaded], items: Iterable[Item], *, threads: int | None = None
+    load: Callable[[Prefetched], Loaded], items: Iterable[Prefetched], *, threads: int | None = None
 ) -> Generator[Loaded, None, None]:
     """What `load` makes of each item, in order; as many are loaded ahead as there are threads.
 

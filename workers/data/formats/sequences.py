@@ -20,8 +20,8 @@ from assay.workers.data.formats.text import padded
 from assay.workers.data.formats.vocabulary import PAD_WORD, Vocabulary
 
 Symbols = NDArray[np.int64]
-Examples = Annotated[int, Interval(ge=1, le=1_000_000)]
-Seed = Annotated[int, Interval(ge=0, le=2**31 - 1)]
+ExampleCount = Annotated[int, Interval(ge=1, le=1_000_000)]
+DrawSeed = Annotated[int, Interval(ge=0, le=2**31 - 1)]
 Evaluated = Annotated[Literal["test", "validation"], doc("which part is read for evaluation.")]
 PartName = Literal["train", "validation", "test"]
 
