@@ -44,7 +44,7 @@ HELP = {
     "protocol": "pixel: attacks see pixels in [0, 1]. paper: normalised images, as in published code.",
     "timeout_seconds": "seconds after which the job ends; empty for ten times its estimate.",
     "device": "class of the device.",
-    "dtype": "of the arithmetic.",
+    "dtype": "of the arithmetic; recipe: of the published training.",
     "batch_size": "examples in a batch.",
     "screening": "bfloat16: each attack runs in it first, then in dtype on the examples left;"
     " bfloat16_gradients: gradients are in bfloat16, and iterates near the boundary are judged in dtype.",

@@ -42,6 +42,8 @@ PLACES: Mapping[str, str] = {
     "recipe.params.learning_rate": "learning_rate lr",
 }
 MAX_DEPTH = 32
+# Arithmetic for trainings alone, and why.
+FOR_TRAINING = {"float16": "gradients of attacks vanish in it", "recipe": "only trainings have a recipe"}
 
 
 def check_shape(body: object, problems: Problems) -> dict[str, Any]:
@@ -151,10 +153,10 @@ def check_execution(given: object, protocol: str | None, problems: Problems) -> 
         message = "only attacks replay captured passes: the weights of a training change at every step"
         problems.add(("execution", "capture"), message, given=True, allowed=[False])
     # Only evaluations have a protocol.
-    if protocol is not None and execution.get("dtype") == "float16":
-        message = "float16 is for training: gradients of attacks vanish in it"
+    if protocol is not None and (why := FOR_TRAINING.get(str(execution.get("dtype")))):
+        message = f"{execution['dtype']} is for training: {why}"
         allowed = ["float32", "float64", "bfloat16"]
-        problems.add(("execution", "dtype"), message, given="float16", allowed=allowed)
+        problems.add(("execution", "dtype"), message, given=execution["dtype"], allowed=allowed)
 
 
 def _check_devices(execution: Mapping[str, Any], protocol: str | None, problems: Problems) -> None:

@@ -21,6 +21,7 @@ from assay.service.contract.states import JobState
 from assay.service.contract.stored_specs import EvaluateJobSpec, Spec, TrainJobSpec, UserSpec
 from assay.service.contract.studies import MAX_JOBS, OWN_TRAINING, ArmTemplate, MoreSeeds, StudySpec
 from assay.service.metrics.tables import TABLES
+from assay.service.submission.shape import FOR_TRAINING
 from assay.service.submission.study_runs import job_count
 from assay.service.submission.validate import Environment, ValidSpec, validate
 from assay.service.submission.weights import JobLike
@@ -268,7 +269,7 @@ class _Arm:
 
     def _evaluation(self) -> dict[str, Any]:
         execution = self._execution(("devices",))
-        if isinstance(execution, dict) and execution.get("dtype") == "float16":
+        if isinstance(execution, dict) and execution.get("dtype") in FOR_TRAINING:
             execution = {**execution, "dtype": "float32"}
         own = {name: self.given[name] for name in OF_EVALUATIONS if name in self.given}
         return {"kind": "evaluate", **self._common(), **own, "execution": execution}

@@ -151,6 +151,9 @@ class _Validation:
             recipe = with_facts_of_data(recipe, self.data, self.problems, ("recipe",))
             self._check_component(recipe, self.data, self.problems, ("recipe",))
             spec["recipe"] = _completed(recipe)
+            if recipe is not None and self.dtype == "recipe":
+                stated = (recipe.component.facts or {}).get("arithmetic", "float32")
+                spec["execution"] = {**shape["execution"], "dtype": stated}
         if isinstance(shape.get("evaluations"), list):
             spec["evaluations"] = self._check_evaluations(shape["evaluations"])
             spec["left_out"] = [*shape.get("left_out", []), *self.left_out]

@@ -173,6 +173,15 @@ class TestSignatures:
         with pytest.raises(ValueError, match=r"probe\.probe: FACTS: milliseconds must be a finite number"):
             walk(tree(corruption={"probe": source}))
 
+    def test_the_arithmetic_of_a_recipe_is_one_that_jobs_have(self, tree: Tree) -> None:
+        for dtype, stated in (("float16", {"arithmetic": "float16"}), ("half", None)):
+            source = attack(extra=f'FACTS = {{"arithmetic": "{dtype}"}}')
+            if stated is not None:
+                assert walk(tree(recipe={"probe": source}))[0].facts == stated
+                continue
+            with pytest.raises(ValueError, match=r"arithmetic must be one of float32, .*, not 'half'"):
+                walk(tree(recipe={"probe": source}))
+
     def test_descriptions_come_from_the_docstring(self, tree: Tree) -> None:
         source = (
             '__all__ = ["probe"]\ndef probe(*, a: int = 1, b: int = 2):\n    """P.\n\n    Args:\n'

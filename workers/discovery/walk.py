@@ -28,6 +28,7 @@ from assay.service.catalog.rules import check_syntax
 from assay.service.contract.problems import Problems, path_text
 from assay.service.contract.pulled_weights import SOURCES, PulledReference
 from assay.service.contract.specs import Protocol
+from assay.service.contract.stored_specs import DTypeName
 from assay.service.submission.shape import check_evaluation_shape
 from assay.workers.discovery.outcome_tables import find_table
 from assay.workers.discovery.presets import NAME, presets
@@ -328,6 +329,10 @@ def _facts(kind: str, where: str, facts: Mapping[str, Any], schema: Mapping[str,
     cost = facts.get("milliseconds", 1)
     if kind == "corruption" and not (type(cost) in (int, float) and 0 < cost < math.inf):
         raise ValueError(f"{where}: FACTS: milliseconds must be a finite number above 0, not {cost!r}")
+    if kind == "recipe" and (dtype := facts.get("arithmetic", "float32")) not in get_args(DTypeName):
+        raise ValueError(
+            f"{where}: FACTS: arithmetic must be one of {', '.join(get_args(DTypeName))}, not {dtype!r}"
+        )
     if both := sorted(set(facts) & set(schema["properties"])):
         raise ValueError(f"{where}: FACTS: {both} are parameters too; rules could not tell them apart")
     return dict(facts)

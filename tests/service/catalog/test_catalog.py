@@ -70,7 +70,7 @@ ENTRIES = [
                  ("model.width >= data.classes", "narrower than there are classes")]),
     entry("recipe", "small", {"epochs": {"type": "integer", "minimum": 1, "default": 60}}),
     entry("recipe", "robust", {"epochs": {"type": "integer", "minimum": 1, "default": 60}},
-          passes={"forward": "7", "backward": "6"}),
+          passes={"forward": "7", "backward": "6"}, facts={"arithmetic": "float16"}),
     entry("suite", "quick", evaluations=[{"name": "clean"}, {"name": "pgd", "params": {"epsilon": "1/4"}}]),
 ]  # fmt: skip
 
@@ -176,6 +176,18 @@ class TestValidSpecs:
         assert valid(train_body(execution=execution)).spec["execution"]["dtype"] == "float16"
         found = problems(evaluate_body(execution=execution))
         assert found == {"execution.dtype": "float16 is for training: gradients of attacks vanish in it"}
+
+    def test_recipe_is_the_arithmetic_of_the_published_training(self) -> None:
+        stored = []
+        for recipe in ("robust", "small"):
+            for execution in ({"dtype": "recipe", "batch_size": 4}, {"batch_size": 4}):
+                spec = valid(train_body(recipe={"name": recipe}, execution=execution)).spec
+                stored.append((spec["execution"]["dtype"], spec["execution"]["batch_size"]))
+        assert stored == [("float16", 4), ("float32", 4), ("float32", 4), ("float32", 4)]
+        asked = {"dtype": "recipe"}
+        assert problems(evaluate_body(execution=asked)) == {
+            "execution.dtype": "recipe is for training: only trainings have a recipe"
+        }
 
     def test_captured_passes_are_for_attacks_alone(self) -> None:
         execution = {"capture": True}

@@ -154,6 +154,9 @@ def test_options_go_to_the_jobs_that_have_them() -> None:
         "float32",
         1,
     )
+    arm = check(example() | {"execution": {"dtype": "recipe"}}).arms[0].template
+    assert arm["train"] is not None
+    assert (arm["train"]["execution"]["dtype"], arm["evaluate"]["execution"]["dtype"]) == ("float32",) * 2
     execution = {"screening": "bfloat16", "repeat": 0.5, "capture": True}
     screened = check(example() | {"execution": execution}).arms[0].template
     assert screened["train"] is not None

@@ -11,6 +11,7 @@ __all__ = ["deit"]
 
 TASKS = ("classification",)
 PAPER = "Touvron et al. 2021, Training data-efficient image transformers & distillation through attention"
+FACTS = {"arithmetic": "float16"}
 PASSES = parameters.ADVERSARIAL_PASSES
 RULES = (*parameters.COSINE_RULES, *parameters.SELECTION_RULES)
 

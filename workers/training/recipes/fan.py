@@ -11,6 +11,7 @@ __all__ = ["fan"]
 
 TASKS = ("classification",)
 PAPER = "Zhou et al. 2022, Understanding the robustness in vision transformers"
+FACTS = {"arithmetic": "float16"}
 PASSES = parameters.ADVERSARIAL_PASSES
 RULES = (*parameters.COSINE_RULES, *parameters.SELECTION_RULES)
 

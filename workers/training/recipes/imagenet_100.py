@@ -10,6 +10,7 @@ __all__ = ["imagenet_100"]
 
 TASKS = ("classification",)
 PAPER = "Chen et al. 2023, Primal-Attention: Self-attention through Asymmetric Kernel SVD"
+FACTS = {"arithmetic": "float16"}
 RULES = (*parameters.COSINE_RULES, *parameters.SELECTION_RULES)
 
 

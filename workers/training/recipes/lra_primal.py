@@ -12,6 +12,7 @@ __all__ = ["lra_primal"]
 
 TASKS = ("sequence",)
 PAPER = "Chen et al. 2023, Primal-Attention: Self-attention through Asymmetric Kernel SVD"
+FACTS = {"arithmetic": "float16"}
 RULES = parameters.LONG_RANGE_RULES
 PUBLISHED: dict[parameters.LongRangeTaskName, parameters.LongRangeValues] = {
     "listops": parameters.LongRangeValues(5000, 32, 1e-4, 1000, 50),
@@ -35,8 +36,7 @@ def lra_primal(
     """Train a sequence classifier on a task of the Long Range Arena as Primal-Attention was.
 
     The released code keeps the best weights on the development set, judged every 50 to 500 steps:
-    `selection` = "validation" does so on a share of the training set. Its arithmetic is mixed:
-    execution.dtype = "float16".
+    `selection` = "validation" does so on a share of the training set.
     """
     return parameters.long_range_recipe(
         parameters.published_of(task, PUBLISHED),

@@ -17,6 +17,7 @@ __all__ = ["lra_skyformer"]
 
 TASKS = ("sequence",)
 PAPER = "Chen et al. 2021, Skyformer: remodel self-attention with Gaussian kernel and Nystrom method"
+FACTS = {"arithmetic": "float16"}
 RULES = parameters.LONG_RANGE_RULES
 PUBLISHED: dict[parameters.LongRangeTaskName, parameters.LongRangeValues] = {
     "listops": parameters.LongRangeValues(50_000, 32, 1e-4, 1000, 500),
@@ -41,8 +42,7 @@ def lra_skyformer(
     """Train a sequence classifier on a task of the Long Range Arena as Skyformer was.
 
     The released code keeps the best weights on the development set after a fifth of the steps, judged every
-    50 to 1000 steps: `selection` = "validation" does so on a share of the training set. Its arithmetic is
-    mixed: execution.dtype = "float16".
+    50 to 1000 steps: `selection` = "validation" does so on a share of the training set.
 
     Args:
         clip_value: largest element of the gradient; null does not clip.
