@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from assay.attacks.randomness import Randomness
 from assay.attacks.sending import sent
 from assay.workers.data.formats.segmentation import IGNORE
 from assay.workers.training.distributed.processes import Part, everything
@@ -67,6 +69,29 @@ def _affine(part: Part, augmentation: Augmentation, draws: torch.Generator) -> T
     cosine, sine = torch.cos(angle) / zoom, torch.sin(angle) / zoom
     rows = [cosine * mirror, -sine, shift[:, 0], sine * mirror, cosine, shift[:, 1]]
     return torch.stack(rows, dim=1).view(n, 2, 3)
+
+
+def erase(
+    images: Tensor, erased: Tensor, keys: Sequence[int], noise: tuple[Sequence[float], Sequence[float]]
+) -> None:
+    """Fill a rectangle of each image (B, C, S, S) in place with noise, standard normal after normalisation.
+
+    Random erasing: Zhong et al., AAAI 2020. Rectangles are top, left, bottom and right, int64 (B, 4), on the
+    CPU; an empty rectangle fills nothing. `noise` has mean and standard deviation of each channel. Each
+    image's noise depends on its key alone.
+    """
+    rows = (erased[:, 2] > erased[:, 0]).nonzero().flatten()
+    if len(rows) == 0:
+        return
+    names = [str(keys[row]) for row in rows.tolist()]
+    drawn = Randomness(0, "erasing").normal(names, tuple(images.shape[1:]), device=images.device)
+    mean, std = (sent(torch.tensor(values).view(-1, 1, 1), images) for values in noise)
+    top, left, bottom, right = sent(erased[rows], images).view(-1, 4, 1, 1, 1).unbind(1)
+    across = torch.arange(images.shape[-1], device=images.device)
+    down = across[:, None]
+    inside = (top <= down) & (down < bottom) & (left <= across) & (across < right)  # (R, 1, S, S)
+    chosen = sent(rows, images)
+    images.index_copy_(0, chosen, torch.where(inside, drawn * std + mean, images[chosen]))
 
 
 def mix(

@@ -14,15 +14,16 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from assay.attacks.sending import sent
 from assay.workers.data.formats.dataset import Levels
 from assay.workers.evaluator_link import die_with_parent
 from assay.workers.exhaustion import is_out_of_memory
+from assay.workers.training.augment import erase
 from assay.workers.training.batches import TrainingBatch
 from assay.workers.training.distributed.processes import ALONE, Processes
 from assay.workers.training.examples import Example, Examples
@@ -49,16 +50,16 @@ class Task(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Chunk of n examples, bytes and floats kept apart, as arrays.
+    """Chunk of n examples as arrays.
 
     Arrays travel through a pipe between processes. Tensors would go through shared memory, whose descriptors
     torch hands over through sockets, and an evaluator has none (docs/containment.md).
     """
 
-    exact: Array  # bool (n,): which are bytes
-    in_bytes: Array  # uint8 (n1, C, S, S)
-    in_floats: Array  # float32 (n2, C, S, S)
+    images: Array  # (n, C, S, S), uint8 or float32
     truth: Array  # labels of all, (n, ...)
+    erased: Array  # int64 (n, 4)
+    seeds: Array  # int64 (n,)
 
 
 class Failed(NamedTuple):
@@ -88,12 +89,14 @@ class MadeBatches:
         processes: Processes = ALONE,
         workers: int = 0,
         rows: Sequence[int] | None = None,
+        noise: tuple[Sequence[float], Sequence[float]] | None = None,
     ):
         """Defers all work to `between`.
 
         A batch has `batch_size` examples over all processes of the training; an epoch visits `rows` (None:
         all) `repeats` times. As many `workers` make examples for this process; with 0 it makes them itself.
-        Raises ValueError: no examples, or too few for the processes.
+        `noise` has the mean and standard deviation of what fills erased rectangles. Raises ValueError: no
+        examples, or too few for the processes.
         """
         if len(examples.ids) == 0:
             raise ValueError("there are no training examples")
@@ -101,6 +104,7 @@ class MadeBatches:
         self._seed = seed
         self._device = device
         self._workers = workers
+        self._noise = noise
         n = len(examples.ids)
         self._order = Order(n, seed=seed, batch_size=batch_size, repeats=repeats, rows=rows)
         self._part = processes.part(self._order.batch_size)
@@ -145,22 +149,16 @@ class MadeBatches:
             yield chunk
 
     def _joined(self, chunks: Sequence[Chunk]) -> TrainingBatch:
-        images = torch.cat([_images(chunk, self._device) for chunk in chunks])
-        truth = torch.cat([torch.from_numpy(chunk.truth) for chunk in chunks])
+        images = torch.cat([sent(torch.from_numpy(chunk.images), self._device) for chunk in chunks])
+        if images.dtype == torch.uint8:
+            images = Levels(images, 255).pixels()
+        truth, erased, seeds = (
+            torch.cat([torch.from_numpy(part) for part in parts])
+            for parts in list(zip(*chunks, strict=True))[1:]
+        )
+        if self._noise is not None:
+            erase(images, erased, seeds.tolist(), self._noise)
         return TrainingBatch(images, sent(truth, self._device))
-
-
-def _images(chunk: Chunk, device: torch.device) -> Tensor:
-    """float32 (n, C, S, S) on the device; bytes are sent as bytes."""
-    from_bytes = Levels(sent(torch.from_numpy(chunk.in_bytes), device), 255).pixels()
-    if len(chunk.in_floats) == 0:
-        return from_bytes
-    exact = torch.from_numpy(chunk.exact)
-    images = torch.empty((len(exact), *chunk.in_floats.shape[1:]), device=device)
-    parts = (exact, from_bytes), (~exact, sent(torch.from_numpy(chunk.in_floats), device))
-    for which, values in parts:
-        images.index_copy_(0, sent(which.nonzero().flatten(), device), values)
-    return images
 
 
 class _Making(Dataset[Chunk | Failed]):
@@ -181,20 +179,10 @@ class _Making(Dataset[Chunk | Failed]):
                         return Failed(ValueError, text)
                     kind = MemoryError if is_out_of_memory(error) else MakingFailed
                     return Failed(kind, f"{text} ({type(error).__name__})")
-        return _packed(made)
-
-
-def _packed(made: Sequence[Example]) -> Chunk:
-    exact = torch.tensor([image.dtype == torch.uint8 for image, _ in made])
-    in_bytes = [image for image, _ in made if image.dtype == torch.uint8]
-    in_floats = [image for image, _ in made if image.dtype != torch.uint8]
-    none = made[0].image.new_empty((0, *made[0].image.shape))
-    return Chunk(
-        exact.numpy(),
-        (torch.stack(in_bytes) if in_bytes else none.to(torch.uint8)).numpy(),
-        (torch.stack(in_floats) if in_floats else none.to(torch.float32)).numpy(),
-        torch.stack([truth for _, truth in made]).numpy(),
-    )
+        images, truth, erased = zip(*made, strict=True)
+        return Chunk(
+            torch.stack(images).numpy(), torch.stack(truth).numpy(), np.array(erased), np.array(task.seeds)
+        )
 
 
 def _ahead(making: _Making, tasks: Iterable[Task], workers: int) -> Iterator[Chunk | Failed]:

@@ -11,8 +11,11 @@ from torch import Tensor
 class Example(NamedTuple):
     """An augmented example of a step."""
 
-    image: Tensor  # (C, S, S): uint8, where 255 is 1.0, or float32 in the units of pixels in [0, 1]
+    # (C, S, S): uint8, where 255 is 1.0, or float32 in the units of pixels in [0, 1]; alike in all of a set
+    image: Tensor
     truth: Tensor  # its label, int64 (), or its label map, uint8 (S, S)
+    # top, left, bottom and right of the rectangle that is filled with noise later; empty fills nothing
+    erased: tuple[int, int, int, int] = (0, 0, 0, 0)
 
 
 class Examples(Protocol):

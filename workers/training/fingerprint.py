@@ -60,7 +60,9 @@ def training_identity(
     layout = [(name, list(tensor.shape)) for name, tensor in classifier.state_dict().items()]
     smaller = {} if at_once is None or at_once >= batch_size else {"accumulated": at_once}
     fewer = {} if rows is None else {"rows": _digest(list(rows))}
-    starts = {} if recipe.adversarial is None else {"draws": VERSION}  # of the attack on each batch
+    # Of the attack on each batch, and of erased rectangles.
+    drawn = recipe.adversarial is not None or recipe.augmentation.erase > 0
+    starts = {"draws": VERSION} if drawn else {}
     return {
         "model": _digest(layout),
         "data": _digest([data.name, list(data.ids), truth]),

@@ -71,8 +71,9 @@ def source_of(
             processes=processes,
             rows=rows,
         )
+    images = cast(ImageSet, data)
     return MadeBatches(
-        _examples(cast(ImageSet, data), recipe, image_size),
+        _examples(images, recipe, image_size),
         seed=seed,
         batch_size=batch_size,
         device=device,
@@ -80,6 +81,7 @@ def source_of(
         processes=processes,
         workers=workers,
         rows=rows,
+        noise=(images.mean, images.std) if augmentation.erase > 0 else None,
     )
 
 

@@ -51,11 +51,10 @@ class TimmExamples:
         self._size = size
         self._crops = augmentation.smallest_crop < 1
         self._transforms = _transforms(augmentation, size, data.mean)
-        self._erasing = RandomErasing(augmentation.erase, mode="pixel", device="cpu")
-        self._mean, self._std = (torch.tensor(values).view(-1, 1, 1) for values in (data.mean, data.std))
+        self._erasing = RandomErasing(augmentation.erase, mode="const", device="cpu")
 
     def make(self, index: int, seed: int) -> Example:
-        """One augmented image, with draws from a seed; erasing noise may leave [0, 1]."""
+        """One augmented image, with draws from a seed; the noise of its erased rectangle is drawn later."""
         picture = original(self._data, index) if self._crops else None
         if picture is None:
             picture = as_picture(self._data.images([index], self._size)[0])
@@ -64,15 +63,13 @@ class TimmExamples:
             picture = transform(picture)
         pixels = np.array(picture).reshape(self._size, self._size, -1)  # (S, S, C)
         image = torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
-        return Example(self._erased(image), self._data.labels[index])
+        return Example(image, self._data.labels[index], self._erased())
 
-    def _erased(self, image: Tensor) -> Tensor:
-        """Random erasing: fills a rectangle with noise, standard normal after normalisation."""
-        noise = self._erasing(torch.full(image.shape, torch.nan))
-        erased = ~noise.isnan()
-        if not erased.any():
-            return image
-        return torch.where(erased, noise * self._std + self._mean, image.to(torch.float32) / 255)
+    def _erased(self) -> tuple[int, int, int, int]:
+        """The rectangle that random erasing fills; empty where it leaves the image alone."""
+        gone = self._erasing(torch.ones(1, self._size, self._size))[0] == 0  # (S, S)
+        down, across = (gone.any(axis).nonzero().flatten().tolist() for axis in (1, 0))
+        return (down[0], across[0], down[-1] + 1, across[-1] + 1) if down else (0, 0, 0, 0)
 
 
 def mix_batch(

@@ -27,11 +27,14 @@ VISITED = 40  # an example of the first batches
 
 
 class Noise:
-    """Draws from each global generator; one image in three is in floats."""
+    """Draws from each global generator; a rectangle of one image in three is erased."""
 
-    def __init__(self, n: int = N, fail: Callable[[int], None] = lambda index: None) -> None:
+    def __init__(
+        self, n: int = N, fail: Callable[[int], None] = lambda index: None, *, floats: bool = False
+    ) -> None:
         self.ids = [f"image-{index}" for index in range(n)]
         self._fail = fail
+        self._floats = floats
 
     def make(self, index: int, seed: int) -> Example:
         self._fail(index)
@@ -39,12 +42,19 @@ class Noise:
         torch.default_generator.manual_seed(seed)
         image = torch.rand(1, 4, 4) + random.random()
         whole = (image * 100).to(torch.uint8)
-        return Example(image if random.random() < 1 / 3 else whole, torch.tensor(index))
+        erased = (1, 0, 3, 2) if random.random() < 1 / 3 else (0, 0, 0, 0)
+        return Example(image if self._floats else whole, torch.tensor(index), erased)
+
+
+def source(examples: Noise, workers: int = 0, device: torch.device = CPU, size: int = BATCH) -> MadeBatches:
+    noise = (5.0,), (0.1,)
+    return MadeBatches(
+        examples, seed=3, batch_size=size, device=device, repeats=2, workers=workers, noise=noise
+    )
 
 
 def batches(start: int, stop: int, workers: int = 0, examples: Noise | None = None) -> list[TrainingBatch]:
-    made = MadeBatches(examples or Noise(), seed=3, batch_size=BATCH, device=CPU, repeats=2, workers=workers)
-    return list(made.between(start, stop))
+    return list(source(examples or Noise(), workers).between(start, stop))
 
 
 def equal(one: list[TrainingBatch], other: list[TrainingBatch]) -> bool:
@@ -65,8 +75,7 @@ def test_the_same_bits_with_any_number_of_workers_and_from_any_step() -> None:
 def test_batches_reach_a_device_without_a_wait_and_with_the_bits_of_the_cpu() -> None:
     wanted = batches(0, 3)
     with emulated_device() as device:
-        made = MadeBatches(Noise(), seed=3, batch_size=BATCH, device=device.device, repeats=2)
-        found = list(made.between(0, 3))
+        found = list(source(Noise(), device=device.device).between(0, 3))
         assert not device.uploads
         assert not device.waits
         assert equal([TrainingBatch(one.images.cpu(), one.truth.cpu()) for one in found], wanted)
@@ -87,20 +96,32 @@ def test_consecutive_epochs_make_the_same_example_otherwise() -> None:
 
 def test_an_example_of_an_epoch_is_the_same_in_batches_of_any_size() -> None:
     def by_place(batch_size: int) -> torch.Tensor:
-        made = MadeBatches(Noise(), seed=3, batch_size=batch_size, device=CPU, repeats=2)
+        made = source(Noise(), size=batch_size)
         return torch.cat([batch.images for batch in made.between(0, made.steps_per_epoch)])
 
     assert torch.equal(by_place(N // 2), by_place(N // 4))
 
 
 def test_bytes_and_floats_are_in_the_units_of_pixels() -> None:
-    examples = Noise()
-    for images, truth in batches(0, 2, examples=examples):
-        assert images.dtype == torch.float32
-        assert truth.dtype == torch.int64
-        in_bytes = torch.isclose(images * 255, (images * 255).round(), atol=1e-4).flatten(1).all(1)
-        assert 0 < in_bytes.sum() < BATCH
-        assert images[~in_bytes].max() > 1
+    for floats in (False, True):
+        for images, truth in batches(0, 2, examples=Noise(floats=floats)):
+            assert images.dtype == torch.float32
+            assert truth.dtype == torch.int64
+            kept = images[:, :, 0]  # above the rectangles
+            assert torch.isclose(kept * 255, (kept * 255).round(), atol=1e-4).all() != floats
+            assert (kept.max() > 1) == floats
+
+
+def test_erased_rectangles_have_noise_that_depends_on_the_example_alone() -> None:
+    (images, _), *_ = batches(0, 1)
+    noisy = (images > 3).squeeze(1)  # (B, 4, 4): the noise is about 5
+    erased = noisy.flatten(1).any(1)
+    assert 0.1 < erased.float().mean() < 0.6
+    inside = torch.zeros(4, 4, dtype=torch.bool)
+    inside[1:3, 0:2] = True
+    assert (noisy[erased] == inside).all()
+    values = images.squeeze(1)[erased][:, inside]
+    assert len(values.unique()) == values.numel(), "each image and pixel has a draw of its own"
 
 
 def test_the_callers_generators_are_left_as_they_were() -> None:

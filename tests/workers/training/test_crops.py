@@ -122,10 +122,10 @@ def test_a_crop_depends_on_image_and_seed_alone() -> None:
     made, again = CropExamples(data, settings), CropExamples(data, settings)
     assert made.ids == data.ids
     random.seed(1)
-    first = [torch.cat([part.flatten().float() for part in made.make(index, 7)]) for index in range(3)]
+    first = [torch.cat([part.flatten().float() for part in made.make(index, 7)[:2]]) for index in range(3)]
     random.seed(2)
     for index in (2, 0, 1):
-        image, truth = again.make(index, 7)
+        image, truth, _ = again.make(index, 7)
         assert torch.equal(torch.cat([image.flatten(), truth.flatten().float()]), first[index])
     assert not torch.equal(made.make(0, 7).image, made.make(0, 8).image)
 

@@ -20,7 +20,7 @@ import torch
 
 from assay.workers.training import batches, fingerprint, loop
 from assay.workers.training.checkpoint import Checkpoints
-from assay.workers.training.recipe import AdversarialTraining
+from assay.workers.training.recipe import AdversarialTraining, Augmentation
 from assay.workers.training.result import WEIGHTS_NAME, Trained
 from assay.workers.training.training_log import LOG_NAME
 
@@ -185,11 +185,18 @@ def test_another_training_is_not_continued(standins: ModuleType, tmp_path: Path)
         standins.run(tmp_path, data=standins.Stripes(44))
 
 
-def test_other_random_starts_are_not_continued(
-    standins: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"adversarial": AdversarialTraining("pgd_at", epsilon=0.1, steps=1, step_size=0.1)},
+        {"augmentation": Augmentation(erase=0.5)},
+    ],
+    ids=["starts", "erased"],
+)
+def test_other_draws_are_not_continued(
+    standins: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
 ) -> None:
-    attacked = AdversarialTraining("pgd_at", epsilon=0.1, steps=1, step_size=0.1)
-    recipe = dataclasses.replace(standins.EVERYTHING, adversarial=attacked)
+    recipe = dataclasses.replace(standins.EVERYTHING, **changes)
     standins.run(tmp_path, recipe=recipe)
     standins.run(tmp_path, recipe=recipe)
     monkeypatch.setattr(fingerprint, "VERSION", 3)

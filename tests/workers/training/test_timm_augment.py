@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 from PIL import Image
 from timm.data.auto_augment import posterize
 from timm.data.distributed_sampler import RepeatAugSampler
+from timm.data.random_erasing import RandomErasing
 from timm.data.transforms import RandomResizedCropAndInterpolation
 from torch import Tensor
 
@@ -20,6 +22,7 @@ from assay.workers.training.batches import Batches
 from assay.workers.training.randomness import library_generators_restored, seed_libraries
 from assay.workers.training.recipe import Augmentation
 from assay.workers.training.timm_augment import TimmExamples, _posterize, mix_batch
+from tests.support.emulated_device.device import emulated_device
 
 EVERYTHING = Augmentation(
     flip=True, smallest_crop=0.5, rand_augment="rand-m9-mstd0.5-inc1", erase=0.5, mixup=0.8, cutmix=1.0
@@ -110,21 +113,39 @@ def test_crops_are_cut_from_the_file_at_its_own_size(tmp_path: Path) -> None:
 
 
 def test_erasing_changes_one_rectangle_of_some_images() -> None:
-    data = Pictures(n=1)
+    data, cpu = Pictures(n=200), torch.device("cpu")
+    data.pixels = data.pixels[:1].expand(200, -1, -1, -1)
     examples = TimmExamples(data, Augmentation(erase=0.25), SIDE)  # type: ignore[arg-type]
-    with library_generators_restored():
-        found = [examples.make(0, seed).image for seed in range(200)]
-    erased = [image for image in found if image.dtype == torch.float32]
-    assert 30 < len(erased) < 70
+    made = MadeBatches(examples, seed=0, batch_size=200, device=cpu, noise=(data.mean, data.std))
+    (batch,) = made.between(0, 1)
     as_it_was = (data.pixels[0] * 255).round() / 255
     values = []
-    for image in erased:
+    for image in batch.images:
         changed = (image != as_it_was).any(0)  # (16, 16)
-        assert changed.sum() == changed.any(1).sum() * changed.any(0).sum()
-        noise = (image - torch.tensor(data.mean).view(3, 1, 1)) / torch.tensor(data.std).view(3, 1, 1)
-        values.append(noise[:, changed].flatten())
+        if changed.any():
+            assert changed.sum() == changed.any(1).sum() * changed.any(0).sum()
+            noise = (image - torch.tensor(data.mean).view(3, 1, 1)) / torch.tensor(data.std).view(3, 1, 1)
+            values.append(noise[:, changed].flatten())
+    assert 30 < len(values) < 70
     assert torch.cat(values).mean().item() == pytest.approx(0, abs=0.05)
     assert torch.cat(values).std().item() == pytest.approx(1, abs=0.05)
+
+
+def test_rectangles_are_timms() -> None:
+    examples = TimmExamples(Pictures(n=1), Augmentation(erase=0.5), SIDE)  # type: ignore[arg-type]
+    erasing = RandomErasing(0.5, mode="pixel", device="cpu")
+    seen = set()
+    with library_generators_restored():
+        for seed in range(50):
+            top, left, bottom, right = examples.make(0, seed).erased
+            seed_libraries(seed)
+            wanted = erasing(torch.full((3, SIDE, SIDE), torch.nan))
+            inside = torch.zeros(SIDE, SIDE, dtype=torch.bool)
+            inside[top:bottom, left:right] = True
+            assert torch.equal(inside.expand(3, -1, -1), ~wanted.isnan())
+            seen.add(bottom - top)
+    assert 0 in seen
+    assert len(seen) > 5
 
 
 def test_mixing_is_keyed_and_leaves_the_generators_as_they_were() -> None:
@@ -141,6 +162,19 @@ def test_mixing_is_keyed_and_leaves_the_generators_as_they_were() -> None:
     assert all(torch.equal(one, two) for one, two in zip(first, mixed(0, 4), strict=True))
     for other in (mixed(0, 5), mixed(1, 4)):
         assert not torch.equal(first[0], other[0])
+
+
+def test_mixing_on_a_device_has_the_bits_of_the_cpu_and_waits_for_nothing() -> None:
+    data = Pictures(5)
+    with emulated_device() as device:
+        for step in range(4):
+            options: dict[str, Any] = {"classes": 3, "seed": 0, "step": step}
+            images, labels = data.pixels.to(device.device), data.labels.to(device.device)
+            waits, uploads = device.waits.total(), len(device.uploads)
+            found = mix_batch(images, labels, EVERYTHING, **options)
+            assert (device.waits.total(), len(device.uploads)) == (waits, uploads)
+            wanted = mix_batch(data.pixels, data.labels, EVERYTHING, **options)
+            assert all(torch.equal(one.cpu(), other) for one, other in zip(found, wanted, strict=True))
 
 
 def test_cutmix_labels_have_the_share_of_the_pixels() -> None:
