@@ -125,6 +125,14 @@ def memory(device: torch.device | None = None) -> Memory:
     return Memory(int(free) if part == total else min(int(free), max(0, part - reserved)), part, reserved)
 
 
+def busy_share() -> float | None:
+    """Share of the last moment, a second at most, in which the accelerator in use computed; None: unknown."""
+    try:
+        return float(driver.utilization()) / 100
+    except Exception:  # without nvidia-ml-py, or for a part of a GPU (MIG), each with an error of its own
+        return None
+
+
 def reset_peak_bytes(device: torch.device) -> int:
     """Begins to measure the peak of the memory; what is held now, in bytes."""
     driver.synchronize(device)

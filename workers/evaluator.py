@@ -84,15 +84,13 @@ def gpu_memory() -> GpuMemory | None:
     try:
         found = accelerator.memory()
         name = accelerator.name_of()
+        busy: float | None = accelerator.busy_share()
     except RuntimeError as error:  # the shard reports errors of the device
         log.warning("no word from the GPU: %s", error)
         return None
-    return {
-        "name": name,
-        "total": found.total,
-        "used": found.total - found.free,
-        "reserved": found.reserved,
-    }
+    used = found.total - found.free
+    memory = GpuMemory(name=name, total=found.total, used=used, reserved=found.reserved)
+    return memory if busy is None else {**memory, "busy": busy}
 
 
 def main() -> None:

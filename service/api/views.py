@@ -36,7 +36,7 @@ from assay.service.store.lanes import Blocked
 from assay.service.store.live import Live
 from assay.service.store.rows import ArtifactRow, CheckpointRow, JobRow
 from assay.service.store.tenants import TenantStore
-from assay.service.store.transactions.pace import cost_share, eta_seconds
+from assay.service.store.transactions.pace import cost_share, eta_seconds, training_speed
 from assay.service.store.transactions.progress import with_reports
 from assay.service.submission.requirements import first_requirements
 from assay.service.submission.suites import left_out_warnings
@@ -104,6 +104,7 @@ class JobViews:
                 unit=row.progress_unit,
                 eta_seconds=None if unheard else self._eta(row),
                 share=cost_share(row),
+                **training_speed(row),
             ),
             queue_position=self._positions.get(row.id),
             workers_online=online,

@@ -14,7 +14,7 @@ from assay.service.client import AssayClient, BadAnswer
 from assay.service.client.evaluation import outcome_text
 from assay.service.contract.errors import NotFound, Unavailable
 from assay.service.contract.events import Event
-from assay.service.contract.results import Job, Metric
+from assay.service.contract.results import Job, Metric, Progress
 from assay.service.contract.states import JobState
 from assay.service.reports.numbers import metric_cells, split_params
 
@@ -120,7 +120,7 @@ def kept(before: Job, job: Job) -> Job:
 
 def begun(job: Job) -> Job:
     """The job before its first event, in the fields that events change."""
-    progress = job.progress.model_copy(update={"done": 0, "eta_seconds": None, "share": None})
+    progress = Progress(done=0, total=job.progress.total, unit=job.progress.unit, eta_seconds=None)
     return job.model_copy(update={"progress": progress, "message": ""})
 
 

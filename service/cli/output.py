@@ -23,7 +23,7 @@ from assay.service.contract.results import (
 )
 from assay.service.metrics.bracket import bracket_line
 from assay.service.reports.comparisons import comparison_lines, warning_lines
-from assay.service.reports.numbers import conditions, metric_cells, params_text, split_params
+from assay.service.reports.numbers import conditions, metric_cells, params_text, speed_text, split_params
 from assay.service.reports.numbers import printable as printable
 
 MAX_LISTED = 12
@@ -82,6 +82,7 @@ def job_text(job: Job) -> str:
         "attempt": str(job.attempt),
         "done": done(job),
         "eta": None if job.progress.eta_seconds is None else f"{job.progress.eta_seconds:.0f} s",
+        "speed": speed_text(job.progress),
         "queue position": None if job.queue_position is None else str(job.queue_position),
         "workers online": str(job.workers_online),
         "created": job.created_at,

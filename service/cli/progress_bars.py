@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self, TextIO
 
 from assay.service.cli.terminal import STATES, console_of
 from assay.service.contract.results import Job
+from assay.service.reports.numbers import speed_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -122,6 +123,7 @@ class Bars:
 def line_of(job: Job) -> ProgressLine:
     """What a line shows of a job."""
     total = "?" if job.progress.total is None else job.progress.total
+    said = "; ".join(filter(None, [job.message, speed_text(job.progress)]))
     # Events of progress may lag behind the last event.
     done = job.progress.total if job.state == "succeeded" and job.progress.total else job.progress.done
     return ProgressLine(
@@ -131,7 +133,7 @@ def line_of(job: Job) -> ProgressLine:
         done,
         job.progress.unit,
         job.progress.eta_seconds,
-        "".join(c if c.isprintable() else " " for c in job.message),
+        "".join(c if c.isprintable() else " " for c in said),
         job.state.terminal,
     )
 

@@ -7,7 +7,7 @@ from html import escape
 
 from assay.service.contract.results import Job
 from assay.service.contract.study_results import ArmValue, StudyCell, StudyComparison, StudyResults
-from assay.service.reports.numbers import RADIUS, number, params_text, printable, row_params
+from assay.service.reports.numbers import RADIUS, number, params_text, printable, row_params, speed_text
 
 
 class JobView(Job):
@@ -35,7 +35,8 @@ class JobView(Job):
             return ""
         eta = self.progress.eta_seconds
         left = "" if eta is None or self.state.terminal else f", about {eta:.0f} s left"
-        return f"{done} of {total} {self.progress.unit}{left}"
+        speed = speed_text(self.progress)
+        return f"{done} of {total} {self.progress.unit}{left}{speed and f'; {speed}'}"
 
 
 class StudyResultsView(StudyResults):

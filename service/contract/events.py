@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
-from assay.service.contract.records import ErrorRecord, ResultJson
+from assay.service.contract.records import ErrorRecord, ResultJson, TrainingSpeed
 from assay.service.contract.results import Answer
 from assay.service.contract.stored_specs import Params
 
@@ -28,7 +28,7 @@ class EndData(TypedDict):
     error: ErrorRecord | None
 
 
-class ProgressData(TypedDict):
+class ProgressData(TrainingSpeed):
     """Examples or steps done, seconds left and share of the planned cost; None where they are unknown."""
 
     done: int
@@ -60,7 +60,7 @@ class Event(Answer):
     """Something that happened to a job, and its `data`.
 
     - `state`: `{"state", "attempt", "message", "error"}`
-    - `progress`: `{"done", "total", "unit", "eta_seconds", "share"}`, at most twice a second
+    - `progress`: the fields of a job's `progress`, at most twice a second
     - `log`: `{"message"}`, one line on what the job is doing
     - `metric`: `{"evaluation", "name", "params", "metrics"}`, an evaluation has its result
     - `end`: `{"state", "attempt", "error"}`, nothing more will happen unless the job is retried

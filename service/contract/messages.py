@@ -128,6 +128,7 @@ class ProgressReport(TypedDict):
     done: int
     total: int
     message: str
+    examples_per_second: NotRequired[float]  # of a training since the report before; 0 at first
     gpu: NotRequired[GpuMemory]
 
 

@@ -145,6 +145,14 @@ class Replan(TypedDict):
     planned_by: WorkerIdentity | None
 
 
+class TrainingSpeed(TypedDict, total=False):
+    """How fast a training is, and the shares of its GPU's time and memory in use, as last reported."""
+
+    examples_per_second: float
+    gpu_busy: float
+    gpu_memory: float
+
+
 class ShardRange(TypedDict):
     """Positions `start` to `stop` (excluded) of an evaluation's order; `cost` is in nominal seconds."""
 

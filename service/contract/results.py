@@ -314,13 +314,20 @@ class Results(Answer):
 
 
 class Progress(Answer):
-    """Progress of a job, null where unknown; `share` in [0, 1] is of the planned cost, not of examples."""
+    """Progress of a job, null where unknown; `share` in [0, 1] is of the planned cost, not of examples.
+
+    Of a running training, as last reported: `examples_per_second`, and the shares in [0, 1] of its GPU's time
+    (`gpu_busy`) and memory (`gpu_memory`) that are in use.
+    """
 
     done: int
     total: int | None
     unit: Literal["examples", "steps"]
     eta_seconds: float | None
     share: float | None = None
+    examples_per_second: float | None = None
+    gpu_busy: float | None = None
+    gpu_memory: float | None = None
 
 
 class Links(Answer):

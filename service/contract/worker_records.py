@@ -62,12 +62,16 @@ class Repeated(TypedDict):
 
 
 class GpuMemory(TypedDict):
-    """Bytes of a GPU's memory: total, used by all processes, and reserved by the evaluator."""
+    """Bytes of a GPU's memory: total, used by all processes, and reserved by the evaluator.
+
+    `busy` is the share of the last moment in which it computed, for any process; missing where unknown.
+    """
 
     name: str
     total: int
     used: int
     reserved: int
+    busy: NotRequired[float]
 
 
 class ContainmentRecord(TypedDict):

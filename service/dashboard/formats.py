@@ -10,7 +10,7 @@ from typing import Any
 from assay.service.contract.results import Job, Metric, Warning
 from assay.service.contract.warning_codes import SEVERITIES
 from assay.service.dashboard.form_fields import parted
-from assay.service.reports.numbers import metric_cells, number, params_text, set_params
+from assay.service.reports.numbers import metric_cells, number, params_text, set_params, speed_text
 
 MAX_SHORT = 60
 # Shades of words by their loss, and the width of each in nats.
@@ -113,4 +113,5 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "short": short,
     "shown": shown,
     "size": size,
+    "speed_text": speed_text,
 }

@@ -12,7 +12,7 @@ from typing import Any
 
 from assay.service.catalog.catalog import load
 from assay.service.contract.fractions import radius_text
-from assay.service.contract.results import EvaluationResult, Metric, Unit
+from assay.service.contract.results import EvaluationResult, Metric, Progress, Unit
 from assay.service.contract.study_results import StudyCell
 from assay.service.metrics.comparison import ComparisonRow
 
@@ -77,6 +77,15 @@ def number(value: float | None, unit: Unit | None, *, sign: bool = False) -> str
     if unit in IN_PERCENT:
         return f"{100 * value:{plus}.1f} %"
     return f"{value:{plus}.4g}"
+
+
+def speed_text(progress: Progress) -> str:
+    """How fast a training is; empty where that is unknown."""
+    rate, busy, memory = progress.examples_per_second, progress.gpu_busy, progress.gpu_memory
+    parts = [] if rate is None else [f"{rate:,.{0 if rate >= 100 else 1}f} examples/s"]
+    parts += [] if busy is None else [f"GPU {busy:.0%} busy"]
+    parts += [] if memory is None else [f"GPU memory {memory:.0%} in use"]
+    return ", ".join(parts)
 
 
 def params_text(params: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from typing import Literal
 from sqlalchemy import ColumnElement, select, update
 
 from assay.service.contract.limits import UNLIMITED, Limits
-from assay.service.contract.records import PlanWithShards
+from assay.service.contract.records import PlanWithShards, TrainingSpeed
 from assay.service.contract.states import JobState, ShardState
 from assay.service.contract.worker_records import Requirements
 from assay.service.store.clock import now
@@ -119,7 +119,14 @@ class Shards:
             state = connection.execute(select(jobs.c.state).where(jobs.c.id == claim.job_id)).scalar_one()
         return "run" if JobState(state) in CLAIMABLE else "cancel"
 
-    def progress(self, claim: Claim, done: int, total: int | None, message: str | None = None) -> None:
+    def progress(
+        self,
+        claim: Claim,
+        done: int,
+        total: int | None,
+        message: str | None = None,
+        speed: TrainingSpeed | None = None,
+    ) -> None:
         """Reports how many examples or steps of the shard are done; void claims are ignored.
 
         The first report of a training shard moves its job from `starting` to `running`. A plan shard has no
@@ -130,7 +137,7 @@ class Shards:
             if found is None:
                 return
             job, shard = found
-            set_done(connection, shard, done, total)
+            set_done(connection, shard, done, total, speed)
             if shard.kind == "train" and job.state == JobState.STARTING:
                 transition_job(connection, job.id, {JobState.STARTING}, JobState.RUNNING)
             if message is not None:

@@ -87,7 +87,7 @@ jobs = Table(
     # When the attempt's first shard that measures was claimed, and what was done by then: for the eta.
     Column("paced_at", Double),
     Column("paced_from", Double, nullable=False, server_default="0"),
-    # Speed of each evaluation (transactions/pace.py); null for trainings and jobs of earlier versions.
+    # Speed of each evaluation, or of a training (transactions/pace.py); null in jobs of earlier versions.
     Column("pace", Json),
     # The number of the newest event, and when progress was last recorded as an event.
     Column("last_event", BigInteger, nullable=False),

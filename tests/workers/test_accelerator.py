@@ -51,6 +51,13 @@ def test_automatic_batches_are_chosen_for_the_part(monkeypatch: pytest.MonkeyPat
         assert choose_batch_size("auto", device.device, 64 * MIB) == alone // 4
 
 
+def test_the_share_of_the_time_is_known_where_the_driver_tells_it() -> None:
+    with emulated_device():
+        assert accelerator.busy_share() is None
+        accelerator.driver.utilized = 61
+        assert accelerator.busy_share() == 0.61
+
+
 def test_a_worker_alone_has_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(accelerator.WORKERS_PER_GPU, raising=False)
     with emulated_device(memory=8 * MIB) as device:

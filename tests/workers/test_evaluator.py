@@ -46,6 +46,8 @@ def test_progress_comes_with_the_memory(monkeypatch: pytest.MonkeyPatch) -> None
     gpu = {"name": "NVIDIA H200", "total": 10, "used": 4, "reserved": 3}
     progress = {"type": "progress", "done": 1, "total": 2}
     assert reported(progress) == {**progress, "gpu": gpu}
+    monkeypatch.setattr(accelerator, "driver", driver_with(utilization=lambda: 61))
+    assert reported(progress) == {**progress, "gpu": {**gpu, "busy": 0.61}}
     checkpoint = {"type": "checkpoint", "step": 1}
     assert reported(checkpoint) == checkpoint
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from assay.service.contract.messages import ProgressReport
+from assay.service.contract.records import TrainingSpeed
 from assay.service.store.live import Live
 from assay.service.store.rows import Claim
 from assay.service.store.store import Store
@@ -71,9 +72,21 @@ class ProgressReporter:
         self._waiting, self._recorded_at = None, time.monotonic()
         try:
             text = message.get("message")
-            self._store.shards.progress(self._claim, message["done"], message["total"], text)
+            speed = _speed(message)
+            self._store.shards.progress(self._claim, message["done"], message["total"], text, speed)
         except DATABASE_UNAVAILABLE as error:
             log.warning("shard %s: progress not recorded: %s", self._claim.shard_id, error)
+
+
+def _speed(message: ProgressReport) -> TrainingSpeed:
+    found = TrainingSpeed()
+    if rate := message.get("examples_per_second"):
+        found["examples_per_second"] = rate
+    if (gpu := message.get("gpu")) is not None:
+        found["gpu_memory"] = round(min(1.0, gpu["used"] / max(gpu["total"], 1)), 3)
+        if "busy" in gpu:
+            found["gpu_busy"] = gpu["busy"]
+    return found
 
 
 class Stalled(Exception):

@@ -119,6 +119,8 @@ class AllowedReports:
             case "progress" | "checkpoint":
                 yield from _not_counts(found, ("done", "total", "step"))
                 yield from _not_counts(found.get("gpu", {}), ("total", "used", "reserved"))
+                yield from _not_finite(found.get("gpu", {}), ("busy",), 1)
+                yield from _not_finite(found, ("examples_per_second",))
             case "plan":
                 yield from _faults_of_plan(found["plan"], self.request)
             case "outcome":

@@ -168,6 +168,7 @@ class _Run:
             records = self._resume()
         self._log = TrainingLog(folder / LOG_NAME if processes.first else None, records)
         self._started = self._reported = time.monotonic()
+        self._reported_step, self._rate = self._step, 0.0
 
     def to_the_end(self, checkpoint_seconds: float) -> None:
         self._report_progress()
@@ -283,7 +284,12 @@ class _Run:
         return self._seconds_before + time.monotonic() - self._started
 
     def _report_progress(self) -> None:
-        self._reported = time.monotonic()
+        now = time.monotonic()
+        if self._step > self._reported_step and now > self._reported:
+            examples = (self._step - self._reported_step) * self._source.batch_size
+            rate = examples / (now - self._reported)
+            self._rate, self._reported_step = float(f"{rate:.4g}"), self._step
+        self._reported = now
         if not self._processes.first:
             return
         epoch = min(self._step // self._per_epoch + 1, self._epochs)
@@ -295,7 +301,8 @@ class _Run:
             message += f" loss {self._log.records[-1].loss:.3g}"
         if self._no_room:
             message += f"; the disk is full: the last checkpoint is of step {self._durable_step}"
-        self._report({"type": "progress", "done": self._step, "total": self._steps, "message": message})
+        report = ProgressReport(type="progress", done=self._step, total=self._steps, message=message)
+        self._report({**report, "examples_per_second": self._rate})
 
     def _save(self) -> None:
         """Write a checkpoint; every process holds the complete state. Without room, the next one is tried."""

@@ -102,6 +102,7 @@ if (live && live.dataset.live) {
       }
       for (const text of find("done")) text.textContent = job.total ? `${job.done}/${job.total}` : `${job.done}`;
       for (const text of find("eta")) text.textContent = job.eta && !job.ended ? `${job.eta} left` : "";
+      for (const text of find("speed")) text.textContent = job.speed;
       for (const text of find("message")) text.textContent = job.message;
       newest = Math.max(newest, job.results);
       // Only jobs that had not ended are followed: one that ends is on the page anew.

@@ -15,7 +15,7 @@ from assay.service.contract.records import ResultJson
 from assay.service.contract.states import TERMINAL
 from assay.service.store.clock import now
 from assay.service.store.tables import events, jobs
-from assay.service.store.transactions.pace import cost_share, eta_seconds
+from assay.service.store.transactions.pace import cost_share, eta_seconds, training_speed
 from assay.service.store.transactions.webhook_outbox import announce_end, announce_evaluation
 
 PROGRESS_SECONDS = 0.5
@@ -86,6 +86,7 @@ def _progress(row: Row[Any]) -> ProgressData:
         "unit": row.progress_unit,
         "eta_seconds": eta_seconds(row, row.progress_event_at),
         "share": cost_share(row),
+        **training_speed(row),
     }
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from assay.service.contract.records import TrainingSpeed
 from assay.service.contract.states import JobState
 
 PLAN_WEIGHT = 0.1  # What the plan's timing counts for, beside 1 for an evaluation of the same cost.
@@ -20,7 +21,7 @@ GUESS_WEIGHT = 0.02  # Share of an evaluation that the guess counts for once it 
 # Under "evaluations": number of the evaluation to [planned cost, done cost, seconds of its shards]; under
 # "planned": seconds for a unit of cost, as the plan has timed passes; under "at": when it was last measured;
 # under "before": seconds that were spent before the present attempt; under "waited": seconds of an evaluation
-# since it last made progress.
+# since it last made progress. A training has no evaluations; under "training" its `TrainingSpeed`.
 PaceJson = dict[str, Any]
 
 
@@ -75,6 +76,12 @@ def paced(pace: PaceJson, evaluation: int, cost: float, seconds: float, at: floa
 def cost_share(row: Pace) -> float | None:
     """The part of the planned cost that is done, in [0, 1]; None before the plan."""
     return min(1.0, max(0.0, row.cost_done / row.cost_total)) if row.cost_total else None
+
+
+def training_speed(row: Pace) -> TrainingSpeed:
+    """What a running training last reported; empty for other jobs."""
+    told: TrainingSpeed = (row.pace or {}).get("training", {}) if row.state == JobState.RUNNING else {}
+    return told
 
 
 def eta_seconds(row: Pace, now: float) -> float | None:

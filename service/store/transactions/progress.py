@@ -11,16 +11,23 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select, update
 
+from assay.service.contract.records import TrainingSpeed
 from assay.service.store.clock import now
 from assay.service.store.rows import JobRow, ProgressSnapshot, RunningShard, ShardKind
 from assay.service.store.tables import RUNNING, jobs, shards
 from assay.service.store.transactions.event_log import record_progress_event
-from assay.service.store.transactions.pace import paced
+from assay.service.store.transactions.pace import new_pace, paced
 
 UNCOUNTED = ("plan", "repeat")  # Kinds of shards without a part in the progress of their job.
 
 
-def set_done(connection: Connection, shard: Row[Any], done: int, total: int | None = None) -> None:
+def set_done(
+    connection: Connection,
+    shard: Row[Any],
+    done: int,
+    total: int | None = None,
+    speed: TrainingSpeed | None = None,
+) -> None:
     """Sets a shard's progress, adds the difference to its job and records the event.
 
     The caller holds the job's lock and has just read the shard. Plans do not count, as their work is not in
@@ -32,6 +39,8 @@ def set_done(connection: Connection, shard: Row[Any], done: int, total: int | No
     if shard.kind == "train":
         total = shard.total if total is None else max(0, total)
         changes: dict[str, Any] = {"progress_total": total, "cost_total": total}
+        if speed:
+            changes["pace"] = {**new_pace([], None), "training": speed}
     else:
         total = shard.total
         changes = {}

@@ -146,6 +146,7 @@ def test_live_states_of_jobs_end_with_the_jobs(api: httpx.Client, train_body: Ma
     data = [line[6:] for line in answer.text.splitlines() if line.startswith("data: ")]
     state = json.loads(data[0])[0]
     assert (state["id"], state["state"], state["ended"]) == (job_id, "canceled", True)
+    assert state["speed"] == ""
     assert answer.text.rstrip().endswith("data: {}")
 
 

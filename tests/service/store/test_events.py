@@ -9,10 +9,12 @@ import pytest
 from sqlalchemy import func, select, update
 
 from assay.service.contract.errors import NotFound
+from assay.service.contract.records import TrainingSpeed
 from assay.service.store.rows import EventRow
 from assay.service.store.store import Store
 from assay.service.store.tables import events, jobs
 from assay.service.store.transactions import event_log
+from assay.service.store.transactions.pace import training_speed
 from tests.support.jobs import add, claim, evaluate_spec, finish_all, planned, train_spec
 
 UNKNOWN = "0" * 26
@@ -80,6 +82,21 @@ def test_canceling_is_told(store: Store) -> None:
     store.shards.canceled(held)
     assert job_states(store, job_id)[-1] == "canceled"
     assert store.events.newest(job_id).type == "end"
+
+
+def test_a_running_training_tells_its_speed(store: Store) -> None:
+    job_id = add(store, train_spec())
+    held = claim(store)
+    speed = TrainingSpeed(examples_per_second=1234.0, gpu_busy=0.61, gpu_memory=0.25)
+    store.shards.progress(held, 1, 10, None, speed)
+    with store._database.writing() as connection:
+        connection.execute(update(jobs).values(progress_event_at=None))
+    store.shards.progress(held, 2, 10)
+    assert told(store, job_id, "progress")[-1].items() >= speed.items()
+    assert training_speed(store.jobs.get(job_id)) == speed
+    assert store.jobs.get(job_id).pace is not None
+    store.shards.fail(held, "x", "no", retry=False)
+    assert training_speed(store.jobs.get(job_id)) == {}, "it runs no more"
 
 
 def test_progress_is_told_at_most_twice_a_second(store: Store) -> None:

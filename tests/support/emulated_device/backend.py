@@ -58,6 +58,7 @@ class Backend:
         emptied: How often the allocator was told to give back what it keeps.
         seeds: What the default generator was seeded with.
         selected: The devices that were made the process's own.
+        utilized: Percent of the time that it computes; None: as without NVML.
     """
 
     nccl = SimpleNamespace(version=lambda: (0, 0, 0))
@@ -67,6 +68,7 @@ class Backend:
         self.emptied = 0
         self.seeds: list[int] = []
         self.selected: list[int] = []
+        self.utilized: int | None = None
 
     def is_available(self) -> bool:
         return True
@@ -131,6 +133,11 @@ class Backend:
         memory = self._queue.memory
         total = TOTAL if memory.limit is None else memory.limit
         return max(0, total - memory.held - memory.others), total
+
+    def utilization(self, device: Any = None) -> int:
+        if self.utilized is None:
+            raise ModuleNotFoundError("nvidia-ml-py does not seem to be installed")
+        return self.utilized
 
     def get_device_name(self, device: Any = None) -> str:
         return "emulated"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from assay.service.contract.records import TrainingSpeed
 from assay.service.store.live import Live
 from assay.service.store.rows import Claim
 from assay.service.store.store import Store
@@ -58,10 +59,19 @@ class Heard:
         self.database: list[tuple[float, int]] = []
         self.redis: list[tuple[float, int]] = []
         self.away = False
+        self.speed: TrainingSpeed | None = None
         self.hint = False
         self.shards = self
 
-    def progress(self, claim: Claim, done: int, total: int | None, message: str | None) -> None:
+    def progress(
+        self,
+        claim: Claim,
+        done: int,
+        total: int | None,
+        message: str | None,
+        speed: TrainingSpeed | None = None,
+    ) -> None:
+        self.speed = speed
         self.database.append((self.clock.now - ROUND, done))
         if self.away:
             raise OperationalError("", {}, Exception("connection refused"))
@@ -90,6 +100,16 @@ def test_without_redis_every_report_is_written_at_once(clock: Clock) -> None:
     run(heard.reports(), clock, seconds=2, every=0.25)
     assert heard.database == [(i / 4, i) for i in range(8)]
     assert heard.redis == []
+
+
+def test_the_speed_of_a_training_is_written_with_its_progress(clock: Clock) -> None:
+    heard = Heard(clock, used=False)
+    gpu = {"name": "x", "total": 80, "used": 20, "reserved": 10, "busy": 0.61}
+    said: Any = {"type": "progress", "done": 1, "total": 9, "message": "", "examples_per_second": 1234.0}
+    heard.reports().note({**said, "gpu": gpu})
+    assert heard.speed == {"examples_per_second": 1234.0, "gpu_memory": 0.25, "gpu_busy": 0.61}
+    heard.reports().note({**said, "examples_per_second": 0.0})
+    assert heard.speed == {}, "nothing is measured yet"
 
 
 def test_with_redis_the_database_hears_every_five_seconds(clock: Clock) -> None:
@@ -233,9 +253,9 @@ def test_progress_reaches_redis_and_not_the_database(
     monkeypatch.setattr(heartbeat, "LIVE_SECONDS", 0)
     real, written = store.shards.progress, []
 
-    def progress(claimed: Claim, done: int, total: int | None, message: str | None) -> None:
+    def progress(claimed: Claim, done: int, *others: Any) -> None:
         written.append((claimed.kind, done))
-        real(claimed, done, total, message)
+        real(claimed, done, *others)
 
     monkeypatch.setattr(store.shards, "progress", progress)
     job_id = submit(store, "shards=1 examples=10 evaluate:seconds=1")

@@ -28,6 +28,8 @@ PLAN = {
         {"evaluation": 0, "number": 1, "start": 5, "stop": 10, "cost": 1.0},
     ],
 }
+TRAINING = {"type": "progress", "done": 1, "total": 5, "message": "epoch 1/1"}
+GPU = {"name": "H200", "total": 10, "used": 4, "reserved": 3, "busy": 0.5}
 COLUMNS = {
     "id": ["a", "b"],
     "label": [1, 2],
@@ -76,6 +78,7 @@ def refused(kind: str, message: Any) -> str:
         ("plan", {"type": "plan", "plan": PLAN}),
         ("evaluate", {"type": "progress", "done": 1, "total": 5, "message": "pgd"}),
         ("train", {"type": "checkpoint", "step": 3}),
+        ("train", TRAINING | {"examples_per_second": 12.5, "gpu": GPU}),
         ("check", {"type": "checked", "verdict": {"missing": ["a"]}, "error": None}),
         ("hash", {"type": "hashed", "data_sha256": {"digits": "0" * 64}}),
         ("evaluate", {"type": "error", "error_type": "x_y1", "message": "m", "retry": False}),
@@ -102,6 +105,10 @@ def test_what_a_request_allows(kind: str, message: Any) -> None:
     [
         ("plan", {"type": "outcome"}, "of type 'outcome' to plan; allowed: progress, plan, error"),
         ("evaluate", {"type": "checkpoint", "step": 1}, "allowed: progress, outcome, error"),
+        ("train", TRAINING | {"gpu": GPU | {"busy": 1.5}}, "busy: 1.5; allowed: finite numbers from 0 to 1"),
+        ("train", TRAINING | {"gpu": GPU | {"busy": "x"}}, "gpu.busy: 'x' is not of float"),
+        ("train", TRAINING | {"examples_per_second": -1.0}, "examples_per_second: -1.0; allowed: finite"),
+        ("train", TRAINING | {"examples_per_second": 1e300}, "allowed: finite numbers from 0 to 1e+09"),
         ("evaluate", [1], "not a report"),
         ("evaluate", {"type": ["progress"]}, "not a report"),
         (

@@ -161,7 +161,8 @@ def test_reports_come_in_order_and_end_at_the_total(standins: ModuleType, tmp_pa
     reports: list[Mapping[str, object]] = []
     standins.run(tmp_path, recipe=PLAIN, report=reports.append, checkpoint_seconds=0.0)
     progress = [report for report in reports if report["type"] == "progress"]
-    assert progress[0] == {"type": "progress", "done": 0, "total": 20, "message": "epoch 1/4"}
+    begun = {"type": "progress", "done": 0, "total": 20, "message": "epoch 1/4"}
+    assert progress[0] == {**begun, "examples_per_second": 0.0}
     assert progress[-1]["done"] == progress[-1]["total"] == 20
     assert str(progress[-1]["message"]).startswith("epoch 4/4 loss ")
     assert [report["step"] for report in reports if report["type"] == "checkpoint"] == list(range(1, 21))
@@ -188,6 +189,30 @@ def test_progress_is_reported_at_most_twice_a_second(
     standins.run(tmp_path, recipe=recipe, report=report)
     assert len(times) > 4
     assert all(later - earlier >= 1 for earlier, later in zip(times, times[2:], strict=False))
+
+
+def test_progress_has_the_examples_per_second_since_the_report_before(
+    standins: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step of 8 examples takes a second, by a clock that goes on as the model runs."""
+    now = 0.0
+    update = Learner.update
+
+    def counted(*args: Any, **options: Any) -> Any:
+        nonlocal now
+        now += 1.0
+        return update(*args, **options)
+
+    monkeypatch.setattr(loop.time, "monotonic", lambda: now)
+    monkeypatch.setattr(Learner, "update", counted)
+    rates: list[object] = []
+
+    def report(message: Mapping[str, object]) -> None:
+        if message["type"] == "progress":
+            rates.append(message["examples_per_second"])
+
+    standins.run(tmp_path, recipe=dataclasses.replace(PLAIN, epochs=2), report=report)
+    assert rates == [0.0] + [8.0] * 11  # before the first step, after each, and at the end again
 
 
 def test_checkpoints_come_by_the_clock(
