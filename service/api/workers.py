@@ -123,6 +123,7 @@ def worker_view(row: ListedWorker) -> WorkerStatus:
         data=row.gauges.get("data", {}),
         weights={name: one["sha256"] for name, one in row.gauges.get("weights", {}).items()},
         lacks=sorted({*row.gauges.get("lacks", {}).values()}),
+        proposal=row.gauges.get("proposal") or None,
     )
 
 

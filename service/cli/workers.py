@@ -140,6 +140,7 @@ def workers_table(found: Sequence[WorkerStatus]) -> str:
         if one.state != "unfit"
     ]
     notes += [f"{one.name}: leaves shards to others: {why}" for one in found for why in one.lacks]
+    notes += [f"{one.name}: {one.proposal}" for one in found if one.proposal]
     serving = [(one.name, one.data) for one in found if one.state == "online"]
     notes += [
         f"several contents of {label}: {on_workers(by_hash)}"

@@ -124,10 +124,11 @@ class Gauges(TypedDict, total=False):
 
     `code` is the worker's release; workers of earlier versions do not say it. `other_data` says which of its
     data sets differ from a plan's. `self_test` is the latest self-test, `unfit` says why each device class
-    failed it, `cordoned` why the worker takes no work at all. `folders` are the first folders below its data
-    root, `data` the sha256 of the data sets that it has hashed, by label, `weights` its pulled weights, by
-    reference, `libraries` the versions of packages that run attacks. `lacks` says, by the digest of
-    requirements of queued shards, why it does not meet them.
+    failed it, `cordoned` why the worker takes no work at all. `proposal` says how many workers should share
+    a GPU, where others than now. `folders` are the first folders below its data root, `data` the sha256 of
+    the data sets that it has hashed, by label, `weights` its pulled weights, by reference, `libraries` the
+    versions of packages that run attacks. `lacks` says, by the digest of requirements of queued shards, why
+    it does not meet them.
     """
 
     gpu: GpuMemory
@@ -143,3 +144,4 @@ class Gauges(TypedDict, total=False):
     self_test: SelfTestRecord
     unfit: dict[str, str]
     cordoned: str
+    proposal: str

@@ -42,6 +42,7 @@ class WorkerStatus(Answer):
     cordon has no process: `id`, `host`, `pid` and `last_beat` are null. `folders` are the first below
     its data root, `data` the sha256 of the content of the data sets that it has hashed, by label, `weights`
     the sha256 of its pulled weights, by reference, and `lacks` says why it leaves waiting shards to others.
+    `proposal` says how many workers should share its GPU, where others than now.
     `identity` is the digest of its source, packages and catalog, `version` and `commit` are its release's.
     """
 
@@ -70,6 +71,7 @@ class WorkerStatus(Answer):
     data: dict[str, str]
     weights: dict[str, str]
     lacks: list[str]
+    proposal: str | None = None
 
 
 class IdentityStatus(Answer):

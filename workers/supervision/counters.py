@@ -8,21 +8,29 @@ from __future__ import annotations
 
 import re
 import threading
-from collections import defaultdict
+from collections import defaultdict, deque
+from collections.abc import Collection
+from statistics import fmean
 from typing import Literal
 
 from assay.service.contract.worker_records import Gauges, GpuMemory
 from assay.service.store.rows import Claim, OutcomeRow
 from assay.service.store.workers import SHARD_BOUNDS, CounterKey, Counters
+from assay.service.submission.requirements import MIN_MEMORY
 
 SHARD_SECONDS = "assay_shard_seconds"
 ERROR_TYPE = re.compile(r"[a-z][a-z_]{0,39}")
+# A proposal of workers for a GPU rests on so many progress reports, at most and at least: two a second.
+REPORTS, LEAST_REPORTS = 1200, 120
+BUSY_GOAL, MOST_WORKERS = 0.9, 16
 
 
 class WorkerCounters:
     """Sums since they were last written, and the present gauges; thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, workers_per_gpu: int = 1) -> None:
+        self._workers_per_gpu = workers_per_gpu  # 0: no other number is proposed
+        self._on_gpu: deque[tuple[float, int]] = deque(maxlen=REPORTS)
         self._lock = threading.Lock()
         self._sums: defaultdict[CounterKey, float] = defaultdict(float)
         self._gauges: Gauges = {}
@@ -39,6 +47,10 @@ class WorkerCounters:
             self._gauges.pop(name, None)
             if value is not None:
                 self._gauges[name] = value
+                if "busy" in value:
+                    self._on_gpu.append((value["busy"], value["reserved"]))
+                    said = proposal(self._on_gpu, value["total"], self._workers_per_gpu)
+                    self._gauges["proposal"] = said
 
     def count(self, name: str, amount: float = 1, **labels: str) -> None:
         """Adds to a counter."""
@@ -77,6 +89,25 @@ class WorkerCounters:
                 for key, value in sums.items():
                     self._sums[key] += value
             raise
+
+
+def proposal(reports: Collection[tuple[float, int]], part: int, workers: int) -> str:
+    """How many workers would keep a GPU busy whose present workers have equal parts of its memory, in bytes.
+
+    Reports are busy shares of the GPU and the bytes that this worker held. Empty: the present number is
+    right, or the memory is too small for more.
+    """
+    if len(reports) < LEAST_REPORTS:
+        return ""
+    busy, held = fmean(share for share, _ in reports), max(held for _, held in reports)
+    by_time, by_memory = BUSY_GOAL / max(busy, 0.01), part / max(held, MIN_MEMORY)
+    count = min(int(workers * by_time), int(workers * by_memory), MOST_WORKERS)
+    if count <= workers:
+        return ""
+    return (
+        f"its GPU was busy {busy:.0%} of the time in {len(reports):,} reports, and this worker held at most"
+        f" {held:,} bytes: ASSAY_WORKERS_PER_GPU={count} may use it better than {workers}"
+    )
 
 
 def device_of(claim: Claim) -> str:

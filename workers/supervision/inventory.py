@@ -68,6 +68,7 @@ class Inventory:
 
     def __init__(self, settings: WorkerSettings, known_as: str = "") -> None:
         self._known_as = known_as
+        self._workers_per_gpu = settings.workers_per_gpu
         self._root = settings.data_root
         self._folder = settings.state / FOLDER
         place = hashlib.sha256(str(self._root).encode()).hexdigest()[:8]
@@ -201,7 +202,9 @@ class Inventory:
             return reason
         memory, capability = stated.get("memory", 0), stated.get("capability")
         if gpu.memory is not None and gpu.memory < memory:
-            return f"its GPU has {gpu.memory:,} bytes of memory, {memory:,} are needed"
+            each = self._workers_per_gpu
+            part = "GPU" if each == 1 else f"part of a GPU (ASSAY_WORKERS_PER_GPU={each})"
+            return f"its {part} has {gpu.memory:,} bytes of memory, {memory:,} are needed"
         if capability is not None and gpu.capability is not None and not at_least(gpu.capability, capability):
             return f"its GPU has the compute capability {gpu.capability}, {capability} is needed"
         return None

@@ -68,7 +68,7 @@ class Supervisor(threading.Thread):
         self._idle_since = time.monotonic()
         self._last_beat = float("-inf")
         self._claim_unheard = False
-        self._counters = WorkerCounters()
+        self._counters = WorkerCounters(settings.workers_per_gpu if settings.devices == 1 else 0)
         self._sandbox = Sandbox(settings.trial)
         self._evaluator = WarmEvaluator(settings, self._counters, device_classes)
         self._device_count = self._evaluator.health.devices

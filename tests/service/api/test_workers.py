@@ -43,6 +43,7 @@ def key(app_store: Store) -> Callable[..., dict[str, str]]:
 def test_the_list_says_what_each_worker_is(api: httpx.Client, app_store: Store, key: Any) -> None:
     gauges: Any = {"self_test": TESTED, "unfit": {"cuda": "cuda:0: lost"}, "catalog": "c" * 64}
     gauges |= {"folders": ["cifar"], "data": {"cifar10": "d" * 64}, "lacks": {"1": "no GPU", "2": "no GPU"}}
+    gauges["proposal"] = "ASSAY_WORKERS_PER_GPU=4"
     app_store.workers.beat("w0", "box", ["cpu"], 7, gauges, 1, name="box:gpu0")
     app_store.workers.beat("w1", "box", ["cuda"], 8, {"cordoned": "cpu: wrong"}, 0, name="box:gpu1")
     contained: Any = {"containment": {"mode": "required", "missing": ["files"]}}
@@ -53,6 +54,7 @@ def test_the_list_says_what_each_worker_is(api: httpx.Client, app_store: Store, 
     assert first["unfit"] == {"cuda": "cuda:0: lost"}
     assert first["self_test"] == TESTED["devices"]
     assert (first["torch"], first["cuda"], first["catalog"]) == ("2.15", "13.2", "c" * 64)
+    assert first["proposal"] == "ASSAY_WORKERS_PER_GPU=4"
     assert (first["folders"], first["data"], first["lacks"]) == (["cifar"], {"cifar10": "d" * 64}, ["no GPU"])
     assert (second["state"], second["reason"]) == ("unfit", "cpu: wrong")
     assert (third["state"], third["reason"]) == (

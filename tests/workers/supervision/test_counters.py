@@ -7,19 +7,62 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from assay.service.contract.worker_records import GpuMemory
 from assay.service.store import lease_owner
 from assay.service.store.store import Store
 from assay.service.store.workers import Counters
-from assay.workers.supervision.counters import WorkerCounters
+from assay.workers.supervision.counters import LEAST_REPORTS, WorkerCounters
 from assay.workers.supervision.reaper import Reaper
 from tests.support.jobs import claim, planned
 from tests.support.workers import away, ended, settings, submit, submit_training, supervising
 
 DEVICE = (("device", "cpu"),)
+GIB = 2**30
 
 
 def counted(store: Store, name: str) -> dict[tuple[tuple[str, str], ...], float]:
     return {labels: value for (found, labels), value in store.overview().counters.items() if found == name}
+
+
+def gpu(busy: float, reserved: int) -> GpuMemory:
+    return {"name": "H100", "total": 80 * GIB, "used": 20 * GIB, "reserved": reserved, "busy": busy}
+
+
+@pytest.mark.parametrize(
+    ("busy", "held", "workers", "proposed"),
+    [
+        (0.2, 6 * GIB, 1, 4),  # 0.9 / 0.2
+        (0.2, 30 * GIB, 1, 2),  # the memory is enough for two
+        (0.2, 41 * GIB, 1, None),
+        (0.95, 6 * GIB, 1, None),
+        (0.45, 6 * GIB, 4, 8),  # of all four
+        (0.0, GIB, 1, 16),
+        (0.2, 6 * GIB, 0, None),
+    ],
+)
+def test_workers_for_a_gpu_are_proposed_by_its_busy_share_and_memory(
+    busy: float, held: int, workers: int, proposed: int | None
+) -> None:
+    counters = WorkerCounters(workers)
+    for number in range(LEAST_REPORTS):
+        assert not counters.gauges.get("proposal")
+        counters.gauge("gpu", gpu(busy, held if number == 7 else 0))
+    counters.gauge("gpu", None)  # it outlives its evaluator
+    said = counters.gauges.get("proposal", "")
+    if proposed is None:
+        assert said == ""
+        return
+    assert said == (
+        f"its GPU was busy {busy:.0%} of the time in 120 reports, and this worker held at most"
+        f" {held:,} bytes: ASSAY_WORKERS_PER_GPU={proposed} may use it better than {workers}"
+    )
+
+
+def test_nothing_is_proposed_where_the_busy_share_is_unknown() -> None:
+    counters = WorkerCounters()
+    for _ in range(LEAST_REPORTS):
+        counters.gauge("gpu", {"name": "H100", "total": 80 * GIB, "used": 1, "reserved": 1})
+    assert "proposal" not in counters.gauges
 
 
 def test_a_job_is_counted(store: Store, tmp_path: Path) -> None:

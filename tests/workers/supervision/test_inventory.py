@@ -150,6 +150,11 @@ def test_a_gpu_is_judged_by_its_self_test(settings: WorkerSettings) -> None:
         f"its GPU has {16 * GIB:,} bytes of memory, {32 * GIB:,} are needed",
         "its GPU has the compute capability 7.5, 8.0 is needed",
     ]
+    sharing = Inventory(settings.model_copy(update={"workers_per_gpu": 4}))
+    assert reasons(sharing, {"memory": 32 * GIB}, gpu=PlanningDevice(20 * GIB, "9.0")) == [
+        f"its part of a GPU (ASSAY_WORKERS_PER_GPU=4) has {20 * GIB:,} bytes of memory,"
+        f" {32 * GIB:,} are needed"
+    ]
     assert reasons(stock, *asked, gpu=PlanningDevice(80 * GIB, "9.0")) == [None] * 3
     assert reasons(stock, *asked) == [None] * 3, "what is not known is no reason"
 
