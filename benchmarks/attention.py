@@ -25,6 +25,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from assay.models import rpc_symvit, symvit
 from assay.models.attention.rpc import RPCAttention
 from assay.models.layers.heads import merge_heads, split_heads
+from assay.models.layers.pursuit_steps import fastest_step, fused_step
 from assay.workers.supervision.evaluator_process import ALLOCATOR
 from benchmarks.clock import clock
 
@@ -122,6 +123,12 @@ def written_out(model: nn.Module) -> nn.Module:
     return twin
 
 
+def uses_kernels(layer: RPCAttention, tokens: Tensor) -> bool:
+    """Whether a pass of the layer goes by kernels of `pursuit_steps`, which gave the operators' bits here."""
+    keys, _, mu, _ = layer.operands(tokens)
+    return getattr(fastest_step(layer.dual_sign, keys, mu), "func", None) is fused_step
+
+
 def main() -> None:
     """Prints both tables."""
     if DEVICE == "cpu" and any(os.environ.get(name) != value for name, value in ALLOCATOR.items()):
@@ -138,6 +145,8 @@ def main() -> None:
 
     write = sys.stdout.write
     write(f"device {DEVICE}, batch {BATCH}, torch {torch.__version__}\n")
+    kernels = uses_kernels(RPCAttention(WIDTH, HEADS).to(DEVICE), torch.randn(2, 9, WIDTH, device=DEVICE))
+    write(f"iterations by kernels: {'yes' if kernels else 'no'}\n")
     write("whole tiny model     symmetric ms    rpc ms      x   goal   saved MiB\n")
     forwards = fastest({name: forward_pass(model, images) for name, model in sides.items()})
     steps = fastest({name: training_step(model, images, labels) for name, model in sides.items()})

@@ -10,9 +10,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import torch
+
+from assay.models.layers import pursuit_steps
 
 DeviceClass = Literal["cpu", "cuda"]
 
@@ -110,6 +112,14 @@ def captured(function: Callable[[torch.Tensor], torch.Tensor], sample: torch.Ten
     waits for the device, or does what no graph can have.
     """
     return driver.make_graphed_callables(function, (sample,))
+
+
+def compiled(function: str, results: int) -> Callable[..., Any]:
+    """A function of elements, a template in C++, that this process compiles; AttributeError: it cannot."""
+    return cast(Callable[..., Any], driver.jiterator._create_multi_output_jit_fn(function, results))
+
+
+pursuit_steps.compiler = compiled  # models know no driver
 
 
 def empty_cache() -> None:

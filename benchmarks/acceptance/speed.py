@@ -159,7 +159,8 @@ def rpc(context: Context) -> list[Row]:
         layers = attention.fastest(
             {name: attention.forward_pass(layer, tokens) for name, layer in kinds.items()}, repeats
         )
-    rows = []
+        by_kernels = attention.uses_kernels(fused, tokens)
+    rows = [told("RPC's iterations go by kernels of their own", by_kernels)]
     for what, spent in (("forward", forwards), ("training step", steps)):
         ratio, name = spent["rpc"] / spent["symmetric"], f"{what} of RPC-SymViT-tiny over SymViT-tiny"
         rows.append(

@@ -22,7 +22,8 @@ B = batch, N = tokens (CLS included), C = width, H = heads, D = C / H.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from functools import partial
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
@@ -32,6 +33,7 @@ from torch import Tensor
 from assay.models.layers import parameters
 from assay.models.layers.attention_probe import PursuitTrace
 from assay.models.layers.heads import HeadProjections, PrefixTokens, attend
+from assay.models.layers.pursuit_steps import LowRankStep, fastest_step, plain_step, pursue
 
 __all__ = ["RPCAttention"]
 
@@ -55,9 +57,6 @@ DualSign = Annotated[
     Literal[-1, 1], doc("sign of Y / mu in the L step; -1 as published, +1 minimises the stated Lagrangian.")
 ]
 
-LowRankStep = Callable[[Tensor, float], Tensor]
-"""The L step: from Z (B, H, N, D) and the dropout rate of the weights to L (B, H, N, D)."""
-
 MIN_NORM = 1e-12  # mu and its derivative stay finite in float32, also for keys that are all zero
 
 
@@ -76,13 +75,6 @@ def magnitudes(keys: Tensor, mask: Tensor | None) -> Tensor:
     """|K| in float32 at least, 0 for masked tokens: (B, H, N, D) to the same."""
     magnitude = keys.abs().to(torch.promote_types(keys.dtype, torch.float32))
     return magnitude if mask is None else magnitude.masked_fill(~mask[:, None, :, None], 0.0)
-
-
-def shrink(values: Tensor, threshold: Tensor) -> Tensor:
-    """Soft thresholding, sign(v) max(|v| - threshold, 0); `threshold` is positive and broadcasts."""
-    # The same bits as the formula. So has v - clamp(v, -threshold, threshold), but with bounds that are
-    # tensors its backward pass builds masks for both and sums over them, which is much slower on a CPU.
-    return (values - threshold).relu_() - (-values).sub_(threshold).relu_()
 
 
 class Operands(NamedTuple):
@@ -167,27 +159,18 @@ class RPCAttention(HeadProjections):
     def pursuit(self, x: Tensor, mask: Tensor | None = None) -> PursuitTrace:
         """All iterations for tokens (B, N, C), without dropout; the last L is the layer's before `proj`."""
         keys, _, mu, low_rank_step = self.operands(x, mask)
-        steps = list(self._steps(keys, mu, low_rank_step))
-        low_rank = tuple(low_rank_step(point, 0.0) for _, point in steps)
-        return PursuitTrace(keys, tuple(sparse for sparse, _ in steps), low_rank)
+        step, given = partial(plain_step, self.dual_sign), (keys, self._tau(mu, keys))
+        states = list(pursue(step, given, low_rank_step, self.iterations))
+        low_rank = tuple(low_rank_step(state.point, 0.0) for state in states)
+        return PursuitTrace(keys, tuple(state.sparse for state in states), low_rank)
 
     def _last_point(self, keys: Tensor, mu: Tensor, low_rank_step: LowRankStep) -> Tensor:
-        """Z of the last iteration, (B, H, N, D)."""
-        last = keys
-        for _, point in self._steps(keys, mu, low_rank_step):
-            last = point
-        return last
+        """Z of the last iteration, (B, H, N, D); arguments as in `Operands`."""
+        given = keys, self._tau(mu, keys)
+        step = fastest_step(self.dual_sign, *given)
+        return deque(pursue(step, given, low_rank_step, self.iterations), maxlen=1)[0].point
 
-    def _steps(self, keys: Tensor, mu: Tensor, low_rank_step: LowRankStep) -> Iterator[tuple[Tensor, Tensor]]:
-        """S and Z of each iteration, (B, H, N, D) each; arguments as in `Operands`."""
+    def _tau(self, mu: Tensor, keys: Tensor) -> Tensor:
+        """The threshold, in the keys' type: (B, H, 1, 1), or (B, H, N, 1) as mu."""
         tau = self.regularization * mu if self.threshold == "code" else self.regularization / mu
-        tau = tau.to(keys.dtype)
-        moved, scaled_dual = keys, torch.zeros_like(keys)  # K - L + U and U at the start
-        for number in range(self.iterations):
-            sparse = shrink(moved, tau)
-            point = (keys - sparse).add_(scaled_dual, alpha=self.dual_sign)  # Z
-            yield sparse, point
-            if number + 1 < self.iterations:
-                low_rank = low_rank_step(point, 0.0)
-                scaled_dual = (scaled_dual + keys).sub_(low_rank).sub_(sparse)
-                moved = (keys - low_rank).add_(scaled_dual)
+        return tau.to(keys.dtype)
