@@ -23,6 +23,7 @@ from assay.attacks.ensemble import Ensemble
 from assay.attacks.kernel import Attack, frozen
 from assay.attacks.randomness import Randomness
 from assay.workers import catalog
+from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.evaluation.engine.protocols import attack_pixel
 from benchmarks import attention
 from benchmarks.acceptance.context import Context
@@ -67,7 +68,12 @@ class Work:
 
     def engine(self, attack: Attack | Ensemble, **options: Any) -> int:
         """Attacks all images; the passes that the outcomes count, of both kinds."""
-        found = attack_pixel(
+        found = self.outcomes(attack, **options)
+        return int(found.forward.sum() + found.backward.sum())
+
+    def outcomes(self, attack: Attack | Ensemble, **options: Any) -> ExampleOutcomes:
+        """Attacks all images through the engine."""
+        return attack_pixel(
             attack,
             self.model,
             lambda rows: self.images[list(rows)],
@@ -78,7 +84,6 @@ class Work:
             device=self.device,
             **options,
         )
-        return int(found.forward.sum() + found.backward.sum())
 
     def ascend(self, steps: int, **options: Any) -> int:
         """PGD through the engine."""

@@ -6,7 +6,7 @@ B = batch, N = tokens, V = words of the vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -25,16 +25,18 @@ class TokenModel(Classifier):
         nn.Module.__init__(self)  # neither mean nor standard deviation
         self.backbone = backbone
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Logits of tokens, int64 (B, N)."""
+    def forward(self, tokens: Tensor, targets: Tensor | None = None, last: int | None = None) -> Tensor:
+        """Logits of tokens, int64 (B, N); with targets their negative log-likelihood."""
+        if targets is not None:
+            own: Callable[..., Tensor] = self.backbone.negative_log_likelihood  # type: ignore[assignment]
+            return own(tokens, targets, last)
         logits: Tensor = self.backbone(tokens)
         return logits
 
     def negative_log_likelihood(self, tokens: Tensor, targets: Tensor, last: int | None = None) -> Tensor:
         """-log p(target at i | tokens up to i); a backbone without this method computes all logits."""
-        own: Callable[..., Tensor] | None = getattr(self.backbone, "negative_log_likelihood", None)
-        if own is not None:
-            return own(tokens, targets, last)
+        if hasattr(self.backbone, "negative_log_likelihood"):
+            return cast(Tensor, self(tokens, targets, last))  # with the hooks of the module
         logits, start = self(tokens), 0 if last is None else tokens.shape[1] - last
         scored = logits[:, start:].flatten(0, 1)
         losses = functional.cross_entropy(

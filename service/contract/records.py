@@ -207,6 +207,7 @@ class DeviceProvenance(TypedDict):
     threads: NotRequired[int]
     dtype: NotRequired[str]
     tf32: NotRequired[bool]
+    channels_last: NotRequired[bool]
     deterministic: NotRequired[bool]
 
 

@@ -138,24 +138,27 @@ class ExecutionSpec(SparseSpec):
     screening. "bfloat16_gradients" runs each attack once, with gradients in bfloat16; iterates nearer to the
     boundary than a measured bound of its error are judged in `dtype`. `dtype` "bfloat16" runs attacks in this
     way, judged in float32: accuracy is higher than in float32 where such gradients miss adversarial examples.
+    `tf32` lets a GPU round the factors of the model's products and convolutions, forward and backward.
     `float16` and `recipe` are for training alone; the trained model is then measured in float32. `recipe` is
     the arithmetic of the published training, float32 where the recipe states no other. `devices` is for
     training too: it runs on so many GPUs in one machine (or in so many processes on the CPU), which share
     every batch.
     `repeat` is for evaluations: this share of the shards is computed again on another worker, and other bits
     fail the job; null is the service's share. `capture` is for attacks on GPUs: passes of the model
-    are replayed as CUDA graphs where these give its bits.
+    are replayed as CUDA graphs where these give its bits. `channels_last` is for evaluations: weights of
+    convolutions, and with them images in the model, have their channels last in memory.
     """
 
-    sparse = ("repeat", "capture")
+    sparse = ("repeat", "capture", "channels_last")
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    dtype: Literal["float32", "float64", "bfloat16", "float16", "recipe"] = "float32"
+    dtype: Literal["float32", "tf32", "float64", "bfloat16", "float16", "recipe"] = "float32"
     batch_size: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = "auto"
     screening: Literal["bfloat16", "bfloat16_gradients"] | None = None
     devices: Annotated[int, Field(ge=1, le=64)] = 1
     repeat: Annotated[float, Field(ge=0, le=1)] | None = None
     capture: bool | None = None
+    channels_last: bool | None = None
 
 
 class JobSpecBase(Spec):

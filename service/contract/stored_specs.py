@@ -15,7 +15,7 @@ from assay.service.contract.weights_options import ChannelStatistics, Positions
 # The parameters of a component by name: JSON that its schema in the catalog describes.
 Params = Mapping[str, Any]
 Device = Literal["auto", "cpu", "cuda"]
-DTypeName = Literal["float32", "float64", "bfloat16", "float16"]
+DTypeName = Literal["float32", "tf32", "float64", "bfloat16", "float16"]
 
 
 class ComponentReference(TypedDict):
@@ -65,6 +65,7 @@ class Execution(DeviceChoice):
     screening: NotRequired[Literal["bfloat16", "bfloat16_gradients"] | None]
     repeat: NotRequired[float]
     capture: NotRequired[bool]
+    channels_last: NotRequired[bool]
 
 
 class EvaluationItem(ComponentReference):

@@ -44,12 +44,13 @@ HELP = {
     "protocol": "pixel: attacks see pixels in [0, 1]. paper: normalised images, as in published code.",
     "timeout_seconds": "seconds after which the job ends; empty for ten times its estimate.",
     "device": "class of the device.",
-    "dtype": "of the arithmetic; recipe: of the published training.",
+    "dtype": "arithmetic of the model; tf32 is for GPUs, recipe is the published training's.",
     "batch_size": "examples in a batch.",
     "screening": "bfloat16: each attack runs in it first, then in dtype on the examples left;"
     " bfloat16_gradients: gradients are in bfloat16, and iterates near the boundary are judged in dtype.",
     "devices": "GPUs that a training shares, all in one machine.",
     "capture": "attacks on a GPU replay passes of the model as CUDA graphs, where these give its bits.",
+    "channels_last": "convolutions keep the channels of a pixel together in memory; it changes the rounding.",
     "repeat": "share of the shards that another worker computes again; other bits fail the job.",
 }
 

@@ -32,8 +32,9 @@ from assay.service.submission.packages import files_of, library_of
 from assay.service.submission.weights import EXPORTED
 
 DIGEST_LENGTH = 16
-# Compute capability of the first GPUs that compute in bfloat16.
-BFLOAT16_CAPABILITY = "8.0"
+# Compute capability of the first GPUs that compute in bfloat16 and in TF32.
+AMPERE = "8.0"
+IN_AMPERE = ("bfloat16", "tf32")
 # A plan's batch needs what it keeps for the backward pass, twice, and the weights with their gradients.
 BATCHES_HELD, WEIGHTS_HELD, WEIGHT_BYTES = 2, 4, 4
 MIN_MEMORY = 4 * 2**30  # Any GPU has so much: nothing is asked below it.
@@ -90,8 +91,8 @@ def first_requirements(catalog: Catalog, spec: Spec) -> Requirements:
     if files := _files_of(catalog, evaluations_in(spec)):
         found["files"] = files
     execution = spec["execution"]
-    if execution.get("dtype") == "bfloat16" and execution["device"] == "cuda":
-        found["capability"] = BFLOAT16_CAPABILITY
+    if execution.get("dtype") in IN_AMPERE and execution["device"] == "cuda":
+        found["capability"] = AMPERE
     return found
 
 
@@ -118,9 +119,8 @@ def planned_requirements(
     memory = planned_memory(plan)
     if memory > MIN_MEMORY:
         found["memory"] = memory if planner.memory is None else min(memory, planner.memory)
-    able = at_least(planner.capability, BFLOAT16_CAPABILITY)
-    if spec["execution"].get("dtype") == "bfloat16" and able:
-        found["capability"] = BFLOAT16_CAPABILITY
+    if spec["execution"].get("dtype") in IN_AMPERE and at_least(planner.capability, AMPERE):
+        found["capability"] = AMPERE
     return found
 
 

@@ -143,8 +143,11 @@ def check_execution(given: object, protocol: str | None, problems: Problems) -> 
         )
         problems.add(("execution", "screening"), message, given=screening, allowed=[None])
     elif screening is not None and execution.get("dtype", "float32") != "float32":
-        message = "only float32 is screened: bfloat16 is confirmed without autocast anyway"
+        message = "only float32 is screened: successes are confirmed in it"
         problems.add(("execution", "screening"), message, given=screening, allowed=[None])
+    if execution.get("dtype") == "tf32" and execution.get("device") == "cpu":
+        message = "TF32 is arithmetic of GPUs: on a CPU ask for float32"
+        problems.add(("execution", "dtype"), message, given="tf32", allowed=["float32", "float64"])
     _check_devices(execution, protocol, problems)
     if protocol is None and execution.get("repeat"):
         message = "only evaluations are repeated: a training is one shard, which goes on from its checkpoints"
@@ -152,10 +155,13 @@ def check_execution(given: object, protocol: str | None, problems: Problems) -> 
     if protocol is None and execution.get("capture"):
         message = "only attacks replay captured passes: the weights of a training change at every step"
         problems.add(("execution", "capture"), message, given=True, allowed=[False])
+    if protocol is None and execution.get("channels_last"):
+        message = "only evaluations run with the channels last: weights are trained and stored as ever"
+        problems.add(("execution", "channels_last"), message, given=True, allowed=[False])
     # Only evaluations have a protocol.
     if protocol is not None and (why := FOR_TRAINING.get(str(execution.get("dtype")))):
         message = f"{execution['dtype']} is for training: {why}"
-        allowed = ["float32", "float64", "bfloat16"]
+        allowed = ["float32", "tf32", "float64", "bfloat16"]
         problems.add(("execution", "dtype"), message, given=execution["dtype"], allowed=allowed)
 
 

@@ -87,6 +87,8 @@ class CheckpointLike(Protocol):
 NO_GRADIENTS = "this exported program has no gradients by its pixels: rounding, a step or a cut hides them"
 # What a parameter that names another model begins with where that is an upload.
 CHECKPOINT_PREFIX = "checkpoint:"
+# Arithmetic that a program must run in: with gradients in bfloat16 alone it runs in float32 too.
+RUN_IN = {"bfloat16_gradients": "bfloat16", "tf32": "float32"}
 
 FindJob = Callable[[str], JobLike | None]
 FindCheckpoint = Callable[[str], CheckpointLike | None]
@@ -194,7 +196,7 @@ def check_other_checkpoint(
     pinned = f"{CHECKPOINT_PREFIX}{name}@{checkpoint.sha256}"
     if sha256 not in (None, checkpoint.sha256):
         problems.add(loc, "the checkpoint of this name has another content", given=given, allowed=[pinned])
-    elif checkpoint.dtypes is not None and dtype not in checkpoint.dtypes:
+    elif checkpoint.dtypes is not None and RUN_IN.get(dtype, dtype) not in checkpoint.dtypes:
         message = f"the exported program cannot be run in {dtype}, the arithmetic of this job"
         problems.add(loc, message, given=given, allowed=f"a model that can be run in {dtype}")
     elif checkpoint.task is not None and checkpoint.task not in tasks:
@@ -222,11 +224,13 @@ def check_exported(job: Mapping[str, Any], source: WeightsSource | None, problem
         message = "the model 'exported' is an uploaded program: its weights must be a checkpoint"
         allowed = '{"checkpoint": name}; POST /api/v1/checkpoints?name= takes the .pt2 file'
         problems.add(LOC, message, given=model.get("weights"), allowed=allowed)
+    elif model.get("name") == EXPORTED and execution.get("channels_last"):
+        message = "an exported program fixes the order of its values in memory"
+        problems.add(("execution", "channels_last"), message, given=True, allowed=[False])
     known = source.dtypes if source is not None else None
     for name in ("dtype", "screening"):
         given = execution.get(name)
-        # With gradients in bfloat16 alone a program runs in both.
-        needed = "bfloat16" if given == "bfloat16_gradients" else given
+        needed = RUN_IN.get(given, given) if isinstance(given, str) else given
         if known is not None and given is not None and needed not in known:
             message = f"the exported program cannot be run in {given}"
             choices = list(known) if name == "dtype" else [None]

@@ -77,8 +77,8 @@ class _Verified:
 
         A ValueError names the operators without bounds and their modules, or the arithmetic.
         """
-        if shard.dtype == "bfloat16":
-            raise ValueError("verified needs execution.dtype float32 or float64, not bfloat16")
+        if shard.dtype not in ("float32", "float64"):
+            raise ValueError(f"verified needs execution.dtype float32 or float64, not {shard.dtype}")
         loader = _loader(shard)
         image, label = loader.images(torch.tensor([0])), loader.labels_of(torch.tensor([0]))
         with frozen(shard.classifier):

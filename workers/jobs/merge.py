@@ -214,6 +214,7 @@ def merge_evaluation(job: JobRow, index: int, rows: Sequence[OutcomeRow]) -> Mer
         worst_case=protocol != "paper",
         segmentation="segmentation" in _tasks(job, item),
         screening=_screening(spec["execution"]),
+        without_tf32=spec["execution"]["dtype"] == "tf32" and not first["provenance"]["device"].get("tf32"),
         expected=any(name.startswith("expected_") for name in summary.metrics),
         planned=planned,
         data=(item["data"] or spec["data"])["name"],

@@ -10,12 +10,13 @@ import torch
 from assay.attacks.randomness import VERSION
 from assay.service.catalog.catalog import load
 from assay.service.contract.records import DeviceProvenance, Plan, ShardProvenance
-from assay.service.contract.stored_specs import ModelReference, UserSpec
+from assay.service.contract.stored_specs import Execution, ModelReference, UserSpec
 from assay.service.submission.requirements import libraries_of
 from assay.workers import accelerator
 from assay.workers.discovery.packages import packages_of
 from assay.workers.identity import code, identity, packages, versions
 from assay.workers.jobs.failures import OtherIdentity
+from assay.workers.precision import has_tf32
 from assay.workers.weights.pulled import origin_of
 
 # Packages that a job's data set says it needs: they simulate what the returns are measured in.
@@ -34,7 +35,7 @@ def collect(device: torch.device, dtype: torch.dtype, spec: UserSpec) -> ShardPr
     about: ShardProvenance = {
         "code": code(),
         "packages": used,
-        "device": describe_device(device, dtype),
+        "device": describe_device(device, dtype, spec["execution"]),
         "draws": VERSION,
     }
     if (origin := origin_of(spec["model"])) is not None:
@@ -56,18 +57,23 @@ def check_identity(plan: Plan) -> None:
         )
 
 
-def describe_device(device: torch.device, dtype: torch.dtype) -> DeviceProvenance:
+def describe_device(
+    device: torch.device, dtype: torch.dtype, execution: Execution | None = None
+) -> DeviceProvenance:
     """The device class: equal device classes give equal bits."""
     cuda = accelerator.is_accelerator(device)
-    return {
+    found: DeviceProvenance = {
         "type": accelerator.device_class(device),
         "name": accelerator.name_of(device) if cuda else _processor(),
         "instruction_set": None if cuda else torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
         "dtype": str(dtype).removeprefix("torch."),
-        "tf32": torch.backends.cuda.matmul.allow_tf32,
+        "tf32": execution is not None and execution["dtype"] == "tf32" and has_tf32(device),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
+    if execution is not None and execution.get("channels_last"):
+        found["channels_last"] = True
+    return found
 
 
 def _processor() -> str:

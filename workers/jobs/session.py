@@ -38,10 +38,16 @@ from assay.workers.data.formats.own_tokens import built_for
 from assay.workers.data.formats.text import TextSet, is_text
 from assay.workers.data.formats.trajectories import ControlSet, policy_for
 from assay.workers.jobs.failures import BadWeights
+from assay.workers.precision import allow_tf32, computes_in_tf32, has_tf32
 from assay.workers.training.files import content_sha256
 from assay.workers.weights.backbone import load_backbone
-from assay.workers.weights.headers import read_shapes
-from assay.workers.weights.load import File, load_weights, normalization_of_pulled, normalization_of_upload
+from assay.workers.weights.load import (
+    File,
+    check_same_words,
+    load_weights,
+    normalization_of_pulled,
+    normalization_of_upload,
+)
 from assay.workers.weights.logit_names import LogitNames, names_of
 from assay.workers.weights.programs import load_classifier
 from assay.workers.weights.pulled import pulled_weights
@@ -51,6 +57,7 @@ _deterministic: Any = torch.utils.deterministic
 
 DTYPES = {
     "float32": torch.float32,
+    "tf32": torch.float32,
     "float64": torch.float64,
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
@@ -67,13 +74,12 @@ def data_root() -> Path | None:
 
 
 def configure(threads: int) -> None:
-    """Pin threads and choose repeatable arithmetic: no TF32, deterministic kernels."""
+    """Pin threads and choose repeatable arithmetic: deterministic kernels, no TF32 (workers/precision.py)."""
     torch.set_num_threads(threads)
     # Same as use_deterministic_algorithms, which also imports the whole compiler: seconds.
     torch.set_deterministic_debug_mode("error")
     _deterministic.fill_uninitialized_memory = False
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
+    allow_tf32(False)
     torch.backends.cudnn.benchmark = False
 
 
@@ -130,6 +136,7 @@ class Session:
         self._loaded = None
         self._others.clear()
         self._hashes.clear()
+        allow_tf32(False)
 
     def content_sha256(self, label: str, examples: ExampleSet) -> str:
         """The hash of the content of a data set of this label, read once: a large one takes minutes."""
@@ -157,7 +164,7 @@ class Session:
         BadWeights of keys or shapes that do not fit, a ValueError of a model that this data does not allow.
         """
         # The kind too: a model to be trained has gradients enabled.
-        execution = (spec["execution"]["dtype"], device)
+        execution = (spec["execution"]["dtype"], spec["execution"].get("channels_last"), device)
         key = _key(spec["kind"], spec["model"], spec["data"], spec["seed"], execution, weights)
         if self._loaded is None or self._loaded[0] != key:
             self._loaded = None  # free the old model before building the new one
@@ -269,7 +276,7 @@ def _load_words(spec: UserSpec, data: ExampleSet, device: torch.device, weights:
         raise ValueError(f"the data set {data.name!r} is text, the model {model['name']!r} is for images")
     classifier, file = TokenModel(backbone), File({}, foreign=False)
     if weights is not None:
-        _check_same_words(Path(weights), data)
+        check_same_words(Path(weights), data)
     if weights is not None and (model["weights"] or {}).get("part") is not None:
         load_backbone(backbone, model, Path(weights))
     elif weights is not None:
@@ -287,17 +294,6 @@ def _load_policy(spec: UserSpec, data: ControlSet, device: torch.device, weights
     return _ready(spec, policy, device, metadata=file.metadata)
 
 
-def _check_same_words(path: Path, data: ExampleSet) -> None:
-    _, metadata = read_shapes(path)
-    trained = json.loads(metadata.get("trained_on", "{}")).get("vocabulary")
-    if trained is not None and trained != cast(TextSet, data).vocabulary.sha256:
-        raise BadWeights(
-            f"the weights were trained with another vocabulary than {data.name!r} has: they would read"
-            " other words. A text for language models has the vocabulary of its own training part; labelled"
-            " texts take the vocabulary of a language data set by their parameter vocabulary"
-        )
-
-
 def _ready(
     spec: UserSpec,
     classifier: Classifier,
@@ -312,6 +308,10 @@ def _ready(
     classifier.requires_grad_(spec["kind"] == "train").eval()
     digest = digest or state_sha256(classifier)
     classifier.to(device=device, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
+    if spec["execution"].get("channels_last") and model["name"] != EXPORTED:
+        classifier.to(memory_format=torch.channels_last)
+    if spec["execution"]["dtype"] == "tf32" and has_tf32(device):
+        computes_in_tf32(classifier)
     return Loaded(
         classifier=classifier,
         image_size=_image_size(model, classifier.backbone),

@@ -19,6 +19,7 @@ from assay.service.contract.warning_codes import SEVERITY, Severity
 from assay.service.metrics.answers import Answers
 from assay.service.metrics.classification import TOP5_CLASSES
 from assay.service.metrics.sanity_checks import MIN_EXAMPLES, TOLERANCE
+from assay.service.submission.warnings import arithmetic_of
 from assay.workers.jobs.data_warnings import of_data, of_generated
 from assay.workers.jobs.library_backends import describe
 from assay.workers.jobs.model_warnings import of_answers, of_gradients
@@ -107,6 +108,7 @@ class Row:
     breakdown: Sequence[StageBreakdown] = ()
     undefined: Mapping[str, str] = field(default_factory=dict)  # metrics without a value, and the reasons
     screening: str | None = None
+    without_tf32: bool = False  # asked for, on a device that lacks it
     expected: bool = False  # whether the accuracies are expected ones over draws of the model
     segmentation: bool = False
     noun: str = "images"  # what one example is called
@@ -269,6 +271,10 @@ def _of_run(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Warn
             message = "the attack's gradients were in bfloat16: in float32 it may find a few more, or fewer"
         told = {"screening": row.screening, **_judgement(evidence)}
         yield Warning(code="screened", message=message, evidence=told)
+    if row.without_tf32 and arithmetic_of(load(), row.name) is None:
+        message = f"{row.name} was computed in float32: the device has no TF32"
+        dtypes = {"dtype": "tf32", "computed_in": "float32"}
+        yield Warning(code="other_dtype", message=message, evidence={"evaluation": row.name, **dtypes})
     reduced = [shard["reduced_batch"] for shard in evidence if shard.get("reduced_batch")]
     if reduced:
         asked, used = max(r["asked"] for r in reduced), min(r["used"] for r in reduced)

@@ -10,13 +10,15 @@ from typing import Any
 import torch
 import torch.utils.deterministic
 
+from assay.workers.precision import allow_tf32
+
 # Its attributes are created at import time, invisible to the type checker.
 _options: Any = torch.utils.deterministic
 
 
 @contextmanager
 def deterministic() -> Iterator[None]:
-    """Deterministic algorithms, no TF32, no cuDNN benchmarking inside the block.
+    """Deterministic algorithms, TF32 off (workers/precision.py), no cuDNN benchmarking inside the block.
 
     cuBLAS reads CUBLAS_WORKSPACE_CONFIG when its first handle is created, so a process that used CUDA before
     must have set it itself. An operation without a deterministic version raises a RuntimeError that names it.
@@ -32,8 +34,7 @@ def deterministic() -> Iterator[None]:
         # Filling every new tensor would cost time; no code here reads uninitialised memory.
         _options.fill_uninitialized_memory = False
         torch.backends.cudnn.benchmark = False
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
+        allow_tf32(False)
         yield
     finally:
         torch.set_deterministic_debug_mode(mode)

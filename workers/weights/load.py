@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import safetensors
 import torch
@@ -18,6 +19,7 @@ from assay.models.weights.key_maps import Shape, Shapes
 from assay.service.contract.stored_specs import ModelReference
 from assay.service.contract.weights_options import ChannelStatistics
 from assay.workers.data.formats.dataset import ExampleSet, ImageSet, model_classes
+from assay.workers.data.formats.text import TextSet
 from assay.workers.jobs.failures import BadWeights
 from assay.workers.weights.headers import Fit, fit, in_words, read_shapes
 from assay.workers.weights.verify import PRECISIONS, read_dtypes
@@ -38,6 +40,18 @@ class File:
 
     metadata: Mapping[str, str]  # the texts in its header
     foreign: bool  # whether it has no normalisation
+
+
+def check_same_words(path: Path, data: ExampleSet) -> None:
+    """Refuse weights that were trained with another vocabulary than the data has: BadWeights."""
+    _, metadata = read_shapes(path)
+    trained = json.loads(metadata.get("trained_on", "{}")).get("vocabulary")
+    if trained is not None and trained != cast(TextSet, data).vocabulary.sha256:
+        raise BadWeights(
+            f"the weights were trained with another vocabulary than {data.name!r} has: they would read"
+            " other words. A text for language models has the vocabulary of its own training part; labelled"
+            " texts take the vocabulary of a language data set by their parameter vocabulary"
+        )
 
 
 def load_weights(classifier: Classifier, path: Path, data: ExampleSet, positions: Resizing | None) -> File:

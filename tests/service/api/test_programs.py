@@ -146,6 +146,7 @@ def test_data_and_types_that_do_not_fit_are_refused(
         ({"screening": "bfloat16"}, ["float32"], ["execution", "screening"]),
         ({"dtype": "float64"}, ["float32", "float64"], None),
         ({"screening": "bfloat16"}, ["float32", "bfloat16"], None),
+        ({"dtype": "tf32"}, ["float32"], None),
     ],
 )
 def test_types_that_the_program_cannot_be_run_in_are_refused(
@@ -174,6 +175,15 @@ def test_a_rejected_program_says_why(api: httpx.Client, app_store: Store, evalua
     assert (body["state"], body["faults"]["other"]) == ("rejected", ["it returns probabilities"])
     ((_, message),) = details(submit(api, evaluate_body(model=MODEL)))
     assert message == "this checkpoint was rejected: it returns probabilities"
+
+
+def test_a_program_keeps_its_order_of_values(api: httpx.Client, app_store: Store, evaluate_body: Any) -> None:
+    upload(api)
+    check(app_store, program=FACTS)
+    body = evaluate_body(model=MODEL, execution={"channels_last": True})
+    ((loc, message),) = details(submit(api, body))
+    assert loc == ["execution", "channels_last"]
+    assert message == "an exported program fixes the order of its values in memory"
 
 
 @pytest.mark.parametrize("execution", [3, [], None, {"dtype": 3}, {"screening": ["bfloat16"]}])

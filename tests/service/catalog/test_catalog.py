@@ -189,6 +189,22 @@ class TestValidSpecs:
             "execution.dtype": "recipe is for training: only trainings have a recipe"
         }
 
+    def test_tf32_is_for_gpus(self) -> None:
+        for body in (train_body, evaluate_body):
+            for device in ("auto", "cuda"):
+                execution = {"device": device, "dtype": "tf32"}
+                assert valid(body(execution=execution)).spec["execution"]["dtype"] == "tf32"
+            found = problems(body(execution={"device": "cpu", "dtype": "tf32"}))
+            assert found == {"execution.dtype": "TF32 is arithmetic of GPUs: on a CPU ask for float32"}
+        screened = {"dtype": "tf32", "screening": "bfloat16_gradients"}
+        assert set(problems(evaluate_body(execution=screened))) == {"execution.screening"}
+
+    def test_channels_go_last_in_evaluations_alone(self) -> None:
+        execution = {"channels_last": True}
+        assert valid(evaluate_body(execution=execution)).spec["execution"].get("channels_last") is True
+        assert "channels_last" not in valid(evaluate_body()).spec["execution"]
+        assert set(problems(train_body(execution=execution))) == {"execution.channels_last"}
+
     def test_captured_passes_are_for_attacks_alone(self) -> None:
         execution = {"capture": True}
         assert valid(evaluate_body(execution=execution)).spec["execution"].get("capture") is True

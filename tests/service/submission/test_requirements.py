@@ -60,8 +60,11 @@ def test_the_first_shard_needs_the_folders_of_all_evaluations() -> None:
     ("device", "found"),
     [("cuda", {"folders": ["cifar"], "capability": "8.0"}), ("auto", {"folders": ["cifar"]})],
 )
-def test_bfloat16_on_a_gpu_needs_one_that_computes_in_it(device: str, found: dict[str, Any]) -> None:
-    assert first_requirements(load(), spec_of(execution={"device": device, "dtype": "bfloat16"})) == found
+@pytest.mark.parametrize("dtype", ["bfloat16", "tf32"])
+def test_some_arithmetic_on_a_gpu_needs_one_that_has_it(
+    dtype: str, device: str, found: dict[str, Any]
+) -> None:
+    assert first_requirements(load(), spec_of(execution={"device": device, "dtype": dtype})) == found
 
 
 def test_the_check_of_a_program_asks_for_a_gpu() -> None:
@@ -84,8 +87,10 @@ def test_no_more_is_asked_than_the_gpu_that_planned_has() -> None:
     spec = spec_of(execution={"device": "cuda", "dtype": "bfloat16"})
     small = planned_requirements(load(), spec, plan_of(), 0, PlanningDevice(12 * GIB, "7.5"))
     assert (small["memory"], small.get("capability")) == (12 * GIB, None)
-    able = planned_requirements(load(), spec, plan_of(), 0, PlanningDevice(80 * GIB, "8.6"))
-    assert (able["memory"], able["capability"]) == (16 * GIB, "8.0")
+    for dtype in ("bfloat16", "tf32"):
+        spec = spec_of(execution={"device": "cuda", "dtype": dtype})
+        able = planned_requirements(load(), spec, plan_of(), 0, PlanningDevice(80 * GIB, "8.6"))
+        assert (able["memory"], able["capability"]) == (16 * GIB, "8.0")
 
 
 def test_a_small_batch_and_a_cpu_need_no_memory_of_a_gpu() -> None:

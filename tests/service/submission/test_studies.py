@@ -157,15 +157,16 @@ def test_options_go_to_the_jobs_that_have_them() -> None:
     arm = check(example() | {"execution": {"dtype": "recipe"}}).arms[0].template
     assert arm["train"] is not None
     assert (arm["train"]["execution"]["dtype"], arm["evaluate"]["execution"]["dtype"]) == ("float32",) * 2
-    execution = {"screening": "bfloat16", "repeat": 0.5, "capture": True}
+    execution = {"screening": "bfloat16", "repeat": 0.5, "capture": True, "channels_last": True}
     screened = check(example() | {"execution": execution}).arms[0].template
     assert screened["train"] is not None
     assert screened["train"]["execution"].get("screening") is None
     assert screened["evaluate"]["execution"].get("screening") == "bfloat16"
     assert screened["train"]["execution"].get("repeat") is None
     assert screened["evaluate"]["execution"].get("repeat") == 0.5
-    assert "capture" not in screened["train"]["execution"]
-    assert screened["evaluate"]["execution"].get("capture") is True
+    for name in ("capture", "channels_last"):
+        assert name not in screened["train"]["execution"]
+        assert screened["evaluate"]["execution"].get(name) is True
 
 
 def test_an_arm_may_have_data_and_a_recipe_of_its_own() -> None:

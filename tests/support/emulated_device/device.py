@@ -130,6 +130,7 @@ class EmulatedDevice(TorchDispatchMode):
         event_waits: How often it waited for an event.
         launches: Operators that it was given, without views and without copies from or to the host.
         traffic: Bytes that these operators read and wrote, as if nothing stayed in a cache.
+        products: How many were products of matrices and convolutions, without (False) and with TF32 (True).
     """
 
     @classmethod
@@ -150,6 +151,7 @@ class EmulatedDevice(TorchDispatchMode):
         self.waits: Counter[Place] = Counter()
         self.uploads: Counter[Place] = Counter()
         self.event_waits = self.launches = self.traffic = self.sent_bytes = 0
+        self.products: Counter[bool] = Counter()
         self.copies: list[tuple[Tensor, Tensor]] = []  # destination on the host, and what will be there
         self.tape: Tape | None = None  # while a graph is captured
         self.thread = threading.get_ident()
@@ -169,6 +171,7 @@ class EmulatedDevice(TorchDispatchMode):
         """Starts to count anew."""
         self.waits.clear()
         self.uploads.clear()
+        self.products.clear()
         self.event_waits = self.launches = self.traffic = self.sent_bytes = 0
         self.memory.peak = self.memory.held
 
@@ -214,9 +217,13 @@ class EmulatedDevice(TorchDispatchMode):
             return 0  # attention as matrix products: CUDA's fused kernels are not here
         self._check(func, args, kwargs, theirs)
 
+        in_tf32 = rules.in_tf32(func)  # a graph keeps the kernels with which it was captured
+        self.products.update(() if in_tf32 is None else (in_tf32,))
+
         def work() -> Any:
             quotient = rules.quotient(func, host_args, theirs)
-            return func(*host_args, **host_kwargs) if quotient is None else quotient
+            given = rules.with_rounded_factors(func, host_args, in_tf32)
+            return func(*given, **host_kwargs) if quotient is None else quotient
 
         out = work() if self.tape is None else self.tape.record(work)
         if rules.launches(func):

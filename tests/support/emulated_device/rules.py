@@ -162,6 +162,36 @@ def _bytes(value: Any) -> int:
     return sum(map(_bytes, value)) if isinstance(value, list | tuple) else 0
 
 
+# Products and convolutions: the first of their factors, and the number of these, among the arguments.
+PRODUCTS = dict.fromkeys(("mm", "bmm", "mv", "dot"), (0, 2)) | dict.fromkeys(
+    ("addmm", "baddbmm", "addbmm", "addmv"), (1, 2)
+)
+CONVOLUTIONS = {"convolution": (0, 2), "convolution_backward": (0, 3)}
+
+
+def in_tf32(func: Any) -> bool | None:
+    """Whether a product or a convolution rounds its factors under the present flags; None of others."""
+    if base_name(func) in CONVOLUTIONS:
+        return torch.backends.cudnn.allow_tf32
+    return torch.backends.cuda.matmul.allow_tf32 if base_name(func) in PRODUCTS else None
+
+
+def with_rounded_factors(func: Any, args: Sequence[Any], in_tf32: bool | None) -> Sequence[Any]:
+    """The arguments, in TF32 with float32 factors of 10 bits after the point; ties go away from zero."""
+    if not in_tf32:
+        return args
+    start, count = (PRODUCTS | CONVOLUTIONS)[base_name(func)]
+    rounded = [_tf32(one) for one in args[start : start + count]]
+    return [*args[:start], *rounded, *args[start + count :]]
+
+
+def _tf32(factor: Tensor) -> Tensor:
+    if factor.dtype != torch.float32:
+        return factor
+    bits = factor.view(torch.int32)
+    return ((bits + 0x1000) & ~0x1FFF).view(torch.float32)
+
+
 def quotient(func: Any, args: Sequence[Any], theirs: Sequence[Tensor]) -> Tensor | None:
     """A division by a number of the host: CUDA multiplies by its reciprocal, which rounds in another way.
 

@@ -204,9 +204,10 @@ def test_an_unsupported_operator_ends_the_job_when_it_is_planned(
     assert bench.store.results.outcomes(bench.job_id, None) == []
 
 
-def test_bfloat16_is_refused_when_the_job_is_planned(bench: Bench) -> None:
-    half = {"device": "cpu", "dtype": "bfloat16", "batch_size": 4}
-    with pytest.raises(ValueError, match=r"verified needs execution\.dtype float32 or float64, not bfloat16"):
+@pytest.mark.parametrize("dtype", ["bfloat16", "tf32"])
+def test_coarse_arithmetic_is_refused_when_the_job_is_planned(bench: Bench, dtype: str) -> None:
+    half = {"device": "auto", "dtype": dtype, "batch_size": 4}
+    with pytest.raises(ValueError, match=rf"verified needs execution\.dtype float32 or float64, not {dtype}"):
         bench.run(networks.network(ROBUST), {"name": "verified"}, execution=half, limit=4)
     assert bench.store.jobs.get(bench.job_id).plan is None
 

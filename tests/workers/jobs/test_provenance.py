@@ -16,6 +16,7 @@ from assay.workers.jobs.provenance import check_identity, collect
 def test_packages_and_device_of_this_process() -> None:
     part = {"name": "digits", "params": {}}
     spec = {"kind": "evaluate", "model": {"name": "symvit", "params": {}}, "data": part, "evaluations": []}
+    spec["execution"] = {"device": "cpu", "dtype": "float64", "batch_size": 1}
     found = collect(torch.device("cpu"), torch.float64, spec)
     assert found["packages"]["torch"] == torch.__version__
     assert {"python", "numpy", "timm"} <= found["packages"].keys()

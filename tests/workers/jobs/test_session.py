@@ -126,12 +126,35 @@ def test_the_model_is_kept_while_the_request_is_the_same(spec: dict[str, Any]) -
 
 
 @pytest.mark.parametrize(
-    "change", [{"seed": 1}, {"kind": "train"}, {"execution": {"device": "cpu", "dtype": "float64"}}]
+    "change",
+    [
+        {"seed": 1},
+        {"kind": "train"},
+        {"execution": {"device": "cpu", "dtype": "float64"}},
+        {"execution": {"device": "cpu", "dtype": "tf32"}},
+        {"execution": {"device": "cpu", "dtype": "float32", "channels_last": True}},
+    ],
 )
 def test_another_request_gets_another_model(spec: dict[str, Any], change: dict[str, Any]) -> None:
     session = Session()
     first = session.classifier(spec, device="cpu", weights=None)
     assert session.classifier(spec | change, device="cpu", weights=None) is not first
+
+
+def test_weights_with_their_channels_last_are_the_same_weights(spec: dict[str, Any]) -> None:
+    params = {"image_size": 16, "patch_size": 8, "width": 16, "depth": 1, "heads": 2}
+    spec = spec | {"model": {"name": "fan_vit", "params": params, "weights": None}}
+    plain = load(spec)
+    execution = {**spec["execution"], "channels_last": True}
+    other = load(spec | {"execution": execution})
+    assert other.weights_sha256 == plain.weights_sha256
+    for loaded, last in ((plain, False), (other, True)):
+        wide = [w for w in loaded.classifier.parameters() if w.dim() == 4 and min(w.shape[1:]) > 1]
+        assert wide
+        assert {found.is_contiguous(memory_format=torch.channels_last) for found in wide} == {last}
+    images = torch.rand(2, 1, 16, 16)
+    with torch.no_grad():
+        torch.testing.assert_close(other.classifier(images), plain.classifier(images))
 
 
 def test_a_model_to_train_has_gradients_even_after_one_to_attack(spec: dict[str, Any]) -> None:

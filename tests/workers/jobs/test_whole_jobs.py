@@ -420,6 +420,19 @@ def test_a_gallery_of_corruptions_has_one_example_at_the_highest_severity(bench:
     assert "gallery-001-clean.json" not in names
 
 
+def test_tf32_on_a_cpu_is_float32_and_says_so(bench: Bench) -> None:
+    plain = bench.run(Plain(), {"name": "clean"}).evaluations[0]
+    execution = {"device": "auto", "dtype": "tf32", "channels_last": True}
+    result = bench.run(Plain(), {"name": "clean"}, execution=execution)
+    (said,) = [warning for warning in result.evaluations[0].warnings if warning.code == "other_dtype"]
+    assert said.message == "clean was computed in float32: the device has no TF32"
+    assert said.evidence == {"evaluation": "clean", "dtype": "tf32", "computed_in": "float32"}
+    device = result.provenance.device
+    assert (device["dtype"], device["tf32"], device["channels_last"]) == ("float32", False, True)
+    assert result.evaluations[0].metrics["top1"] == plain.metrics["top1"]
+    assert "other_dtype" not in codes(plain)
+
+
 def test_screening_is_labelled_and_never_raises_accuracy(bench: Bench) -> None:
     pgd = {"name": "pgd", "params": {"epsilon": "12/255", "steps": 10}}
     plain = bench.run(Plain(), pgd).evaluations[0]

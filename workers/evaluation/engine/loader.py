@@ -23,7 +23,8 @@ from assay.workers.evaluation.engine.error_bound import ErrorBound
 from assay.workers.evaluation.engine.forward import Passes
 from assay.workers.evaluation.engine.ledger import Ledger
 
-DType = Literal["float32", "float64", "bfloat16"]
+DType = Literal["float32", "tf32", "float64", "bfloat16"]
+"""TF32 is what the model does on its own (workers/precision.py): its tensors are float32."""
 Screening = Literal["bfloat16", "bfloat16_gradients"]
 """How attacks use bfloat16: for a whole first run, or for gradients alone."""
 Images = Callable[[Sequence[int]], Tensor | Levels]

@@ -1,0 +1,55 @@
+"""TF32: matrix products and convolutions of float32 whose factors a GPU rounds to 10 bits after the point.
+
+torch's flags are the process's, because autograd computes gradients in threads of its own. They are off but
+while a model that `computes_in_tf32` runs a pass: during its forward pass, and in a backward pass from its
+output to the end. What is computed outside the model (corruptions, attacks, losses, optimisers) stays strict.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Variable
+
+from assay.models.layers.layers import Classifier
+from assay.service.submission.requirements import AMPERE, at_least
+from assay.workers import accelerator
+
+# Invisible to the type checker.
+_engine: Any = Variable._execution_engine
+
+
+def allow_tf32(allowed: bool) -> None:
+    """Set the flags of products and of convolutions."""
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    torch.backends.cudnn.allow_tf32 = allowed
+
+
+def has_tf32(device: torch.device) -> bool:
+    """Whether a device has TF32: GPUs from Ampere on; others compute in float32 whatever the flags say."""
+    return accelerator.is_accelerator(device) and at_least(accelerator.capability(device), AMPERE)
+
+
+def computes_in_tf32(classifier: Classifier) -> None:
+    """Run all passes of a classifier, also through its backbone alone, and of its copies in TF32."""
+    for module in (classifier, classifier.backbone):
+        module.register_forward_pre_hook(_begin)
+        module.register_forward_hook(_end, always_call=True)
+
+
+def _begin(module: nn.Module, given: Any) -> None:
+    allow_tf32(True)
+
+
+def _end(module: nn.Module, given: Any, output: Any) -> None:
+    allow_tf32(False)
+    if isinstance(output, Tensor) and output.requires_grad:
+        output.register_hook(_begin_backward)
+
+
+def _begin_backward(slopes: Tensor) -> None:
+    allow_tf32(True)
+    # A pass that fails leaves the flags on, until the next pass ends or the session forgets the model.
+    _engine.queue_callback(lambda: allow_tf32(False))
