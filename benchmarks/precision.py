@@ -23,7 +23,7 @@ from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.precision import computes_in_tf32
 from assay.workers.training.determinism import deterministic
 from benchmarks import robust_networks
-from benchmarks.acceptance.throughput import Wide, Work
+from benchmarks.acceptance.workload import Wide, Work
 from benchmarks.attack_speed import costs
 from benchmarks.clock import CPU
 from tests.support.emulated_device.device import emulated_device

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.acceptance.checks import Check
-from benchmarks.acceptance.record import Machine, Record, Row, named, shown
+from benchmarks.acceptance.record import CELL, Machine, Record, Row, named, shown
 from benchmarks.acceptance.results import Results, Table
 
 COMMAND = "make accept-gpu"
@@ -31,11 +31,11 @@ def page(results: Results, checks: Sequence[Check]) -> str:
     return "\n".join([*parts, *map(_table, results["tables"])])
 
 
-def _table(table: Table) -> str:
+def _table(table: Table, level: str = "##") -> str:
     rule = " | ".join("---" for _ in table["columns"])
     lines = [" | ".join(map(_plain, cells)) for cells in table["rows"]]
     rows = [f"| {line} |" for line in (" | ".join(table["columns"]), rule, *lines)]
-    return "\n".join([f"## {table['title']}\n", f"{table['text']}\n", *rows]) + "\n"
+    return "\n".join([f"{level} {table['title']}\n", f"{table['text']}\n", *rows]) + "\n"
 
 
 def _head(machine: Machine, records: Sequence[Record], checks: Sequence[Check]) -> str:
@@ -80,11 +80,28 @@ def _area(area: str, checks: Sequence[Check], found: dict[str, Record]) -> str:
         if record["parts"] > 1:
             limit = f"{record['seconds']:.0f} s in {record['parts']} parts of at most {record['planned']} s"
         lines.append(f"**{check.name}**: {check.title}; {limit} on {DEVICES[record['kind']]}; {state}.\n")
-        if record["rows"]:
+        cells = [row for row in record["rows"] if row["what"].count(CELL) == 2]
+        if rows := [row for row in record["rows"] if row not in cells]:
             lines.append("| measured | value | bound | held |\n| --- | --- | --- | --- |")
-            lines += [_row(row) for row in record["rows"]]
+            lines += [_row(row) for row in rows]
             lines.append("")
+        lines += _matrices(cells)
     return "\n".join(lines)
+
+
+def _matrices(cells: Sequence[Row]) -> list[str]:
+    """A table for each network: an attack in each line, an arithmetic or a library in each column."""
+    found: dict[str, dict[str, dict[str, str]]] = {}
+    for row in cells:
+        table, line, column = row["what"].split(CELL)
+        found.setdefault(table, {}).setdefault(line, {})[column] = shown(row["value"])
+    lines = []
+    for table, body in found.items():
+        columns = list(dict.fromkeys(column for values in body.values() for column in values))
+        rows = [[line, *(values.get(column, "") for column in columns)] for line, values in body.items()]
+        text = "Images/s; TFLOP/s; share of the limit. An empty cell was not measured."
+        lines.append(_table(Table(title=table, text=text, columns=["attack", *columns], rows=rows), "###"))
+    return lines
 
 
 def _row(row: Row) -> str:

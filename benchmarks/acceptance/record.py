@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict
 
 Kind = Literal["cuda", "emulated", "cpu"]
 Value = int | float | str
+CELL = " | "
 Relation = Literal["at most", "at least", "exactly"]
 
 
@@ -87,6 +88,11 @@ def exactly(what: str, value: Value, bound: Value, case: str | None = None) -> R
 def told(what: str, value: Value) -> Row:
     """A value that is held against nothing."""
     return Row(what=what, case=None, value=value, relation=None, bound=None, held=True)
+
+
+def cell(table: str, line: str, column: str, value: Value) -> Row:
+    """A value that the page shows in a table of lines and columns."""
+    return told(CELL.join((table, line, column)), value)
 
 
 def named(row: Row) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.acceptance.checks import CHECKS, Check
 from benchmarks.acceptance.page import page
-from benchmarks.acceptance.record import Machine, Record, Row, at_least, at_most, exactly, told
+from benchmarks.acceptance.record import Machine, Record, Row, at_least, at_most, cell, exactly, told
 from benchmarks.acceptance.results import Results, Table, load_results
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -58,6 +58,15 @@ def test_a_run_is_told_with_its_machine_values_bounds_and_failures() -> None:
     assert "| flips | 3 | at least 4 | **no** |\n| hash | aa | exactly ab | **no** |\n" in text
     assert "`.venv/bin/python -m benchmarks.acceptance --again --only one`" in text
     assert "dry run" not in text
+
+
+def test_cells_are_a_table_of_lines_and_columns() -> None:
+    rows = [cell("Net", "pgd", "float32", "1; 2; 3"), cell("Net", "fgsm", "tf32", "4; 5; 6"), told("a", 1)]
+    text = page(results(record("one", rows)), TWO)
+    assert "| a | 1 |  |  |\n" in text
+    assert "### Net\n" in text
+    table = "| attack | float32 | tf32 |\n| --- | --- | --- |\n| pgd | 1; 2; 3 |  |\n| fgsm |  | 4; 5; 6 |\n"
+    assert table in text
 
 
 def test_the_same_records_give_the_same_text_in_any_order() -> None:
