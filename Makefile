@@ -32,10 +32,10 @@ install: $(STAMP) ## make .venv with the service, the worker and the `assay` com
 demo: $(STAMP) ## train, attack and compare two transformers through the real service (minutes)
 	@$(BIN)/python -P -m assay.service.demo
 
-test: $(STAMP) ## run the tests
-	@$(PYTEST)
+test: $(STAMP) ## run the tests, an eighth of the cases of laws; PART=0 to 7 for another one, PART=all
+	@$(PYTEST) $(if $(PART),--part $(PART))
 
-test-slow: $(STAMP) ## run the slow tests alone; SAMPLE=0/4 for a quarter of them
+test-slow: $(STAMP) ## run the slow tests and the other cases of laws alone; SAMPLE=0/4 for a quarter of them
 	@$(PYTEST) -m slow --sample $(or $(SAMPLE),0/1)
 
 test-all: $(STAMP) ## run the tests, the slow ones too
@@ -48,7 +48,7 @@ tutorials: $(STAMP) ## do what the tutorials, the notebooks and the Python page 
 	@$(PYTEST) -m tutorial tests/docs
 
 test-portable: $(STAMP) ## run the tests that train, with sums rounded as on an older processor
-	@ATEN_CPU_CAPABILITY=default $(PYTEST) -m 'trains and not slow and not tutorial' --sample $(or $(SAMPLE),0/1)
+	@ATEN_CPU_CAPABILITY=default $(PYTEST) -m 'trains and not slow and not tutorial' --part all --sample $(or $(SAMPLE),0/1)
 
 site: $(STAMP) ## build the documentation as a site into build/site; a link that leads nowhere is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

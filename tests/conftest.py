@@ -26,6 +26,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.sampling import PARTS, changed_files, left_out, part_of_commit
+
 LOCAL_NAMES = {"", "localhost"}
 
 
@@ -95,12 +97,37 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--sample NUMBER/OF`: one part of the tests, by a hash of their names."""
+    """`--sample NUMBER/OF`: one part of the tests, by a hash of their names. `--part`: cases of laws."""
     parser.addoption("--sample", default="0/1", help="run part NUMBER of OF parts, for example 0/2")
+    parser.addoption("--part", help=f"cases of laws: part 0 to {PARTS - 1} (default: by the commit), or all")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Chooses the part once, for the processes of pytest-xdist as well; a file that is named is run whole."""
+    part = config.getoption("part")
+    if part not in (None, "all", *map(str, range(PARTS))):
+        raise pytest.UsageError(f"--part is 0 to {PARTS - 1} or all; got {part!r}")
+    if part is None:
+        config.option.part = "all" if all(".py" in arg for arg in config.args) else str(part_of_commit())
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Enough to repeat the run."""
+    return f"cases of laws: --part {config.option.part} (of {PARTS}, or all)"
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves the other parts out; the parameters of a test stay together."""
+    """Marks cases of laws `slow` that are in another part; leaves out what `--sample` does not choose.
+
+    In a part of `--sample` the cases of a test stay together.
+    """
+    if config.option.part != "all":
+        laws = [item.nodeid for item in items if item.get_closest_marker("sampled")]
+        others = left_out(laws, int(config.option.part), changed_files())
+        for item in items:
+            if item.nodeid in others:
+                item.add_marker("slow")
     number, of = map(int, config.getoption("sample").split("/"))
     if not 0 <= number < of:
         raise pytest.UsageError(f"--sample is NUMBER/OF, with NUMBER in [0, OF); got {number}/{of}")

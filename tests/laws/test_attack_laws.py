@@ -218,6 +218,7 @@ def test_a_component_is_a_documented_function_of_keywords(
     assert attack.backend == params.get("backend", "native")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("module", "name", "params"), CASES)
 def test_it_stays_in_its_ball_and_in_the_range_and_accuracy_does_not_rise(
     module: ModuleType,
@@ -249,6 +250,7 @@ def test_it_stays_in_its_ball_and_in_the_range_and_accuracy_does_not_rise(
     assert outcomes.ids == tuple(IDS)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("module", "name", "params"), CASES)
 def test_it_takes_no_more_passes_than_it_declares(
     module: ModuleType, name: str, params: dict[str, Any], usual: Callable[..., Any]
@@ -263,6 +265,7 @@ def test_it_takes_no_more_passes_than_it_declares(
         assert (int(outcomes.backward.max()) > 0) == attack.gradient
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("module", "name", "params"), CASES)
 def test_a_seed_repeats_and_batches_do_not_matter(
     module: ModuleType,
@@ -287,6 +290,7 @@ def test_a_seed_repeats_and_batches_do_not_matter(
     torch.testing.assert_close(first.adversarial, other.adversarial, rtol=0, atol=1e-6)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("module", "name", "params"), CASES)
 def test_the_model_is_left_as_it_was(
     module: ModuleType, name: str, params: dict[str, Any], network: Network, digits: tuple[Tensor, Tensor]

@@ -49,6 +49,7 @@ def largest_made(name: str, causal: bool, *, masked: bool) -> int:
     return seen.elements
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", NAMES)
 def test_states_how_its_cost_grows_with_the_tokens(name: str) -> None:
     assert cost_of(name) in COSTS, (
@@ -57,6 +58,7 @@ def test_states_how_its_cost_grows_with_the_tokens(name: str) -> None:
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
 @pytest.mark.parametrize(("name", "causal"), FORMS)
 def test_what_is_not_quadratic_holds_no_matrix_of_tokens(name: str, causal: bool, masked: bool) -> None:

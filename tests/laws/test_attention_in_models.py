@@ -259,6 +259,7 @@ def assert_attacked(model: nn.Module) -> None:
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("model", ["vit", "fan_vit"])
 @pytest.mark.parametrize("name", NAMES)
 def test_learns_and_is_attacked_in_a_classifier(name: str, model: str) -> None:
@@ -267,6 +268,7 @@ def test_learns_and_is_attacked_in_a_classifier(name: str, model: str) -> None:
     assert_attacked(classifier)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", NAMES)
 def test_learns_and_is_attacked_in_segmenter(name: str) -> None:
     model = made("segmenter", name)
@@ -283,6 +285,7 @@ def test_learns_and_is_attacked_in_segmenter(name: str) -> None:
     assert attacked > loss
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("model", ["sequence_transformer", "series_transformer"])
 @pytest.mark.parametrize("name", NAMES)
 def test_learns_from_sequences_with_padding(name: str, model: str) -> None:
@@ -296,6 +299,7 @@ def test_learns_from_sequences_with_padding(name: str, model: str) -> None:
     assert seen == [False]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", NAMES)
 def test_a_series_has_gradients_for_an_attack(name: str) -> None:
     model = made("series_transformer", name).eval()
@@ -338,6 +342,7 @@ def test_learns_in_a_policy_and_is_attacked_by_its_observations(name: str) -> No
     assert not observed[:, 1:].any(), "the first action depends on a later step"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("model", ["lm", "decision_transformer"])
 @pytest.mark.parametrize("name", [name for name in NAMES if not has_causal_form(attentions()[name])])
 def test_a_causal_model_refuses_what_has_no_causal_form(name: str, model: str) -> None:

@@ -68,10 +68,12 @@ def assert_near(actual: Tensor, expected: Tensor, tolerance: float) -> None:
     assert error <= tolerance, f"relative error {error:.2g}"
 
 
+@pytest.mark.sampled
 def test_states_its_name(attention: nn.Module) -> None:
     assert MECHANISMS[attention.name] is type(attention)  # type: ignore[index]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("grid", [(0, 0), (1, 1), (1, 2), (3, 5), (7, 1), (8, 8)])
 def test_keeps_the_shape_at_any_length(attention: nn.Module, grid: tuple[int, int]) -> None:
     output = attention(tokens(grid=grid), grid=grid)
@@ -79,6 +81,7 @@ def test_keeps_the_shape_at_any_length(attention: nn.Module, grid: tuple[int, in
     assert torch.isfinite(output).all()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("scale", [0.0, 1.0, 30.0])
 def test_gradients_are_finite(attention: nn.Module, scale: float) -> None:
     x = (scale * tokens()).requires_grad_()
@@ -88,6 +91,7 @@ def test_gradients_are_finite(attention: nn.Module, scale: float) -> None:
     assert all(torch.isfinite(gradient).all() for gradient in gradients)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_input_gradient_needs_no_trainable_parameters(attention: nn.Module, dtype: torch.dtype) -> None:
     x = tokens().to(dtype).requires_grad_()
@@ -100,6 +104,7 @@ def test_input_gradient_needs_no_trainable_parameters(attention: nn.Module, dtyp
     assert all(parameter.grad is None for parameter in attention.parameters())
 
 
+@pytest.mark.sampled
 def test_state_dict_round_trip(attention: nn.Module, make: Make) -> None:
     torch.manual_seed(99)
     copy = make().double().eval()
@@ -108,6 +113,7 @@ def test_state_dict_round_trip(attention: nn.Module, make: Make) -> None:
     assert torch.equal(copy(tokens(), grid=GRID), attention(tokens(), grid=GRID))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_any_device_and_dtype(attention: nn.Module, dtype: torch.dtype, device: str) -> None:
@@ -119,6 +125,7 @@ def test_any_device_and_dtype(attention: nn.Module, dtype: torch.dtype, device: 
     assert_near(output.cpu(), expected, TOLERANCE[dtype])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("device", DEVICES)
 def test_automatic_mixed_precision(attention: nn.Module, device: str) -> None:
     x = 0.5 * tokens()
@@ -128,12 +135,14 @@ def test_automatic_mixed_precision(attention: nn.Module, device: str) -> None:
     assert_near(output.cpu(), expected, TOLERANCE[torch.bfloat16])
 
 
+@pytest.mark.sampled
 def test_is_deterministic_in_eval_mode(attention: nn.Module) -> None:
     first = attention(tokens(), grid=GRID)
     torch.manual_seed(7)
     assert torch.equal(attention(tokens(), grid=GRID), first)
 
 
+@pytest.mark.sampled
 def test_examples_of_a_batch_are_independent(attention: nn.Module) -> None:
     x = tokens(batch=3)
     together = attention(x, grid=GRID)
@@ -141,6 +150,7 @@ def test_examples_of_a_batch_are_independent(attention: nn.Module) -> None:
         assert_near(attention(x[example : example + 1], grid=GRID), together[example : example + 1], 1e-10)
 
 
+@pytest.mark.sampled
 def test_permuting_the_patches_permutes_the_output(attention: nn.Module) -> None:
     if not getattr(attention, "permutation_equivariant", True) or getattr(attention, "causal", False):
         pytest.skip("depends on the order of the patches")
@@ -150,6 +160,7 @@ def test_permuting_the_patches_permutes_the_output(attention: nn.Module) -> None
     assert_near(attention(x[:, order], grid=GRID), attention(x, grid=GRID)[:, order], 1e-10)
 
 
+@pytest.mark.sampled
 def test_masked_padding_changes_nothing(attention: nn.Module) -> None:
     if not getattr(attention, "padding_invariant", True):
         pytest.skip("depends on the number of tokens")
@@ -161,6 +172,7 @@ def test_masked_padding_changes_nothing(attention: nn.Module) -> None:
     assert_near(padded[:, :TOKENS], attention(x), 1e-10)
 
 
+@pytest.mark.sampled
 def test_later_tokens_change_the_earlier_ones_unless_it_is_causal(attention: nn.Module) -> None:
     x, changed = tokens(), tokens()
     changed[:, -1] = 3 * tokens(seed=5)[:, -1]
@@ -171,6 +183,7 @@ def test_later_tokens_change_the_earlier_ones_unless_it_is_causal(attention: nn.
         assert (after - before).abs().amax(dim=(0, 2)).min() > 1e-6
 
 
+@pytest.mark.sampled
 def test_a_causal_sequence_begins_as_its_beginnings_do(attention: nn.Module) -> None:
     if not getattr(attention, "causal", False):
         pytest.skip("every token sees every other")
@@ -187,6 +200,7 @@ def holes(count: int) -> Tensor:
     return torch.stack([places < 0.7 * count, places > 0.3 * count, ~middle, places % 3 != 1])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("count", [7, 33])
 def test_what_padding_holds_changes_nothing_wherever_it_is(attention: nn.Module, count: int) -> None:
     if not getattr(attention, "padding_invariant", True):
@@ -199,6 +213,7 @@ def test_what_padding_holds_changes_nothing_wherever_it_is(attention: nn.Module,
     assert_near(after[mask], before[mask], 1e-10)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("count", [7, 33])
 def test_masked_tokens_are_as_if_they_were_not_there(attention: nn.Module, count: int) -> None:
     invariant = getattr(attention, "padding_invariant", True)
@@ -212,6 +227,7 @@ def test_masked_tokens_are_as_if_they_were_not_there(attention: nn.Module, count
         assert_near(together[row : row + 1, mask[row]], alone, 1e-10)
 
 
+@pytest.mark.sampled
 def test_masks_differ_by_example_without_mixing_them(attention: nn.Module) -> None:
     x, mask = tokens(4), holes(TOKENS)
     together = attention(x, grid=GRID, mask=mask)
@@ -222,6 +238,7 @@ def test_masks_differ_by_example_without_mixing_them(attention: nn.Module) -> No
         )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_masks_in_shorter_types(attention: nn.Module, dtype: torch.dtype) -> None:
     x, mask = 0.5 * tokens(4), holes(TOKENS)
@@ -232,6 +249,7 @@ def test_masks_in_shorter_types(attention: nn.Module, dtype: torch.dtype) -> Non
     assert_near(output[mask], expected[mask], TOLERANCE[dtype])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
 def test_gradient_equals_finite_differences(attention: nn.Module, masked: bool) -> None:
     grid = (2, 3)
@@ -246,6 +264,7 @@ def test_gradient_equals_finite_differences(attention: nn.Module, masked: bool) 
     assert torch.autograd.gradcheck(present, (x,), fast_mode=True, atol=1e-6)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
 @pytest.mark.parametrize("count", [TOKENS, 131])
 def test_no_gradient_reaches_later_tokens_in_a_causal_form(
@@ -265,6 +284,7 @@ def test_no_gradient_reaches_later_tokens_in_a_causal_form(
         assert not gradient[:, last + 1 :].any()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("count", [TOKENS, 131])
 def test_no_causal_output_depends_on_a_later_token(attention: nn.Module, count: int) -> None:
     if not getattr(attention, "causal", False):
@@ -277,6 +297,7 @@ def test_no_causal_output_depends_on_a_later_token(attention: nn.Module, count: 
         assert_near(attention(changed)[:, : last + 1], before[:, : last + 1], 1e-10)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", sorted(MECHANISMS))
 def test_the_catalog_says_which_mechanisms_have_a_causal_form(name: str) -> None:
     stated = (load().find("attention", name).facts or {}).get("causal_form", False)
@@ -295,6 +316,7 @@ def test_mechanisms_of_one_layout_have_the_same_weights() -> None:
     assert all(len(different) == 1 for different in shapes.values())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("heads", [5, 0])
 def test_refuses_heads_that_do_not_divide_the_width(attention: nn.Module, heads: int) -> None:
     with pytest.raises(ValueError, match="heads must divide width"):

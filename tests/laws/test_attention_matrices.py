@@ -62,6 +62,7 @@ X = torch.randn(2, TOKENS, WIDTH, generator=torch.Generator().manual_seed(3)).do
 MASK = (torch.arange(TOKENS) < PRESENT).expand(2, -1)
 
 
+@pytest.mark.sampled
 def test_a_causal_matrix_has_nothing_for_later_tokens(layer: nn.Module) -> None:
     with torch.no_grad():
         matrix = attention_of(layer, X)
@@ -72,6 +73,7 @@ def test_a_causal_matrix_has_nothing_for_later_tokens(layer: nn.Module) -> None:
         torch.testing.assert_close(matrix.sum(dim=-1), torch.ones_like(matrix[..., 0]))
 
 
+@pytest.mark.sampled
 def test_the_matrix_times_the_values_is_the_output(layer: nn.Module) -> None:
     if not isinstance(layer, SoftmaxLayer):
         pytest.skip("has no values of its own to multiply")
@@ -81,6 +83,7 @@ def test_the_matrix_times_the_values_is_the_output(layer: nn.Module) -> None:
         torch.testing.assert_close(output, layer(X), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.sampled
 def test_padding_changes_nothing_of_the_tokens_that_are_there(layer: nn.Module) -> None:
     if not getattr(layer, "padding_invariant", True):
         pytest.skip("depends on the number of tokens by itself")

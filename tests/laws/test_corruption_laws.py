@@ -100,6 +100,7 @@ def test_a_component_is_a_documented_function_of_the_severity(name: str) -> None
         build("corruption", name, {"severity": 6})
 
 
+@pytest.mark.sampled
 @every
 @every_script
 @pytest.mark.parametrize("severity", SEVERITIES)
@@ -127,6 +128,7 @@ def test_other_dtypes_get_the_same_levels(name: str, photographs: Tensor) -> Non
         torch.testing.assert_close(in_levels(corrupted), expected, rtol=0, atol=tolerance)
 
 
+@pytest.mark.sampled
 @every
 @every_script
 @pytest.mark.parametrize("severity", [1, 5])
@@ -183,6 +185,7 @@ def test_higher_severities_move_an_image_farther(name: str, photographs: Tensor)
         assert all(later > 0.9 * earlier for earlier, later in itertools.pairwise(moved)), moved
 
 
+@pytest.mark.sampled
 @every
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("size", [(1, 1), (2, 3), (7, 5), (32, 32), (33, 90)])

@@ -135,6 +135,7 @@ def test_component_is_a_documented_function_with_its_name(component: tuple[str, 
     assert function.__doc__.splitlines()[0].strip()
 
 
+@pytest.mark.sampled
 @each_part
 def test_description_is_consistent(build: Build, component: tuple[str, str], split: str) -> None:
     data = build()(split)
@@ -146,12 +147,14 @@ def test_description_is_consistent(build: Build, component: tuple[str, str], spl
     assert data.size is None or min(data.size) > 0
 
 
+@pytest.mark.sampled
 @each_part
 def test_ids_are_unique(build: Build, split: str) -> None:
     data = build()(split)
     assert len(data) == len(data.ids) == len(set(data.ids)) > 0
 
 
+@pytest.mark.sampled
 @each_labelled_part
 def test_labels_are_classes(build: Build, split: str) -> None:
     data = build()(split)
@@ -161,6 +164,7 @@ def test_labels_are_classes(build: Build, split: str) -> None:
     assert data.labels.max() < data.classes
 
 
+@pytest.mark.sampled
 @each_part
 @pytest.mark.parametrize("size", [8, 33])
 def test_images_have_the_size_dtype_and_range_asked_for(build: Build, split: str, size: int) -> None:
@@ -299,6 +303,7 @@ def test_impossible_requests_are_refused(build: Build) -> None:
         data.images([0], 0)
 
 
+@pytest.mark.sampled
 @each_part
 @pytest.mark.parametrize("change", ["pixel", "label"])
 def test_hash_follows_the_content(build: Build, split: str, change: str) -> None:
@@ -346,6 +351,7 @@ def hashes_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list
     return result
 
 
+@pytest.mark.sampled
 @each_set
 def test_hash_is_the_same_in_another_process(
     build: Build, component: tuple[str, str], hashes_elsewhere: dict[str, list[str]]

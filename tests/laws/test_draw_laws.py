@@ -73,6 +73,7 @@ def network() -> Network:
     return Network().eval()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("module", "name", "params"), CASES)
 def test_no_attack_draws_twice_from_one_key(
     module: ModuleType, name: str, params: dict[str, Any], network: Network, monkeypatch: pytest.MonkeyPatch

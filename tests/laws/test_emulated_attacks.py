@@ -84,6 +84,7 @@ def late_flags() -> Iterator[None]:
         yield
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("module", "name", "params"), usual())
 def test_an_attack_on_classifiers(
     module: ModuleType,

@@ -96,6 +96,7 @@ def compare(evaluation: Any, attack: Any, device: EmulatedDevice) -> None:
         assert found["replays"] > 0
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("module", "name", "params"), usual())
 def test_an_attack_on_classifiers(
     module: ModuleType, name: str, params: dict[str, Any], device: EmulatedDevice
@@ -143,6 +144,7 @@ def of_a_library(name: str) -> tuple[nn.Module, Tensor]:
     return model, torch.rand(2, 3, 32, 32, dtype=torch.float64)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [*OF_IMAGES, *LIBRARIES])
 def test_a_model_is_captured(name: str, device: EmulatedDevice) -> None:
     model, inputs = small(name) if name in OF_IMAGES else of_a_library(name)

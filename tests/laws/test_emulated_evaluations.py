@@ -180,6 +180,7 @@ def write_trees(task: str, root: Path) -> None:
         write_set(root, "imagenet", "val")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "task"), CASES)
 def test_an_evaluation(name: str, task: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if name == "verified":

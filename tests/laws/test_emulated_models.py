@@ -77,6 +77,7 @@ MECHANISM_FORMS = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "form"), MECHANISM_FORMS)
 def test_an_attention_mechanism(name: str, form: str, device: EmulatedDevice) -> None:
     options = {"causal": True} if form == "causal" else {}
@@ -132,6 +133,7 @@ def small(name: str) -> tuple[nn.Module, Tensor]:
     return model, inputs.double() if inputs.is_floating_point() else inputs
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", KINDS)
 def test_a_model_in_evaluation_and_in_training(name: str, device: EmulatedDevice) -> None:
     here, inputs = small(name)

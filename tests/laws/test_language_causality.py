@@ -150,6 +150,7 @@ def answers(model: CausalTransformer, tokens: Tensor) -> Tensor:
     return model(tokens)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "given"), CASES, ids=str)
 def test_a_language_model_that_is_accepted_sees_no_later_word(name: str, given: dict[str, Any]) -> None:
     body = spec(name, given)

@@ -157,6 +157,7 @@ def check(model: str, task: str, params: Mapping[str, Any], classes: int, channe
 OF_FILES = (EXPORTED, *hf_models.MODELS)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("model", [name for name in load().names("model") if name not in OF_FILES])
 def test_what_is_accepted_can_be_built_and_answers(model: str) -> None:
     rng = random.Random(model)

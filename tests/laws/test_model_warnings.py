@@ -120,6 +120,7 @@ def test_no_trained_network_is_blamed_for_its_gradients(name: str) -> None:
         assert looked(model, images, attack) == set()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("sharpness", [1.0, 30.0])
 @pytest.mark.parametrize("name", sorted(attentions()))
 def test_no_attention_is_blamed_for_its_gradients(name: str, sharpness: float) -> None:
@@ -132,6 +133,7 @@ def test_no_attention_is_blamed_for_its_gradients(name: str, sharpness: float) -
     assert looked(Classifier(model, [0.5] * 3, [0.25] * 3), torch.rand(8, 3, 16, 16), "square") == set()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [name for name in load().names("model") if name not in LEFT_OUT])
 def test_no_model_of_the_catalog_is_blamed_for_its_gradients(name: str) -> None:
     component = load().find("model", name)
@@ -183,6 +185,7 @@ def test_answers_of_another_order_and_answers_that_are_all_one_are_told(table: s
     assert answered(shifted, table=table, guesses=True) == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", PERCEPTRONS)
 @pytest.mark.parametrize("n", [3, 8, 20, 50, 300, 1797])
 def test_no_trained_network_is_blamed_for_its_answers(name: str, n: int) -> None:

@@ -61,6 +61,7 @@ class Model(nn.Module):
         return logits
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "options", "sharpness", "code"), CASES, ids=str)
 def test_the_warning_is_due_exactly_where_a_result_depends_on_them(
     name: str, options: dict[str, Any], sharpness: float, code: str | None
@@ -100,6 +101,7 @@ def given(task: str, module: Any, channels: int, classes: int) -> Tensor:
 LEFT_OUT = (EXPORTED, "timm", "torchvision", *hf_models.MODELS)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [name for name in load().names("model") if name not in LEFT_OUT])
 def test_no_model_of_the_catalog_is_blamed_by_default(name: str) -> None:
     component = load().find("model", name)

@@ -47,6 +47,7 @@ def small(name: str) -> tuple[str, nn.Module, int, int]:
     return task, module, facts["classes"], facts["channels"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", NAMES)
 def test_no_model_of_the_catalog_is_refused_for_its_gradients_or_blamed_for_its_outputs(
     name: str, tmp_path: Path

@@ -141,6 +141,7 @@ PLACES: Mapping[str, Callable[[str, str], str]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("protocol", ["series", "paper", "pixel"])
 @pytest.mark.parametrize("data", SERIES)
@@ -167,6 +168,7 @@ def test_a_radius_in_another_norm_is_no_number_of_steps() -> None:
     assert "epsilon=0.2" in results_table(found)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("data", sorted(DATA))
 def test_every_data_set_has_the_unit_of_its_protocol(data: str) -> None:
     words = {row_protocol("pixel", task) for task in DATA[data]}
@@ -179,6 +181,7 @@ def test_a_data_set_that_the_catalog_lacks_has_the_unit_of_the_row() -> None:
     assert found == list(UNITS.values())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("epsilon", [*RADII, 2.0, "64/255", "200/255"])
 @pytest.mark.parametrize("data", SERIES)
 def test_no_radius_on_series_is_large(data: str, epsilon: Any) -> None:

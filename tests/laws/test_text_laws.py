@@ -47,6 +47,7 @@ def test_there_are_sets_of_text() -> None:
     }
 
 
+@pytest.mark.sampled
 @each_part
 def test_description_is_consistent(build: Build, component: tuple[str, str], split: str) -> None:
     data = build()(split)
@@ -69,6 +70,7 @@ def test_description_is_consistent(build: Build, component: tuple[str, str], spl
         assert module.FACTS["documents"] is True
 
 
+@pytest.mark.sampled
 @each_part
 def test_tokens_are_words_of_the_vocabulary(build: Build, component: tuple[str, str], split: str) -> None:
     data = build()(split)
@@ -107,6 +109,7 @@ def test_splits_share_the_vocabulary_and_no_example(build: Build) -> None:
 CHANGES = [(component, "word") for component in SETS] + [(component, "label") for component in LABELLED]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("component", "change"), CHANGES)
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_hash_follows_the_content(build: Build, split: str, change: str) -> None:

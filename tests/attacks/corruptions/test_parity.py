@@ -70,6 +70,7 @@ def test_every_released_corruption_is_here_and_every_one_here_is_compared() -> N
     assert set(SHARES) == found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("severity", SEVERITIES)
 @pytest.mark.parametrize("name", SHARES)
 def test_same_draws_give_the_released_levels(

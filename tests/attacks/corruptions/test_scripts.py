@@ -46,6 +46,7 @@ def corrupted(kernel: Corruption, image: Image.Image) -> tuple[NDArray[np.uint8]
     return changed.to(torch.uint8).numpy(), [part[0] for part in draws]
 
 
+@pytest.mark.sampled
 @scripts
 @pytest.mark.parametrize("severity", SEVERITIES)
 @pytest.mark.parametrize("name", FORMULAS)

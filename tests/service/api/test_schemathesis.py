@@ -91,6 +91,7 @@ def world(settings: Settings, app_store: Store, worker: Any) -> Iterator[World]:
     server.stop()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "mode"), CASES, ids=lambda value: getattr(value, "value", value))
 def test_answers_are_documented(world: World, name: str, mode: GenerationMode) -> None:
     operation = OPERATIONS[name]

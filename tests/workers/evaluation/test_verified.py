@@ -92,6 +92,7 @@ def model_of(name: str) -> nn.Module:
     return networks.network(name)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("norm", ["Linf", "L2"])
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", NETWORKS)
