@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from assay.attacks.adversarial.fab import fab
 from assay.attacks.adversarial.fab_t import fab_t
-from assay.attacks.adversarial.kernels.fab import nearest_boundary
 from assay.attacks.kernel import Attack
 from assay.attacks.randomness import Randomness
 from assay.attacks.threat import Norm, sizes
@@ -149,34 +148,6 @@ def test_without_a_box_nothing_is_clipped(norm: Norm) -> None:
         found = drive(attack, Linear(), images, labels, box=None)
         assert found.broken.all()
         assert found.best.min() < -0.01
-
-
-@pytest.mark.parametrize("norm", ["Linf", "L2"])
-def test_nearest_boundary(norm: Norm) -> None:
-    """Against the library's gradients of all classes; in parts too."""
-    model, images, labels = network("undefended"), digits()[0][:20], digits()[1][:20]
-    theirs = library(model, norm, 1.0, targets=None)
-    theirs.device = images.device
-    differences, gradients = theirs.get_diff_logits_grads_batch(images, labels)
-    flat = gradients.flatten(2)
-    dual = flat.abs().sum(2) if norm == "Linf" else flat.square().sum(2).sqrt()
-    nearest = (differences.abs() / (1e-12 + dual)).argmin(1)
-    rows = torch.arange(20)
-
-    class Parts:
-        def __call__(self, points: Tensor) -> Tensor:
-            assert len(points) <= 6
-            result: Tensor = model(points)
-            return result
-
-        def in_parts(self, indices: Tensor, work: Any) -> list[Any]:
-            return [work(part) for part in indices.split(6)]
-
-    for run in (model, Parts()):
-        offset, weights, classes = nearest_boundary(run, images, labels, norm)
-        assert classes == 10
-        torch.testing.assert_close(offset, differences[rows, nearest])
-        torch.testing.assert_close(weights, gradients[rows, nearest])
 
 
 def test_the_library_as_a_backend() -> None:

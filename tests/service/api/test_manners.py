@@ -12,14 +12,11 @@ import pytest
 from starlette.responses import HTMLResponse
 from starlette.types import Receive, Scope, Send
 
-from assay.service.api.errors import prefers_problem
-from assay.service.contract.errors import ErrorEnvelope, Problem
 from assay.service.middleware import Manners
 from assay.service.store.store import Store
 from assay.service.telemetry import METHODS
 
 JOBS = "/api/v1/jobs"
-PROBLEM = "application/problem+json"
 CHANGING = {"date", "x-request-id", "content-length"}
 
 
@@ -158,72 +155,3 @@ def test_a_part_of_a_file_is_sent_if_it_is_the_same(api: httpx.Client, paths: li
     assert api.get(path, headers=asked | {"if-range": f'"{"a" * 64}"'}).status_code == 206
     assert api.get(path, headers=asked | {"if-range": '"other"'}).status_code == 200
     assert api.head(path, headers=asked).headers["content-range"] == "bytes 0-9/200000"
-
-
-def test_a_problem_document_for_who_prefers_it(api: httpx.Client) -> None:
-    body = {"kind": "train", "modle": 1}
-    usual = api.post(JOBS, json=body, headers={"accept": "application/json"})
-    assert usual.headers["content-type"] == "application/json"
-    assert usual.headers["vary"] == "Accept"
-    error = ErrorEnvelope.model_validate_json(usual.content).error
-    answer = api.post(JOBS, json=body, headers={"accept": PROBLEM})
-    assert (answer.status_code, answer.headers["content-type"]) == (422, PROBLEM)
-    assert answer.headers["vary"] == "Accept"
-    problem = Problem.model_validate_json(answer.content)
-    assert problem.details == error.details
-    assert (problem.status, problem.detail) == (422, error.message)
-    assert (problem.type, problem.title) == ("urn:assay:error:invalid_spec", "invalid spec")
-    assert problem.instance == JOBS
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "status", "header"),
-    [
-        ("GET", "/nope%0a%22", 404, None),
-        ("PUT", JOBS, 405, "allow"),
-        ("GET", f"{JOBS}/x", 404, None),
-        ("GET", "/api/v1/catalog?kind=x", 422, None),
-    ],
-)
-def test_every_kind_of_error_is_a_problem(
-    api: httpx.Client, method: str, path: str, status: int, header: str | None
-) -> None:
-    answer = api.request(method, path, headers={"accept": f"{PROBLEM}, application/json"})
-    assert (answer.status_code, answer.headers["content-type"]) == (status, PROBLEM)
-    assert Problem.model_validate_json(answer.content).status == status
-    assert header is None or answer.headers[header]
-    large = api.post(JOBS, content=b" " * 20_001, headers={"accept": PROBLEM})
-    assert (large.status_code, large.json()["type"]) == (413, "urn:assay:error:too_large")
-
-
-@pytest.mark.parametrize(
-    ("accept", "wanted"),
-    [
-        ([PROBLEM], True),
-        ([f"application/json, {PROBLEM}"], True),
-        (["application/json", PROBLEM.upper()], True),
-        ([f"{PROBLEM};q=0.5, application/json;q=0.4"], True),
-        ([f"{PROBLEM}; charset=utf-8; q=0.5, */*"], True),
-        ([f"{PROBLEM};q=0.5, application/json"], False),
-        ([f"{PROBLEM};q=0"], False),
-        ([f"{PROBLEM};q=x"], False),
-        (["*/*"], False),
-        (["application/*"], False),
-        (["application/json"], False),
-        ([""], False),
-        ([], False),
-    ],
-)
-def test_what_accept_prefers(accept: list[str], wanted: bool) -> None:
-    assert prefers_problem(accept) is wanted
-
-
-def test_the_documentation_has_both_forms_of_an_error(api: httpx.Client) -> None:
-    document = api.get("/openapi.json").json()
-    reference = {"schema": {"$ref": "#/components/schemas/Problem"}}
-    for methods in document["paths"].values():
-        for operation in methods.values():
-            errors = [answer for code, answer in operation["responses"].items() if code >= "400"]
-            assert errors
-            assert all(answer["content"][PROBLEM] == reference for answer in errors)
-    assert set(document["components"]["schemas"]["Problem"]["required"]) >= {"type", "title", "status"}

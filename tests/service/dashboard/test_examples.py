@@ -20,7 +20,7 @@ from assay.service.dashboard.example_rows import (
 )
 from assay.service.store.rows import OutcomeRow
 from tests.service.conftest import provenance, result
-from tests.service.dashboard.test_pages import page
+from tests.support.pages import page
 
 Make = Callable[..., dict[str, Any]]
 COLUMNS: dict[str, list[Any]] = {

@@ -18,7 +18,7 @@ from assay.service.dashboard.formats import LOSS_BANDS, loss_band
 from assay.service.dashboard.gallery_files import DRAWN_HEIGHT, MAX_DRAWN_FEATURES, MAX_DRAWN_POINTS, drawings
 from assay.service.settings import Settings
 from assay.service.store.store import Store
-from tests.service.dashboard.test_pages import Tags, page
+from tests.support.pages import Tags, page
 
 Make = Callable[..., dict[str, Any]]
 HOSTILE = "<script>alert(1)</script>\u202e{{ 7 * 7 }}"

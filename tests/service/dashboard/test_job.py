@@ -17,7 +17,7 @@ from assay.service.settings import Settings
 from assay.service.store.store import Store
 from assay.service.store.tenants import TenantStore, View
 from assay.service.store.transactions.release import DIFFERENT
-from tests.service.dashboard.test_pages import NAMES, Tags, page
+from tests.support.pages import NAMES, Tags, page
 
 Make = Callable[..., dict[str, Any]]
 SECTIONS = ("results", "examples", "provenance", "log", "files", "made")

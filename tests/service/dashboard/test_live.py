@@ -1,19 +1,22 @@
-"""What pages do before their first request, and how many watchers wait."""
+"""Live states of jobs: how many watchers wait, and what is told of jobs that ended."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import httpx
 import pytest
 
-from assay.service.dashboard import frame, live
+from assay.service.dashboard import live
 from assay.service.dashboard.live import LiveStates
 from assay.service.store.store import Store
 from assay.service.store.tenants import TenantStore, View
+
+Make = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
@@ -53,8 +56,31 @@ def test_a_hundred_watchers_take_one_thread_and_one_reading(
     asyncio.run(twice())
 
 
-def test_templates_are_compiled_before_the_first_page(api: httpx.Client) -> None:
-    environment = frame._environment()
-    assert environment.cache is not None
-    known = {key[1] for key in environment.cache}
-    assert known >= set(environment.list_templates())
+def test_live_states_of_jobs_end_with_the_jobs(api: httpx.Client, train_body: Make) -> None:
+    job_id = api.post("/api/v1/jobs", json=train_body()).json()["id"]
+    api.post(f"/api/v1/jobs/{job_id}/cancel")
+    answer = api.get(f"/live?jobs={job_id}")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    data = [line[6:] for line in answer.text.splitlines() if line.startswith("data: ")]
+    state = json.loads(data[0])[0]
+    assert (state["id"], state["state"], state["ended"]) == (job_id, "canceled", True)
+    assert state["speed"] == ""
+    assert answer.text.rstrip().endswith("data: {}")
+
+
+def test_live_states_of_unknown_or_too_many_jobs_are_refused(api: httpx.Client) -> None:
+    assert api.get(f"/live?jobs={'0' * 26}").status_code == 404
+    assert api.get("/live?jobs=" + ",".join(f"{i:026d}" for i in range(51))).status_code == 422
+    assert api.get("/live").status_code == 422
+
+
+def test_a_job_that_was_retried_is_not_told_to_have_ended(
+    api: httpx.Client, transport: Any, train_body: Make, app_store: Store
+) -> None:
+    job_id = api.post("/api/v1/jobs", json=train_body()).json()["id"]
+    api.post(f"/api/v1/jobs/{job_id}/cancel")
+    states, store = LiveStates(), TenantStore(app_store, View(None, everything=True))
+    assert states.of(store, [job_id])[0]["state"] == "canceled"
+    api.post(f"/api/v1/jobs/{job_id}/retry")
+    assert states.of(store, [job_id])[0]["state"] == "canceled", "the premise: it is remembered for a second"
+    assert states.of(store, [job_id], since=time.monotonic())[0]["state"] == "queued"

@@ -10,7 +10,6 @@ from sklearn.datasets import load_digits
 
 from assay.workers.data import digits as module
 from assay.workers.data.digits import FACTS, MEAN, STD, digits
-from assay.workers.data.formats import arrays
 from assay.workers.data.formats.dataset import DataSet
 from assay.workers.data.formats.sampling import example_key
 
@@ -71,14 +70,3 @@ def test_recommended_normalisation_is_that_of_the_train_pixels() -> None:
 def test_content_is_pinned() -> None:
     digest = digits(None, "test").content_sha256()
     assert digest == "86a035223de8c212a67bb44ec8f474290e9f81657a0c8857fcda84cdf396dbc7"
-
-
-def test_resized_images_are_computed_once_and_equal_the_uncached(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = digits(None, "test")
-    cached = data.images([3, 100], 32)
-    reads: list[list[int]] = []
-    monkeypatch.setattr(data, "_read", reads.append)
-    assert torch.equal(data.images([100], 32), cached[1:])
-    assert reads == []
-    monkeypatch.setattr(arrays, "CACHE_BYTES", 0)
-    assert torch.equal(digits(None, "test").images([3, 100], 32), cached)

@@ -18,11 +18,10 @@ from typing import Any
 import pytest
 import torch
 
-from assay.workers.training import batches, fingerprint, loop
+from assay.workers.training import batches
 from assay.workers.training.checkpoint import Checkpoints
-from assay.workers.training.recipe import AdversarialTraining, Augmentation
 from assay.workers.training.result import WEIGHTS_NAME, Trained
-from assay.workers.training.training_log import LOG_NAME
+from tests.support.interrupted import interrupt
 
 pytestmark = pytest.mark.trains
 
@@ -51,12 +50,6 @@ def undisturbed(standins: ModuleType, tmp_path_factory: pytest.TempPathFactory) 
     result = outcome(standins.run(tmp_path_factory.mktemp("undisturbed")))
     torch.set_num_threads(threads)
     return result
-
-
-def interrupt(standins: ModuleType, folder: Path, step: int, **changes: object) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        standins.run(folder, checkpoint_seconds=0.0, report=standins.stop_at(step), **changes)
-    assert not (folder / WEIGHTS_NAME).exists()
 
 
 @pytest.mark.parametrize("step", [1, 7, 10, 29], ids=lambda step: f"step {step}")
@@ -154,15 +147,6 @@ def test_a_torn_checkpoint_falls_back_to_the_one_before(
     assert outcome(trained) == undisturbed
 
 
-def test_the_log_forgets_what_came_after_the_checkpoint(standins: ModuleType, tmp_path: Path) -> None:
-    interrupt(standins, tmp_path, 7)
-    with (tmp_path / LOG_NAME).open("a") as file:
-        file.write('{"epoch": 2}\n{"epo')
-    trained = standins.run(tmp_path)
-    epochs = [json.loads(line)["epoch"] for line in trained.log_path.read_text().splitlines()]
-    assert epochs == [1, 2, 3, 4, 5, 6]
-
-
 def test_a_finished_training_is_only_written_again(
     standins: ModuleType, tmp_path: Path, undisturbed: dict[str, object]
 ) -> None:
@@ -174,41 +158,3 @@ def test_a_finished_training_is_only_written_again(
     model.register_forward_hook(lambda *_: steps_seen.append(1))
     assert outcome(standins.run(tmp_path, classifier=model, data=data)) == undisturbed
     assert steps_seen == []
-
-
-def test_another_training_is_not_continued(standins: ModuleType, tmp_path: Path) -> None:
-    interrupt(standins, tmp_path, 3)
-    recipe = dataclasses.replace(standins.EVERYTHING, learning_rate=0.5)
-    with pytest.raises(ValueError, match=r"another training \(different: recipe, seed\)"):
-        standins.run(tmp_path, recipe=recipe, seed=4)
-    with pytest.raises(ValueError, match=r"another training \(different: data\)"):
-        standins.run(tmp_path, data=standins.Stripes(44))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"adversarial": AdversarialTraining("pgd_at", epsilon=0.1, steps=1, step_size=0.1)},
-        {"augmentation": Augmentation(erase=0.5)},
-    ],
-    ids=["starts", "erased"],
-)
-def test_other_draws_are_not_continued(
-    standins: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
-) -> None:
-    recipe = dataclasses.replace(standins.EVERYTHING, **changes)
-    standins.run(tmp_path, recipe=recipe)
-    standins.run(tmp_path, recipe=recipe)
-    monkeypatch.setattr(fingerprint, "VERSION", 3)
-    with pytest.raises(ValueError, match=r"another training \(different: draws\)"):
-        standins.run(tmp_path, recipe=recipe)
-
-
-def test_other_threads_are_warned_of(
-    standins: ModuleType, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    interrupt(standins, tmp_path, 3)
-    monkeypatch.setattr(loop, "environment", lambda: {"torch": torch.__version__, "threads": 64})
-    with caplog.at_level(logging.WARNING):
-        standins.run(tmp_path)
-    assert "may differ in rounding" in caplog.text

@@ -6,45 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import safetensors.torch
 import torch
-from timm import create_model
 from torch import Tensor
 
-from assay.models.attention.softmax import SoftmaxAttention
-from assay.models.layers.fan import FullyAttentionalNetwork
 from assay.models.layers.position_embeddings import resize_positions
-from assay.models.symvit import symvit
 from assay.models.vit import vit
-from assay.workers.jobs import check
 from assay.workers.jobs.failures import BadWeights
 from assay.workers.jobs.session import Loaded, Session
-from tests.support.weights import disturb
+from tests.support.foreign_weights import FAN, SHAPE, checked, fan, model, nvidia, saved, vit_tensors
 
-SHAPE: dict[str, Any] = {"image_size": 16, "patch_size": 4, "width": 12, "depth": 1, "heads": 2}
-FAN: dict[str, Any] = {"image_size": 16, "patch_size": 4, "width": 24, "depth": 2, "heads": 3}
 STATED = {"mean": [0.25], "std": [0.5]}
-
-
-def saved(folder: Path, tensors: dict[str, Tensor]) -> Path:
-    path = folder / "weights.safetensors"
-    safetensors.torch.save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
-    return path
-
-
-def vit_tensors(**changes: Any) -> dict[str, Tensor]:
-    torch.manual_seed(1)
-    return dict(vit(10, 1, **(SHAPE | changes)).state_dict())
-
-
-def model(name: str, shape: dict[str, Any], reading: dict[str, Any]) -> dict[str, Any]:
-    return {"name": name, "params": shape, "weights": {"checkpoint": "c", **reading}}
-
-
-def checked(path: Path, name: str = "vit", shape: dict[str, Any] = SHAPE, **reading: Any) -> tuple[Any, Any]:
-    request = {"weights": str(path), "spec": {"model": model(name, shape, reading)}}
-    answer = check.run(request, Session(), lambda _: None)
-    return answer["verdict"], answer["error"]
 
 
 @pytest.fixture
@@ -54,30 +25,6 @@ def load(spec: dict[str, Any]) -> Any:
         return Session().classifier(spec, device="cpu", weights=str(path))
 
     return load
-
-
-def nvidia(ours: dict[str, Tensor]) -> dict[str, Tensor]:
-    """FAN's weights as NVIDIA's code has them."""
-    theirs: dict[str, Tensor] = {}
-    for name, tensor in ours.items():
-        before, found, after = name.rpartition(".attn.qkv.")
-        if found:
-            queries, rest = tensor.split([len(tensor) // 3, 2 * len(tensor) // 3])
-            theirs |= {f"{before}.attn.q.{after}": queries, f"{before}.attn.kv.{after}": rest}
-        else:
-            theirs[name] = tensor
-    return theirs
-
-
-def fan() -> FullyAttentionalNetwork:
-    network = FullyAttentionalNetwork(
-        [SoftmaxAttention] * 2,
-        classes=10,
-        channels=1,
-        **{key: value for key, value in FAN.items() if key != "depth"},
-    )
-    disturb(network)
-    return network.eval()
 
 
 def test_nvidias_fan_is_checked_and_loaded(tmp_path: Path, load: Any) -> None:
@@ -113,84 +60,11 @@ def test_an_unused_head_is_left_out_and_told(tmp_path: Path) -> None:
     assert verdict["left_out"] == ["encoder.head.weight"]
 
 
-KINDS = {
-    "distilled": ({"dist_token": (1, 1, 12), "head_dist.weight": (10, 12)}, "this is a distilled DeiT"),
-    "scaled": ({"blocks.0.ls1.gamma": (12,)}, "LayerScale"),
-    "pooled": ({"fc_norm.weight": (12,)}, "classifies the mean of the tokens"),
-    "transformers": ({"vit.encoder.layer.0.attention.output.dense.weight": (12, 12)}, "Hugging Face"),
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_it_is_is_said_beside_the_keys(tmp_path: Path, kind: str) -> None:
-    extra, told = KINDS[kind]
-    tensors = vit_tensors() | {name: torch.zeros(shape) for name, shape in extra.items()}
-    verdict, error = checked(saved(tmp_path, tensors))
-    assert verdict["unexpected"] == sorted(extra)
-    assert told in error
-    assert any(told in reason for reason in verdict["other"])
-
-
-def test_timms_distilled_deit_is_no_vit_but_timms(tmp_path: Path) -> None:
-    network = create_model("deit_tiny_distilled_patch16_224", num_classes=10, in_chans=1, depth=1)
-    path = saved(tmp_path, dict(network.state_dict()))
-    shape = {**SHAPE, "image_size": 224, "patch_size": 16, "width": 192, "heads": 3}
-    assert "'deit_tiny_distilled_patch16_224'" in checked(path, shape=shape)[1]
-    whole = create_model("deit_tiny_distilled_patch16_224", num_classes=10, in_chans=1)
-    path = saved(tmp_path, dict(whole.state_dict()))
-    verdict, error = checked(path, "timm", {"architecture": "deit_tiny_distilled_patch16_224"})
-    assert (error, verdict["layout"], verdict["classes"]) == (None, "timm", 10)
-
-
-def test_the_other_attention_is_named(tmp_path: Path) -> None:
-    symmetric = dict(symvit(10, 1, **SHAPE).state_dict())
-    assert "k, v (symmetric attention, model 'symvit')" in checked(saved(tmp_path, symmetric))[1]
-    assert "q, k, v (softmax attention" in checked(saved(tmp_path, vit_tensors()), "symvit")[1]
-
-
-def test_a_body_without_a_head_is_named(tmp_path: Path) -> None:
-    body = {name: tensor for name, tensor in vit_tensors().items() if not name.startswith("head")}
-    assert "it has no head for classes" in checked(saved(tmp_path, body))[1]
-
-
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
-def test_numbers_that_are_none_are_rejected(tmp_path: Path, bad: float, dtype: torch.dtype) -> None:
-    tensors = {name: tensor.to(dtype) for name, tensor in vit_tensors().items()}
-    assert checked(saved(tmp_path, tensors))[1] is None
-    tensors["norm.bias"][3:5] = bad
-    verdict, error = checked(saved(tmp_path, tensors))
-    assert error == "norm.bias has 2 values of 12 that are NaN or infinite"
-    assert verdict["other"] == [error]
-
-
 def test_of_many_faults_the_first_are_in_the_error_and_all_in_the_verdict(tmp_path: Path) -> None:
     tensors = {name: torch.full_like(tensor, torch.nan) for name, tensor in vit_tensors().items()}
     verdict, error = checked(saved(tmp_path, tensors))
     assert len(verdict["other"]) == len(tensors) == 20
     assert error.endswith("; and 12 more")
-
-
-@pytest.mark.parametrize(
-    ("dtype", "named"),
-    [(torch.int8, "I8"), (torch.uint8, "U8"), (torch.float8_e4m3fn, "F8_E4M3"), (torch.bool, "BOOL")],
-)
-def test_quantised_weights_are_rejected(tmp_path: Path, dtype: torch.dtype, named: str) -> None:
-    tensors = vit_tensors()
-    tensors["norm.weight"] = tensors["norm.weight"].to(dtype)
-    _, error = checked(saved(tmp_path, tensors))
-    assert error.startswith(f"norm.weight is of dtype {named}, allowed: F16, BF16, F32, F64")
-
-
-def test_counters_of_batch_normalisation_may_be_integers_or_floats(tmp_path: Path) -> None:
-    tensors = nvidia(dict(fan().state_dict()))
-    name = next(name for name in tensors if name.endswith("num_batches_tracked"))
-    assert tensors[name].dtype == torch.int64
-    assert checked(saved(tmp_path, tensors), "fan_vit", FAN)[1] is None
-    tensors[name] = torch.tensor(True)
-    assert (
-        checked(saved(tmp_path, tensors), "fan_vit", FAN)[1] == f"{name} is of dtype BOOL, allowed: integers"
-    )
 
 
 def test_a_normalisation_that_was_stated_is_used_without_a_warning(tmp_path: Path, load: Any) -> None:

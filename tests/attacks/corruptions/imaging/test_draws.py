@@ -14,7 +14,6 @@ from imagecorruptions import corrupt
 from torch import Tensor
 
 from assay.attacks import randomness
-from assay.attacks.corruptions.imaging.alias_sampling import alias_table
 from assay.attacks.corruptions.imaging.corruption import Corruption
 from assay.attacks.corruptions.imaging.draws import between, symmetric
 from assay.attacks.corruptions.imaging.shuffle import draw_offsets
@@ -106,16 +105,6 @@ def test_angles_have_the_bounds_of_the_released_code(
         corrupt(image.to(torch.uint8).permute(1, 2, 0).contiguous().numpy(), severity, name)
     assert len(asked["ours"]) == 5
     assert asked["ours"] == asked["released"]
-
-
-def test_an_alias_table_holds_its_probabilities() -> None:
-    weights = torch.tensor([[0.1, 0.2, 0.7], [1.0, 0.0, 0.0]], dtype=torch.float64)
-    table = alias_table(weights, torch.tensor([10.0, 20.0, 30.0]))
-    rows = torch.arange(2, dtype=torch.int32).repeat_interleave(N)
-    drawn = table.sample(rows, source().words((2 * N,))[0]).view(2, N)
-    for row, expected in zip(drawn, weights, strict=True):
-        shares = torch.stack([(row == value).double().mean() for value in (10.0, 20.0, 30.0)])
-        assert float((shares - expected).abs().max()) < 5 * 0.5 / N**0.5
 
 
 @pytest.mark.parametrize("photons", sorted({photons for table in PHOTONS.values() for photons in table}))

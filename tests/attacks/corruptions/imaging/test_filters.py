@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -18,9 +16,6 @@ from assay.attacks.corruptions.imaging.filters import (
     gaussian_weights,
     smooth_widely,
 )
-from assay.attacks.corruptions.imaging.motion import smear, taps
-from assay.attacks.corruptions.imaging.zoom import zoom_into_the_middle
-from assay.attacks.corruptions.zoom_blur import ZOOMS, factors, zoom_blur
 
 
 def test_correlation_is_that_of_a_convolution_layer() -> None:
@@ -74,55 +69,9 @@ def test_a_blur_keeps_flat_fields_and_spreads_a_point() -> None:
     torch.testing.assert_close(spread[4:17, 4:17].double(), weights[:, None] * weights, rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize(("end", "step"), {zoom for table in ZOOMS.values() for zoom in table})
-def test_zooms_are_those_of_arange(end: float, step: float) -> None:
-    assert factors(end, step) == tuple(np.arange(1, end, step).tolist())
-
-
-def test_a_zoom_keeps_the_corners_of_the_middle_and_has_no_dark_border() -> None:
-    ramp = torch.arange(12.0).expand(1, 1, 12, 12)
-    zoomed = zoom_into_the_middle(ramp, 2.0)
-    assert zoomed.shape == (1, 1, 12, 12)
-    torch.testing.assert_close(zoomed[0, 0, 0], torch.linspace(3, 8, 12))
-    white = torch.ones(1, 3, 160, 160)
-    assert torch.equal(zoom_blur(severity=5)(white, ("white",), 0), white)
-
-
-def test_streaks_are_means_along_a_line() -> None:
-    fields = torch.rand(2, 1, 40, 50)
-    angles = torch.tensor([-30.0, 45.0], dtype=torch.float64)
-    found = smear(fields, 5, 3.0, angles, (-45.0, 45.0))
-    assert found.shape == fields.shape
-    for row, angle in enumerate(angles.tolist()):
-        expected = torch.zeros(40, 50)
-        weights = [math.exp(-0.5 * (step / 3) ** 2) for step in range(11)]
-        for step, weight in enumerate(weights):
-            down = math.ceil(step * math.sin(math.radians(angle)) - 0.5)
-            across = math.ceil(step * math.cos(math.radians(angle)) - 0.5)
-            rows = (torch.arange(40) + down).clamp(0, 39)
-            columns = (torch.arange(50) + across).clamp(0, 49)
-            expected += weight / sum(weights) * fields[row, 0][rows][:, columns]
-        torch.testing.assert_close(found[row, 0], expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("inside", [False, True])
-def test_only_the_forks_streaks_darken_images_smaller_than_they(inside: bool) -> None:
-    white = torch.ones(2, 3, 12, 9)
-    smeared = smear(white, 10, 15.0, torch.tensor([0.0, 30.0]), (-45.0, 45.0), inside=inside)
-    assert (float(smeared.max()) < 0.8) is inside
-    assert inside or float((smeared - 1).abs().max()) < 1e-5
-
-
 def test_wide_smoothing_is_that_of_scipy() -> None:
     fields = torch.rand(2, 1, 20, 33, dtype=torch.float64)
     found = smooth_widely(fields, 60.0, 3.0)
     for field, smooth in zip(fields[:, 0], found[:, 0], strict=True):
         expected = gaussian_filter(field.numpy(), 60.0, mode="reflect", truncate=3.0)
         torch.testing.assert_close(smooth, torch.from_numpy(expected), rtol=0, atol=1e-12)
-
-
-def test_streaks_longer_than_the_image_lose_their_ends() -> None:
-    down, across, weights = taps(10, 15.0, torch.tensor([0.0]), 30, 12)
-    assert int((weights > 0).sum()) == 12
-    assert int(across.max()) == 11
-    assert not down.any()

@@ -19,6 +19,7 @@ from assay.attacks.randomness import Randomness
 from assay.models.layers.layers import Classifier
 from assay.workers.evaluation.engine.ledger import ExampleOutcomes
 from assay.workers.evaluation.engine.protocols import attack_paper, attack_pixel
+from tests.support import networks
 
 N, EPSILON = 300, 0.05
 IDS = [f"digit-{number:04d}" for number in range(N)]
@@ -61,6 +62,12 @@ class Rows(nn.Module):
         self.forwards += len(images)
         logits: Tensor = self.model(images)
         return logits
+
+
+@pytest.fixture(scope="module")
+def model() -> Classifier:
+    """Knows the digits from the 500th on."""
+    return Classifier(networks.network("gelu"), [networks.MEAN], [networks.STD]).train()
 
 
 @pytest.fixture

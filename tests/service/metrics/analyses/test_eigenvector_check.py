@@ -1,24 +1,19 @@
-"""The merges of the eigenvector check and of efficiency."""
+"""The merge of the eigenvector check."""
 
 from __future__ import annotations
 
-import math
 import random
-import statistics
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 from assay.service.metrics.analyses import eigenvector_check
-from assay.service.metrics.analyses.analysis_estimates import mean
-from assay.service.metrics.analyses.efficiency import Efficiency
 from assay.service.metrics.table import Context, Summary
 
 SVG = "{http://www.w3.org/2000/svg}"
 PER_LAYER = (*eigenvector_check.METRICS.values(),)
 OF_CONTROLS = ("difference_mean", "difference_std", "cosine", "offset")
-DEVICE = {"type": "cpu", "name": "a processor", "threads": 1}
 
 
 def checked(n: int, layers: int = 2) -> dict[str, list[Any]]:
@@ -78,53 +73,3 @@ def test_the_plot_has_a_distribution_of_each_source() -> None:
     model, control = lines[0].attrib["points"], lines[1].attrib["points"]
     assert model != control
     assert control == lines[2].attrib["points"]
-
-
-FOUND = {
-    "batch_size": 4, "parameters": 100, "model_bytes": 1000,
-    "test_flops": 50.0, "train_flops": 150.0, "test_bytes": 400, "train_bytes": 1200,
-}  # fmt: skip
-SECONDS = {"test_seconds": [0.2, 0.1, 0.9], "train_seconds": [0.5, 0.4, 0.6]}
-
-
-def test_efficiency_is_a_table_of_one_machine() -> None:
-    found = Efficiency().summarise(SECONDS, Context(evidence=[FOUND], device=DEVICE))
-    values = {name: metric.value for name, metric in found.metrics.items()}
-    assert values == {
-        "parameters": 100, "multiply_adds": 25, "flops": 50, "train_multiply_adds": 75,
-        "test_seconds": 0.2, "train_seconds": 0.5,
-        "test_memory_per_image": 100, "train_memory_per_image": 300,
-        "test_memory": 1400, "train_memory": 2200,
-    }  # fmt: skip
-    assert found.metrics["parameters"].ci_method == "exact"
-    assert found.metrics["test_seconds"].n == 3
-    (warning,) = found.warnings
-    assert warning.code == "measures_the_machine"
-    assert warning.evidence["device"] == DEVICE
-    assert "a processor at 4 examples a pass" in warning.message
-    bars = [
-        bar
-        for bar in ElementTree.fromstring(found.plot or "").iter(f"{SVG}rect")
-        if bar.attrib["width"] == "60"
-    ]
-    heights = [float(bar.attrib["height"]) for bar in bars]
-    assert heights[1] / heights[0] == pytest.approx(2.5, abs=0.01)
-    assert heights[3] / heights[2] == pytest.approx(3, abs=0.01)
-
-
-def test_groups_of_many_examples_give_the_interval_of_single_ones() -> None:
-    source = random.Random(1)
-    values = [source.expovariate(1.0) for _ in range(20_000)]
-    found = mean(values, "x")
-    assert found.n == 20_000
-    assert found.value == math.fsum(values) / 20_000
-    width = 2 * 1.96 * statistics.pstdev(values) / math.sqrt(20_000)
-    assert found.ci_high - found.ci_low == pytest.approx(width, rel=0.25)  # type: ignore[operator]
-    assert found.ci_low < found.value < found.ci_high  # type: ignore[operator]
-    assert mean(sorted(values), "x") == found  # in any order
-
-
-def test_a_mean_needs_every_example() -> None:
-    assert mean([1.0, None], "x").value is None
-    assert mean([1.0, float("inf")], "x").value is None
-    assert mean([1.0, 3.0], "x").value == 2.0

@@ -1,0 +1,82 @@
+"""Errors as envelopes and as problem documents."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from assay.service.api.errors import prefers_problem
+from assay.service.contract.errors import ErrorEnvelope, Problem
+
+JOBS = "/api/v1/jobs"
+
+PROBLEM = "application/problem+json"
+
+
+def test_a_problem_document_for_who_prefers_it(api: httpx.Client) -> None:
+    body = {"kind": "train", "modle": 1}
+    usual = api.post(JOBS, json=body, headers={"accept": "application/json"})
+    assert usual.headers["content-type"] == "application/json"
+    assert usual.headers["vary"] == "Accept"
+    error = ErrorEnvelope.model_validate_json(usual.content).error
+    answer = api.post(JOBS, json=body, headers={"accept": PROBLEM})
+    assert (answer.status_code, answer.headers["content-type"]) == (422, PROBLEM)
+    assert answer.headers["vary"] == "Accept"
+    problem = Problem.model_validate_json(answer.content)
+    assert problem.details == error.details
+    assert (problem.status, problem.detail) == (422, error.message)
+    assert (problem.type, problem.title) == ("urn:assay:error:invalid_spec", "invalid spec")
+    assert problem.instance == JOBS
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "header"),
+    [
+        ("GET", "/nope%0a%22", 404, None),
+        ("PUT", JOBS, 405, "allow"),
+        ("GET", f"{JOBS}/x", 404, None),
+        ("GET", "/api/v1/catalog?kind=x", 422, None),
+    ],
+)
+def test_every_kind_of_error_is_a_problem(
+    api: httpx.Client, method: str, path: str, status: int, header: str | None
+) -> None:
+    answer = api.request(method, path, headers={"accept": f"{PROBLEM}, application/json"})
+    assert (answer.status_code, answer.headers["content-type"]) == (status, PROBLEM)
+    assert Problem.model_validate_json(answer.content).status == status
+    assert header is None or answer.headers[header]
+    large = api.post(JOBS, content=b" " * 20_001, headers={"accept": PROBLEM})
+    assert (large.status_code, large.json()["type"]) == (413, "urn:assay:error:too_large")
+
+
+@pytest.mark.parametrize(
+    ("accept", "wanted"),
+    [
+        ([PROBLEM], True),
+        ([f"application/json, {PROBLEM}"], True),
+        (["application/json", PROBLEM.upper()], True),
+        ([f"{PROBLEM};q=0.5, application/json;q=0.4"], True),
+        ([f"{PROBLEM}; charset=utf-8; q=0.5, */*"], True),
+        ([f"{PROBLEM};q=0.5, application/json"], False),
+        ([f"{PROBLEM};q=0"], False),
+        ([f"{PROBLEM};q=x"], False),
+        (["*/*"], False),
+        (["application/*"], False),
+        (["application/json"], False),
+        ([""], False),
+        ([], False),
+    ],
+)
+def test_what_accept_prefers(accept: list[str], wanted: bool) -> None:
+    assert prefers_problem(accept) is wanted
+
+
+def test_the_documentation_has_both_forms_of_an_error(api: httpx.Client) -> None:
+    document = api.get("/openapi.json").json()
+    reference = {"schema": {"$ref": "#/components/schemas/Problem"}}
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            errors = [answer for code, answer in operation["responses"].items() if code >= "400"]
+            assert errors
+            assert all(answer["content"][PROBLEM] == reference for answer in errors)
+    assert set(document["components"]["schemas"]["Problem"]["required"]) >= {"type", "title", "status"}

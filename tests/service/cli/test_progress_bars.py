@@ -1,0 +1,88 @@
+"""Progress of jobs: bars on a terminal, lines in a pipe."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import pytest
+
+from assay.service.cli import main, progress_bars
+from assay.service.cli.progress_bars import Bars
+from assay.service.client import AssayClient
+from assay.service.contract.results import Progress
+from assay.service.contract.states import JobState
+from tests.support.terminals import ESCAPES, Make, Terminal
+
+
+def test_bars_are_drawn_in_place(terminal: Terminal, job: Any) -> None:
+    running = job.model_copy(
+        update={
+            "state": JobState.RUNNING,
+            "progress": Progress(done=9, total=10, unit="examples", eta_seconds=754.0, share=0.25),
+        }
+    )
+    with terminal, Bars(["[tiny]", "other"]) as bars:
+        bars.draw({"[tiny]": running, "other": job})
+        bars.note("[tiny]", "pgd: top1 50.0 %")
+    text = terminal.text()
+    assert "\x1b[?25l" in text, "the cursor is hidden"
+    assert "\x1b[?25h" in text, "and given back"
+    seen = ESCAPES.sub("", text)
+    assert re.search(r"\[tiny\] +━+.* 25% running +13 min left", seen)
+    assert "[tiny]: pgd: top1 50.0 %\n" in seen
+    assert re.search(r"other +━+.* queued", seen)
+
+
+def test_a_pipe_gets_lines_for_a_log(job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(progress_bars.time, "monotonic", lambda: now[0])
+    written = io.StringIO()
+    with Bars(["tiny"], written) as bars:
+
+        def draw(state: str, share: float, seconds: float, message: str = "") -> None:
+            now[0] = seconds
+            progress = Progress(
+                done=int(100 * share), total=100, unit="examples", eta_seconds=90.0, share=share
+            )
+            changes = {"state": JobState(state), "progress": progress, "message": message}
+            bars.draw({"tiny": job.model_copy(update=changes)}, f"2026-01-01T00:00:{seconds:02.0f}.123Z")
+
+        draw("queued", 0, 0)
+        draw("running", 0, 1)
+        draw("running", 0.05, 2, "not said")
+        draw("running", 0.11, 3, "evaluating")
+        draw("running", 0.12, 30)
+        draw("running", 0.13, 34)
+        draw("succeeded", 1, 50)
+    assert written.getvalue().splitlines() == [
+        "2026-01-01T00:00:00Z tiny: queued, 90 s left",
+        "2026-01-01T00:00:01Z tiny: running, 0% (0/100 examples), 90 s left",
+        "2026-01-01T00:00:03Z tiny: running, 11% (11/100 examples), 90 s left: evaluating",
+        "2026-01-01T00:00:34Z tiny: running, 13% (13/100 examples), 90 s left",
+        "2026-01-01T00:00:50Z tiny: succeeded, 100% (100/100 examples)",
+    ]
+
+
+def test_watch_in_a_pipe_has_a_line_for_each_evaluation(
+    capsys: pytest.CaptureFixture[str], job: Any, transport: Any, evaluate_body: Make, worker: Any
+) -> None:
+    evaluated = AssayClient("http://127.0.0.1", transport=transport).submit(evaluate_body(name="attacked"))
+    follow = AssayClient.events
+
+    def work(client: AssayClient, job_id: str) -> Any:
+        worker.run(job_id, [1, 1, 1, 0], [1, 0, 0, 0])
+        return follow(client, job_id)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AssayClient, "events", work)
+        assert main.main(["watch", evaluated.id]) == 0
+    out = capsys.readouterr().out
+    assert "\r" not in out
+    assert "\x1b" not in out
+    lines = [re.sub(r"^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ attacked: ", "", line) for line in out.splitlines()]
+    assert "clean: top1 0.75 [0.3006, 0.9544], n = 4" in lines
+    assert "pgd epsilon=2/255: top1 0.25 [0.04559, 0.6994], n = 4" in lines
+    assert lines[0].startswith("queued")
+    assert lines[-1].startswith("succeeded, 100%")

@@ -1,0 +1,73 @@
+"""The frame of every page: its policy, its static files, compression, and pages of errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from assay.service.dashboard import frame
+from tests.support.pages import NAMES, PAGE, Tags, page
+
+Make = Callable[..., dict[str, Any]]
+
+
+PAGES = ("/", "/jobs", "/workers")
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_has_a_strict_policy_and_nothing_inline(api: httpx.Client, path: str) -> None:
+    answer = api.get(path, headers=PAGE)
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    for tag, attributes in Tags(answer.text).found:
+        assert "style" not in attributes, tag
+        assert not [name for name in attributes if name.startswith("on")], tag
+        if tag == "script":
+            assert (attributes.get("src") or "").startswith("/static/")
+        address = attributes.get("href") or attributes.get("src") or ""
+        assert not address.startswith(("http:", "https:", "//", "javascript:")), address
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_name_breaks_a_page(api: httpx.Client, train_body: Make, name: str) -> None:
+    name = name.replace("\x00", "")
+    assert api.post("/api/v1/jobs", json=train_body(name=name[:200], tags=[name[:60]])).status_code == 201
+    for path in ("/", "/jobs"):
+        text = page(api, path)
+        assert len([tag for tag, _ in Tags(text).found if tag == "script"]) == 1
+        assert "<img src=x" not in text
+        assert ">49<" not in text
+
+
+def test_what_is_not_there_is_a_page_for_a_browser_and_json_for_a_program(api: httpx.Client) -> None:
+    assert "no route" in page(api, "/nothing", 404)
+    assert api.get("/nothing").json()["error"]["type"] == "not_found"
+    assert api.get("/api/v1/nothing", headers=PAGE).json()["error"]["type"] == "not_found"
+
+
+def test_static_files_are_kept_by_browsers_and_nothing_else_is_served(api: httpx.Client) -> None:
+    text = page(api, "/")
+    addresses = [a["href"] for tag, a in Tags(text).found if tag == "link"]
+    assert len(addresses) == 2
+    for address in addresses:
+        answer = api.get(str(address))
+        assert answer.status_code == 200
+        assert "immutable" in answer.headers["cache-control"]
+    for name in ("..%2Fframe.py", "frame.py", "%00", "nothing.css", "%2e%2e"):
+        assert api.get(f"/static/{name}").status_code == 404
+
+
+def test_pages_are_compressed_for_those_who_take_it(api: httpx.Client) -> None:
+    assert api.get("/", headers={**PAGE, "Accept-Encoding": "gzip"}).headers["content-encoding"] == "gzip"
+    assert "content-encoding" not in api.get("/", headers={**PAGE, "Accept-Encoding": "br"}).headers
+
+
+def test_templates_are_compiled_before_the_first_page(api: httpx.Client) -> None:
+    environment = frame._environment()
+    assert environment.cache is not None
+    known = {key[1] for key in environment.cache}
+    assert known >= set(environment.list_templates())
