@@ -62,7 +62,6 @@ class Reporter:
 
     def __call__(self, message: EvaluatorReport | RankReport) -> None:
         """Send one report."""
-        """Send one report."""
         if message["type"] == "progress":
             now = time.monotonic()
             if now - self._last_progress < PROGRESS_SECONDS:

@@ -133,6 +133,10 @@ class WorkerSettings(Connections):
         description="a user for the evaluators of each job: none, where this process is root, or a demanded"
         " part of the containment",
     )
+    sandbox_compile: Literal["off", "on"] = Field(
+        default="off",
+        description="whether evaluators of jobs with execution.compile may start programs: compilers",
+    )
     evaluator_users: Annotated[str, AfterValidator(_range)] = Field(
         default="1900000000-1916777215", description="user and group numbers that evaluators may get"
     )
@@ -223,7 +227,8 @@ class WorkerSettings(Connections):
         first, last = map(int, self.evaluator_users.split("-"))
         users = Users(first, last - first + 1, demanded=self.sandbox_user == "required")
         chosen = None if self.sandbox_user == "off" else users
-        return Containment(self.sandbox, self.state, limits, self._private(), chosen)
+        compiles = self.sandbox_compile == "on"
+        return Containment(self.sandbox, self.state, limits, self._private(), chosen, compiles)
 
     @property
     def trial(self) -> tuple[tuple[str, str], ...]:

@@ -106,3 +106,11 @@ class CaptureEvidence(TypedDict):
 
     replays: int
     refused: str | None
+
+
+class CompileEvidence(TypedDict):
+    """Passes of a model by code of a `compiler` (None without code), and why no more were compiled."""
+
+    passes: int
+    compiler: str | None
+    refused: str | None

@@ -11,6 +11,7 @@ from typing import Any, NotRequired, TypedDict
 from assay.service.contract.data_findings import DataFound, DoubtfulData
 from assay.service.contract.evidence import (
     CaptureEvidence,
+    CompileEvidence,
     Counts,
     FutureLeak,
     GradientEvidence,
@@ -98,6 +99,15 @@ class ModelJoin(TypedDict):
     own_tokenizer: bool
 
 
+class PlannedCompile(TypedDict):
+    """The choice of `execution.compile: auto`, by a trial if there was any."""
+
+    chosen: bool
+    seconds: float | None  # of compiling
+    ratio: float | None  # of a compiled pass's time to the model's own
+    refused: str | None
+
+
 class Plan(TypedDict):
     """Common input of all shards of a job; the job's row keeps it. Earlier versions have fewer keys.
 
@@ -125,6 +135,7 @@ class Plan(TypedDict):
     example_bytes: NotRequired[int]
     parameters: NotRequired[int]
     estimated_seconds: NotRequired[float]
+    compile: NotRequired[PlannedCompile]
     deadline_seconds: NotRequired[float]
     assumed_normalization: NotRequired[AssumedNormalization | None]
     unstated_vocabulary: NotRequired[bool]
@@ -193,6 +204,7 @@ class Evidence(Counts, ProbeEvidence, total=False):
     reduced_batch: ReducedBatch
     judgement: JudgementEvidence
     captured: CaptureEvidence
+    compiled: CompileEvidence
     stages: list[StageEvidence]
     inactive_pursuit: InactivePursuit
     first_gradients: GradientEvidence

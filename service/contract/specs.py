@@ -146,10 +146,12 @@ class ExecutionSpec(SparseSpec):
     `repeat` is for evaluations: this share of the shards is computed again on another worker, and other bits
     fail the job; null is the service's share. `capture` is for attacks on GPUs: passes of the model
     are replayed as CUDA graphs where these give its bits. `channels_last` is for evaluations: weights of
-    convolutions, and with them images in the model, have their channels last in memory.
+    convolutions, and with them images in the model, have their channels last in memory. `compile` gives
+    attacks compiled passes of the model; its own passes confirm every success. "auto": where a trial of the
+    plan says that it pays. False and "off" are stored as null.
     """
 
-    sparse = ("repeat", "capture", "channels_last")
+    sparse = ("repeat", "capture", "channels_last", "compile")
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["float32", "tf32", "float64", "bfloat16", "float16", "recipe"] = "float32"
@@ -159,6 +161,12 @@ class ExecutionSpec(SparseSpec):
     repeat: Annotated[float, Field(ge=0, le=1)] | None = None
     capture: bool | None = None
     channels_last: bool | None = None
+    compile: Literal["off", "auto", "on"] | None = None
+
+    @field_validator("capture", "channels_last", "compile")
+    @classmethod
+    def _nothing_said(cls, given: bool | str | None) -> bool | str | None:
+        return None if given in (False, "off") else given
 
 
 class JobSpecBase(Spec):

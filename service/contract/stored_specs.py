@@ -66,6 +66,7 @@ class Execution(DeviceChoice):
     repeat: NotRequired[float]
     capture: NotRequired[bool]
     channels_last: NotRequired[bool]
+    compile: NotRequired[Literal["off", "auto", "on"]]
 
 
 class EvaluationItem(ComponentReference):

@@ -66,8 +66,8 @@ class ArmSpec(Spec):
 class StudySpec(Spec):
     """Arms x seeds x evaluations. `data`, `recipe` and `execution` are for all arms.
 
-    `devices` is for trainings alone, `screening`, `repeat`, `capture` and `channels_last` for evaluations; a
-    model trained in `float16` or `recipe` is measured in float32.
+    `devices` is for trainings alone, `screening`, `repeat`, `capture`, `channels_last` and `compile` for
+    evaluations; a model trained in `float16` or `recipe` is measured in float32.
     """
 
     kind: Literal["study"]

@@ -67,6 +67,7 @@ WarningCode = Literal[
     # about how it was run
     "reduced_batch",
     "not_captured",
+    "not_compiled",
     "checkpoints_not_saved",
     "published_batch_not_reached",
     "scaled_learning_rate",
@@ -107,7 +108,7 @@ _NOTE = (
     " top5_upper_bound cut_texts cut_sequences swapped_to_unknown recipe_left_out reduced_batch not_captured"
     " checkpoints_not_saved scaled_learning_rate screened undefined_metric no_worker_with_devices"
     " package_not_checked repeated_evaluation left_out quotients_left_out measures_the_machine incomplete"
-    " labels_by_name own_tokenizer adaptive_attack_needed gradients_not_compared"
+    " labels_by_name own_tokenizer adaptive_attack_needed gradients_not_compared not_compiled"
 )
 # A warning may be graver: `zero_gradient` of every example, a model no better than a guess attacked.
 SEVERITY: Mapping[WarningCode, Severity] = {

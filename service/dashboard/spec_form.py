@@ -51,6 +51,7 @@ HELP = {
     "devices": "GPUs that a training shares, all in one machine.",
     "capture": "attacks on a GPU replay passes of the model as CUDA graphs, where these give its bits.",
     "channels_last": "convolutions keep the channels of a pixel together in memory; it changes the rounding.",
+    "compile": "attacks run compiled passes of the model, its own confirm successes; auto: if a trial pays.",
     "repeat": "share of the shards that another worker computes again; other bits fail the job.",
 }
 

@@ -158,6 +158,11 @@ def check_execution(given: object, protocol: str | None, problems: Problems) -> 
     if protocol is None and execution.get("channels_last"):
         message = "only evaluations run with the channels last: weights are trained and stored as ever"
         problems.add(("execution", "channels_last"), message, given=True, allowed=[False])
+    if protocol != "pixel" and (compiled := execution.get("compile")) not in (None, "off"):
+        message = (
+            "only attacks under the protocol 'pixel' are compiled: the model's own passes confirm successes"
+        )
+        problems.add(("execution", "compile"), message, given=compiled, allowed=["off"])
     # Only evaluations have a protocol.
     if protocol is not None and (why := FOR_TRAINING.get(str(execution.get("dtype")))):
         message = f"{execution['dtype']} is for training: {why}"

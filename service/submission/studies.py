@@ -262,7 +262,7 @@ class _Arm:
         return {**plain, "weights": given} if weights and given is not None else plain
 
     def _training(self) -> dict[str, Any]:
-        execution = self._execution(("screening", "repeat", "capture", "channels_last"))
+        execution = self._execution(("screening", "repeat", "capture", "channels_last", "compile"))
         body = {"kind": "train", **self._common(), "execution": execution}
         recipe = self.arm.get("recipe") or self.given.get("recipe")
         return body if recipe is None else {**body, "recipe": recipe}

@@ -297,6 +297,17 @@ def test_missing_containment_is_a_warning_or_a_failure(
     assert machine.sandbox(WorkerSettings(state=tmp_path, sandbox=mode)).status == status
 
 
+def test_what_compilers_may_do_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("missing_parts", "demanded_parts"):
+        monkeypatch.setattr(machine, name, lambda _: {})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "programs" not in machine.sandbox(WorkerSettings(state=tmp_path)).text
+    found = machine.sandbox(WorkerSettings(state=tmp_path, sandbox_compile="on"))
+    assert found.text.endswith(
+        "; jobs with execution.compile may start programs (ASSAY_SANDBOX_COMPILE=on), but there is no g++"
+    )
+
+
 def test_little_memory_and_little_room_are_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "MIN_FREE_MEMORY", 2**60)
     monkeypatch.setattr(machine, "MIN_FREE_DISK", 2**60)

@@ -57,7 +57,7 @@ def contain(
     if len(os.listdir("/proc/self/task")) != 1:
         return dict.fromkeys(PARTS, "the process has more than one thread, and only one would be contained")
     missing: dict[str, str] = {}
-    private = False
+    private, programs = False, chosen.loopback or chosen.compiler
     if chosen.loopback:
         with suppress(Unavailable):
             enter_private_network()
@@ -68,7 +68,7 @@ def contain(
         users.stay_root(chosen)
     steps: dict[str, Callable[[], None]] = {
         "dumps": forbid_dumps,
-        "limits": lambda: limits.apply(chosen.limits, programs=chosen.loopback, gpu=chosen.gpu),
+        "limits": lambda: limits.apply(chosen.limits, programs=programs, gpu=chosen.gpu),
         "capabilities": drop_capabilities,
         "privileges": forbid_new_privileges,
         "files": lambda: _restrict_files(chosen, private=private),
@@ -110,7 +110,7 @@ def _missing_beside(
         yield "ports", f"no network namespace, and {old(4)}"
     if version < landlock.COMPLETE_ABI:
         # The filter knows no process that a training starts, and not what a socket's address is.
-        if chosen.processes or "calls" in missing:
+        if chosen.processes or chosen.compiler or "calls" in missing:
             yield "signals", old(landlock.COMPLETE_ABI)
         if chosen.loopback and chosen.gpu and not private:
             yield "sockets", old(landlock.COMPLETE_ABI)
@@ -130,7 +130,8 @@ def _filter_calls(chosen: Policy, names: Collection[str] | None) -> None:
         seccomp.check()
     seccomp.install(
         seccomp.program(
-            processes=chosen.processes,
+            processes=chosen.processes or chosen.compiler,
+            programs=chosen.loopback or chosen.compiler,
             loopback=chosen.loopback,
             gpu=chosen.gpu,
             strangers=_ancestors(),
@@ -160,7 +161,7 @@ def _restrict_files(chosen: Policy, *, private: bool) -> None:
 
 
 def _rights(chosen: Policy) -> Iterator[tuple[Path, landlock.Right]]:
-    run = landlock.Right.EXECUTE if chosen.loopback else landlock.Right(0)
+    run = landlock.Right.EXECUTE if chosen.loopback or chosen.compiler else landlock.Right(0)
     for path in (*map(Path, policy.SYSTEM), *chosen.libraries):
         yield path, landlock.READ | run
     for path in chosen.files:

@@ -59,6 +59,7 @@ class Policy:
     # it may use TCP on the loopback interface and start programs (a training on several devices)
     loopback: bool = False
     gpu: bool = False  # it may use the NVIDIA devices
+    compiler: bool = False  # it may start programs (a compiler of a model's passes)
     users: Users | None = None  # it becomes one of them
 
     def to_text(self) -> str:
@@ -150,6 +151,13 @@ def needs_processes(request: EvaluatorRequest, threads: int) -> bool:
     if request["kind"] != "train":
         return False
     return needs_loopback(request) or request["cores"] - threads > 1
+
+
+def needs_compiler(request: EvaluatorRequest, chosen: Containment) -> bool:
+    """Whether a request asks for compiled passes, and the operator allows compilers."""
+    if not chosen.compiles or not (request["kind"] == "plan" or request["kind"] == "evaluate"):
+        return False
+    return request["spec"]["execution"].get("compile", "off") != "off"
 
 
 def libraries(environment: Mapping[str, str], forbidden: Collection[Path]) -> tuple[Path, ...]:

@@ -215,6 +215,7 @@ def _argument(number: int) -> Instruction:
 def program(
     *,
     processes: bool,
+    programs: bool,
     loopback: bool,
     gpu: bool,
     strangers: Iterable[int],
@@ -223,7 +224,8 @@ def program(
 ) -> bytes:
     """The filter of an evaluator, for its own process.
 
-    `loopback`: it may have TCP sockets, and start programs: the processes of a training on several devices.
+    `processes`, `programs`: it may start them. `loopback`: it may have TCP sockets, for the processes of a
+    training on several devices.
     `gpu`: it may have the sockets of CUDA, and files in memory, with a sum that no limit knows. `strangers`:
     processes that it may not signal, where it may signal at all. `architecture`: "x86_64" or "aarch64".
     `names`: the calls that it looks at; None for all.
@@ -244,7 +246,7 @@ def program(
     built.deny_values("prctl", 0, [_PR_SET_PTRACER])
     if not gpu:
         built.deny(["memfd_create"])
-    if not loopback:
+    if not programs:
         built.deny(PROGRAMS)
     _restrict_sockets(built, loopback=loopback, gpu=gpu)
     built.deny(["tkill"])  # it names a thread without its process

@@ -30,6 +30,7 @@ class Containment:
     # further files and folders that no evaluator may read: the database, the keys that sign
     private: tuple[Path, ...] = ()
     users: Users | None = None  # of whom each job gets one, where that is possible
+    compiles: bool = False  # evaluators of jobs that ask for compiled passes may start programs
 
     @property
     def demands(self) -> bool:
@@ -56,4 +57,5 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Containment
     values = json.loads(text)
     private = tuple(map(Path, values["private"]))
     users = values["users"] and Users(**values["users"])
-    return Containment(values["mode"], Path(values["state"]), Limits(**values["limits"]), private, users)
+    parts = {"state": Path(values["state"]), "limits": Limits(**values["limits"])}
+    return Containment(**values | parts | {"private": private, "users": users})

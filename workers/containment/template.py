@@ -42,6 +42,7 @@ from assay.workers.containment.policy import (
     data_of,
     files_of,
     libraries,
+    needs_compiler,
     needs_loopback,
     needs_processes,
     users_here,
@@ -196,6 +197,7 @@ class Template:
             processes=processes,
             loopback=needs_loopback(request),
             gpu=self._gpu,
+            compiler=needs_compiler(request, self._chosen),
             users=self._users,
         )
 

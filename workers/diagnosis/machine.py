@@ -126,10 +126,14 @@ def sandbox(settings: WorkerSettings) -> Finding:
         remedy = "set ASSAY_SANDBOX to auto or required"
         return warn("sandbox", "evaluators are not contained: ASSAY_SANDBOX=off", remedy, mode=mode)
     missing, every = demanded_parts(settings.trial), missing_parts(settings.trial)
+    stated = ""
+    if settings.sandbox_compile == "on":
+        there = "" if shutil.which("g++") else ", but there is no g++"
+        stated = f"; jobs with execution.compile may start programs (ASSAY_SANDBOX_COMPILE=on){there}"
     if not missing:
-        stated = f"; not demanded, and missing: {in_words(every)}" if every else ""
+        stated += f"; not demanded, and missing: {in_words(every)}" if every else ""
         return ok("sandbox", f"evaluators are wholly contained{stated}", mode=mode, missing=[])
-    text = f"missing: {in_words(missing)}"
+    text = f"missing: {in_words(missing)}{stated}"
     remedy = "docs/containment.md says which kernel and which settings of a container each part needs"
     report = fail if refused_parts(mode, missing) else warn
     return report("sandbox", text, remedy, mode=mode, missing=[*missing])

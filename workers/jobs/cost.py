@@ -15,17 +15,22 @@ from torch.utils.flop_counter import flop_registry
 from assay.models.layers.token_model import TokenModel
 from assay.service.catalog.catalog import load
 from assay.service.contract.corruption_cells import cells_of
+from assay.service.contract.records import PlannedCompile
 from assay.service.contract.stored_specs import EvaluationItem
 from assay.service.submission.limits import BACKWARD_COST
 from assay.workers import accelerator, catalog
 from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.data.formats.text import LanguageSet, is_text
 from assay.workers.data.formats.trajectories import ControlSet
+from assay.workers.evaluation.engine.compiled import Compiled
 from assay.workers.evaluation.forced_continuation import ForcedContinuation
 from assay.workers.evaluation.perplexity import Perplexity
 from assay.workers.evaluation.returns import Returns
 from assay.workers.jobs.session import Loaded
 
+# Seconds that compiling a pass takes at least (`benchmarks.compiled`), and passes that a trial times.
+COMPILE_SECONDS, TRIALS = 20.0, 3
+NOT_TRIED: PlannedCompile = {"chosen": False, "seconds": None, "ratio": None, "refused": None}
 # Sustained rates that turn operations into nominal seconds; only the order of magnitude matters.
 NOMINAL_FLOPS = {"cpu": 2e10, "cuda": 2e13}
 # What one batch may keep for the backward pass on a CPU, the part of its memory on a GPU, and the largest
@@ -189,6 +194,30 @@ def forward_seconds(loaded: Loaded, data: ExampleSet, batch_size: int) -> float:
         if count >= batch_size or taken >= TIMED_SECONDS:
             return best
         count = min(2 * count, batch_size)
+
+
+def try_compile(loaded: Loaded, data: ExampleSet, batch_size: int, seconds: float) -> PlannedCompile:
+    """Whether compiled passes pay in shards whose attacks take so many `seconds` each, by a trial.
+
+    Any shard may be the first of its worker: it must save more than it takes to compile a pass, which is
+    tried only where it could.
+    """
+    if seconds < COMPILE_SECONDS or is_text(data):
+        return NOT_TRIED
+    given = _input(loaded, data, None, batch_size).to(loaded.classifier.mean.dtype).requires_grad_()
+    compiled = Compiled(loaded.classifier, first=0)
+
+    def taken(model: Callable[[torch.Tensor], torch.Tensor]) -> float:
+        begun = time.perf_counter()
+        torch.autograd.grad(model(given).sum(), given)
+        accelerator.synchronize(loaded.device)
+        return time.perf_counter() - begun
+
+    compiling = taken(compiled)
+    refused = compiled.noted()["compiled"]["refused"]
+    own, other = (min(taken(model) for _ in range(TRIALS)) for model in (loaded.classifier, compiled))
+    chosen = refused is None and seconds * (1 - other / own) > compiling
+    return {"chosen": chosen, "seconds": compiling, "ratio": other / own, "refused": refused}
 
 
 def _timed(run: Callable[[], torch.Tensor], device: torch.device) -> float:

@@ -18,12 +18,13 @@ from assay.workers.containment import limits
 from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.data.formats.sampling import evaluation_order, gallery_ranks, sampled_as
 from assay.workers.evaluation.engine.attacks import attack_evaluation
+from assay.workers.evaluation.engine.compiled import keep_caches
 from assay.workers.evaluation.engine.loader import DType
 from assay.workers.evaluation.engine.outcomes import Outcomes
 from assay.workers.evaluation.engine.probe import first_look, keyed_answers
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
 from assay.workers.jobs import provenance
-from assay.workers.jobs.cost import BATCHES_HELD, SPARE_BYTES
+from assay.workers.jobs.cost import BATCHES_HELD, NOT_TRIED, SPARE_BYTES
 from assay.workers.jobs.session import Loaded, Session, data_root
 from assay.workers.jobs.shard_files import write_files
 from assay.workers.jobs.sources import check_content, examples_of, shard_sources
@@ -73,15 +74,14 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
         planned=planned,
         ranks=ranks,
         others={job: looking_at(other, data).classifier for job, other in others.items()},
+        compiled=_compiled(request),
         progress=messages.progress,
         staged=messages.staged,
     )
     if "example_bytes" in plan:
         seconds = spec["timeout_seconds"] or plan.get("deadline_seconds")
-        limits.narrow(
-            SPARE_BYTES + BATCHES_HELD * plan["batch_size"] * plan["example_bytes"],
-            None if seconds is None else seconds * torch.get_num_threads(),
-        )
+        used = BATCHES_HELD * plan["batch_size"] * plan["example_bytes"]
+        limits.narrow(SPARE_BYTES + used, seconds and seconds * torch.get_num_threads())
     begun = time.monotonic()
     with keyed_answers(spec["seed"], item["name"], data.ids[order[0]], loaded.device):
         # Only the first shard of each evaluation probes: the answers would be the same.
@@ -100,10 +100,24 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
     return {**answer(outcomes, time.monotonic() - begun), "extra": extra}
 
 
+def _compiled(request: EvaluateRequest) -> bool:
+    """Whether attacks run compiled passes; caches are then in the job's folder."""
+    asked = request["spec"]["execution"].get("compile")
+    chosen = asked == "on" or (asked == "auto" and request["plan"].get("compile", NOT_TRIED)["chosen"])
+    if chosen:
+        keep_caches(request["folder"])
+    return chosen
+
+
+def is_attack(item: EvaluationItem) -> bool:
+    """Whether an item of a spec is an attack."""
+    return load_catalog().find_evaluation(item["name"]).kind == "attack"
+
+
 def evaluation_of(item: EvaluationItem, task: str) -> Evaluation:
     """The evaluation named by an item of a spec, with its parameters; an attack runs as the task requires."""
     made = catalog.build("evaluation", item["name"], item["params"])()
-    if load_catalog().find_evaluation(item["name"]).kind == "attack":
+    if is_attack(item):
         return attack_evaluation(made, task)
     evaluation: Evaluation = made
     return evaluation
@@ -115,8 +129,7 @@ def check_folders(item: EvaluationItem) -> None:
     MissingData says how to fill a folder; CorruptData: its content cannot be read; a ValueError: a name leads
     out of the data root, or a library is missing.
     """
-    component = load_catalog().find_evaluation(item["name"])
-    if component.kind == "attack":
+    if is_attack(item):
         return
     made = catalog.build("evaluation", item["name"], item["params"])()
     # A `FolderReader` (workers/evaluation/engine/shard.py), or an evaluation that needs an optional library.
@@ -134,7 +147,7 @@ def check_model(
     take.
     """
     item = spec["evaluations"][number]
-    if load_catalog().find_evaluation(item["name"]).kind == "attack":
+    if is_attack(item):
         return
     # A `ModelReader` (workers/evaluation/engine/shard.py).
     check = getattr(evaluation_of(item, data.task), "check_model", None)

@@ -20,6 +20,7 @@ from assay.service.contract.stored_specs import ComponentReference, EvaluateJobS
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import CorruptedSet, ExampleSet
 from assay.workers.data.formats.sampling import evaluation_order, sampled_as
+from assay.workers.evaluation.engine.compiled import keep_caches
 from assay.workers.evaluation.engine.stages import COMPATIBLE
 from assay.workers.identity import identity
 from assay.workers.jobs.cost import (
@@ -28,6 +29,7 @@ from assay.workers.jobs.cost import (
     example_seconds,
     forward_seconds,
     measure_cost,
+    try_compile,
     windows_of,
 )
 from assay.workers.jobs.data_facts import (
@@ -40,7 +42,7 @@ from assay.workers.jobs.data_facts import (
     other_content,
     resampled_images,
 )
-from assay.workers.jobs.evaluate import check_folders, check_model, evaluation_of
+from assay.workers.jobs.evaluate import check_folders, check_model, evaluation_of, is_attack
 from assay.workers.jobs.session import Loaded, Session
 from assay.workers.jobs.sources import content_hash, examples_of, planned_sources
 from assay.workers.weights.fit import check_fit, check_vocabulary, read_by
@@ -111,7 +113,20 @@ def run(request: PlanRequest, session: Session, report: Callable[[ProgressReport
         "evaluations": evaluations,
         "shards": [{**shard, "number": number} for number, shard in enumerate(shards)],
     }
-    return {"type": "plan", "plan": plan}
+    return {"type": "plan", "plan": _with_compile(plan, request, loaded, data)}
+
+
+def _with_compile(
+    plan: PlanWithShards, request: PlanRequest, loaded: Loaded, data: ExampleSet
+) -> PlanWithShards:
+    """The plan, with the choice of compiled passes if the job leaves it to the plan."""
+    if request["spec"]["execution"].get("compile") == "auto":
+        keep_caches(request["folder"])
+        items, costs = request["spec"]["evaluations"], [shard["cost"] for shard in plan["shards"]]
+        attacks = [shard["cost"] for shard in plan["shards"] if is_attack(items[shard["evaluation"]])]
+        seconds = plan["estimated_seconds"] * sum(attacks) / sum(costs)
+        plan["compile"] = try_compile(loaded, data, plan["batch_size"], seconds / max(len(attacks), 1))
+    return plan
 
 
 def _examples(

@@ -287,6 +287,14 @@ def _of_run(plan: Plan, evidence: Sequence[Evidence], row: Row) -> Iterator[Warn
     if reasons := sorted({reason for reason in refused if reason is not None}):
         message = f"passes of the model were not replayed as graphs of the device: {'; '.join(reasons)}"
         yield Warning(code="not_captured", message=message, evidence={"reasons": reasons})
+    refused = [shard["compiled"]["refused"] for shard in evidence if shard.get("compiled")]
+    if row.attack and (tried := plan.get("compile")) and not tried["chosen"]:
+        refused = [tried["refused"]] * len(evidence)
+    if reasons := sorted({reason for reason in refused if reason is not None}):
+        count = len(refused) - refused.count(None)
+        message = f"in {count} of {len(evidence)} shards the model was not compiled: {'; '.join(reasons)}"
+        numbers = {"shards": count, "of": len(evidence)}
+        yield Warning(code="not_compiled", message=message, evidence={"reasons": reasons, **numbers})
     if row.backend != "native":
         stages = [stage.stage for stage in row.breakdown]
         message = f"backend {row.backend}: {describe(row.backend, row.name, row.params, stages)}"

@@ -126,15 +126,20 @@ def _incomparable(first: OutcomeExtra, again: OutcomeExtra) -> str | None:
         return "on another device, or with other arithmetic"
     if "reduced_batch" in first["evidence"] or "reduced_batch" in again["evidence"]:
         return "in smaller batches, as memory was short"
-    if _captured(first) != _captured(again):
+    captured, compiled = (
+        [_prepared(extra["evidence"].get(kind)) for extra in (first, again)]
+        for kind in ("captured", "compiled")
+    )
+    if captured[0] != captured[1]:
         return "with captured passes in one of them"
+    if compiled[0] != compiled[1]:
+        return "with compiled passes in one of them, or from another compiler"
     return None
 
 
-def _captured(extra: OutcomeExtra) -> tuple[bool, str | None]:
-    """Whether passes of the model were captured, and why no more of them."""
-    found = extra["evidence"].get("captured")
-    return (False, None) if found is None else (True, found["refused"])
+def _prepared(found: Any) -> dict[str, Any] | None:
+    """How passes of the model were captured or compiled, without their number."""
+    return found and {key: value for key, value in found.items() if key not in ("replays", "passes")}
 
 
 def _first_difference(first: Columns, again: Columns) -> str | None:

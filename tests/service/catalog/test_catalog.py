@@ -211,6 +211,17 @@ class TestValidSpecs:
         assert "capture" not in valid(evaluate_body()).spec["execution"]
         assert set(problems(train_body(execution=execution))) == {"execution.capture"}
 
+    def test_compiled_passes_are_for_attacks_under_the_protocol_that_confirms(self) -> None:
+        for choice in ("auto", "on"):
+            execution = {"compile": choice}
+            assert valid(evaluate_body(execution=execution)).spec["execution"].get("compile") == choice
+            assert set(problems(train_body(execution=execution))) == {"execution.compile"}
+            found = problems(evaluate_body(execution=execution, protocol="paper"))
+            assert set(found) == {"execution.compile"}
+        assert "compile" not in valid(evaluate_body()).spec["execution"]
+        assert valid(train_body(execution={"compile": "off"})).spec["execution"].get("compile") == "off"
+        assert set(problems(evaluate_body(execution={"compile": True}))) == {"execution.compile"}
+
     def test_several_devices_are_for_training_and_for_batches_that_they_can_share(self) -> None:
         def found(body: dict[str, Any]) -> set[str]:
             return set(problems(body))

@@ -157,7 +157,8 @@ def test_options_go_to_the_jobs_that_have_them() -> None:
     arm = check(example() | {"execution": {"dtype": "recipe"}}).arms[0].template
     assert arm["train"] is not None
     assert (arm["train"]["execution"]["dtype"], arm["evaluate"]["execution"]["dtype"]) == ("float32",) * 2
-    execution = {"screening": "bfloat16", "repeat": 0.5, "capture": True, "channels_last": True}
+    also = {"capture": True, "channels_last": True, "compile": "on"}
+    execution = {"screening": "bfloat16", "repeat": 0.5, **also}
     screened = check(example() | {"execution": execution}).arms[0].template
     assert screened["train"] is not None
     assert screened["train"]["execution"].get("screening") is None
@@ -167,6 +168,8 @@ def test_options_go_to_the_jobs_that_have_them() -> None:
     for name in ("capture", "channels_last"):
         assert name not in screened["train"]["execution"]
         assert screened["evaluate"]["execution"].get(name) is True
+    assert "compile" not in screened["train"]["execution"]
+    assert screened["evaluate"]["execution"].get("compile") == "on"
 
 
 def test_an_arm_may_have_data_and_a_recipe_of_its_own() -> None:

@@ -8,8 +8,11 @@ import mmap
 import os
 import re
 import resource
+import socket
 import struct
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -51,6 +54,35 @@ contained = pytest.mark.skipif(bool(missing_parts()), reason=f"this machine lack
 def trial(folder: Path, **changes: Any) -> Policy:
     values = {"folder": folder, "files": frozenset(), "libraries": (), "temporary": folder}
     return Policy(**(values | changes))
+
+
+@contained
+def test_a_compiler_is_the_one_thing_that_an_allowance_opens(tmp_path: Path) -> None:
+    """Programs of the system start; no program of the job's folder, and nothing of others is within reach."""
+
+    def tried() -> dict[str, bool]:
+        missing = contain(trial(tmp_path, compiler=True, temporary=tmp_path))
+        own = tmp_path / "own"
+        own.write_bytes(Path("/bin/true").read_bytes())
+        refused: dict[str, Callable[[], object]] = {
+            "own program": lambda: subprocess.run([str(own)], check=False),
+            "socket": lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM),
+            "file": lambda: Path("/etc/passwd").read_text(),
+            "process": lambda: os.kill(os.getppid(), 0),
+        }
+        started = subprocess.run(["/bin/true"], check=False).returncode == 0
+        found = {"missing": bool(missing), "program": started}
+        for name, act in refused.items():
+            try:
+                act()
+                found[name] = True
+            except OSError:
+                found[name] = False
+        return found
+
+    (tmp_path / "own").touch(0o777)
+    open_to_it = {"missing", "program", "own program", "socket", "file", "process"}
+    assert in_a_child(tried) == dict.fromkeys(open_to_it, False) | {"program": True}
 
 
 @contained
@@ -233,6 +265,7 @@ def test_every_call_of_the_filter_is_known_on_some_architecture() -> None:
 def test_every_jump_of_the_filter_stays_in_it(architecture: str, processes: bool) -> None:
     code = seccomp.program(
         processes=processes,
+        programs=processes,
         loopback=processes,
         gpu=False,
         strangers=[1, 2],

@@ -46,6 +46,7 @@ def filtered(work: Callable[[], Any], *, processes: bool = False) -> Any:
         forbid_new_privileges()
         code = seccomp.program(
             processes=processes,
+            programs=False,
             loopback=False,
             gpu=False,
             strangers=[os.getppid()],

@@ -24,6 +24,7 @@ from assay.service.contract.extras import MissingExtra
 from assay.workers import accelerator
 from assay.workers.data.digits import digits
 from assay.workers.data.formats.dataset import MissingData
+from assay.workers.evaluation.engine import compiled
 from assay.workers.jobs import cost, plan
 from assay.workers.jobs.cost import MAX_BATCH, choose_batch_size, example_seconds, measure_cost
 from assay.workers.jobs.evaluate import check_folders
@@ -311,3 +312,25 @@ def test_a_plan_without_photographs_or_library_fails_at_once(
     failure = describe(caught.value)
     assert (failure["error_type"], failure["retry"]) == ("package_missing", False)
     assert "the backend 'cleverhans' of 'pgd' needs the package cleverhans: pip" in failure["message"]
+
+
+@pytest.mark.parametrize(("seconds", "chosen"), [(30.0, True), (20.0, False)])
+def test_compiled_passes_are_chosen_where_a_shard_saves_more_than_compiling_takes(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, chosen: bool
+) -> None:
+    """Compiling takes 10 s; the model's own pass 1 s, a compiled pass 0.5 s."""
+    took = iter([10.0, 1.0, 1.0, 1.0, 0.5, 0.5, 0.5])
+    begun = [0.0]
+
+    def clock() -> float:
+        begun.append(begun[-1] + (next(took) if len(begun) % 2 == 0 else 0.0))
+        return begun[-1]
+
+    network = nn.Sequential(nn.Flatten(), nn.Linear(16 * 16, 10)).requires_grad_(False)
+    own = loaded(network)
+    data = SimpleNamespace(task="classification", channels=1)
+    assert cost.try_compile(own, data, 4, 19.0) == cost.NOT_TRIED  # type: ignore[arg-type]
+    monkeypatch.setattr(compiled, "BACKEND", "aot_eager")
+    monkeypatch.setattr(cost, "time", SimpleNamespace(perf_counter=clock))
+    found = cost.try_compile(own, data, 4, seconds)  # type: ignore[arg-type]
+    assert found == {"chosen": chosen, "seconds": 10.0, "ratio": 0.5, "refused": None}

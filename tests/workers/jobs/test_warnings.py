@@ -191,6 +191,16 @@ def test_why_passes_were_not_captured_is_told_once() -> None:
     assert raised({"captured": {"replays": 3, "refused": None}}) == {}
 
 
+def test_in_which_shards_passes_were_not_compiled_is_told() -> None:
+    done, wall = (
+        {"compiled": {"passes": count, "compiler": None, "refused": reason}}
+        for count, reason in ((9, None), (0, "the worker has no C++ compiler"))
+    )
+    reasons = ["the worker has no C++ compiler"]
+    assert raised(done, wall, {}, wall) == {"not_compiled": {"reasons": reasons, "shards": 2, "of": 4}}
+    assert raised(done, done) == {}
+
+
 @pytest.mark.parametrize(
     ("name", "params", "classes", "expected"),
     [

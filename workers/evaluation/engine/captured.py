@@ -10,6 +10,7 @@ and the evidence has the reason. A smaller batch, of more than half the rows, is
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -27,8 +28,8 @@ Run = Callable[[Tensor], Tensor]
 FIRST = 16
 # Captured passes that are held at a time: each holds the memory of its pass.
 HELD = 4
-# Characters of a reason.
-REASON = 200
+# Characters of a reason, and the reason where memory ends.
+REASON, SHORT = 200, "memory was short"
 
 
 class PassKind(NamedTuple):
@@ -40,34 +41,87 @@ class PassKind(NamedTuple):
     shape: torch.Size  # of an image
 
 
-class Captures:
-    """Captured passes of a model."""
+class PreparedPasses(ABC):
+    """Passes of a model that are prepared for a shape of batch when it has come more than `first` times."""
 
-    def __init__(self) -> None:
+    on_cpu = True
+
+    def __init__(self, first: int | None = None) -> None:
+        self._first = FIRST if first is None else first
         self._seen: Counter[tuple[PassKind, int]] = Counter()
         self._held: dict[tuple[PassKind, int], Run] = {}
-        self._replays = 0
+        self._served = 0
         self._refused: str | None = None
 
     @property
     def active(self) -> bool:
-        """Whether passes may be captured: nothing was refused."""
+        """Whether passes may be prepared: nothing was refused."""
         return self._refused is None
 
     def run(self, model: Run, images: Tensor, *, autocast: bool) -> Tensor:
-        """Logits of images, by a captured pass if there is a fitting one."""
-        if not accelerator.is_accelerator(images.device) or not images.is_floating_point():
+        """Logits of images, by a prepared pass if there is a fitting one."""
+        if not images.is_floating_point() or not (self.on_cpu or accelerator.is_accelerator(images.device)):
             return model(images)
         differentiated = torch.is_grad_enabled() and images.requires_grad
         kind = PassKind(autocast, differentiated, images.dtype, images.shape[1:])
-        rows = self._fitting(kind, len(images)) or self._captured(kind, model, images)
+        rows = self._fitting(kind, len(images)) or self._prepared(kind, model, images)
         if rows is None:
             return model(images)
-        self._replays += 1
+        self._served += 1
         filled = images if rows == len(images) else _filled(images, rows)
         return self._held[kind, rows](filled)[: len(images)]
 
-    def release(self, reason: str = "memory was short") -> bool:
+    @abstractmethod
+    def prepare(self, model: Run, sample: Tensor) -> Run:
+        """A pass for batches like the sample; a RuntimeError says why not."""
+
+    @abstractmethod
+    def agrees(self, own: Tensor, other: Tensor, kind: PassKind) -> bool:
+        """Whether logits or gradients of a prepared pass are near enough to the model's own."""
+
+    def _fitting(self, kind: PassKind, count: int) -> int | None:
+        """Rows of the smallest prepared pass for so many images."""
+        return min(
+            (rows for held, rows in self._held if held == kind and count <= rows < 2 * count), default=None
+        )
+
+    def _prepared(self, kind: PassKind, model: Run, images: Tensor) -> int | None:
+        """Prepares the pass of these images if it is due; its rows, or None."""
+        key = kind, len(images)
+        self._seen[key] += 1
+        if self._refused is not None or self._seen[key] <= self._first or len(self._held) == HELD:
+            return None
+        sample = images.detach().clone().requires_grad_(kind.differentiated)
+        try:
+            with accelerator.generators_restored(images.device):
+                accelerator.empty_cache()
+                prepared = self.prepare(model, sample)
+                for batch in (images, images.detach().flip(0) / 2):
+                    both = (answers(run, batch, kind.differentiated) for run in (model, prepared))
+                    if not all(self.agrees(own, other, kind) for own, other in zip(*both, strict=True)):
+                        self._refuse("its logits or gradients differ from the model's own")
+                        return None
+        except torch.OutOfMemoryError:
+            self._refuse(SHORT)
+            return None
+        except RuntimeError as error:
+            self._refuse(str(error).partition("\n")[0][:REASON])
+            return None
+        self._held[key] = prepared
+        return len(images)
+
+    def _refuse(self, reason: str) -> None:
+        self._refused = reason
+        self._held.clear()
+        accelerator.empty_cache()
+
+
+class Captures(PreparedPasses):
+    """Captured passes of a model, with its bits."""
+
+    on_cpu = False
+
+    def release(self, reason: str = SHORT) -> bool:
         """Gives up all captured passes and their memory, for good; False where there were none."""
         released = bool(self._held)
         if released:
@@ -76,46 +130,18 @@ class Captures:
 
     def noted(self) -> dict[str, Any]:
         """Evidence: replays, and why passes were not captured; nothing where no shape came often enough."""
-        if not self._replays and self._refused is None:
+        if not self._served and self._refused is None:
             return {}
-        return {"captured": CaptureEvidence(replays=self._replays, refused=self._refused)}
+        return {"captured": CaptureEvidence(replays=self._served, refused=self._refused)}
 
-    def _fitting(self, kind: PassKind, count: int) -> int | None:
-        """Rows of the smallest captured pass for so many images."""
-        return min(
-            (rows for held, rows in self._held if held == kind and count <= rows < 2 * count), default=None
-        )
+    def prepare(self, model: Run, sample: Tensor) -> Run:
+        """Captures the model's pass."""
+        return _Replayed(accelerator.captured(model, sample))
 
-    def _captured(self, kind: PassKind, model: Run, images: Tensor) -> int | None:
-        """Captures the pass of these images if it is due; its rows, or None."""
-        key = kind, len(images)
-        self._seen[key] += 1
-        if self._refused is not None or self._seen[key] <= FIRST or len(self._held) == HELD:
-            return None
-        sample = images.detach().clone().requires_grad_(kind.differentiated)
-        try:
-            with accelerator.generators_restored(images.device):
-                accelerator.empty_cache()
-                captured = _Replayed(accelerator.captured(model, sample))
-                if not all(
-                    _is_equal(model, captured, batch, differentiated=kind.differentiated)
-                    for batch in (images, images.detach().flip(0) / 2)
-                ):
-                    self._refuse("its logits or gradients differ from the model's own")
-                    return None
-        except torch.OutOfMemoryError:
-            self._refuse("memory was short")
-            return None
-        except RuntimeError as error:
-            self._refuse(str(error).partition("\n")[0][:REASON])
-            return None
-        self._held[key] = captured
-        return len(images)
-
-    def _refuse(self, reason: str) -> None:
-        self._refused = reason
-        self._held.clear()
-        accelerator.empty_cache()
+    def agrees(self, own: Tensor, other: Tensor, kind: PassKind) -> bool:
+        """Whether all bits are equal."""
+        del kind
+        return bool(((own == other) | (own.isnan() & other.isnan())).all())
 
 
 class _Replayed:
@@ -169,15 +195,10 @@ def _filled(images: Tensor, rows: int) -> Tensor:
     return torch.cat([images, images.new_zeros((rows - len(images), *images.shape[1:]))])
 
 
-def _is_equal(model: Run, captured: Run, images: Tensor, *, differentiated: bool) -> bool:
-    """Whether a captured pass gives the model's bits on these images; waits for the device."""
-    answers = []
-    for run in (model, captured):
-        points = images.detach().clone().requires_grad_(differentiated)
-        logits = run(points)
-        slopes = torch.linspace(-1.0, 1.0, logits.numel(), dtype=logits.dtype).view(logits.shape)
-        gradient = (
-            torch.autograd.grad(logits, points, slopes.to(logits.device))[0] if differentiated else logits
-        )
-        answers.append((logits.detach().clone(), gradient.detach().clone()))
-    return all(bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in zip(*answers, strict=True))
+def answers(run: Run, images: Tensor, differentiated: bool) -> tuple[Tensor, Tensor]:
+    """Logits of a pass and a gradient (the logits again if not differentiated), in memory of their own."""
+    points = images.detach().clone().requires_grad_(differentiated)
+    logits = run(points)
+    slopes = torch.linspace(-1.0, 1.0, logits.numel(), dtype=logits.dtype).view(logits.shape)
+    gradient = torch.autograd.grad(logits, points, slopes.to(logits.device))[0] if differentiated else logits
+    return logits.detach().clone(), gradient.detach().clone()

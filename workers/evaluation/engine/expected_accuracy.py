@@ -162,7 +162,7 @@ class ExpectedRun:
         run_batch(
             _Estimating(stage),
             setting,
-            self._loader.exact,
+            self._loader.attacked,
             examples=examples,
             leave=left.append,
             tell=lambda: None,

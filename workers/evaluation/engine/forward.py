@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from assay.attacks.passes import StraightThrough
 from assay.workers import accelerator
@@ -46,7 +46,7 @@ class Passes:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Callable[[Tensor], Tensor],
         device: torch.device,
         limit: Limit | None = None,
         *,
@@ -68,7 +68,9 @@ class Passes:
 
     @property
     def in_whole_batches(self) -> bool:
-        """Whether all rows go through a pass with a gradient, in the shape that is captured."""
+        """Whether all rows go through a pass with a gradient, in the shape that is captured or compiled."""
+        if getattr(self._model, "active", False):
+            return True
         return self.captures is not None and self.captures.active and accelerator.is_accelerator(self._device)
 
     def in_bfloat16(self) -> Passes:

@@ -19,6 +19,7 @@ from assay.workers.data.formats.dataset import Levels
 from assay.workers.data.formats.prefetch import prefetch
 from assay.workers.evaluation.engine.arriving import Arriving
 from assay.workers.evaluation.engine.captured import Captures
+from assay.workers.evaluation.engine.compiled import Compiled
 from assay.workers.evaluation.engine.error_bound import ErrorBound
 from assay.workers.evaluation.engine.forward import Passes
 from assay.workers.evaluation.engine.ledger import Ledger
@@ -79,9 +80,12 @@ class Loader:
         self.n = len(ids)
         self.labels = labels
         self.classes = 0  # length of the logits, after the first pass
-        self.exact = Passes(model, torch.device(device))
+        # The model's own passes, and what attacks call: the same, or compiled code.
+        self.exact = self.attacked = Passes(model, torch.device(device))
         self.forward = self.exact if dtype != "bfloat16" else self.exact.in_bfloat16()  # as measured
         self.batch_size = batch_size
+        self._model = model
+        self._compiled: Compiled | None = None
         self._images_of = images_of
         self._device = torch.device(device)
         self._dtype = torch.float64 if dtype == "float64" else torch.float32
@@ -97,10 +101,10 @@ class Loader:
         where the `bound` says that bfloat16 judges alike.
         """
         if screening == "bfloat16":
-            return [self.exact.in_bfloat16(), self.exact]
+            return [self.attacked.in_bfloat16(), self.attacked]
         if screening == "bfloat16_gradients" or self.forward is not self.exact:
-            return [self.exact.with_bfloat16_gradients(bound)]
-        return [self.exact]
+            return [self.attacked.with_bfloat16_gradients(bound)]
+        return [self.attacked]
 
     def batches(self, rows: Tensor | None = None) -> Iterator[Tensor]:
         """These row indices (or all) in order, cut into batches; the next batch is read meanwhile."""
@@ -152,9 +156,15 @@ class Loader:
         images = images.to(self._dtype)
         return images if self._prepare is None else self._prepare(images)
 
-    def capture(self) -> None:
-        """Captures the passes that come often, from now on (`Captures`)."""
-        self.exact.captures = self.forward.captures = Captures()
+    def prepare_passes(self, *, capture: bool, compiled: bool) -> None:
+        """Captures and compiles passes that come often; `attacked` alone has compiled passes."""
+        if compiled:
+            self._compiled = Compiled(self._model)
+            self.attacked = Passes(self._compiled, self._device, self.exact.limit)
+        if capture:
+            captures = Captures()
+            for passes in (self.attacked,) if compiled else (self.exact, self.forward):
+                passes.captures = captures
 
     def _read(self, rows: Tensor) -> Tensor | Levels:
         """A batch on the CPU, for a GPU in pinned memory."""
@@ -167,9 +177,11 @@ class Loader:
         return found.pin_memory()
 
     def noted(self) -> dict[str, Any]:
-        """Caveats: whether passes had to be made smaller, and which were captured."""
-        captures = self.exact.captures
-        return self.exact.limit.noted() | ({} if captures is None else captures.noted())
+        """Caveats: whether passes had to be made smaller, and which were captured or compiled."""
+        noted = self.exact.limit.noted()
+        for prepared in (self.attacked.captures, self._compiled):
+            noted |= {} if prepared is None else prepared.noted()
+        return noted
 
     def labels_of(self, rows: Tensor) -> Tensor:
         """The true classes of these examples, on the device, (B,)."""

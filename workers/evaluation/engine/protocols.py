@@ -88,6 +88,7 @@ def attack_pixel(
     keep_adversarial: bool = False,
     screening: Screening | None = None,
     capture: bool = False,
+    compiled: bool = False,
     staged: Callable[[Stage], None] | None = None,
     prepare: Callable[[Tensor], Tensor] | None = None,
     box: Box | None = PIXELS,
@@ -109,15 +110,15 @@ def attack_pixel(
     worst case of both, which can only be lower than the second's alone. With bfloat16_gradients, and with
     dtype bfloat16, each stage runs once, with gradients in bfloat16; float32 judges the iterates for which
     bfloat16 is too rough (`ErrorBound`). Where its bound is refuted, the attack begins again without it.
-    `capture` replays passes that come often as graphs of a GPU (`Captures`).
+    `capture` replays passes that come often as graphs of a GPU (`Captures`); `compiled` gives attacks
+    compiled passes (`Compiled`), while clean verdict and second judgement are by the model's own.
 
     `prepare` makes, of each batch on the device, what the attack perturbs and the model reads, None for the
     images themselves; `box` is its range, None if unbounded, as for time series. `candidates` keeps images
     for a gallery. A ValueError as of `classify`, or where the attack does not fit.
     """
     loader = Loader(model, images_of, labels, ids, batch_size, device, dtype, prepare)
-    if capture:
-        loader.capture()
+    loader.prepare_passes(capture=capture, compiled=compiled)
     stages = stages_of(attack)
     asked = stages[0].expectation if isinstance(stages[0], WithExpectation) else SINGLE
     targeted = is_targeted(attack) and not asked.expected
@@ -181,8 +182,7 @@ def attack_paper(
     if isinstance(attack, Ensemble):
         raise ValueError(f"{attack.name} is a worst case over several attacks, which `paper` doesn't have")
     loader = Loader(model.backbone, images_of, labels, ids, batch_size, device, dtype, model.normalize)
-    if capture:
-        loader.capture()
+    loader.prepare_passes(capture=capture, compiled=False)
     targeted = is_targeted(attack)
     ledger = Ledger(labels, ids, keep_adversarial, attacked=True, targeted=targeted, candidates=candidates)
     tell = progress or _ignore

@@ -63,6 +63,7 @@ def attack_segmentation(
     dtype: DType = "float32",
     screening: Screening | None = None,
     capture: bool = False,
+    compiled: bool = False,
     keep_adversarial: bool = False,
     ranks: Mapping[int, int] | None = None,
     progress: Progress | None = None,
@@ -76,15 +77,14 @@ def attack_segmentation(
     With `screening` bfloat16 each loss is raised in it first, and without autocast on images with right
     pixels left: the better of both counts. With bfloat16_gradients, and with dtype bfloat16, there is one
     run, and only gradients are in bfloat16: every map has pixels near a boundary, which no bound could spare.
-    `capture` is as for `protocols.attack_pixel`.
+    `capture` and `compiled` are as for `protocols.attack_pixel`.
 
     `keep_adversarial` returns the images with the fewest right pixels. `progress` gets the number of images
     done, where images that wait for later losses count in part; `staged` the name of a finished loss, and the
     number of images with right pixels left.
     """
     loader = Loader(model, images_of, None, ids, batch_size, device, dtype)
-    if capture:
-        loader.capture()
+    loader.prepare_passes(capture=capture, compiled=compiled)
     with torch.no_grad(), frozen(model):
         attacks = ensemble.attacks(class_weights)
         passes = loader.passes(screening)

@@ -97,6 +97,7 @@ def attack_series(attack: Attack | Ensemble, shard: Shard) -> ExampleOutcomes:
             randomness=draws,
             keep_adversarial=keep,
             capture=shard.capture,
+            compiled=shard.compiled,
             screening=shard.screening,
             staged=staged,
             prepare=shard.classifier.normalize,

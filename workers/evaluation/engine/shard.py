@@ -96,6 +96,7 @@ class Shard:
     protocol: str = "pixel"  # for attacks on classifiers: `pixel` or `paper`
     screening: Screening | None = None  # how attacks use bfloat16, if they do
     capture: bool = False  # whether attacks replay passes of the model as graphs of the device
+    compiled: bool = False  # whether attacks run compiled passes of the model
     save_adversarial: bool = False  # whether the outcomes' files include adversarial examples
     # Rows that a gallery may show, with their places in the order of sampling of the whole job
     ranks: Mapping[int, int] = field(default_factory=dict)

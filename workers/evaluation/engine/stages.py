@@ -173,8 +173,9 @@ class PixelRun:
 
     def _refilled(self, attack: Attack, setting: Setting) -> None:
         rows = self._ledger.open if self._over else None
-        first = None
-        if isinstance(attack, WithFirstGradient) and self._forward is self._loader.forward:
+        first, loader = None, self._loader
+        as_measured = loader.attacked if loader.forward is loader.exact else None
+        if isinstance(attack, WithFirstGradient) and self._forward is as_measured:
             first = partial(attack.first_objective, setting)
         feed = Feed(self._loader, self._ledger, self._tell, rows, first)
         run_slots(
@@ -301,5 +302,5 @@ def passes_of(
     in bfloat16 found: it has only the run without autocast.
     """
     if not attack.gradient or attack.ball is None:
-        return [loader.exact]
+        return [loader.attacked]
     return loader.passes(screening, bound)

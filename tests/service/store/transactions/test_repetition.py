@@ -252,6 +252,11 @@ def test_a_crash_is_no_difference(store: Store) -> None:
         ({**DEVICE, "threads": 2}, {}, "on another device, or with other arithmetic"),
         (DEVICE, {"reduced_batch": {"asked": 8, "used": 4}}, "in smaller batches, as memory was short"),
         (DEVICE, {"captured": {"replays": 8, "refused": None}}, "with captured passes in one of them"),
+        (
+            DEVICE,
+            {"compiled": {"passes": 8, "compiler": "gcc version 12.2.0", "refused": None}},
+            "with compiled passes in one of them, or from another compiler",
+        ),
     ],
 )
 def test_what_may_differ_and_be_right_is_not_compared(
