@@ -15,6 +15,7 @@ from torch.utils.flop_counter import flop_registry
 from assay.models.layers.token_model import TokenModel
 from assay.service.catalog.catalog import load
 from assay.service.contract.corruption_cells import cells_of
+from assay.service.contract.messages import EvaluateRequest
 from assay.service.contract.records import PlannedCompile
 from assay.service.contract.stored_specs import EvaluationItem
 from assay.service.submission.limits import BACKWARD_COST
@@ -22,7 +23,7 @@ from assay.workers import accelerator, catalog
 from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.data.formats.text import LanguageSet, is_text
 from assay.workers.data.formats.trajectories import ControlSet
-from assay.workers.evaluation.engine.compiled import Compiled
+from assay.workers.evaluation.engine.compiled import Compiled, keep_caches
 from assay.workers.evaluation.forced_continuation import ForcedContinuation
 from assay.workers.evaluation.perplexity import Perplexity
 from assay.workers.evaluation.returns import Returns
@@ -218,6 +219,15 @@ def try_compile(loaded: Loaded, data: ExampleSet, batch_size: int, seconds: floa
     own, other = (min(taken(model) for _ in range(TRIALS)) for model in (loaded.classifier, compiled))
     chosen = refused is None and seconds * (1 - other / own) > compiling
     return {"chosen": chosen, "seconds": compiling, "ratio": other / own, "refused": refused}
+
+
+def runs_compiled(request: EvaluateRequest) -> bool:
+    """Whether attacks run compiled passes; caches are then in the job's folder."""
+    asked = request["spec"]["execution"].get("compile")
+    chosen = asked == "on" or (asked == "auto" and request["plan"].get("compile", NOT_TRIED)["chosen"])
+    if chosen:
+        keep_caches(request["folder"])
+    return chosen
 
 
 def _timed(run: Callable[[], torch.Tensor], device: torch.device) -> float:

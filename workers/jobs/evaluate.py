@@ -18,13 +18,12 @@ from assay.workers.containment import limits
 from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.data.formats.sampling import evaluation_order, gallery_ranks, sampled_as
 from assay.workers.evaluation.engine.attacks import attack_evaluation
-from assay.workers.evaluation.engine.compiled import keep_caches
 from assay.workers.evaluation.engine.loader import DType
 from assay.workers.evaluation.engine.outcomes import Outcomes
 from assay.workers.evaluation.engine.probe import first_look, keyed_answers
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
 from assay.workers.jobs import provenance
-from assay.workers.jobs.cost import BATCHES_HELD, NOT_TRIED, SPARE_BYTES
+from assay.workers.jobs.cost import BATCHES_HELD, SPARE_BYTES, runs_compiled
 from assay.workers.jobs.session import Loaded, Session, data_root
 from assay.workers.jobs.shard_files import write_files
 from assay.workers.jobs.sources import check_content, examples_of, shard_sources
@@ -74,7 +73,7 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
         planned=planned,
         ranks=ranks,
         others={job: looking_at(other, data).classifier for job, other in others.items()},
-        compiled=_compiled(request),
+        compiled=runs_compiled(request),
         progress=messages.progress,
         staged=messages.staged,
     )
@@ -98,15 +97,6 @@ def run(request: EvaluateRequest, session: Session, report: Report) -> OutcomeRe
         extra["analysis"] = item["name"]
     write_files(extra, outcomes, request, data, protocol)
     return {**answer(outcomes, time.monotonic() - begun), "extra": extra}
-
-
-def _compiled(request: EvaluateRequest) -> bool:
-    """Whether attacks run compiled passes; caches are then in the job's folder."""
-    asked = request["spec"]["execution"].get("compile")
-    chosen = asked == "on" or (asked == "auto" and request["plan"].get("compile", NOT_TRIED)["chosen"])
-    if chosen:
-        keep_caches(request["folder"])
-    return chosen
 
 
 def is_attack(item: EvaluationItem) -> bool:
