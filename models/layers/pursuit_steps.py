@@ -5,8 +5,8 @@
     both    S = shrink(M, tau),  Z = K - S + dual_sign U
 
 `plain_step` is the reference, by torch's operators. `fastest_step` has a kernel, and for its gradient another
-and two sums: where a worker has named a compiler, in float32 and float64, once they have given the operators'
-bits on the first keys that came. They have not run on a card: tests compile them by g++ and by NVRTC.
+and two sums: where a worker has named a compiler, in float32 and float64, once they gave the operators' bits
+on the first keys. They have not run on a card: tests compile them by g++ and by NVRTC.
 """
 
 from __future__ import annotations

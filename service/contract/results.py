@@ -41,29 +41,15 @@ IntervalMethod = Literal[
     "wilson", "wilson_effective", "studentised", "t", "bca", "bootstrap", "order_statistics", "price_bonett",
     "tango", "tango_effective", "exact", "too_few", "no_spread", "none",
 ]  # fmt: skip
-"""How a 95 % interval was found (`docs/statistics.md`).
-
-- wilson: Wilson's score interval of a proportion of independent examples.
-- wilson_effective: the same with an effective number of examples, for means of values in a known range.
-- studentised, t: the studentised bootstrap, and Student's t, over examples.
-- bootstrap: percentiles of a bootstrap, for calibration errors; all means and medians of earlier versions.
-- bca: the accelerated bootstrap (BCa), of earlier versions.
-- order_statistics: of a median, between two of the values.
-- price_bonett: of the difference of two medians.
-- tango, tango_effective: score intervals of paired differences; the latter of means with rare values too.
-- exact: a count, without error.
-- too_few, no_spread: no interval; the examples are too few for one, or do not differ.
-- none: no interval, without a value.
-"""
+"""How a 95 % interval was found: `docs/statistics.md`."""
 
 
 class Metric(Answer):
     """A measured value with its sample size and 95 % interval. Proportions are in [0, 1].
 
-    Exact counts (parameters, operations) have the interval `exact`: the value itself. `ci_low` and `ci_high`
-    are null without a value, and where `ci_method` says that the examples are too few or do not differ.
-    `value` is null when it is not finite; a warning then says why. `unit` is null where the outcome table of
-    the evaluation is not known, as after its package was removed.
+    `ci_low` and `ci_high` are null without a value, and where `ci_method` says that the examples are too few
+    or do not differ. `value` is null when it is not finite; a warning then says why. `unit` is null where the
+    evaluation's outcome table is not known, as after its package was removed.
     """
 
     value: float | None
@@ -109,13 +95,10 @@ class Breakdown(Answer):
 class StageBreakdown(Answer):
     """Successes and cost of an attack in an ensemble.
 
-    `top1` is the accuracy left after this stage and all before it, over all examples of the evaluation:
-    before the last stage a provisional robust accuracy, an upper bound of the final one. `n` examples entered
-    the stage; `broken` of them were broken in it. Where expected accuracy counts, `expected_top1` is there in
-    place of `top1`, without an interval, and no example is broken.
-
-    For segmentation: the unattacked images (`clean`) and each loss, with the metrics of each alone, which are
-    no worst case; `broken` of its `n` images have no right pixel left.
+    `top1` is the accuracy left after this stage and all before it, over all examples of the evaluation.
+    `n` examples entered the stage; `broken` of them were broken in it. Where expected accuracy counts,
+    `expected_top1` is there in its place, without an interval, and no example is broken. For segmentation:
+    the unattacked images (`clean`) and each loss alone; `broken` of its `n` images have no right pixel left.
     """
 
     stage: str
@@ -211,10 +194,7 @@ class Reference(Answer):
 
 
 class EvaluationResult(Answer):
-    """One row of the results: one evaluation or attack with its parameters.
-
-    Its outcome table (list in `service/metrics/tables.py`) describes the metrics with units.
-    """
+    """One row of the results: one evaluation or attack with its parameters."""
 
     name: str
     params: dict[str, Any]

@@ -147,9 +147,8 @@ class Captures(PreparedPasses):
 class _Replayed:
     """A captured pass whose results are no memory of its graphs.
 
-    The graph of the gradient takes what its forward pass left in the graphs' memory, and may overwrite it:
-    the latest forward pass has one gradient. For any other gradient (a second one of a pass, or one of an
-    earlier pass) the forward pass is replayed.
+    The graph of the gradient may overwrite what its forward pass left in the graphs' memory: the latest
+    forward pass has one gradient. For any other gradient the forward pass is replayed.
     """
 
     def __init__(self, captured: Run) -> None:

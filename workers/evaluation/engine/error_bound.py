@@ -9,11 +9,7 @@ An error above the bound refutes it: from then on every row is judged in float32
 so (`protocols.attack_pixel`). What an error outside the share could hide is an iterate that is wrong in
 float32 alone; the last iterate and the iterate that counts are always judged in float32.
 
-The bound is the model's, not an example's. Measured with 11 networks and four attacks, 313,328 iterates: four
-times an example's own largest error, but at least the model's, leaves 18.1 % to float32, and errors of the
-others reach 0.94 of their bound; twice the model's leaves 17.8 %, with 0.83; SAFETY leaves 20.9 %, with 0.55.
-`doubtful` waits for the device, because so many rows as are near make the pass. With a fixed number of rows
-the host would have to learn whether the number was enough.
+The bound is the model's, not an example's: docs/decisions/0018-the-bound-of-bfloat16-is-the-models.md.
 
 Legend: D chosen rows, B rows, C classes.
 """

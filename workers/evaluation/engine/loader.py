@@ -157,7 +157,7 @@ class Loader:
         return images if self._prepare is None else self._prepare(images)
 
     def prepare_passes(self, *, capture: bool, compiled: bool) -> None:
-        """Captures and compiles passes that come often; `attacked` alone has compiled passes."""
+        """Captures and compiles passes that come often; `exact` is never compiled."""
         if compiled:
             self._compiled = Compiled(self._model)
             self.attacked = Passes(self._compiled, self._device, self.exact.limit)

@@ -106,12 +106,8 @@ def attack_pixel(
     is called at its end. `keep_adversarial` returns the images that count, in [0, 1], and judges them rounded
     to 8 bits as well.
 
-    With `screening` bfloat16 each stage runs in it first, and without autocast on the examples left: the
-    worst case of both, which can only be lower than the second's alone. With bfloat16_gradients, and with
-    dtype bfloat16, each stage runs once, with gradients in bfloat16; float32 judges the iterates for which
-    bfloat16 is too rough (`ErrorBound`). Where its bound is refuted, the attack begins again without it.
-    `capture` replays passes that come often as graphs of a GPU (`Captures`); `compiled` gives attacks
-    compiled passes (`Compiled`), while clean verdict and second judgement are by the model's own.
+    `screening` and dtype bfloat16 are as in `Loader.passes`; where the bound of the error is refuted, the
+    attack begins again without it. `capture` and `compiled` are for `Loader.prepare_passes`.
 
     `prepare` makes, of each batch on the device, what the attack perturbs and the model reads, None for the
     images themselves; `box` is its range, None if unbounded, as for time series. `candidates` keeps images
