@@ -54,8 +54,8 @@ site: $(STAMP) ## build the documentation as a site into build/site; a link that
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "built: build/site/index.html"
 
-accept-gpu: $(STAMP) ## accept this machine's GPU, resumable, into docs/results-gpu.md; TOGETHER=16 side by side, SECONDS=600, ONLY="NAME ..."
-	@$(BIN)/python -m benchmarks.acceptance $(if $(TOGETHER),--together $(TOGETHER)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(ONLY),--only $(ONLY))
+accept-gpu: $(STAMP) ## accept this machine's GPU, resumable, into docs/results-gpu.md; TOGETHER=16 side by side, SECONDS=600, LONGER=4, ONLY="NAME ..."
+	@$(BIN)/python -m benchmarks.acceptance $(if $(TOGETHER),--together $(TOGETHER)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(LONGER),--longer $(LONGER)) $(if $(ONLY),--only $(ONLY))
 
 gpu-bundle: $(STAMP) ## build/gpu-bundle.tar.xz: accept-gpu for a box without network; BOX_PYTHON=3.12, BOX=FILE with the packages that it has
 	@$(BIN)/python -m benchmarks.acceptance.bundle $(if $(BOX_PYTHON),--python $(BOX_PYTHON)) $(if $(BOX),--box $(BOX))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.acceptance.checks import CHECKS, Check, chosen, planned
@@ -38,6 +39,8 @@ def main(arguments: Sequence[str] | None = None, checks: Sequence[Check] = CHECK
         total, wanted = planned(checks), chosen(checks, options.only)
     except ValueError as error:
         _parser().error(str(error))
+    wanted = [replace(check, seconds=options.longer * check.seconds) for check in wanted]
+    total *= options.longer
     if options.list:
         _tell(listed(wanted))
         return 0
@@ -87,6 +90,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--seconds", type=_positive, metavar="S", help="of the whole run; checks of most worth come first"
+    )
+    parser.add_argument(
+        "--longer", type=_positive, default=1, metavar="N", help="each check may take N times as long"
     )
     parser.add_argument("--records", type=Path, metavar="FOLDER", help="default: build/accept-gpu")
     parser.add_argument("--again", action="store_true", help="repeat what has passed")

@@ -77,10 +77,14 @@ def test_checks_are_listed_by_worth_and_none_is_run(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out == (
         "fails     90 s  alone    it fails\npasses    60 s  3 parts  it passes\n"
     )
+    assert main(["--list", "--longer", "4"], checks) == 0
+    assert capsys.readouterr().out == (
+        "fails    360 s  alone    it fails\npasses   240 s  3 parts  it passes\n"
+    )
 
 
 @pytest.mark.parametrize("given", ["0", "-1", "two", "1.5"])
-@pytest.mark.parametrize("option", ["--together", "--seconds"])
+@pytest.mark.parametrize("option", ["--together", "--seconds", "--longer"])
 def test_numbers_are_whole_and_positive(option: str, given: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main([f"{option}={given}"], [check("passes")])
