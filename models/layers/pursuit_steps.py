@@ -130,7 +130,10 @@ def fastest_step(sign: int, keys: Tensor, tau: Tensor) -> Step:
         return plain
     kind = (compiler, keys.device, keys.dtype, sign, tau.shape[2] == 1)
     if kind not in _fused:
-        _fused[kind] = _tried(compiler, sign, keys[:2].detach(), tau[:2].detach())
+        try:
+            _fused[kind] = _tried(compiler, sign, keys[:2].detach(), tau[:2].detach())
+        except torch.OutOfMemoryError:  # the next call tries again
+            return plain
     return _fused[kind] or plain
 
 
@@ -144,6 +147,8 @@ def _tried(compile_: Compile, sign: int, keys: Tensor, tau: Tensor) -> Step | No
             for step in (partial(plain_step, sign), fused):
                 points = [state.point for state in pursue(step, given, lambda point, _: point.roll(1, -2), 3)]
                 found.append([*points, *torch.autograd.grad(points, given, [keys.detach()] * 3)])
+    except torch.OutOfMemoryError:
+        raise
     except (AssertionError, AttributeError, RuntimeError):
         return None
     return fused if all(map(torch.equal, *found)) else None

@@ -32,7 +32,7 @@ SpecBody = dict[str, Any]
 KINDS: Mapping[str, type[TrainSpec] | type[EvaluateSpec]] = {"evaluate": EvaluateSpec, "train": TrainSpec}
 # A form has no more evaluations and fields than these; `forms.MAX_FIELDS` is a little more.
 MAX_ROWS = 40
-MAX_TEXTS = 480
+MAX_TEXTS = 520
 ROW = re.compile(r"evaluations\.(\d{1,3})\.(name|suite)", re.ASCII)
 GENERAL = ("name", "tags")
 RUN = ("limit", "protocol", "save_adversarial", "seed", "priority", "timeout_seconds")

@@ -147,7 +147,8 @@ def check_execution(given: object, protocol: str | None, problems: Problems) -> 
         problems.add(("execution", "screening"), message, given=screening, allowed=[None])
     if execution.get("dtype") == "tf32" and execution.get("device") == "cpu":
         message = "TF32 is arithmetic of GPUs: on a CPU ask for float32"
-        problems.add(("execution", "dtype"), message, given="tf32", allowed=["float32", "float64"])
+        allowed = ["float32", "float64", "bfloat16"]
+        problems.add(("execution", "dtype"), message, given="tf32", allowed=allowed)
     _check_devices(execution, protocol, problems)
     if protocol is None and execution.get("repeat"):
         message = "only evaluations are repeated: a training is one shard, which goes on from its checkpoints"
@@ -158,16 +159,25 @@ def check_execution(given: object, protocol: str | None, problems: Problems) -> 
     if protocol is None and execution.get("channels_last"):
         message = "only evaluations run with the channels last: weights are trained and stored as ever"
         problems.add(("execution", "channels_last"), message, given=True, allowed=[False])
-    if protocol != "pixel" and (compiled := execution.get("compile")) not in (None, "off"):
-        message = (
-            "only attacks under the protocol 'pixel' are compiled: the model's own passes confirm successes"
-        )
-        problems.add(("execution", "compile"), message, given=compiled, allowed=["off"])
+    if execution.get("compile") not in (None, "off"):
+        _check_compile(execution, protocol, problems)
     # Only evaluations have a protocol.
     if protocol is not None and (why := FOR_TRAINING.get(str(execution.get("dtype")))):
         message = f"{execution['dtype']} is for training: {why}"
         allowed = ["float32", "tf32", "float64", "bfloat16"]
         problems.add(("execution", "dtype"), message, given=execution["dtype"], allowed=allowed)
+
+
+def _check_compile(execution: Mapping[str, Any], protocol: str | None, problems: Problems) -> None:
+    if protocol is None:
+        message = "only attacks run compiled passes: the weights of a training change at every step"
+    elif protocol != "pixel":
+        message = "only attacks under the protocol 'pixel' are compiled: own passes confirm their successes"
+    elif execution.get("dtype") == "tf32":
+        message = "TF32 is switched on around each pass of the model, which no compiler takes"
+    else:
+        return
+    problems.add(("execution", "compile"), message, given=execution["compile"], allowed=["off"])
 
 
 def _check_devices(execution: Mapping[str, Any], protocol: str | None, problems: Problems) -> None:

@@ -36,7 +36,9 @@ def part_of_commit() -> int:
 def changed_files() -> frozenset[str]:
     """Names, without suffixes, of files changed since the commit before, or added within eight commits."""
     changed = git("diff", "--name-only", "HEAD~1") + git("ls-files", "--others", "--exclude-standard")
-    added = git("log", f"-{NEW}", "--diff-filter=A", "--name-only", "--format=")
+    # Of a shallow clone the oldest commit would have added every file.
+    shallow = git("rev-parse", "--is-shallow-repository").strip() == "true"
+    added = "" if shallow else git("log", f"-{NEW}", "--diff-filter=A", "--name-only", "--format=")
     return frozenset(Path(line).stem for line in (changed + added).splitlines() if line.endswith(".py"))
 
 

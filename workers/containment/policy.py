@@ -154,10 +154,14 @@ def needs_processes(request: EvaluatorRequest, threads: int) -> bool:
 
 
 def needs_compiler(request: EvaluatorRequest, chosen: Containment) -> bool:
-    """Whether a request asks for compiled passes, and the operator allows compilers."""
+    """Whether a request compiles passes, by its job or its plan, and the operator allows compilers."""
     if not chosen.compiles or not (request["kind"] == "plan" or request["kind"] == "evaluate"):
         return False
-    return request["spec"]["execution"].get("compile", "off") != "off"
+    asked = request["spec"]["execution"].get("compile")
+    if request["kind"] == "plan":
+        return asked == "auto"
+    tried = request["plan"].get("compile")
+    return asked == "on" or (asked == "auto" and tried is not None and tried["chosen"])
 
 
 def libraries(environment: Mapping[str, str], forbidden: Collection[Path]) -> tuple[Path, ...]:

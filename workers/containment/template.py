@@ -164,7 +164,8 @@ class Template:
     def _hand_over(self, line: bytes) -> None:
         request: EvaluatorRequest = json.loads(line)
         processes = needs_processes(request, self._threads)
-        if self._child is not None and not covers(self._child.policy, request, processes=processes):
+        needs = {"processes": processes, "compiler": needs_compiler(request, self._chosen)}
+        if self._child is not None and not covers(self._child.policy, request, **needs):
             self._end(self._child)
             self._child = None
         # Before the fork, so that the evaluators of later jobs have it already.
@@ -334,7 +335,9 @@ def die_like(status: int) -> None:
     os._exit(os.waitstatus_to_exitcode(status))
 
 
-def covers(policy: Policy | None, request: EvaluatorRequest, *, processes: bool) -> bool:
+def covers(
+    policy: Policy | None, request: EvaluatorRequest, *, processes: bool, compiler: bool = False
+) -> bool:
     """Whether a process under a policy can serve a request: of the same job, with no further needs."""
     return (
         policy is not None
@@ -342,6 +345,7 @@ def covers(policy: Policy | None, request: EvaluatorRequest, *, processes: bool)
         and files_of(request) <= policy.files
         and policy.processes >= processes
         and policy.loopback == needs_loopback(request)
+        and policy.compiler == compiler
     )
 
 

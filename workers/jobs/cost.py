@@ -23,7 +23,8 @@ from assay.workers import accelerator, catalog
 from assay.workers.data.formats.dataset import ExampleSet
 from assay.workers.data.formats.text import LanguageSet, is_text
 from assay.workers.data.formats.trajectories import ControlSet
-from assay.workers.evaluation.engine.compiled import Compiled, keep_caches
+from assay.workers.evaluation.engine.captured import SHORT
+from assay.workers.evaluation.engine.compiled import Compiled
 from assay.workers.evaluation.forced_continuation import ForcedContinuation
 from assay.workers.evaluation.perplexity import Perplexity
 from assay.workers.evaluation.returns import Returns
@@ -214,20 +215,21 @@ def try_compile(loaded: Loaded, data: ExampleSet, batch_size: int, seconds: floa
         accelerator.synchronize(loaded.device)
         return time.perf_counter() - begun
 
-    compiling = taken(compiled)
-    refused = compiled.noted()["compiled"]["refused"]
+    try:
+        compiling = taken(compiled)
+    except torch.OutOfMemoryError:  # shards halve their batches
+        return {**NOT_TRIED, "refused": SHORT}
+    if (refused := compiled.noted()["compiled"]["refused"]) is not None:
+        return {**NOT_TRIED, "refused": refused}
     own, other = (min(taken(model) for _ in range(TRIALS)) for model in (loaded.classifier, compiled))
-    chosen = refused is None and seconds * (1 - other / own) > compiling
-    return {"chosen": chosen, "seconds": compiling, "ratio": other / own, "refused": refused}
+    chosen = seconds * (1 - other / own) > compiling
+    return {"chosen": chosen, "seconds": compiling, "ratio": other / own, "refused": None}
 
 
 def runs_compiled(request: EvaluateRequest) -> bool:
-    """Whether attacks run compiled passes; caches are then in the job's folder."""
+    """Whether attacks run compiled passes."""
     asked = request["spec"]["execution"].get("compile")
-    chosen = asked == "on" or (asked == "auto" and request["plan"].get("compile", NOT_TRIED)["chosen"])
-    if chosen:
-        keep_caches(request["folder"])
-    return chosen
+    return asked == "on" or (asked == "auto" and request["plan"].get("compile", NOT_TRIED)["chosen"])
 
 
 def _timed(run: Callable[[], torch.Tensor], device: torch.device) -> float:

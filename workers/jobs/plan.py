@@ -20,7 +20,6 @@ from assay.service.contract.stored_specs import ComponentReference, EvaluateJobS
 from assay.workers import catalog
 from assay.workers.data.formats.dataset import CorruptedSet, ExampleSet
 from assay.workers.data.formats.sampling import evaluation_order, sampled_as
-from assay.workers.evaluation.engine.compiled import keep_caches
 from assay.workers.evaluation.engine.stages import COMPATIBLE
 from assay.workers.identity import identity
 from assay.workers.jobs.cost import (
@@ -121,7 +120,6 @@ def _with_compile(
 ) -> PlanWithShards:
     """The plan, with the choice of compiled passes if the job leaves it to the plan."""
     if request["spec"]["execution"].get("compile") == "auto":
-        keep_caches(request["folder"])
         items, costs = request["spec"]["evaluations"], [shard["cost"] for shard in plan["shards"]]
         attacks = [shard["cost"] for shard in plan["shards"] if is_attack(items[shard["evaluation"]])]
         seconds = plan["estimated_seconds"] * sum(attacks) / sum(costs)

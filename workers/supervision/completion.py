@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 
 from assay.service.contract.errors import NotFound
 from assay.service.contract.states import JobState
@@ -15,7 +14,6 @@ from assay.workers.supervision.outcome_spool import DATABASE_UNAVAILABLE
 from assay.workers.supervision.public_errors import in_words, without_paths
 
 log = logging.getLogger(__name__)
-COMPILED = "compiled"  # caches of compiled passes, as engine/compiled.py names them; that module needs torch
 CHECKPOINTS = "step-*.pt"  # as workers/training/checkpoint.py names them; that module needs torch
 
 
@@ -31,7 +29,6 @@ def finish_job(store: Store, settings: WorkerSettings, job_id: str) -> None:
     """Merge evaluations without a result, then end the job; repeatable and concurrent: results are equal."""
     _save(store, settings, job_id, None)
     _drop_checkpoints(store, settings, job_id)
-    shutil.rmtree(settings.folder(job_id) / COMPILED, ignore_errors=True)
 
 
 def _save(store: Store, settings: WorkerSettings, job_id: str, evaluation: int | None) -> None:

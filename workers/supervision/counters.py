@@ -105,8 +105,8 @@ def proposal(reports: Collection[tuple[float, int]], part: int, workers: int) ->
     if count <= workers:
         return ""
     return (
-        f"its GPU was busy {busy:.0%} of the time in {len(reports):,} reports, and this worker held at most"
-        f" {held:,} bytes: ASSAY_WORKERS_PER_GPU={count} may use it better than {workers}"
+        f"its GPU was busy {busy:.0%} of the time in {len(reports):,} reports of evaluators, and this worker"
+        f" held at most {held:,} bytes: ASSAY_WORKERS_PER_GPU={count} may use it better than {workers}"
     )
 
 

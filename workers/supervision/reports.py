@@ -20,7 +20,7 @@ from assay.service.catalog.catalog import load
 from assay.service.contract import messages
 from assay.service.contract.logs import escaped
 from assay.service.contract.messages import EvaluatorReport, EvaluatorRequest
-from assay.service.contract.records import Evidence, PlannedShard, PlanWithShards
+from assay.service.contract.records import Evidence, PlannedCompile, PlannedShard, PlanWithShards
 from assay.service.contract.stored_specs import user_spec
 from assay.service.contract.typed_values import MAX_INTEGER, faults, shown
 from assay.service.files.job_files import is_job_file
@@ -55,7 +55,7 @@ TYPES: Mapping[str, Mapping[str, Any]] = {
 OPEN_TYPES = (Evidence,)
 Facts = dict[str, Any]
 FAULTS_SHOWN = 3
-MAX_PROGRESS_TEXT, MAX_ERROR_TEXT, MAX_CELL_TEXT, MAX_FILES = 500, 8_000, 4_096, 1_000
+MAX_PROGRESS_TEXT, MAX_ERROR_TEXT, MAX_CELL_TEXT, MAX_REASON, MAX_FILES = 500, 8_000, 4_096, 200, 1_000
 MAX_SECONDS, MAX_FLOPS = 1e9, 1e30
 ERROR_TYPE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 DIGEST = re.compile(r"[0-9A-Za-z:._+-]{0,128}")
@@ -234,6 +234,7 @@ def _faults_of_plan(plan: PlanWithShards, request: EvaluatorRequest) -> Iterable
     numbers = {(shard["evaluation"], shard["number"]) for shard in shards}
     if len(numbers) < len(shards) or not all(0 <= number < MAX_SHARDS for _, number in numbers):
         yield f"its shards have not each a number of their own, from 0 to {MAX_SHARDS - 1:,}"
+    yield from _faults_of_compile(plan.get("compile"), spec["execution"].get("compile"))
     wanted = spec["execution"]["device"]
     if plan["device"] not in DEVICE_CLASSES or wanted not in ("auto", plan["device"]):
         yield f"device: {shown(plan['device'])}, where the job asks for {wanted}"
@@ -242,6 +243,17 @@ def _faults_of_plan(plan: PlanWithShards, request: EvaluatorRequest) -> Iterable
         yield from _faults_of_ranges(mine, evaluation["n"], index)
     if any(not 0 <= shard["evaluation"] < len(plan["evaluations"]) for shard in shards):
         yield "a shard is of no evaluation of the job"
+
+
+def _faults_of_compile(found: PlannedCompile | None, asked: str | None) -> Iterable[str]:
+    """What is wrong with a choice of compiled passes, whose reason is cut and escaped in place."""
+    if found is None:
+        return
+    if asked != "auto":
+        yield "compile: the job leaves no choice to the plan"
+    yield from _not_finite(found, ("seconds", "ratio"))
+    if found["refused"] is not None:
+        found["refused"] = escaped(found["refused"][:MAX_REASON])
 
 
 def _faults_of_ranges(shards: Sequence[PlannedShard], n: int, evaluation: int) -> Iterable[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, select, update
@@ -86,7 +87,7 @@ def compare(connection: Connection, job: Row[Any], shard: Row[Any], outcome: Out
     columns, extra = unpack(first.payload)
     again = unpack(pack(outcome.columns, outcome.extra))[0]
     worker = connection.execute(select(known_as(shard.owner))).scalar_one()
-    if (reason := _incomparable(extra, outcome.extra)) is not None:
+    if (reason := _incomparable(extra, outcome.extra, job.spec["execution"])) is not None:
         not_compared(connection, job, reason, 1)
     elif (place := _first_difference(columns, again)) is not None:
         message = (
@@ -120,8 +121,8 @@ def known_as(owner: str) -> ColumnElement[str]:
     return func.coalesce(named, owner)
 
 
-def _incomparable(first: OutcomeExtra, again: OutcomeExtra) -> str | None:
-    """Why two outcomes of a shard may differ in their bits, and both be right."""
+def _incomparable(first: OutcomeExtra, again: OutcomeExtra, execution: Mapping[str, Any]) -> str | None:
+    """Why two outcomes of a shard may differ in their bits, and both be right, by what the job asked for."""
     if first["provenance"]["device"] != again["provenance"]["device"]:
         return "on another device, or with other arithmetic"
     if "reduced_batch" in first["evidence"] or "reduced_batch" in again["evidence"]:
@@ -130,16 +131,18 @@ def _incomparable(first: OutcomeExtra, again: OutcomeExtra) -> str | None:
         [_prepared(extra["evidence"].get(kind)) for extra in (first, again)]
         for kind in ("captured", "compiled")
     )
-    if captured[0] != captured[1]:
+    if execution.get("capture") and captured[0] != captured[1]:
         return "with captured passes in one of them"
-    if compiled[0] != compiled[1]:
+    if execution.get("compile") and compiled[0] != compiled[1]:
         return "with compiled passes in one of them, or from another compiler"
     return None
 
 
-def _prepared(found: Any) -> dict[str, Any] | None:
-    """How passes of the model were captured or compiled, without their number."""
-    return found and {key: value for key, value in found.items() if key not in ("replays", "passes")}
+def _prepared(found: Any) -> tuple[bool, bool, str | None]:
+    """Whether captured or compiled passes served, whether to the end, and their compiler."""
+    if not found or not found.get("passes", found.get("replays")):
+        return False, False, None
+    return True, found["refused"] is None, found.get("compiler")
 
 
 def _first_difference(first: Columns, again: Columns) -> str | None:

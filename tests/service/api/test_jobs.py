@@ -338,6 +338,9 @@ def test_progress_and_eta_are_shown(
         "unit": "steps",
         "eta_seconds": 0,
         "share": 0.25,
+        "examples_per_second": None,
+        "gpu_busy": None,
+        "gpu_memory": None,
     }
     assert 0 <= job["progress"]["eta_seconds"] < 3600
     assert job["queue_position"] is None

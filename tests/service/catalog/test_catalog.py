@@ -219,7 +219,10 @@ class TestValidSpecs:
             found = problems(evaluate_body(execution=execution, protocol="paper"))
             assert set(found) == {"execution.compile"}
         assert "compile" not in valid(evaluate_body()).spec["execution"]
-        assert valid(train_body(execution={"compile": "off"})).spec["execution"].get("compile") == "off"
+        for written in ({"compile": "off"}, {"capture": False}, {"channels_last": False}):
+            assert valid(train_body(execution=written)).spec == valid(train_body()).spec
+        execution = {"compile": "on", "dtype": "tf32"}
+        assert set(problems(evaluate_body(execution=execution))) == {"execution.compile"}
         assert set(problems(evaluate_body(execution={"compile": True}))) == {"execution.compile"}
 
     def test_several_devices_are_for_training_and_for_batches_that_they_can_share(self) -> None:

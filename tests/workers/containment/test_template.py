@@ -57,6 +57,7 @@ def test_a_process_serves_what_its_files_allow(
 
 def test_a_process_serves_its_own_job_with_no_further_needs() -> None:
     assert not covers(None, request(), processes=False)
+    assert not covers(policy(), request(), processes=False, compiler=True)
     assert not covers(policy(), request(folder=FOLDER / "other"), processes=False)
     assert not covers(policy(), request(), processes=True)
     assert covers(policy(processes=True), request(), processes=False)

@@ -314,6 +314,10 @@ def test_a_plan_without_photographs_or_library_fails_at_once(
     assert "the backend 'cleverhans' of 'pgd' needs the package cleverhans: pip" in failure["message"]
 
 
+def _without_memory(*given: object) -> None:
+    raise torch.OutOfMemoryError("no room")
+
+
 @pytest.mark.parametrize(("seconds", "chosen"), [(30.0, True), (20.0, False)])
 def test_compiled_passes_are_chosen_where_a_shard_saves_more_than_compiling_takes(
     monkeypatch: pytest.MonkeyPatch, seconds: float, chosen: bool
@@ -330,6 +334,10 @@ def test_compiled_passes_are_chosen_where_a_shard_saves_more_than_compiling_take
     own = loaded(network)
     data = SimpleNamespace(task="classification", channels=1)
     assert cost.try_compile(own, data, 4, 19.0) == cost.NOT_TRIED  # type: ignore[arg-type]
+    with monkeypatch.context() as short:
+        short.setattr(compiled.Compiled, "__call__", _without_memory)
+        found = cost.try_compile(own, data, 4, seconds)  # type: ignore[arg-type]
+        assert found == {**cost.NOT_TRIED, "refused": "memory was short"}
     monkeypatch.setattr(compiled, "BACKEND", "aot_eager")
     monkeypatch.setattr(cost, "time", SimpleNamespace(perf_counter=clock))
     found = cost.try_compile(own, data, 4, seconds)  # type: ignore[arg-type]

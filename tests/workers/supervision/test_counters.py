@@ -53,8 +53,8 @@ def test_workers_for_a_gpu_are_proposed_by_its_busy_share_and_memory(
         assert said == ""
         return
     assert said == (
-        f"its GPU was busy {busy:.0%} of the time in 120 reports, and this worker held at most"
-        f" {held:,} bytes: ASSAY_WORKERS_PER_GPU={proposed} may use it better than {workers}"
+        f"its GPU was busy {busy:.0%} of the time in 120 reports of evaluators, and this worker"
+        f" held at most {held:,} bytes: ASSAY_WORKERS_PER_GPU={proposed} may use it better than {workers}"
     )
 
 

@@ -179,6 +179,30 @@ def test_plans_are_held_to_their_job(changes: dict[str, Any], said: str) -> None
     assert said in refused("plan", {"type": "plan", "plan": PLAN | changes})
 
 
+CHOICE = {"chosen": True, "seconds": 1.0, "ratio": 0.5, "refused": None}
+
+
+def chosen_by_plan(**changes: Any) -> Any:
+    """What becomes of a choice of compiled passes where the job leaves the choice to its plan."""
+    execution = {"device": "cpu", "dtype": "float32", "batch_size": "auto", "compile": "auto"}
+    spec = evaluate_spec(execution=execution) | {"evaluations": [CLEAN]}
+    found: Any = {"kind": "plan", "spec": spec, "plan": None, "evaluation": 0, "start": 0, "stop": 0}
+    message = {"type": "plan", "plan": PLAN | {"compile": CHOICE | changes}}
+    told: Any = AllowedReports.of(found).report(json.dumps(message).encode())
+    return told["plan"]["compile"]
+
+
+def test_a_plan_chooses_compiled_passes_only_where_its_job_lets_it() -> None:
+    message = {"type": "plan", "plan": PLAN | {"compile": CHOICE}}
+    assert "compile: the job leaves no choice" in refused("plan", message)
+    assert chosen_by_plan() == CHOICE
+    for changes in ({"seconds": float("nan")}, {"ratio": float("-inf")}, {"seconds": -1.0}):
+        with pytest.raises(BadReport, match="allowed: finite numbers"):
+            chosen_by_plan(**changes)
+    assert chosen_by_plan(refused="\x1b\u202e" + "x" * 3_000)["refused"].startswith("\\x1b\\u202exx")
+    assert len(chosen_by_plan(refused="x" * 3_000)["refused"]) == reports.MAX_REASON
+
+
 def test_texts_for_people_are_cut_and_escaped() -> None:
     text = "a\r\x1b[2J\u202e\ud800\0b\n\tc" + "x" * 20_000
     message = {"type": "error", "error_type": "told", "message": text, "retry": True, "traceback": text}

@@ -30,6 +30,9 @@ FIRST = 16
 HELD = 4
 # Characters of a reason, and the reason where memory ends.
 REASON, SHORT = 200, "memory was short"
+DIFFERENT = (
+    "its logits or gradients differ from the model's own: the model draws random numbers, or rounds otherwise"
+)
 
 
 class PassKind(NamedTuple):
@@ -69,7 +72,8 @@ class PreparedPasses(ABC):
             return model(images)
         self._served += 1
         filled = images if rows == len(images) else _filled(images, rows)
-        return self._held[kind, rows](filled)[: len(images)]
+        with torch.set_grad_enabled(differentiated):
+            return self._held[kind, rows](filled.contiguous())[: len(images)]
 
     @abstractmethod
     def prepare(self, model: Run, sample: Tensor) -> Run:
@@ -99,7 +103,7 @@ class PreparedPasses(ABC):
                 for batch in (images, images.detach().flip(0) / 2):
                     both = (answers(run, batch, kind.differentiated) for run in (model, prepared))
                     if not all(self.agrees(own, other, kind) for own, other in zip(*both, strict=True)):
-                        self._refuse("its logits or gradients differ from the model's own")
+                        self._refuse(DIFFERENT)
                         return None
         except torch.OutOfMemoryError:
             self._refuse(SHORT)
@@ -181,12 +185,14 @@ class _Gradient(torch.autograd.Function):
     def forward(ctx: Any, images: Tensor, run: _Replayed) -> Tensor:
         """Returns the logits."""
         ctx.run, ctx.replayed = run, run.forward(images)
+        ctx.save_for_backward(images)
         logits: Tensor = ctx.replayed[1]
         return logits.detach()
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, None]:
         """Returns the gradient."""
+        _ = ctx.saved_tensors  # an error if the images were changed since
         return ctx.run.gradient(ctx.replayed, slopes[0]), None
 
 

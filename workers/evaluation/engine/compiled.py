@@ -7,9 +7,11 @@ come often; the choice depends on the passes alone, never on time, so that equal
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Callable
 from importlib.metadata import version
 
@@ -25,7 +27,9 @@ from assay.workers.evaluation.engine.captured import PassKind, PreparedPasses, R
 # by 4e-3 at each operator, and compiled code more seldom.
 BOUND = {torch.float64: 1e-10, torch.float32: 1e-4}
 AUTOCAST_BOUND = 0.1
-BACKEND, FOLDER = "inductor", "compiled"
+BACKEND = "inductor"
+# Where inductor and Triton keep generated code, which they run: never a folder that another process writes.
+CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 WALL = "compilers may not be started by contained evaluators here: ASSAY_SANDBOX_COMPILE is off"
 
 
@@ -71,12 +75,6 @@ class Compiled(PreparedPasses):
         return bool((own.isfinite() == other.isfinite()).all() and (error <= bound * size).all())
 
 
-def keep_caches(folder: str) -> None:
-    """Has inductor and Triton keep their files in the folder of a job, and start no processes beside it."""
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.environ["TRITON_CACHE_DIR"] = f"{folder}/{FOLDER}"
-    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
-
-
 def _compiler_of(device: torch.device) -> str:
     """The compiler of a device's kernels, with its version."""
     if accelerator.is_accelerator(device):
@@ -93,8 +91,12 @@ def _torch_compile() -> Callable[[Run], Run]:
     import torch._functorch.config
     import torch._inductor.config
 
+    if not all(name in os.environ for name in CACHES):  # contained evaluators have temporary folders
+        folder = tempfile.mkdtemp(prefix="assay-compiled-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        os.environ.update(dict.fromkeys(CACHES, folder))
     torch._functorch.config.donated_buffer = False  # a pass may have several gradients
     torch._dynamo.config.recompile_limit = 1 << 16  # what earlier shards compiled changes nothing
-    torch._inductor.config.compile_threads = 1
+    torch._inductor.config.compile_threads = 1  # no processes beside this one
     torch._inductor.config.deterministic = True  # chooses no kernel by its time
     return torch.compile(backend=BACKEND, fullgraph=True, dynamic=False)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from assay.attacks.passes import StraightThrough
 from assay.workers import accelerator
-from assay.workers.evaluation.engine.captured import Captures
+from assay.workers.evaluation.engine.captured import Captures, PreparedPasses
 from assay.workers.evaluation.engine.error_bound import ErrorBound
 
 Result = TypeVar("Result")
@@ -69,7 +69,7 @@ class Passes:
     @property
     def in_whole_batches(self) -> bool:
         """Whether all rows go through a pass with a gradient, in the shape that is captured or compiled."""
-        if getattr(self._model, "active", False):
+        if isinstance(self._model, PreparedPasses) and self._model.active:
             return True
         return self.captures is not None and self.captures.active and accelerator.is_accelerator(self._device)
 

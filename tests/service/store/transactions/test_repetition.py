@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from assay.service.store.rows import Claim, OutcomeRow
 from assay.service.store.store import Store
 from assay.service.store.transactions.pace import eta_seconds
 from assay.service.store.transactions.release import DIFFERENT
-from assay.service.store.transactions.repetition import DRAW
+from assay.service.store.transactions.repetition import DRAW, _incomparable
 from tests.support.jobs import WORKER, add, claim, evaluate_spec, outcome, plan, states
 
 OWN = "0123456789abcdef"
@@ -29,9 +30,11 @@ def measurement(claim: Claim, **evidence: Any) -> OutcomeRow:
     return found
 
 
-def repeated(store: Store, *counts: int, share: float = 1.0, **changes: Any) -> str:
-    """A job whose shards are all done, after which this share is computed again."""
-    execution = {"device": "cpu", "dtype": "float32", "batch_size": "auto", "repeat": share}
+def repeated(
+    store: Store, *counts: int, share: float = 1.0, asked: Mapping[str, Any] | None = None, **changes: Any
+) -> str:
+    """A job whose shards are all done, after which this share is computed again; `asked` of its execution."""
+    execution = {"device": "cpu", "dtype": "float32", "batch_size": "auto", "repeat": share, **(asked or {})}
     job_id = add(store, evaluate_spec(**{"execution": execution, **changes}))
     planning = claim(store, warm_job=job_id)
     made: Any = plan(*counts, planned_by=OWN)
@@ -263,7 +266,7 @@ def test_what_may_differ_and_be_right_is_not_compared(
     store: Store, device: Any, evidence: Any, reason: str
 ) -> None:
     online(store, WORKER, SECOND)
-    job_id = repeated(store, 1)
+    job_id = repeated(store, 1, asked={"capture": True, "compile": "on"})
     again = take(store, SECOND)
     other = outcome(again, extra={"evidence": evidence, "provenance": {"device": device}})
     assert other.columns["loss"][0] == 0.0  # the first outcome has NaN there
@@ -272,6 +275,28 @@ def test_what_may_differ_and_be_right_is_not_compared(
     assert done.job_done
     assert tally(store, job_id)["not_compared"] == {reason: 1}
     assert tally(store, job_id)["equal"] == 0
+
+
+@pytest.mark.parametrize("kind", ["captured", "compiled"])
+def test_a_worker_cannot_plead_what_the_job_did_not_ask_for(store: Store, kind: str) -> None:
+    online(store, WORKER, SECOND)
+    job_id = repeated(store, 1)
+    again = take(store, SECOND)
+    said = {kind: {"replays": 8, "passes": 8, "compiler": "g++", "refused": None}}
+    store.shards.finish(again, outcome(again, extra={"evidence": said, "provenance": {"device": DEVICE}}))
+    assert states(store, job_id) == ["failed"]
+
+
+def test_why_passes_were_not_compiled_does_not_matter() -> None:
+    found = [
+        {
+            "provenance": {"device": DEVICE},
+            "evidence": {"compiled": {"passes": 0, "compiler": None, "refused": why}},
+        }
+        for why in ("no compiler", "/tmp/other: no room")
+    ]
+    asked: Any = {"compile": "on"}
+    assert _incomparable(*found, asked) is None  # type: ignore[arg-type]
 
 
 def test_a_share_that_is_asked_for_is_at_least_one_shard(store: Store) -> None:

@@ -100,6 +100,19 @@ def test_every_gradient_of_a_pass_is_right(device: EmulatedDevice) -> None:
     assert evidence(captured) == {"replays": 6, "refused": None}
 
 
+def test_images_that_were_changed_have_no_gradient(device: EmulatedDevice) -> None:
+    captured, _ = both(device)
+    for images in batches(device):
+        differentiated(captured, images)
+    (images,) = batches(device, count=1)
+    with torch.enable_grad():
+        logits = captured(images.requires_grad_(True))
+        with torch.no_grad():
+            images.zero_()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            torch.autograd.grad(logits.sum(), images)
+
+
 @pytest.mark.parametrize(
     ("rows", "replays"), [(B - 1, True), (B // 2 + 1, True), (B // 2, False), (B + 1, False)]
 )
