@@ -156,7 +156,7 @@ class AllowedReports:
         if ("plan" in extra) != (self.request["kind"] == "train"):
             yield "extra.plan: a training has one, and no other shard"
         elif "plan" in extra:
-            yield from _faults_of_common_plan(extra["plan"], 1)
+            yield from _faults_of_common_plan(extra["plan"], 1, None)
 
 
 def _table_of(request: messages.TrainRequest | messages.EvaluateRequest) -> OutcomeTable | None:
@@ -224,7 +224,7 @@ def _faults_of_column(name: str, values: list[Any], n: int) -> Iterable[str]:
 
 def _faults_of_plan(plan: PlanWithShards, request: EvaluatorRequest) -> Iterable[str]:
     spec = cast(messages.PlanRequest, request)["spec"]
-    yield from _faults_of_common_plan(plan, len(spec["evaluations"]))
+    yield from _faults_of_common_plan(plan, len(spec["evaluations"]), spec["execution"].get("compile"))
     yield from _not_finite(plan, ("forward_flops",), MAX_FLOPS)
     yield from _not_finite(plan, ("estimated_seconds", "deadline_seconds"))
     shards = plan["shards"]
@@ -234,7 +234,6 @@ def _faults_of_plan(plan: PlanWithShards, request: EvaluatorRequest) -> Iterable
     numbers = {(shard["evaluation"], shard["number"]) for shard in shards}
     if len(numbers) < len(shards) or not all(0 <= number < MAX_SHARDS for _, number in numbers):
         yield f"its shards have not each a number of their own, from 0 to {MAX_SHARDS - 1:,}"
-    yield from _faults_of_compile(plan.get("compile"), spec["execution"].get("compile"))
     wanted = spec["execution"]["device"]
     if plan["device"] not in DEVICE_CLASSES or wanted not in ("auto", plan["device"]):
         yield f"device: {shown(plan['device'])}, where the job asks for {wanted}"
@@ -268,8 +267,9 @@ def _faults_of_ranges(shards: Sequence[PlannedShard], n: int, evaluation: int) -
         yield f"evaluations[{evaluation}]: its shards have {end} examples, the evaluation {n}"
 
 
-def _faults_of_common_plan(plan: Any, evaluations: int) -> Iterable[str]:
+def _faults_of_common_plan(plan: Any, evaluations: int, compile_asked: str | None) -> Iterable[str]:
     """What no type says of a plan, with or without shards."""
+    yield from _faults_of_compile(plan.get("compile"), compile_asked)
     if len(plan["evaluations"]) != evaluations:
         yield f"it plans {len(plan['evaluations'])} evaluations, the job has {evaluations}"
     for one in plan["evaluations"]:

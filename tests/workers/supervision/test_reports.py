@@ -196,6 +196,8 @@ def test_a_plan_chooses_compiled_passes_only_where_its_job_lets_it() -> None:
     message = {"type": "plan", "plan": PLAN | {"compile": CHOICE}}
     assert "compile: the job leaves no choice" in refused("plan", message)
     assert chosen_by_plan() == CHOICE
+    trained = OUTCOME | {"extra": EXTRA | {"plan": FACTS | {"compile": CHOICE}}}
+    assert "compile: the job leaves no choice" in refused("train", trained), "nor does a training"
     for changes in ({"seconds": float("nan")}, {"ratio": float("-inf")}, {"seconds": -1.0}):
         with pytest.raises(BadReport, match="allowed: finite numbers"):
             chosen_by_plan(**changes)
