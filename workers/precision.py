@@ -28,7 +28,7 @@ def allow_tf32(allowed: bool) -> None:
 
 
 def has_tf32(device: torch.device) -> bool:
-    """Whether a device has TF32: GPUs from Ampere on; others compute in float32 whatever the flags say."""
+    """Whether a device has TF32: GPUs from Ampere on; others compute in float32 under any flags."""
     return accelerator.is_accelerator(device) and at_least(accelerator.capability(device), AMPERE)
 
 

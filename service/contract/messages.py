@@ -92,6 +92,12 @@ class CheckRequest(RequestBase):
 ShardRequest = PlanRequest | TrainRequest | EvaluateRequest | CheckRequest
 
 
+def runs_compiled(request: EvaluateRequest) -> bool:
+    """Whether attacks run compiled passes, by the job or its plan."""
+    asked, tried = request["spec"]["execution"].get("compile"), request["plan"].get("compile")
+    return asked == "on" or (asked == "auto" and tried is not None and tried["chosen"])
+
+
 class SelfTestRequest(TypedDict):
     """Test the devices of these classes, for no job: `folder` is empty, the test's own is temporary."""
 

@@ -14,7 +14,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from assay.service.catalog.catalog import load
-from assay.service.contract.messages import EvaluatorRequest
+from assay.service.contract.messages import EvaluatorRequest, runs_compiled
 from assay.service.submission.data_folders import check_folder
 from assay.service.submission.requirements import folders_read
 from assay.workers.containment.limits import NO_LIMITS, Limits
@@ -155,13 +155,11 @@ def needs_processes(request: EvaluatorRequest, threads: int) -> bool:
 
 def needs_compiler(request: EvaluatorRequest, chosen: Containment) -> bool:
     """Whether a request compiles passes, by its job or its plan, and the operator allows compilers."""
-    if not chosen.compiles or not (request["kind"] == "plan" or request["kind"] == "evaluate"):
+    if not chosen.compiles:
         return False
-    asked = request["spec"]["execution"].get("compile")
     if request["kind"] == "plan":
-        return asked == "auto"
-    tried = request["plan"].get("compile")
-    return asked == "on" or (asked == "auto" and tried is not None and tried["chosen"])
+        return request["spec"]["execution"].get("compile") == "auto"
+    return request["kind"] == "evaluate" and runs_compiled(request)
 
 
 def libraries(environment: Mapping[str, str], forbidden: Collection[Path]) -> tuple[Path, ...]:

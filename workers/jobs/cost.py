@@ -15,7 +15,6 @@ from torch.utils.flop_counter import flop_registry
 from assay.models.layers.token_model import TokenModel
 from assay.service.catalog.catalog import load
 from assay.service.contract.corruption_cells import cells_of
-from assay.service.contract.messages import EvaluateRequest
 from assay.service.contract.records import PlannedCompile
 from assay.service.contract.stored_specs import EvaluationItem
 from assay.service.submission.limits import BACKWARD_COST
@@ -224,12 +223,6 @@ def try_compile(loaded: Loaded, data: ExampleSet, batch_size: int, seconds: floa
     own, other = (min(taken(model) for _ in range(TRIALS)) for model in (loaded.classifier, compiled))
     chosen = seconds * (1 - other / own) > compiling
     return {"chosen": chosen, "seconds": compiling, "ratio": other / own, "refused": None}
-
-
-def runs_compiled(request: EvaluateRequest) -> bool:
-    """Whether attacks run compiled passes."""
-    asked = request["spec"]["execution"].get("compile")
-    return asked == "on" or (asked == "auto" and request["plan"].get("compile", NOT_TRIED)["chosen"])
 
 
 def _timed(run: Callable[[], torch.Tensor], device: torch.device) -> float:

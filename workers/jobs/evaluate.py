@@ -9,7 +9,13 @@ from typing import Any, cast
 import torch
 
 from assay.service.catalog.catalog import load as load_catalog
-from assay.service.contract.messages import EvaluateRequest, Measurement, OutcomeReport, ProgressReport
+from assay.service.contract.messages import (
+    EvaluateRequest,
+    Measurement,
+    OutcomeReport,
+    ProgressReport,
+    runs_compiled,
+)
 from assay.service.contract.records import Evidence, OutcomeExtra
 from assay.service.contract.row_protocols import row_protocol
 from assay.service.contract.stored_specs import EvaluateJobSpec, EvaluationItem, UserSpec
@@ -23,7 +29,7 @@ from assay.workers.evaluation.engine.outcomes import Outcomes
 from assay.workers.evaluation.engine.probe import first_look, keyed_answers
 from assay.workers.evaluation.engine.shard import Evaluation, Shard
 from assay.workers.jobs import provenance
-from assay.workers.jobs.cost import BATCHES_HELD, SPARE_BYTES, runs_compiled
+from assay.workers.jobs.cost import BATCHES_HELD, SPARE_BYTES
 from assay.workers.jobs.session import Loaded, Session, data_root
 from assay.workers.jobs.shard_files import write_files
 from assay.workers.jobs.sources import check_content, examples_of, shard_sources

@@ -1,7 +1,7 @@
 """A model's passes as compiled code (`torch.compile`), for attacks alone: its bits are not the model's own.
 
 A compiled pass serves once its logits and gradients agree with the model's own, on two batches. Else the
-model runs as ever, and the evidence has the reason. Each shape of batch is compiled by itself, when it has
+model runs as it is, and the evidence has the reason. Each shape of batch is compiled by itself, when it has
 come often; the choice depends on the passes alone, never on time, so that equal shards have equal bits.
 """
 
@@ -62,7 +62,7 @@ class Compiled(PreparedPasses):
             self._compiler = _compiler_of(sample.device)
         except torch.OutOfMemoryError:
             raise
-        except Exception as error:  # whatever keeps a model from being compiled is no failure of the job
+        except Exception as error:  # a model that cannot be compiled runs as it is
             inner = getattr(error, "inner_exception", None) or error
             missing = inner is not error and shutil.which(os.environ.get("CXX", "g++")) is None
             raise RuntimeError("the worker has no C++ compiler" if missing else str(inner).strip()) from error
