@@ -13,6 +13,7 @@ from assay.workers.data.formats.imagenet_classes import class_list
 
 # Different pictures; every file of a tree is a link to one of them.
 PICTURES = 6
+WNIDS = class_list("imagenet")
 
 
 def write_set(root: Path, name: str, *parts: str) -> Path:
@@ -43,6 +44,19 @@ def write_flat(folder: Path, count: int) -> None:
         os.link(pictures[number % PICTURES], folder / f"ILSVRC2012_val_{number:08d}.png")
 
 
+def classes_of_flat() -> list[int]:
+    """Labels of the 1000 images of `write_flat`, for tests of lists: image i is of class 64 + i."""
+    return [(64 + number) % 1000 for number in range(1, 1001)]
+
+
+def name_of(number: int, suffix: str = ".JPEG") -> str:
+    return f"ILSVRC2012_val_{number:08d}{suffix}"
+
+
+def lines(texts: list[str]) -> str:
+    return "".join(f"{text}\n" for text in texts)
+
+
 def change(folder: Path, what: str) -> None:
     """Gives the first image another pixel, or another class."""
     first, second = sorted(path for path in folder.iterdir() if not path.name.startswith("."))[:2]
@@ -66,3 +80,16 @@ def _pictures(folder: Path) -> list[Path]:
             coarse = np.random.default_rng(number).integers(0, 256, (3, 4, 3), dtype=np.uint8)
             Image.fromarray(coarse).resize((16, 12), Image.Resampling.BICUBIC).save(path)
     return paths
+
+
+# Lists of these labels as they are passed around, by file name.
+LISTS = {
+    "val.txt": lines([f"{name_of(i)} {label}" for i, label in enumerate(classes_of_flat(), 1)]),
+    "val_list.txt": lines([f"val/{name_of(i)} {label}" for i, label in enumerate(classes_of_flat(), 1)]),
+    "imagenet2012_val_synset_codes.txt": lines(
+        [f"{name_of(i)} {WNIDS[label]}" for i, label in enumerate(classes_of_flat(), 1)]
+    ),
+    "imagenet_2012_validation_synset_labels.txt": lines([WNIDS[label] for label in classes_of_flat()]),
+    "LOC_val_solution.csv": "ImageId,PredictionString\n"
+    + lines([f"{name_of(i, '')},{WNIDS[label]} 1 2 3 4 " for i, label in enumerate(classes_of_flat(), 1)]),
+}

@@ -8,11 +8,8 @@ import pytest
 import torch
 
 from assay.workers.data.formats.dataset import CorruptData, MissingData
-from assay.workers.data.formats.imagenet_classes import class_list
 from assay.workers.data.imagenet import imagenet
-from tests.support.imagenet_trees import write_classes, write_flat, write_set
-
-WNIDS = class_list("imagenet")
+from tests.support.imagenet_trees import LISTS, WNIDS, write_classes, write_flat, write_set
 
 
 @pytest.mark.parametrize("place", ["val", "ILSVRC2012_img_val", "ILSVRC/Data/CLS-LOC/val", "."])
@@ -24,30 +21,6 @@ def test_where_the_class_folders_lie_changes_nothing(tmp_path: Path, place: str)
     assert usual.ids[0] == f"val/{WNIDS[0]}/{WNIDS[0]}_0.png"
     assert usual.content_sha256() == other.content_sha256()
     assert torch.equal(usual.images([3, 7], 8), other.images([3, 7], 8))
-
-
-def classes_of_flat() -> list[int]:
-    return [(64 + number) % 1000 for number in range(1, 1001)]
-
-
-def name_of(number: int, suffix: str = ".JPEG") -> str:
-    return f"ILSVRC2012_val_{number:08d}{suffix}"
-
-
-def lines(texts: list[str]) -> str:
-    return "".join(f"{text}\n" for text in texts)
-
-
-LISTS = {
-    "val.txt": lines([f"{name_of(i)} {label}" for i, label in enumerate(classes_of_flat(), 1)]),
-    "val_list.txt": lines([f"val/{name_of(i)} {label}" for i, label in enumerate(classes_of_flat(), 1)]),
-    "imagenet2012_val_synset_codes.txt": lines(
-        [f"{name_of(i)} {WNIDS[label]}" for i, label in enumerate(classes_of_flat(), 1)]
-    ),
-    "imagenet_2012_validation_synset_labels.txt": lines([WNIDS[label] for label in classes_of_flat()]),
-    "LOC_val_solution.csv": "ImageId,PredictionString\n"
-    + lines([f"{name_of(i, '')},{WNIDS[label]} 1 2 3 4 " for i, label in enumerate(classes_of_flat(), 1)]),
-}
 
 
 def test_two_kinds_at_once_are_refused(tmp_path: Path) -> None:

@@ -9,11 +9,8 @@ import pytest
 from scipy.io import savemat
 
 from assay.workers.data.formats.dataset import CorruptData, MissingData
-from assay.workers.data.formats.imagenet_classes import class_list
 from assay.workers.data.imagenet import imagenet
-from tests.support.imagenet_trees import write_flat
-
-WNIDS = class_list("imagenet")
+from tests.support.imagenet_trees import LISTS, WNIDS, classes_of_flat, lines, name_of, write_flat
 
 
 @pytest.fixture
@@ -21,30 +18,6 @@ def flat(tmp_path: Path) -> Path:
     """1000 validation images in one folder; image i is of class 64 + i, and image 1 as it should be."""
     write_flat(tmp_path / "imagenet" / "val", 1000)
     return tmp_path
-
-
-def classes_of_flat() -> list[int]:
-    return [(64 + number) % 1000 for number in range(1, 1001)]
-
-
-def name_of(number: int, suffix: str = ".JPEG") -> str:
-    return f"ILSVRC2012_val_{number:08d}{suffix}"
-
-
-def lines(texts: list[str]) -> str:
-    return "".join(f"{text}\n" for text in texts)
-
-
-LISTS = {
-    "val.txt": lines([f"{name_of(i)} {label}" for i, label in enumerate(classes_of_flat(), 1)]),
-    "val_list.txt": lines([f"val/{name_of(i)} {label}" for i, label in enumerate(classes_of_flat(), 1)]),
-    "imagenet2012_val_synset_codes.txt": lines(
-        [f"{name_of(i)} {WNIDS[label]}" for i, label in enumerate(classes_of_flat(), 1)]
-    ),
-    "imagenet_2012_validation_synset_labels.txt": lines([WNIDS[label] for label in classes_of_flat()]),
-    "LOC_val_solution.csv": "ImageId,PredictionString\n"
-    + lines([f"{name_of(i, '')},{WNIDS[label]} 1 2 3 4 " for i, label in enumerate(classes_of_flat(), 1)]),
-}
 
 
 @pytest.mark.parametrize("name", LISTS)

@@ -6,30 +6,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from assay.workers.evaluation.engine.captured import FIRST, HELD, Captures
 from assay.workers.evaluation.engine.forward import Passes
 from tests.support.emulated_device.device import EmulatedDevice, emulated_device
+from tests.support.small_network import SmallNetwork, differentiated
 
 B = 6
-
-
-class Network(nn.Module):
-    """A small network in evaluation mode; `between` is called on its hidden values."""
-
-    def __init__(self, between: Callable[[Tensor], Tensor] = torch.relu) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.first, self.last = nn.Conv2d(3, 4, 3), nn.Linear(4 * 4, 5)
-        self.between = between
-        self.eval().requires_grad_(False)
-
-    def forward(self, images: Tensor) -> Tensor:
-        hidden = self.first(images)
-        for _ in range(10):
-            hidden = torch.tanh(hidden)
-        return self.last(self.between(hidden).flatten(1))  # type: ignore[no-any-return]
 
 
 @pytest.fixture
@@ -46,16 +30,9 @@ def batches(device: EmulatedDevice, rows: int = B, count: int = FIRST + 4) -> It
 
 def both(device: EmulatedDevice, between: Callable[[Tensor], Tensor] = torch.relu) -> tuple[Passes, Passes]:
     """Passes that may be captured, and the same without."""
-    network = Network(between).to(device.device)
+    network = SmallNetwork(between, depth=10).to(device.device)
     captured = Passes(network, device.device, captures=Captures())
     return captured, Passes(network, device.device)
-
-
-def differentiated(passes: Passes, images: Tensor) -> tuple[Tensor, Tensor]:
-    with torch.enable_grad():
-        points = images.detach().requires_grad_(True)
-        logits = passes(points)
-        return logits.detach(), torch.autograd.grad(logits.square().sum(), points)[0]
 
 
 def evidence(passes: Passes) -> dict[str, object]:
@@ -238,7 +215,7 @@ def test_bfloat16_has_passes_of_its_own(device: EmulatedDevice) -> None:
 
 
 def test_a_cpu_captures_nothing() -> None:
-    network = Network()
+    network = SmallNetwork(depth=10)
     captured = Passes(network, torch.device("cpu"), captures=Captures())
     for _ in range(FIRST + 2):
         captured(torch.rand(B, 3, 4, 4))

@@ -17,24 +17,11 @@ from assay.workers.evaluation.engine.captured import FIRST, HELD, Captures
 from assay.workers.evaluation.engine.compiled import WALL, Compiled
 from assay.workers.evaluation.engine.forward import Passes
 from tests.support.emulated_device.device import emulated_device
+from tests.support.small_network import SmallNetwork, differentiated
 
 B = 6
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.filterwarnings("default")
-
-
-class Network(nn.Module):
-    """A small network in evaluation mode; `between` is called on its hidden values."""
-
-    def __init__(self, between: Callable[[Tensor], Tensor] = torch.relu) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.first, self.last = nn.Conv2d(3, 4, 3), nn.Linear(4 * 4, 5)
-        self.between = between
-        self.eval().requires_grad_(False)
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.last(self.between(torch.tanh(self.first(images))).flatten(1))  # type: ignore[no-any-return]
 
 
 @pytest.fixture
@@ -54,15 +41,8 @@ def both(
     between: Callable[[Tensor], Tensor] = torch.relu, dtype: torch.dtype = torch.float64
 ) -> tuple[Passes, Passes]:
     """Passes that may be compiled, and the same without."""
-    network = Network(between).to(dtype)
+    network = SmallNetwork(between).to(dtype)
     return Passes(Compiled(network), CPU), Passes(network, CPU)
-
-
-def differentiated(passes: Passes, images: Tensor) -> tuple[Tensor, Tensor]:
-    with torch.enable_grad():
-        points = images.detach().requires_grad_(True)
-        logits = passes(points)
-        return logits.detach(), torch.autograd.grad(logits.square().sum(), points)[0]
 
 
 def evidence(passes: Passes) -> dict[str, object]:
@@ -211,7 +191,7 @@ def test_a_compiled_pass_is_captured() -> None:
         patch.object(compiled, "_compiler_of", lambda device: "none"),
         patch.object(torch, "is_autocast_enabled", lambda kind: False),
     ):
-        network, captures = Compiled(Network().to(device.device), first=2), Captures()
+        network, captures = Compiled(SmallNetwork().to(device.device), first=2), Captures()
         passes = Passes(network, device.device, captures=captures)
         for images in batches(torch.float32):
             found = differentiated(passes, images.to(device.device))
@@ -228,7 +208,7 @@ def test_contained_evaluators_compile_where_the_operator_allows_it(
         chosen = Containment(mode, tmp_path, compiles=allowed)  # type: ignore[arg-type]
         monkeypatch.setenv(VARIABLE, chosen.to_text())
         assert json.loads(chosen.to_text())["compiles"] is allowed
-        noted = Compiled(Network()).noted()
+        noted = Compiled(SmallNetwork()).noted()
         assert (noted["compiled"]["refused"] if noted else None) == refused
 
 
