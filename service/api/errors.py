@@ -35,8 +35,17 @@ from assay.service.contract.errors import (
     Unauthorized,
     Unavailable,
     UnsupportedMediaType,
+    nearest_name,
 )
-from assay.service.contract.problems import MAX_MESSAGE, Problems, nearest, readable, show
+from assay.service.contract.problems import (
+    MAX_MESSAGE,
+    MAX_TEXT,
+    Problems,
+    message_of,
+    nearest,
+    readable,
+    show,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -152,7 +161,7 @@ def _answer(request: Request, error: AssayError) -> Response:
 def _http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
-        return _answer(request, NotFound(f"no route {request.url.path[:100]!r}; see /docs"))
+        return _answer(request, _no_route(request))
     headers = dict(error.headers or {})
     if error.status_code == 405:
         allowed = ", ".join(_methods_of(request, headers.get("Allow", "")))
@@ -162,6 +171,20 @@ def _http_exception(request: Request, error: Exception) -> Response:
         return error_response(MethodNotAllowed(message), {"Allow": allowed})
     kind = _BY_STATUS.get(error.status_code, MalformedJson if error.status_code < 500 else Internal)
     return error_response(kind(str(error.detail)), headers)
+
+
+def _no_route(request: Request) -> NotFound:
+    """The error of an unknown path, with the known path that is most like it."""
+    path = request.url.path
+    given, known = path[:MAX_TEXT].split("/"), set()
+    for route in request.app.state.routes:
+        parts = route.path.split("/")
+        if len(parts) == len(given):
+            known.add(
+                "/".join(own if part[:1] == "{" else part for part, own in zip(parts, given, strict=True))
+            )
+    near = nearest_name("/".join(given), known)
+    return NotFound(f"no route {path[:100]!r}; {f'meant: {near}? ' if near else ''}see /docs")
 
 
 def _methods_of(request: Request, named: str) -> list[str]:
@@ -178,9 +201,10 @@ def _request_validation(request: Request, error: Exception) -> Response:
     problems = Problems()
     for item in error.errors():
         loc = tuple(part for part in item["loc"] if isinstance(part, str | int))
-        allowed = _allowed(item.get("ctx") or {})
+        message = message_of(item)
+        allowed = _allowed(item, message)
         near = nearest(item.get("input"), allowed) if isinstance(allowed, list) else None
-        message = "unknown value" if isinstance(allowed, list) else str(item["msg"])
+        message = "unknown value" if isinstance(allowed, list) else message
         problems.add(loc, message, given=item.get("input"), allowed=allowed, nearest=near)
     try:
         problems.raise_if_any()
@@ -189,13 +213,12 @@ def _request_validation(request: Request, error: Exception) -> Response:
     raise error
 
 
-def _allowed(context: dict[str, Any]) -> list[str] | str | None:
-    """Values that pydantic allows: the names in "'a', 'b' or 'c'", or the bounds in words."""
-    if "expected" in context:
-        return re.findall(r"'([^']*)'", str(context["expected"]))
-    words = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
-    bounds = [f"{text} {context[key]}" for key, text in words.items() if key in context]
-    return " and ".join(bounds) or None
+def _allowed(item: dict[str, Any], message: str) -> list[str] | str | None:
+    """Values that pydantic allows: the names in "'a', 'b' or 'c'", or what the message says."""
+    if "expected" in (item.get("ctx") or {}):
+        return re.findall(r"'([^']*)'", str(item["ctx"]["expected"]))
+    words = re.match(r"must (?:be|have) (.+)", message)
+    return words and words[1]
 
 
 def _database_error(request: Request, error: Exception) -> Response:

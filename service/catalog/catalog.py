@@ -25,7 +25,7 @@ from assay.service.catalog.parameters import INVALID, check, numbers, pixel_step
 from assay.service.catalog.rules import Namespaces, UnknownName, check_syntax, evaluate
 from assay.service.contract.errors import NotFound
 from assay.service.contract.fractions import parse_fraction
-from assay.service.contract.problems import Loc, Problems, nearest, path_text, readable
+from assay.service.contract.problems import Loc, Problems, message_of, nearest, path_text, readable
 from assay.service.contract.row_protocols import RadiusUnit, protocol_unit, row_protocol
 from assay.service.contract.threat import Threat
 
@@ -75,7 +75,7 @@ class Catalog:
             except ValidationError as error:
                 problem = error.errors()[0]
                 raise ValueError(
-                    f"the entry {entry.get('name')!r}: {path_text(problem['loc'])}: {problem['msg']}"
+                    f"the entry {entry.get('name')!r}: {path_text(problem['loc'])}: {message_of(problem)}"
                 ) from None
             self.check_name(component)
             added.append(component)

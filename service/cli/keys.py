@@ -22,6 +22,7 @@ from assay.service.client import KEY_VARIABLE, AssayClient
 from assay.service.contract.errors import Unauthorized
 from assay.service.contract.extras import require
 from assay.service.contract.keys import Key, KeyRequest, NewKey
+from assay.service.contract.problems import message_of
 
 NOWHERE = (
     f"which service? Either set {KEY_VARIABLE} to a key with the scope admin (and --url, or ASSAY_URL, to the"
@@ -144,7 +145,7 @@ def _request(options: argparse.Namespace) -> KeyRequest:
     except ValidationError as error:
         wrong = error.errors()[0]
         option = {"scopes": "scope"}.get(str(wrong["loc"][0]), str(wrong["loc"][0]).replace("_", "-"))
-        raise UsageError(f"--{option}: {wrong['msg']} (given {wrong['input']!r})") from None
+        raise UsageError(f"--{option}: {message_of(wrong)} (given {wrong['input']!r})") from None
 
 
 def _cells(key: Key) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -103,6 +104,52 @@ def nearest(
             return name
     found = nearest_name(given.lower(), by_lower)
     return by_lower[found] if found is not None else None
+
+
+def message_of(error: Mapping[str, Any]) -> str:
+    """An error of pydantic (an item of `ValidationError.errors()`) in the words of every other refusal."""
+    kind, context = str(error["type"]), error.get("ctx") or {}
+    if context.get("min_length") == 1:
+        return "must not be empty"
+    if kind in _MESSAGES:
+        limits = {k: f"{v:g}" if isinstance(v, float) else v for k, v in context.items()}
+        return _MESSAGES[kind].format(**limits)
+    if kind == "string_pattern_mismatch":
+        counted = re.fullmatch(r"\^\[([^\]]+)\]\{(\d+)\}\$", context["pattern"])
+        return (
+            f"must have {counted[2]} characters of {counted[1]}"
+            if counted
+            else f"must have the form {context['pattern']}"
+        )
+    return str(error["msg"]).removeprefix("Value error, ")
+
+
+# By pydantic's name of an error; the limits are in its context.
+_MESSAGES = {
+    "missing": "is missing",
+    "extra_forbidden": "is not a field",
+    "greater_than_equal": "must be at least {ge}",
+    "greater_than": "must be more than {gt}",
+    "less_than_equal": "must be at most {le}",
+    "less_than": "must be less than {lt}",
+    "finite_number": "must be a finite number",
+    "literal_error": "must be {expected}",
+    "enum": "must be {expected}",
+    "string_too_short": "must have {min_length} characters or more",
+    "string_too_long": "must have {max_length} characters at most",
+    "too_short": "must have {min_length} items or more",
+    "too_long": "must have {max_length} items at most",
+    **dict.fromkeys(("int_parsing", "int_type", "int_from_float", "int_parsing_size"), "must be an integer"),
+    **dict.fromkeys(("float_parsing", "float_type"), "must be a number"),
+    **dict.fromkeys(("bool_parsing", "bool_type"), "must be true or false"),
+    **dict.fromkeys(("string_type", "string_sub_type"), "must be a text"),
+    **dict.fromkeys(("list_type", "tuple_type", "set_type"), "must be a list"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be an object"),
+    **dict.fromkeys(
+        ("datetime_parsing", "datetime_from_date_parsing", "datetime_type", "timezone_naive"),
+        "must be a time such as 2026-01-31T12:00:00Z",
+    ),
+}
 
 
 def _letters(text: str) -> str:

@@ -16,7 +16,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from pydantic import ValidationError
 
-from assay.service.contract.problems import path_text
+from assay.service.contract.problems import message_of, path_text
 from assay.service.contract.signatures import Envelope
 from assay.service.signing.statement import (
     MAX_INTEGER,
@@ -55,7 +55,9 @@ def opened(raw: bytes, keys: Mapping[str, Ed25519PublicKey]) -> Signed:
         envelope = Envelope.model_validate(parsed(raw))
     except ValidationError as error:
         first = error.errors()[0]
-        raise BadSignature(f"no envelope of a signature: {path_text(first['loc'])}: {first['msg']}") from None
+        raise BadSignature(
+            f"no envelope of a signature: {path_text(first['loc'])}: {message_of(first)}"
+        ) from None
     if len(envelope.signatures) != 1:
         raise BadSignature(f"the envelope has {len(envelope.signatures)} signatures; allowed: one")
     (entry,) = envelope.signatures

@@ -22,7 +22,7 @@ from sqlalchemy.exc import ArgumentError
 
 from assay.service.catalog.catalog import load_with
 from assay.service.contract.limits import Limits
-from assay.service.contract.problems import nearest
+from assay.service.contract.problems import message_of, nearest
 from assay.service.submission.limits import JobLimits
 
 PREFIX = "ASSAY_"
@@ -181,7 +181,7 @@ def wrong_settings(error: ValidationError | SettingsError) -> list[str]:
         return [f"{PREFIX}{field[1].upper()}: must be a JSON {what}" if field else str(error)]
     lines = []
     for item in error.errors():
-        message = item["msg"].removeprefix("Value error, ")
+        message = message_of(item)
         name = ".".join(map(str, item["loc"])).upper()
         # A rule about several settings has no name, and its message says which they are.
         lines.append(f"{PREFIX}{name}: {message} (given {str(item['input'])[:200]!r})" if name else message)

@@ -97,7 +97,7 @@ def test_every_wrong_setting_is_named_by_its_variable(monkeypatch: pytest.Monkey
     with pytest.raises(ValidationError) as caught:
         Settings()
     host, port = wrong_settings(caught.value)
-    assert port == "ASSAY_PORT: Input should be less than or equal to 65535 (given '70000')"
+    assert port == "ASSAY_PORT: must be at most 65535 (given '70000')"
     assert host.startswith("ASSAY_HOST: ")
 
 

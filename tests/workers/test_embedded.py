@@ -56,9 +56,9 @@ def test_every_wrong_setting_is_a_line(refused: Refused) -> None:
     code, lines = refused(PORT="70000", LEASE_SECONDS="-1", SHARD_SECONDS="inf", EVALUATOR_COMMAND="'x")
     assert code == 2
     assert lines == [
-        "ASSAY_PORT: Input should be less than or equal to 65535 (given '70000')",
-        "ASSAY_LEASE_SECONDS: Input should be greater than 0 (given '-1')",
-        "ASSAY_SHARD_SECONDS: Input should be a finite number (given 'inf')",
+        "ASSAY_PORT: must be at most 65535 (given '70000')",
+        "ASSAY_LEASE_SECONDS: must be more than 0 (given '-1')",
+        "ASSAY_SHARD_SECONDS: must be a finite number (given 'inf')",
         'ASSAY_EVALUATOR_COMMAND: no command line: No closing quotation (given "\'x")',
     ]
 

@@ -284,7 +284,7 @@ def test_wrong_settings_are_a_line_each(
     monkeypatch.setenv("ASSAY_MODE", "distributed")
     monkeypatch.setenv("ASSAY_LEASE_SECONDS", "-1")
     assert nodes.main() == 2
-    assert capsys.readouterr().err == "ASSAY_LEASE_SECONDS: Input should be greater than 0 (given '-1')\n"
+    assert capsys.readouterr().err == "ASSAY_LEASE_SECONDS: must be more than 0 (given '-1')\n"
     monkeypatch.setenv("ASSAY_LEASE_SECONDS", "90")
     assert nodes.main() == 2
     assert capsys.readouterr().err.startswith("ASSAY_DATABASE_URL: the distributed mode keeps its truth")

@@ -8,7 +8,7 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from assay.service.catalog.rules import check_syntax
-from assay.service.contract.problems import nearest, path_text
+from assay.service.contract.problems import message_of, nearest, path_text
 from assay.service.contract.threat import Knowledge, Search, Threat
 
 EXAMPLE = 'THREAT = {"knowledge": "white_box", "search": "iterative"}'
@@ -40,7 +40,7 @@ def check_threat(kind: str, where: str, stated: object, schema: Mapping[str, Any
         problem = error.errors()[0]
         place = path_text(("THREAT", *problem["loc"]))
         given = "" if problem["type"] == "missing" else f", not {problem['input']!r}"
-        raise ValueError(f"{where}: {place}: {problem['msg']}{given} ({allowed})") from error
+        raise ValueError(f"{where}: {place}: {message_of(problem)}{given} ({allowed})") from error
     _check_backends(where, threat, schema["properties"])
     return threat
 

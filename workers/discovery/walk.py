@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import EVALUATIONS, Component, Passes, Rule
 from assay.service.catalog.rules import check_syntax
-from assay.service.contract.problems import Problems, path_text
+from assay.service.contract.problems import Problems, message_of, path_text
 from assay.service.contract.pulled_weights import SOURCES, PulledReference
 from assay.service.contract.specs import Protocol
 from assay.service.contract.stored_specs import DTypeName
@@ -205,7 +205,7 @@ def describe(kind: str, module: ModuleType, export: str, exports: list[str]) -> 
         return Component.model_validate(entry)
     except ValidationError as error:
         problem = error.errors()[0]
-        raise ValueError(f"{where}: {path_text(problem['loc'])}: {problem['msg']}") from error
+        raise ValueError(f"{where}: {path_text(problem['loc'])}: {message_of(problem)}") from error
 
 
 def _formula(module: ModuleType) -> str | None:

@@ -80,3 +80,30 @@ def test_the_documentation_has_both_forms_of_an_error(api: httpx.Client) -> None
             assert errors
             assert all(answer["content"][PROBLEM] == reference for answer in errors)
     assert set(document["components"]["schemas"]["Problem"]["required"]) >= {"type", "title", "status"}
+
+
+@pytest.mark.parametrize(
+    ("path", "near"),
+    [
+        ("/api/v1/jbos", "/api/v1/jobs"),
+        (
+            "/api/v1/jobs/01m8hh71qfcxvw0b4vsjbehhnf/resluts",
+            "/api/v1/jobs/01m8hh71qfcxvw0b4vsjbehhnf/results",
+        ),
+        ("/api/v1/workers/box:1/cordn", "/api/v1/workers/box:1/cordon"),
+    ],
+)
+def test_an_unknown_path_names_the_nearest(api: httpx.Client, path: str, near: str) -> None:
+    assert api.post(path).json()["error"]["message"] == f"no route {path!r}; meant: {near}? see /docs"
+
+
+def test_a_path_like_no_other_names_none(api: httpx.Client) -> None:
+    assert api.get("/wp-admin.php").json()["error"]["message"] == "no route '/wp-admin.php'; see /docs"
+
+
+def test_parameters_of_a_path_are_refused_in_plain_words(api: httpx.Client) -> None:
+    (detail,) = api.post("/api/v1/workers/identities/xyz/allow").json()["error"]["details"]
+    assert (detail["message"], detail["allowed"]) == (
+        "must have 16 characters of 0-9a-f",
+        "16 characters of 0-9a-f",
+    )

@@ -372,9 +372,9 @@ def test_worker_becomes_a_worker_beside_the_service(run: Run, executed: Any, tmp
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--host", "", "--host: String should have at least 1 character"),
-        ("--port", "70000", "--port: Input should be less than or equal to 65535"),
-        ("--workers", "-1", "--workers: Input should be greater than or equal to 0"),
+        ("--host", "", "--host: must not be empty"),
+        ("--port", "70000", "--port: must be at most 65535"),
+        ("--workers", "-1", "--workers: must be at least 0"),
         ("--data-root", "~no-such-name/x", "--data-root: path '~no-such-name/x'"),
     ],
 )

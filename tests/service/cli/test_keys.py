@@ -240,7 +240,7 @@ def test_a_database_without_tables_is_not_given_any(
         (["create", "--name", "n"], "--scope"),
         (["create", "--scope", "read"], "--name"),
         (["create", "--name", "n", "--scope", "root"], "invalid choice"),
-        (["create", "--name", "", "--scope", "read"], "--name: String should have at least 1 character"),
+        (["create", "--name", "", "--scope", "read"], "--name: must not be empty"),
         (["create", "--name", "n", "--scope", "read", "--tenant", "a b"], "--tenant: "),
         (["create", "--name", "n", "--scope", "read", "--expires-days", "0"], "--expires-days"),
         (["create", "--name", "n", "--scope", "read", "--expires-days", "99999"], "--expires-days: "),
