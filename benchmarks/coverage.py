@@ -21,16 +21,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from assay.service.metrics import intervals
-from assay.service.metrics.corrupted_pixel_counts import COLUMN, write
-from assay.service.metrics.corrupted_segmentation import corrupted_segmentation_metrics
-from assay.service.metrics.corruption import corruption_metrics
-from assay.service.metrics.intervals import mean_bounds, median_bounds, wilson
 from assay.service.metrics.paired import Pair
-from assay.service.metrics.paired_tests import mcnemar, sign_flip
-from assay.service.metrics.score_intervals import effective_wilson, paired_score
-from assay.service.metrics.tables import TABLES
-from assay.service.metrics.tango import tango
+from assay.service.metrics.registry import TABLES
+from assay.service.metrics.statistics import intervals
+from assay.service.metrics.statistics.corrupted_pixel_counts import COLUMN, write
+from assay.service.metrics.statistics.intervals import mean_bounds, median_bounds, wilson
+from assay.service.metrics.statistics.paired_tests import mcnemar, sign_flip
+from assay.service.metrics.statistics.score_intervals import effective_wilson, paired_score
+from assay.service.metrics.statistics.tango import tango
+from assay.service.metrics.tables.corrupted_segmentation import corrupted_segmentation_metrics
+from assay.service.metrics.tables.corruption import corruption_metrics
 from benchmarks.coverage_rare import METRICS as RARE
 from benchmarks.coverage_rare import THRICE, differences, means
 from benchmarks.coverage_replays import resampled, studentised

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from assay.service.metrics.intervals import mean_bounds
 from assay.service.metrics.paired import Difference, Pair
-from assay.service.metrics.tables import TABLES
+from assay.service.metrics.registry import TABLES
+from assay.service.metrics.statistics.intervals import mean_bounds
 
 Rng = np.random.Generator
 Flags = Any

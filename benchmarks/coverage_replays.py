@@ -20,9 +20,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from assay.service.contract.results import Metric
-from assay.service.metrics import calibration, estimates, intervals, pixel_counts
-from assay.service.metrics.perplexity import perplexity_metrics
-from assay.service.metrics.tango import carried_score, few_carry
+from assay.service.metrics.statistics import estimates, intervals, pixel_counts
+from assay.service.metrics.statistics.tango import carried_score, few_carry
+from assay.service.metrics.tables import calibration
+from assay.service.metrics.tables.perplexity import perplexity_metrics
 
 Floats = Any
 Columns = Mapping[str, Any]

@@ -15,15 +15,15 @@ import numpy as np
 from scipy import stats
 
 from assay.service.contract.results import Metric
-from assay.service.metrics import pixel_counts
-from assay.service.metrics.anomaly import anomaly_metrics
-from assay.service.metrics.calibration import calibration_metrics
 from assay.service.metrics.paired import Pair
-from assay.service.metrics.perplexity import perplexity_metrics
-from assay.service.metrics.regression import Regression
-from assay.service.metrics.segmentation import segmentation_metrics
+from assay.service.metrics.registry import TABLES
+from assay.service.metrics.statistics import pixel_counts
 from assay.service.metrics.table import Context
-from assay.service.metrics.tables import TABLES
+from assay.service.metrics.tables.anomaly import anomaly_metrics
+from assay.service.metrics.tables.calibration import calibration_metrics
+from assay.service.metrics.tables.perplexity import perplexity_metrics
+from assay.service.metrics.tables.regression import Regression
+from assay.service.metrics.tables.segmentation import segmentation_metrics
 from benchmarks import coverage_replays as replays
 
 Columns = dict[str, Any]

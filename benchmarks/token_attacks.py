@@ -37,9 +37,9 @@ from assay.attacks.words.search.draws import Draws
 from assay.attacks.words.search.gradient_swaps import Found, Queries, Slopes, Victim
 from assay.service.catalog.catalog import load
 from assay.service.contract.results import Metric
-from assay.service.metrics.estimates import mean, proportion
-from assay.service.metrics.forced_continuation import forced_continuation_metrics
-from assay.service.metrics.word_swap import word_swap_metrics
+from assay.service.metrics.statistics.estimates import mean, proportion
+from assay.service.metrics.tables.forced_continuation import forced_continuation_metrics
+from assay.service.metrics.tables.word_swap import word_swap_metrics
 from assay.service.submission.validate import validate
 from assay.workers import catalog
 from assay.workers.data.formats.sampling import evaluation_order

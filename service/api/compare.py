@@ -15,7 +15,7 @@ from assay.service.api.results import finished_results
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound
 from assay.service.contract.studies import Adjustment, compared_weights
-from assay.service.metrics.comparison import Comparison, ComparisonRow, JobResults, compare
+from assay.service.metrics.compare.comparison import Comparison, ComparisonRow, JobResults, compare
 from assay.service.metrics.paired import Rows
 from assay.service.reports.formats.csv_text import compact, inert
 from assay.service.store.rows import JobRow

@@ -9,8 +9,8 @@ from __future__ import annotations
 from assay.service.catalog.catalog import Catalog, load
 from assay.service.contract.errors import NotFound
 from assay.service.contract.results import EvaluationResult
+from assay.service.metrics.registry import TABLES
 from assay.service.metrics.table import OutcomeTable, with_units
-from assay.service.metrics.tables import TABLES
 
 
 def table_of(result: EvaluationResult, catalog: Catalog | None = None) -> OutcomeTable | None:

@@ -17,7 +17,7 @@ from assay.service.api.results import finished_results
 from assay.service.catalog.catalog import Catalog
 from assay.service.contract.errors import ErrorDetail, InvalidSpec, NoResults, NotFound
 from assay.service.contract.studies import Adjustment, compared_weights
-from assay.service.metrics.comparison import Comparison, JobResults, compare
+from assay.service.metrics.compare.comparison import Comparison, JobResults, compare
 from assay.service.plots.kinds import LabelledResults, plots_of
 from assay.service.reports import page
 from assay.service.reports.comparisons import significantly_best, warning_lines

@@ -18,7 +18,7 @@ from assay.service.contract.errors import NoResults, NotFound
 from assay.service.contract.results import EvaluationResult, Metric, Results, Warning
 from assay.service.contract.states import TERMINAL, JobState
 from assay.service.contract.threat import ThreatOf
-from assay.service.metrics.bracket import Keep, OutcomesOf, brackets, with_contradictions
+from assay.service.metrics.compare.bracket import Keep, OutcomesOf, brackets, with_contradictions
 from assay.service.reports.formats.csv_text import compact, inert
 from assay.service.reports.robustbench import robustbench_entries
 from assay.service.store.rows import JobRow

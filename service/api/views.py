@@ -30,7 +30,7 @@ from assay.service.contract.stored_specs import evaluations_in
 from assay.service.contract.threat import ThreatOf
 from assay.service.contract.warning_codes import WarningCode
 from assay.service.contract.weights_options import Normalization
-from assay.service.metrics.sanity_checks import cross_checks
+from assay.service.metrics.compare.sanity_checks import cross_checks
 from assay.service.store.identities import Refused
 from assay.service.store.lanes import Blocked
 from assay.service.store.live import Live

@@ -21,7 +21,7 @@ from assay.service.contract.results import (
     Results,
     Warning,
 )
-from assay.service.metrics.bracket import bracket_line
+from assay.service.metrics.compare.bracket import bracket_line
 from assay.service.reports.comparisons import comparison_lines, warning_lines
 from assay.service.reports.numbers import conditions, metric_cells, params_text, speed_text, split_params
 from assay.service.reports.numbers import printable as printable

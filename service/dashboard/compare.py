@@ -35,7 +35,7 @@ from assay.service.dashboard.disagreements import MAX_SHOWN, disagreements
 from assay.service.dashboard.forms import see
 from assay.service.dashboard.frame import render
 from assay.service.dashboard.pending import Pending
-from assay.service.metrics.comparison import Comparison
+from assay.service.metrics.compare.comparison import Comparison
 from assay.service.plots.kinds import KINDS, LabelledResults
 from assay.service.reports.numbers import row_params, split_params
 from assay.service.store.rows import JobRow

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from assay.service.contract.results import Unit, Warning
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY, Severity
-from assay.service.metrics.comparison import ComparedValue, Comparison, ComparisonRow
+from assay.service.metrics.compare.comparison import ComparedValue, Comparison, ComparisonRow
 from assay.service.reports.comparisons import TESTS
 from assay.service.reports.numbers import WITHOUT, number, row_params, split_params
 

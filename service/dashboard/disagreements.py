@@ -9,7 +9,7 @@ from typing import Any
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.results import EvaluationResult
 from assay.service.dashboard.choices import refused
-from assay.service.metrics.comparison import positions
+from assay.service.metrics.compare.comparison import positions
 from assay.service.metrics.paired import Rows
 from assay.service.store.tenants import TenantStore
 

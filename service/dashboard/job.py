@@ -30,7 +30,7 @@ from assay.service.dashboard.plot_sizes import picture_size, plot_sizes
 from assay.service.dashboard.plots import plots_of_job
 from assay.service.dashboard.result_rows import shown_results
 from assay.service.dashboard.snippets import json_body, snippets
-from assay.service.metrics.bracket import bracket_line
+from assay.service.metrics.compare.bracket import bracket_line
 from assay.service.store.transactions.release import DIFFERENT
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assay.service.metrics.intervals import wilson
+from assay.service.metrics.statistics.intervals import wilson
 
 UNKNOWN = -1
 # Of a guess among the K classes an accuracy is told apart where its interval ends above 1/K plus this share

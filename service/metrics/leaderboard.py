@@ -27,7 +27,7 @@ from assay.service.contract.results import (
 from assay.service.contract.row_protocols import RadiusUnit, RadiusUnitOf, protocol_unit
 from assay.service.contract.threat import Knowledge, ThreatOf
 from assay.service.contract.warning_codes import SEVERITIES, WarningCode
-from assay.service.metrics.sanity_checks import ACCURACIES, cross_checks
+from assay.service.metrics.compare.sanity_checks import ACCURACIES, cross_checks
 
 UNATTACKED = "no attack"
 PARAMETERS = "parameters"  # The metric that is the model's size.

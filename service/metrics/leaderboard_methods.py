@@ -19,7 +19,7 @@ from assay.service.contract.results import data_label
 from assay.service.contract.stored_specs import Spec, UserSpec, WeightsReference
 from assay.service.contract.warning_codes import SEVERITIES, SEVERITY
 from assay.service.metrics.leaderboard import LeaderboardEntry, Method, gravest_first, value_of
-from assay.service.metrics.student_t import quantile
+from assay.service.metrics.statistics.student_t import quantile
 
 LEVEL = 0.05
 # What of a reference to weights changes the model that they make.

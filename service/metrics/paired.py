@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from assay.service.contract.results import Answer, EvaluationResult, IntervalMethod
-from assay.service.metrics.intervals import MedianDifference
-from assay.service.metrics.jackknife import TestedDifference
-from assay.service.metrics.paired_tests import mcnemar
-from assay.service.metrics.tango import tango
+from assay.service.metrics.statistics.intervals import MedianDifference
+from assay.service.metrics.statistics.jackknife import TestedDifference
+from assay.service.metrics.statistics.paired_tests import mcnemar
+from assay.service.metrics.statistics.tango import tango
 
 Rows = Mapping[str, Sequence[Any]]
 """Outcome columns by name, each (n, ...): a row is an example."""

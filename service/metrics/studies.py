@@ -26,8 +26,8 @@ from assay.service.contract.study_results import (
     StudyResults,
     StudyTest,
 )
-from assay.service.metrics.multiple_tests import ADJUSTMENTS
 from assay.service.metrics.paired import Rows
+from assay.service.metrics.statistics.multiple_tests import ADJUSTMENTS
 from assay.service.metrics.study_examples import per_example
 from assay.service.metrics.study_power import at_level, power_of
 from assay.service.metrics.study_tests import (

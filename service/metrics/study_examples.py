@@ -17,8 +17,8 @@ from itertools import compress
 
 from assay.service.contract.corruption_cells import SEVERITIES, cells_of
 from assay.service.contract.results import Breakdown, EvaluationResult
-from assay.service.metrics.forced_continuation import changed
 from assay.service.metrics.paired import Rows
+from assay.service.metrics.tables.forced_continuation import changed
 
 Values = list[float]
 # Metric to column: the mean of it, where the table has it.

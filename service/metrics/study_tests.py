@@ -33,8 +33,8 @@ from operator import itemgetter
 from statistics import variance
 from typing import NamedTuple
 
-from assay.service.metrics.estimates import Interval, percentiles
-from assay.service.metrics.student_t import MIN_P, quantile, root, two_sided_p
+from assay.service.metrics.statistics.estimates import Interval, percentiles
+from assay.service.metrics.statistics.student_t import MIN_P, quantile, root, two_sided_p
 
 RESAMPLES = 1000
 # Examples are drawn in so many blocks of about equal size, chosen by chance.

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from assay.service.contract.results import Bracket
-from assay.service.metrics.bracket import bracket_line, radius_text
+from assay.service.metrics.compare.bracket import bracket_line, radius_text
 from assay.service.plots.marks import between, category, interval, quantity, stacked
 from assay.service.plots.series import LabelledResults, interval_text
 from assay.service.plots.theme import Vega, cycled, dashed_lines, frame, share_axis, shortened, with_lines

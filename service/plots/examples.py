@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assay.service.contract.results import EvaluationResult
-from assay.service.metrics.intervals import wilson
+from assay.service.metrics.statistics.intervals import wilson
 from assay.service.plots.heatmap import cell_marks
 from assay.service.plots.marks import between, categories, category, heading, points, quantity, rule
 from assay.service.plots.series import LabelledResults, accuracy, attack_labels, setting_label

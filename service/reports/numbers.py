@@ -14,7 +14,7 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.fractions import radius_text
 from assay.service.contract.results import EvaluationResult, Metric, Progress, Unit
 from assay.service.contract.study_results import StudyCell
-from assay.service.metrics.comparison import ComparisonRow
+from assay.service.metrics.compare.comparison import ComparisonRow
 
 IN_PERCENT: frozenset[Unit | None] = frozenset({"proportion", "ratio"})  # Units shown in percent.
 # Units of whole numbers; a mean of them below `SHOWN_WHOLE` has four digits.

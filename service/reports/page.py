@@ -12,8 +12,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from assay.service.contract.results import EvaluationResult, Warning
 from assay.service.contract.warning_codes import SEVERITIES
-from assay.service.metrics.bracket import bracket_line
-from assay.service.metrics.comparison import Comparison
+from assay.service.metrics.compare.bracket import bracket_line
+from assay.service.metrics.compare.comparison import Comparison
 from assay.service.reports.comparisons import comparison_lines, warning_lines
 from assay.service.reports.figures import Figure
 from assay.service.reports.formats.csv_text import table_csv

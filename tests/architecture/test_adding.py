@@ -20,7 +20,7 @@ import pytest
 
 from assay.service.catalog.catalog import load
 from assay.service.contract.results import EvaluationResult, Metric
-from assay.service.metrics.sanity_checks import cross_checks
+from assay.service.metrics.compare.sanity_checks import cross_checks
 from assay.workers.discovery.walk import describe
 from tests.support.packages import files_of_the_page
 

@@ -15,8 +15,8 @@ from assay.models.layers.layers import Classifier
 from assay.models.layers.token_model import wrap
 from assay.service.catalog.catalog import load
 from assay.service.contract.results import Warning
+from assay.service.metrics.registry import TABLES
 from assay.service.metrics.table import Context
-from assay.service.metrics.tables import TABLES
 from assay.workers import catalog
 from assay.workers.data.digits import digits as digits_data
 from assay.workers.evaluation.engine.probe import first_look

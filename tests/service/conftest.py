@@ -17,7 +17,7 @@ from fastapi import FastAPI
 from assay.service.app import create_app
 from assay.service.catalog.catalog import Catalog
 from assay.service.catalog.component import Component
-from assay.service.metrics.intervals import wilson
+from assay.service.metrics.statistics.intervals import wilson
 from assay.service.settings import Settings
 from assay.service.store.fair_queue import CHECKS
 from assay.service.store.rows import Claim, OutcomeRow

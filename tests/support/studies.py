@@ -15,8 +15,8 @@ from functools import partial
 from statistics import NormalDist
 
 from assay.service.contract.results import EvaluationResult, Metric
-from assay.service.metrics.intervals import wilson
 from assay.service.metrics.paired import Rows
+from assay.service.metrics.statistics.intervals import wilson
 from assay.service.metrics.studies import MeasuredArm, MeasuredRun
 
 # Share of the variance of an answer that belongs to its example, and not to the training.

@@ -349,7 +349,7 @@ class TestWalk:
             (attack(extra='TABLE = "nothing_like_it:TABLE"'), "cannot be imported: ModuleNotFoundError"),
             (attack(extra='TABLE = "math:pi"'), "is no outcome table: it must be an object with name"),
             (
-                attack(extra='TABLE = "assay.service.metrics.anomaly:Anomaly"'),
+                attack(extra='TABLE = "assay.service.metrics.tables.anomaly:Anomaly"'),
                 "is no outcome table: it must be an object",
             ),
         ],

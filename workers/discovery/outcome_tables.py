@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from assay.service.contract.results import Unit
+from assay.service.metrics.registry import TABLES
 from assay.service.metrics.table import Column, OutcomeTable
-from assay.service.metrics.tables import TABLES
 
 
 def find_table(stated: Any) -> OutcomeTable:

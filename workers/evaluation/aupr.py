@@ -2,7 +2,7 @@
 
 Hendrycks and Gimpel 2017, "A Baseline for Detecting Misclassified and Out-of-Distribution Examples in Neural
 Networks"; Hendrycks et al. 2021, "Natural Adversarial Examples". The run is in
-`workers/evaluation/engine/anomalies.py`, the area under the curve in `service/metrics/anomaly.py`.
+`workers/evaluation/engine/anomalies.py`, the area under the curve in `service/metrics/tables/anomaly.py`.
 
     AUPR = 1/P sum over anomalies i of TP_i / (TP_i + FP_i),    confidence = max_k softmax(z)_k
     TP_i, FP_i = anomalies and others that are at most as confident as i,    P = anomalies

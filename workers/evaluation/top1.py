@@ -1,7 +1,7 @@
 """Accuracy and calibration on the images as they are: for ImageNet and the natural shifts of it.
 
 The confidence is the largest softmax of the logits that count, in float64 (Hendrycks and Gimpel 2017).
-Its calibration is measured by `service/metrics/calibration.py`.
+Its calibration is measured by `service/metrics/tables/calibration.py`.
 
     top1 = 1/n sum_i [argmax_k z_ik = y_i]
     ECE   = sum_b |B_b| / n |mean confidence - accuracy of B_b|            bins of equal width

@@ -17,8 +17,8 @@ from assay.service.contract.results import StageBreakdown, Warning
 from assay.service.contract.stored_specs import Params
 from assay.service.contract.warning_codes import SEVERITY, Severity
 from assay.service.metrics.answers import Answers
-from assay.service.metrics.classification import TOP5_CLASSES
-from assay.service.metrics.sanity_checks import MIN_EXAMPLES, TOLERANCE
+from assay.service.metrics.compare.sanity_checks import MIN_EXAMPLES, TOLERANCE
+from assay.service.metrics.tables.classification import TOP5_CLASSES
 from assay.service.submission.warnings import arithmetic_of
 from assay.workers.jobs.data_warnings import of_data, of_generated
 from assay.workers.jobs.library_backends import describe

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from assay.service.contract.results import Metric
-from assay.service.metrics import estimates
 from assay.service.metrics.paired import Pair, PairedMetrics, Rows
-from assay.service.metrics.paired_estimates import Estimator, PairedEstimates
+from assay.service.metrics.statistics import estimates
+from assay.service.metrics.statistics.paired_estimates import Estimator, PairedEstimates
 
 
 def exact(value: float) -> Metric:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from assay.service.metrics.answers import MARGIN, Answers, classified
-from assay.service.metrics.intervals import wilson
+from assay.service.metrics.registry import TABLES
+from assay.service.metrics.statistics.intervals import wilson
 from assay.service.metrics.table import Context
-from assay.service.metrics.tables import TABLES
 
 LABELS = [0, 1, 2, 2]
 BEFORE = {"label": LABELS, "clean_correct": [True, False, True, False], "prediction": [1, 0, 2, 0]}

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from assay.service.metrics.paired import Difference, LinearisedTest, Pair
-from assay.service.metrics.paired_tests import mcnemar
-from assay.service.metrics.tables import TABLES
+from assay.service.metrics.registry import TABLES
+from assay.service.metrics.statistics.paired_tests import mcnemar
 
 N = 355
 Rows = dict[str, list[Any]]

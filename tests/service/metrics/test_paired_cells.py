@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from assay.service.contract.results import EvaluationResult, Metric, data_label
-from assay.service.metrics.comparison import JobResults, compare
-from assay.service.metrics.corrupted_pixel_counts import CellCounts, mean_ratios, write
+from assay.service.metrics.compare.comparison import JobResults, compare
 from assay.service.metrics.paired import JackknifeTest
-from assay.service.metrics.tables import TABLES
+from assay.service.metrics.registry import TABLES
+from assay.service.metrics.statistics.corrupted_pixel_counts import CellCounts, mean_ratios, write
 from tests.support.cell_counts import image
 
 NAMES = ("miou", "mean_accuracy", "pixel_accuracy")

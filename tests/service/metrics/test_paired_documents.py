@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from assay.service.contract.results import EvaluationResult, Metric, data_label
-from assay.service.metrics.comparison import JobResults, compare
+from assay.service.metrics.compare.comparison import JobResults, compare
 from assay.service.metrics.paired import LinearisedTest
-from assay.service.metrics.perplexity import perplexity_of
-from assay.service.metrics.tables import TABLES
+from assay.service.metrics.registry import TABLES
+from assay.service.metrics.tables.perplexity import perplexity_of
 
 DATA = {"name": "pydoc", "params": {}}
 

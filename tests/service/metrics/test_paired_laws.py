@@ -11,13 +11,13 @@ import pytest
 from assay.attacks.corruptions.imaging.imagenet_c import FIFTEEN
 from assay.service.contract.corruption_cells import SEVERITIES, cells_of
 from assay.service.contract.results import EvaluationResult
-from assay.service.metrics import estimates, intervals
-from assay.service.metrics.analyses.eigenvector_check import CONTROLS
-from assay.service.metrics.analyses.spectral_error import COLUMNS
-from assay.service.metrics.corrupted_pixel_counts import write
 from assay.service.metrics.paired import Pair
+from assay.service.metrics.registry import TABLES
+from assay.service.metrics.statistics import estimates, intervals
+from assay.service.metrics.statistics.corrupted_pixel_counts import write
 from assay.service.metrics.table import Context, Summary
-from assay.service.metrics.tables import TABLES
+from assay.service.metrics.tables.eigenvector_check import CONTROLS
+from assay.service.metrics.tables.spectral_error import COLUMNS
 
 N = 60
 IDS = [f"{place:03d}" for place in range(N)]

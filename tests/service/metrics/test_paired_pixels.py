@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from assay.service.contract.results import EvaluationResult, Metric, data_label
-from assay.service.metrics.comparison import JobResults, compare
+from assay.service.metrics.compare.comparison import JobResults, compare
 from assay.service.metrics.paired import JackknifeTest
-from assay.service.metrics.pixel_counts import paired_differences, ratios, total
-from assay.service.metrics.tables import TABLES
+from assay.service.metrics.registry import TABLES
+from assay.service.metrics.statistics.pixel_counts import paired_differences, ratios, total
 
 NAMES = ("miou", "mean_accuracy", "pixel_accuracy")
 DATA = {"name": "shapes", "params": {}}

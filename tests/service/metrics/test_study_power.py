@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assay.service.metrics.student_t import MIN_P
+from assay.service.metrics.statistics.student_t import MIN_P
 from assay.service.metrics.study_power import at_level, power_of
 from assay.service.metrics.study_tests import Components, resolved
 

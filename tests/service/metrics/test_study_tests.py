@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from assay.service.metrics.statistics.tango import tango
 from assay.service.metrics.study_tests import (
     Components,
     Spread,
@@ -19,7 +20,6 @@ from assay.service.metrics.study_tests import (
     resolved,
     two_way,
 )
-from assay.service.metrics.tango import tango
 
 
 def table(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from assay.service.metrics.comparison import ComparedValue, ComparisonRow
+from assay.service.metrics.compare.comparison import ComparedValue, ComparisonRow
 from assay.service.metrics.paired import SignFlipTest
 from assay.service.reports.comparisons import significantly_best
 from assay.service.reports.tidy import comparison_key

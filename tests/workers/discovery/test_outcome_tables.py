@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from assay.service.catalog.catalog import load, load_with
-from assay.service.metrics.tables import TABLES
+from assay.service.metrics.registry import TABLES
 from assay.service.store.rows import OutcomeRow
 from assay.service.store.store import Store
 from assay.workers import catalog
@@ -93,7 +93,7 @@ def reason() -> str:
         ("ext_norms.assay.gone:TABLE", "cannot be imported: ModuleNotFoundError"),
         ("ext_norms.assay.tables:GONE", "cannot be imported: AttributeError"),
         ("ext_norms.assay.tables:Norms", "is no outcome table: it must be an object"),
-        ("assay.service.metrics.tables:_EVERY", "is no outcome table"),
+        ("assay.service.metrics.registry:_EVERY", "is no outcome table"),
     ],
 )
 def test_a_table_that_is_none_leaves_out_its_package(write: Write, table: str, problem: str) -> None:

@@ -10,8 +10,8 @@ from torch import nn
 
 from assay.models.layers.layers import Classifier
 from assay.models.vit import vit
-from assay.service.metrics.analyses.attention_cost import GROWTHS, RATIOS, AttentionCost
 from assay.service.metrics.table import Context
+from assay.service.metrics.tables.attention_cost import GROWTHS, RATIOS, AttentionCost
 from assay.workers.evaluation.attention_cost import attention_cost
 from assay.workers.evaluation.engine.analysis import Measured
 from tests.support.shards import Given, shard

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from assay.models.layers.token_model import TokenModel, word_vectors
 from assay.models.lm import lm
-from assay.service.metrics.word_swap import word_swap_metrics
+from assay.service.metrics.tables.word_swap import word_swap_metrics
 from assay.workers.data.formats.text import Documents
 from assay.workers.data.formats.vocabulary import PAD_WORD, UNKNOWN_WORD, Vocabulary
 from assay.workers.evaluation.gradient_word_swap import AttackedDocuments, gradient_word_swap

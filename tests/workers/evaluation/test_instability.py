@@ -13,8 +13,8 @@ from assay.models.layers.layers import Classifier
 from assay.models.sequence_transformer import sequence_transformer
 from assay.models.series_transformer import series_transformer
 from assay.models.vit import vit
-from assay.service.metrics.analyses.instability import METRICS, Instability
 from assay.service.metrics.table import Context
+from assay.service.metrics.tables.instability import METRICS, Instability
 from assay.workers.evaluation.engine.analysis import Measured
 from assay.workers.evaluation.instability import instability, last_output, step_score, with_softmax
 from tests.support.shards import Given, shard

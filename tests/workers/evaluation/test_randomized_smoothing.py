@@ -11,8 +11,8 @@ from scipy.stats import beta, binom, norm
 from torch import Tensor, nn
 
 from assay.attacks.randomness import Randomness
-from assay.service.metrics.smoothing import Smoothed
 from assay.service.metrics.table import Context
+from assay.service.metrics.tables.smoothing import Smoothed
 from assay.workers.evaluation.randomized_smoothing import (
     ABSTAINED,
     _noise,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from assay.attacks.corruptions.fog import fog
 from assay.attacks.corruptions.pixelate import pixelate
 from assay.service.catalog.catalog import load
-from assay.service.metrics.corrupted_pixel_counts import read
+from assay.service.metrics.statistics.corrupted_pixel_counts import read
 from assay.service.submission.estimate import passes
 from assay.workers.catalog import build
 from assay.workers.data.formats.segmentation import IGNORE

@@ -16,8 +16,8 @@ from assay.models.layers.layers import Classifier
 from assay.models.layers.token_model import TokenModel
 from assay.models.lm import lm
 from assay.models.vit import vit
-from assay.service.metrics.analyses.spectral_error import TARGETS, SpectralError
 from assay.service.metrics.table import Context
+from assay.service.metrics.tables.spectral_error import TARGETS, SpectralError
 from assay.workers.data.formats.text import Documents
 from assay.workers.data.formats.vocabulary import Vocabulary
 from assay.workers.evaluation.engine.analysis import Measured

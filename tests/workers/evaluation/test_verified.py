@@ -16,7 +16,7 @@ from assay.attacks.adversarial.pgd import pgd
 from assay.attacks.randomness import Randomness
 from assay.models.layers.layers import Classifier
 from assay.service.metrics.table import Context
-from assay.service.metrics.verification import Verified
+from assay.service.metrics.tables.verification import Verified
 from assay.workers.evaluation.engine import bound_operators, linear_bounds
 from assay.workers.evaluation.engine.bound_operators import UnsupportedModel
 from assay.workers.evaluation.engine.linear_bounds import MarginBounds, proved

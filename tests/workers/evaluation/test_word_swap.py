@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from assay.attacks.words.fixed_word import fixed_word
 from assay.attacks.words.search.word_swap import WordSwap
 from assay.models.layers.token_model import TokenModel
-from assay.service.metrics.word_swap import word_swap_metrics
+from assay.service.metrics.tables.word_swap import word_swap_metrics
 from assay.workers.data.formats.text import Documents
 from assay.workers.data.formats.vocabulary import Vocabulary
 from assay.workers.evaluation.perplexity import perplexity

@@ -13,8 +13,8 @@ import torch
 
 from assay.service.catalog.catalog import load
 from assay.service.contract.errors import InvalidSpec
+from assay.service.metrics.registry import TABLES
 from assay.service.metrics.table import Context, joined
-from assay.service.metrics.tables import TABLES
 from assay.service.submission.validate import validate
 from assay.workers.data import classic_control as classic
 from assay.workers.data.formats.dataset import MissingData

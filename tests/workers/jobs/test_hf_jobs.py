@@ -21,10 +21,10 @@ from assay.attacks.words.search.word_swap import WordSwap
 from assay.service.catalog.catalog import load
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.pulled_weights import parse_reference
-from assay.service.metrics.perplexity import Perplexity, perplexity_metrics
 from assay.service.metrics.table import Context, joined
-from assay.service.metrics.text_attack import TextAttack
-from assay.service.metrics.word_swap import WordSwap as WordSwapTable
+from assay.service.metrics.tables.perplexity import Perplexity, perplexity_metrics
+from assay.service.metrics.tables.text_attack import TextAttack
+from assay.service.metrics.tables.word_swap import WordSwap as WordSwapTable
 from assay.service.submission.validate import validate
 from assay.workers.data.document_table import document_table
 from assay.workers.data.formats.own_tokens import TokenizedDocuments, document_text

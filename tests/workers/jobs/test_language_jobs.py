@@ -16,7 +16,7 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.problems import path_text
 from assay.service.contract.results import EvaluationResult, Reference
-from assay.service.metrics.perplexity import perplexity_metrics
+from assay.service.metrics.tables.perplexity import perplexity_metrics
 from assay.service.store.rows import OutcomeRow
 from assay.service.submission.validate import validate
 from assay.workers.jobs import evaluate, merge, plan, train

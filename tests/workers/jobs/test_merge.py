@@ -17,10 +17,10 @@ import pytest
 
 from assay.service.contract.errors import NotFound
 from assay.service.contract.results import Provenance, StageBreakdown
-from assay.service.metrics.classification import COLUMNS
-from assay.service.metrics.intervals import wilson
+from assay.service.metrics.registry import TABLES
+from assay.service.metrics.statistics.intervals import wilson
 from assay.service.metrics.table import joined
-from assay.service.metrics.tables import TABLES
+from assay.service.metrics.tables.classification import COLUMNS
 from assay.service.plots.render import RenderError
 from assay.service.store.rows import Finished, JobRow, OutcomeRow
 from assay.service.store.store import Store

@@ -12,10 +12,10 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.corruption_cells import cells_of
 from assay.service.contract.errors import InvalidSpec
 from assay.service.metrics import table as table_module
-from assay.service.metrics.corrupted_segmentation import corrupted_segmentation_metrics
-from assay.service.metrics.segmentation import segmentation_metrics
-from assay.service.metrics.tables import TABLES
-from assay.service.metrics.worst_case import worst_case
+from assay.service.metrics.registry import TABLES
+from assay.service.metrics.tables.corrupted_segmentation import corrupted_segmentation_metrics
+from assay.service.metrics.tables.segmentation import segmentation_metrics
+from assay.service.metrics.tables.worst_case import worst_case
 from assay.service.submission.validate import validate
 from assay.workers.data.formats.dataset import MissingData
 from assay.workers.jobs import evaluate, plan, train

@@ -13,11 +13,11 @@ from assay.service.catalog.catalog import load
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.gallery import Gallery, GalleryText
 from assay.service.contract.problems import path_text
-from assay.service.metrics.forced_continuation import ForcedContinuation, forced_continuation_metrics
-from assay.service.metrics.perplexity import Perplexity
 from assay.service.metrics.table import joined
-from assay.service.metrics.text_attack import TextAttack, text_attack_metrics
-from assay.service.metrics.word_swap import WordSwap, word_swap_metrics
+from assay.service.metrics.tables.forced_continuation import ForcedContinuation, forced_continuation_metrics
+from assay.service.metrics.tables.perplexity import Perplexity
+from assay.service.metrics.tables.text_attack import TextAttack, text_attack_metrics
+from assay.service.metrics.tables.word_swap import WordSwap, word_swap_metrics
 from assay.service.submission.limits import BACKWARD_COST
 from assay.service.submission.validate import validate
 from assay.workers import catalog

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from assay.attacks.corruptions.imaging.corruption import Corruption
 from assay.attacks.kernel import frozen
-from assay.service.metrics.corrupted_pixel_counts import Classes, write
+from assay.service.metrics.statistics.corrupted_pixel_counts import Classes, write
 from assay.workers.evaluation.engine.loader import DType, Images, Loader, Progress
 from assay.workers.evaluation.engine.segmentation import Maps, PixelCounts, count_pixels
 

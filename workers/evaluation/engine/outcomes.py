@@ -37,7 +37,7 @@ class Outcomes(Protocol):
 
     @property
     def analysis(self) -> bool:
-        """Whether the rows have a summary of their own, in `service/metrics/analyses/`."""
+        """Whether the rows have a summary of their own, in `service/metrics/tables/`."""
 
     def columns(self) -> dict[str, list[Any]]:
         """The rows as JSON columns of n values, with `id`, `forward` and `backward`; None if not finite."""

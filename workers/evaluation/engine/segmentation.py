@@ -28,8 +28,9 @@ class PixelCounts(WithoutFiles):
     predicted: Tensor  # pixels that were given each class, int64 (n, K)
     forward: Tensor
     backward: Tensor
-    # Per image the counts under each corruption and severity, as `service/metrics/corrupted_pixel_counts.py`
-    # writes them; None without corruptions. The other counts are then of the uncorrupted image
+    # Per image the counts under each corruption and severity, as `corrupted_pixel_counts.py` of
+    # `service/metrics/statistics` writes them; None without corruptions. The other counts are then of the
+    # uncorrupted image
     corrupted: tuple[str, ...] | None = None
     nonfinite: int = 0  # number of images with a pixel whose logits are not finite; such pixels are wrong
     noted: Mapping[str, Any] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from assay.attacks.corruptions.contrast import contrast
 from assay.attacks.corruptions.gaussian_noise import gaussian_noise
-from assay.service.metrics.corrupted_pixel_counts import read
+from assay.service.metrics.statistics.corrupted_pixel_counts import read
 from assay.workers.catalog import build
 from assay.workers.data.formats.segmentation import IGNORE
 from assay.workers.evaluation.engine.corrupted_segmentation import segment_corrupted

@@ -10,8 +10,8 @@ from assay.service.catalog.catalog import load
 from assay.service.catalog.component import Component
 from assay.service.contract.errors import InvalidSpec
 from assay.service.contract.results import EvaluationResult, Metric
-from assay.service.metrics.analyses.spectral_error import TARGETS
-from assay.service.metrics.sanity_checks import cross_checks
+from assay.service.metrics.compare.sanity_checks import cross_checks
+from assay.service.metrics.tables.spectral_error import TARGETS
 from assay.service.submission.validate import validate
 from assay.workers.published.imagenet import TABLES
 from assay.workers.published.match import ADE20K, IMAGENET, references

@@ -1,0 +1,296 @@
+"""Compares jobs: the same metrics side by side, with paired tests on the common examples.
+
+Each evaluation's outcome table pairs the common examples of both jobs, and tests the differences.
+
+Every job is compared with the first one, so n jobs give n - 1 rows per metric.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import Field
+
+from assay.service.contract.corruption_cells import content_label
+from assay.service.contract.fractions import canonical
+from assay.service.contract.results import (
+    Answer,
+    EvaluationResult,
+    IntervalMethod,
+    JobError,
+    Metric,
+    Unit,
+    Warning,
+    data_label,
+)
+from assay.service.contract.studies import Adjustment
+from assay.service.contract.warning_codes import WarningCode
+from assay.service.metrics.paired import AnyPairedTest, Pair, PairedMetrics, Rows
+from assay.service.metrics.statistics.multiple_tests import ADJUSTMENTS
+from assay.service.metrics.table import OutcomeTable
+
+
+class ComparedValue(Answer):
+    """A metric of a job, over all its examples."""
+
+    job: str
+    value: float | None
+    ci_low: float | None
+    ci_high: float | None
+    n: int
+
+
+class ComparisonRow(Answer):
+    """A metric of an evaluation, for the first job and another job.
+
+    `difference` is the second value minus the first; with a test it is over the common examples, and
+    `ci_low`, `ci_high` are its 95 % interval by the method `ci_method`: null where that says that examples
+    are too few or do not differ.
+    """
+
+    evaluation: str
+    params: dict[str, Any]
+    data: dict[str, Any]
+    protocol: str
+    metric: str
+    higher_is_better: bool
+    unit: Unit | None = None
+    values: list[ComparedValue]
+    difference: float | None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    ci_method: IntervalMethod | None = None
+    test: AnyPairedTest | None = None
+
+
+class Comparison(Answer):
+    """The whole comparison.
+
+    `adjust` names the adjustment of the p-values, over all `tests` of the comparison together. `note` says
+    what the comparison cannot tell: a comparison of single trainings is no study. `result_warnings` has the
+    codes of the warnings of each job's own results, by job id.
+    """
+
+    jobs: list[str]
+    adjust: Adjustment = "holm"
+    tests: int = 0
+    rows: list[ComparisonRow]
+    warnings: list[Warning]
+    note: str | None = None
+    result_warnings: dict[str, list[str]] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class JobResults:
+    """Input of the comparison for a job."""
+
+    job: str  # its id
+    complete: bool  # whether all its evaluations have finished
+    evaluations: Mapping[int, EvaluationResult]  # finished evaluations by their position in the spec
+    columns: Callable[[int], Rows]  # the outcome columns (id, correct, ...) of the evaluation at a position
+    # the outcome table of the evaluation at a position, where known; without one there are no paired tests
+    tables: Mapping[int, OutcomeTable] = field(default_factory=dict)
+    # content hash of each data set by `data_label`
+    data_sha256: Mapping[str, str] = field(default_factory=dict)
+    seed: int | None = None  # of the job; None where unknown
+    code: Mapping[str, Any] = field(default_factory=dict)  # `version`, `commit`, `source_sha256`, as known
+    error: JobError | None = None  # that the job failed with
+    warnings: Sequence[Warning] = ()  # of its results as a whole
+
+
+def compare(jobs: Sequence[JobResults], adjust: Adjustment = "holm") -> Comparison:
+    """Compares every job with the first, evaluation by evaluation in the first one's order."""
+    assert len(jobs) >= 2, "the caller asks for at least two jobs"
+    warnings = [warning for job in jobs for warning in _of_results(job)]
+    rows: list[ComparisonRow] = []
+    for other in jobs[1:]:
+        warnings.extend(_different_code(jobs[0], other))
+        pair = _Jobs(jobs[0], other)
+        rows.extend(pair.rows())
+        warnings.extend(pair.warnings)
+    tests = [row.test for row in rows if row.test is not None]
+    adjusted = ADJUSTMENTS[adjust]([test.p_value for test in tests])
+    for test, p_value in zip(tests, adjusted, strict=True):
+        test.adjusted_p_value = p_value
+    names = [job.job for job in jobs]
+    told = {job.job: [job.warnings, *(part.warnings for part in job.evaluations.values())] for job in jobs}
+    codes = {job: sorted({str(one.code) for own in found for one in own}) for job, found in told.items()}
+    return Comparison(
+        jobs=names,
+        adjust=adjust,
+        tests=len(tests),
+        rows=rows,
+        warnings=warnings,
+        result_warnings={job: found for job, found in codes.items() if found},
+    )
+
+
+def _of_results(job: JobResults) -> Iterator[Warning]:
+    if not job.complete:
+        failed = job.error and f"has failed ({job.error.type})"
+        why = failed or "has not finished all its evaluations"
+        yield _warning("incomplete", f"job {job.job} {why}", job=job.job)
+    for told in job.warnings:
+        if told.severity == "invalid":
+            evidence = {**told.evidence, "job": job.job}
+            yield told.model_copy(update={"message": f"job {job.job}: {told.message}", "evidence": evidence})
+
+
+def _different_code(first: JobResults, second: JobResults) -> Iterator[Warning]:
+    hashes = [side.code.get("source_sha256") for side in (first, second)]
+    if None not in hashes and hashes[0] != hashes[1]:
+        message = (
+            f"job {second.job} was measured by other code of Assay than job {first.job}: a difference may be"
+            " the code's; CHANGELOG lists the numbers that change"
+        )
+        made = [{key: side.code.get(key) for key in ("version", "commit")} for side in (first, second)]
+        yield _warning("different_code", message, sha256=hashes, releases=made)
+
+
+class _Jobs:
+    def __init__(self, first: JobResults, second: JobResults) -> None:
+        self.first = first
+        self.second = second
+        self.warnings: list[Warning] = []
+
+    def rows(self) -> Iterator[ComparisonRow]:
+        first, second = positions(self.first.evaluations), positions(self.second.evaluations)
+        for key, position in first.items():
+            if key in second:
+                yield from self._evaluation(position, second[key])
+        lonely = [(self.first, first[key]) for key in first.keys() - second.keys()]
+        lonely += [(self.second, second[key]) for key in second.keys() - first.keys()]
+        for side, position in sorted(lonely, key=lambda item: (item[0].job, item[1])):
+            self._not_common(side, self.second if side is self.first else self.first, position)
+
+    def _evaluation(self, here: int, there: int) -> Iterator[ComparisonRow]:
+        first, second = self.first.evaluations[here], self.second.evaluations[there]
+        self._check_machines(first, second)
+        paired = None
+        if self._same_data(first):
+            pair = Pair(
+                first.name, self.first.columns(here), self.second.columns(there), results=(first, second)
+            )
+            self._check_overlap(pair, first)
+            table = self.first.tables.get(here)
+            if table is not None and pair.ids and self._same_examples(table, first):
+                paired = table.paired(pair)
+        for name, metric in first.metrics.items():
+            if name in second.metrics:
+                yield self._row(first, name, (metric, second.metrics[name]), paired)
+
+    def _row(
+        self,
+        evaluation: EvaluationResult,
+        name: str,
+        metrics: tuple[Metric, Metric],
+        paired: PairedMetrics | None,
+    ) -> ComparisonRow:
+        values = (metrics[0].value, metrics[1].value)
+        row = ComparisonRow(
+            evaluation=evaluation.name,
+            params=evaluation.params,
+            data=evaluation.data,
+            protocol=evaluation.protocol,
+            metric=name,
+            higher_is_better=metrics[0].higher_is_better,
+            unit=metrics[0].unit or metrics[1].unit,
+            values=[_value(self.first.job, metrics[0]), _value(self.second.job, metrics[1])],
+            difference=None if values[0] is None or values[1] is None else values[1] - values[0],
+        )
+        found = None if paired is None else paired.difference(name, values)
+        if found is None:
+            return row
+        return row.model_copy(
+            update={
+                "difference": found.value,
+                "ci_low": found.low,
+                "ci_high": found.high,
+                "ci_method": found.method,
+                "test": found.test,
+            }
+        )
+
+    def _same_data(self, evaluation: EvaluationResult) -> bool:
+        name = content_label(data_label(evaluation.data), evaluation.params)
+        hashes = {side.data_sha256.get(name) for side in (self.first, self.second)} - {None}
+        if len(hashes) <= 1:
+            return True
+        message = f"data set {name!r} had other content in job {self.second.job}; no paired tests"
+        if not any(warning.message == message for warning in self.warnings):
+            self.warnings.append(_warning("different_data", message, sha256=sorted(map(str, hashes))))
+        return False
+
+    def _same_examples(self, table: OutcomeTable, evaluation: EvaluationResult) -> bool:
+        seeds = [self.first.seed, self.second.seed]
+        if not getattr(table, "seeded", False) or seeds[0] == seeds[1]:
+            return True
+        message = (
+            f"{evaluation.name}: job {self.second.job} has another seed, from which its examples begin; no"
+            " paired tests"
+        )
+        if not any(warning.message == message for warning in self.warnings):
+            self.warnings.append(_warning("different_seeds", message, seeds=seeds))
+        return False
+
+    def _check_overlap(self, pair: Pair, evaluation: EvaluationResult) -> None:
+        if not pair.sizes[0] == pair.sizes[1] == len(pair.ids):
+            message = (
+                f"{evaluation.name}: the jobs share {len(pair.ids)} examples; difference and test are over "
+                "these, each value is over all examples of its job"
+            )
+            evidence = {"n": list(pair.sizes), "common": len(pair.ids), "params": evaluation.params}
+            self.warnings.append(_warning("partial_overlap", message, **evidence))
+
+    def _check_machines(self, first: EvaluationResult, second: EvaluationResult) -> None:
+        """Warns where latencies of two machines, or of two batch sizes, are side by side."""
+        found = [
+            {key: warning.evidence.get(key) for key in ("device", "batch_size")}
+            for evaluation in (first, second)
+            for warning in evaluation.warnings
+            if warning.code == "measures_the_machine"
+        ]
+        if len(found) == 2 and found[0] != found[1]:
+            message = (
+                f"{first.name}: job {self.second.job} was measured on another machine, or with another batch"
+                " size: differences of seconds and memory say nothing of the models"
+            )
+            self.warnings.append(_warning("measures_the_machine", message, measured=found))
+
+    def _not_common(self, side: JobResults, other: JobResults, position: int) -> None:
+        evaluation = side.evaluations[position]
+        epsilon = evaluation.params.get("epsilon")
+        name = evaluation.name if epsilon is None else f"{evaluation.name} (epsilon {epsilon})"
+        self.warnings.append(
+            _warning(
+                "not_common",
+                f"job {side.job} has {name}, and job {other.job} has none with the same parameters, data and"
+                " protocol",
+                job=side.job,
+                params=evaluation.params,
+            )
+        )
+
+
+def _value(job: str, metric: Metric) -> ComparedValue:
+    return ComparedValue(
+        job=job, value=metric.value, ci_low=metric.ci_low, ci_high=metric.ci_high, n=metric.n
+    )
+
+
+def _warning(code: WarningCode, message: str, **evidence: Any) -> Warning:
+    return Warning(code=code, message=message, evidence=evidence)
+
+
+def positions(evaluations: Mapping[int, EvaluationResult]) -> dict[str, int]:
+    """Positions of a job's evaluations by their identity; of equal evaluations the first."""
+    found: dict[str, int] = {}
+    for position, evaluation in sorted(evaluations.items()):
+        # Rows without pixels were labelled `pixel` by earlier versions.
+        paper = evaluation.protocol == "paper"
+        same = [evaluation.name, evaluation.params, evaluation.data, paper, evaluation.backend]
+        found.setdefault(json.dumps(canonical(same), sort_keys=True), position)
+    return found

@@ -1,0 +1,65 @@
+"""Paired tests of two models on the same examples, by exchanging the models.
+
+Sources:
+    McNemar 1947, "Note on the sampling error of the difference between correlated proportions"; the exact
+        form: given b + c discordant pairs, b is Binomial(b + c, 1/2).
+    Fisher 1935, "The Design of Experiments", section 21: the randomisation test of paired differences.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from assay.service.metrics.statistics.distributions import normal_tail
+
+MAX_FLIPPED = 12  # Patterns of signs are counted of so many differences, the largest.
+SAME = 1e-12  # Sums that differ by less than this share of their terms are the same up to rounding.
+
+
+def mcnemar(b: int, c: int) -> float:
+    """Exact two-sided p of McNemar's test for two models on the same examples, in [0, 1].
+
+    min(1, 2 P[Binomial(b + c, 1/2) <= min(b, c)]); 1 without discordant pairs. A negative count is a
+    ValueError.
+    """
+    if b < 0 or c < 0:
+        raise ValueError(f"the counts of discordant pairs must be >= 0; got b={b}, c={c}")
+    n, k = b + c, min(b, c)
+    if b == c:
+        return 1.0
+    # The largest term as a ratio of exact integers; the others follow from it: C(n, j-1) = C(n, j) j/(n-j+1).
+    largest = math.comb(n, k) / (1 << n)
+    total = term = 1.0
+    for j in range(k, 0, -1):
+        term *= j / (n - j + 1)
+        total += term
+        if term < total * 2.0**-60:
+            break
+    return min(1.0, 2 * largest * total)
+
+
+def sign_flip(differences: Sequence[float], *, tie: float = 0.0) -> float:
+    """Two-sided p, in [0, 1], of "no difference" for the mean of paired differences, second less first.
+
+    With models that are alike, the sign of each difference is a fair coin. p is the share of the patterns of
+    signs with |sum| at least that found. The patterns of the `MAX_FLIPPED` largest differences are counted;
+    the sum of further ones is normal. For differences of -1, 0 and 1 the count is McNemar's; without any p is
+    1. Sums that differ by less than the share `tie` of the largest difference are the same. Raises
+    ValueError: a difference is not finite.
+    """
+    if not all(map(math.isfinite, differences)):
+        raise ValueError("a paired test needs finite differences")
+    sizes = sorted((abs(one) for one in differences if one), reverse=True)
+    if not sizes:
+        return 1.0
+    total = abs(math.fsum(differences)) - SAME * math.fsum(sizes) - tie * sizes[0]
+    # Half of the patterns: the others are their negatives.
+    sums = [sizes[0]]
+    for one in sizes[1:MAX_FLIPPED]:
+        sums = [part + sign * one for part in sums for sign in (1, -1)]
+    rest = math.sqrt(math.fsum(one * one for one in sizes[MAX_FLIPPED:]))
+    if not rest:
+        return sum(abs(part) >= total for part in sums) / len(sums)
+    tails = math.fsum(normal_tail((total - sign * part) / rest) for part in sums for sign in (1, -1))
+    return min(1.0, tails / len(sums))
