@@ -1,45 +1,34 @@
-"""Assay's outcome tables by name; packages bring their own."""
+"""Assay's outcome tables by name, found by listing `metrics/tables`; packages bring their own."""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Mapping
+from types import ModuleType
 
-from assay.service.metrics.analyses.tables import ANALYSES
+from assay.service.metrics import tables
 from assay.service.metrics.table import OutcomeTable
-from assay.service.metrics.tables.anomaly import Anomaly
-from assay.service.metrics.tables.calibration import Calibration
-from assay.service.metrics.tables.classification import Attack, Classification
-from assay.service.metrics.tables.corrupted_segmentation import CorruptedSegmentation
-from assay.service.metrics.tables.corruption import CorruptedClassification, StoredCorruptions
-from assay.service.metrics.tables.forced_continuation import ForcedContinuation
-from assay.service.metrics.tables.perplexity import Perplexity
-from assay.service.metrics.tables.regression import Regression
-from assay.service.metrics.tables.returns import Returns
-from assay.service.metrics.tables.segmentation import Segmentation
-from assay.service.metrics.tables.smoothing import Smoothed
-from assay.service.metrics.tables.text_attack import TextAttack
-from assay.service.metrics.tables.verification import Verified
-from assay.service.metrics.tables.word_swap import WordSwap
-from assay.service.metrics.tables.worst_case import AttackedSegmentation
 
-_EVERY: tuple[OutcomeTable, ...] = (
-    Anomaly(),
-    Attack(),
-    AttackedSegmentation(),
-    Calibration(),
-    Classification(),
-    CorruptedClassification(),
-    CorruptedSegmentation(),
-    ForcedContinuation(),
-    Perplexity(),
-    Regression(),
-    Returns(),
-    Segmentation(),
-    Smoothed(),
-    StoredCorruptions(),
-    TextAttack(),
-    Verified(),
-    WordSwap(),
-    *ANALYSES,
-)
-TABLES: Mapping[str, OutcomeTable] = {table.name: table for table in _EVERY}
+
+def tables_of(package: ModuleType) -> dict[str, OutcomeTable]:
+    """The tables of a package by name: an object of each class in the `__all__` of each of its modules.
+
+    Raises ValueError: two tables have one name, or a module states no `__all__`.
+    """
+    found: dict[str, OutcomeTable] = {}
+    for information in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        module = importlib.import_module(information.name)
+        classes = [getattr(module, name) for name in getattr(module, "__all__", ())]
+        if not classes:
+            raise ValueError(f"{information.name} states no outcome table in __all__")
+        for table in (of_table() for of_table in classes):
+            if table.name in found:
+                raise ValueError(
+                    f"two outcome tables are called {table.name!r}: {found[table.name]} and {table}"
+                )
+            found[table.name] = table
+    return found
+
+
+TABLES: Mapping[str, OutcomeTable] = tables_of(tables)

@@ -22,9 +22,6 @@ REGISTRY = re.compile(
 )
 
 MIN_LINES = 40  # of a helper module that one other module uses
-SMALL = {
-    "service/metrics/analyses/tables.py": "the list of these, so that metrics/registry.py imports one",
-}
 
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -106,8 +103,4 @@ def small_modules() -> set[str]:
 
 
 def test_a_small_module_is_part_of_its_only_importer() -> None:
-    assert small_modules() - SMALL.keys() == set()
-
-
-def test_the_exceptions_are_still_needed() -> None:
-    assert SMALL.keys() - small_modules() == set()
+    assert small_modules() == set()

@@ -15,6 +15,7 @@ from assay.workers.discovery import walk
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ["service", "workers", "models", "attacks"]
 COMPONENT_FOLDERS = [package.removeprefix("assay.").replace(".", "/") for package in walk.PACKAGES.values()]
+COMPONENT_FOLDERS += ["service/metrics/tables"]
 # Users import it from here: `import assay.models.timm_names` tells timm of the models.
 NO_COMPONENTS = {"models/timm_names.py"}
 # Examples of requests, and the demo.

@@ -31,6 +31,8 @@ from assay.service.metrics.statistics.jackknife import jackknife_variance, logit
 from assay.service.metrics.statistics.paired_estimates import Groups, PairedEstimates, Statistic
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
+__all__ = ["Anomaly"]
+
 COLUMNS = ("anomaly", "confidence")
 
 

@@ -22,6 +22,8 @@ from assay.service.metrics.paired import Rows
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 from assay.service.metrics.tables.efficiency import MEASURED_BY
 
+__all__ = ["AttentionCost"]
+
 KINDS = ("test", "train")
 SECONDS = tuple(f"{side}{kind}_seconds" for side in ("", "softmax_") for kind in KINDS)
 LABELS = {"test": "forward", "train": "training"}

@@ -19,6 +19,8 @@ from assay.service.metrics.analyses.svg import Panel, Series, draw
 from assay.service.metrics.paired import Pair, PairedMetrics, Rows
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
+__all__ = ["AttentionSpectrum"]
+
 # Metric to column; the second is divided by the number of tokens.
 METRICS = {
     "explained_by_largest": "largest",

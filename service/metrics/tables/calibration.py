@@ -49,6 +49,8 @@ from assay.service.metrics.statistics.paired_estimates import FirstOf, Groups, P
 from assay.service.metrics.table import Column, Context, Reasons, Summary, Units
 from assay.service.metrics.tables.classification import Classification
 
+__all__ = ["Calibration"]
+
 DRAWS = 4_000_000  # A resample draws and sorts n examples; beyond this many draws R shrinks.
 
 # Confidences in ascending order, and whether each answer is right.

@@ -31,6 +31,8 @@ from assay.service.metrics.statistics.security_curve import (
 )
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
+__all__ = ["Attack", "Classification"]
+
 # Metric to outcome column: the share of its true entries.
 SHARES = {"top1": "correct", "top5": "correct5", "top1_8bit": "correct8"}
 # Metric to outcome column: its mean, for models that answer at random.

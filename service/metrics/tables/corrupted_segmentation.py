@@ -32,6 +32,8 @@ from assay.service.metrics.tables.segmentation import (
     pixel_answers,
 )
 
+__all__ = ["CorruptedSegmentation"]
+
 # Prefix of the means over corruptions and severities; metrics of cells, in the breakdown, lack it.
 PREFIX = "corrupted_"
 

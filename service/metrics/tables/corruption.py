@@ -22,6 +22,8 @@ from assay.service.metrics.statistics.paired_estimates import Estimator, FirstOf
 from assay.service.metrics.table import Column, Context, OutcomeTable, Summary, Units, columns_of
 from assay.service.metrics.tables.classification import Classification
 
+__all__ = ["CorruptedClassification", "StoredCorruptions"]
+
 # `top1` and `ce` are of each cell and each corruption.
 UNITS: Units = {"corrupted_top1": "proportion", "mce": "ratio", "ce": "ratio", "top1": "proportion"}
 

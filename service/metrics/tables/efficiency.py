@@ -17,6 +17,8 @@ from assay.service.metrics.analyses.svg import Panel, Series, draw
 from assay.service.metrics.paired import Rows
 from assay.service.metrics.table import Context, OutcomeTable, Summary, Units, columns_of
 
+__all__ = ["Efficiency"]
+
 KINDS = ("test", "train")
 MEASURED_BY = {
     "cuda": "peak of torch's allocator on the GPU",

@@ -17,6 +17,8 @@ from assay.service.metrics.analyses.svg import Panel, Series, draw
 from assay.service.metrics.paired import Pair, PairedMetrics, Rows
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
+__all__ = ["EigenvectorCheck"]
+
 CONTROLS: tuple[Literal["random", "permuted"], ...] = ("random", "permuted")
 # Metric to column; controls have the first four.
 METRICS = {

@@ -18,6 +18,8 @@ from assay.service.metrics.tables.perplexity import (
     perplexity_metrics,
 )
 
+__all__ = ["ForcedContinuation"]
+
 # Metric to column.
 HITS = {"target_hit_rate": "hit", "target_hit_rate_before": "hit_before"}
 PERPLEXITIES = {"target_perplexity": "nll", "target_perplexity_before": "nll_before"}

@@ -22,6 +22,8 @@ from assay.service.metrics.statistics.intervals import mean_bounds
 from assay.service.metrics.statistics.paired_estimates import Estimator, Linear, PairedEstimates
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
+__all__ = ["HeadDistance"]
+
 METRICS = ("head_distance", "head_distance_std")
 NOT_FINITE = "the attention of some example is not finite"
 LayerValues = Sequence[Sequence[float | None]]

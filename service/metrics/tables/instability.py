@@ -18,6 +18,8 @@ from assay.service.metrics.analyses.svg import Panel, Series, draw
 from assay.service.metrics.paired import Rows
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
+__all__ = ["Instability"]
+
 METRICS = ("instability_ratio", "instability", "softmax_instability")
 
 

@@ -19,6 +19,8 @@ from assay.service.metrics.statistics.intervals import NO_BOUNDS, Bounds, ratio_
 from assay.service.metrics.statistics.paired_estimates import Estimator, Linear, PairedEstimates, ratio_of
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
+__all__ = ["Perplexity"]
+
 # Of models with a tokenizer of their own: losses of tokens, divided by the words between white space.
 PER_WORD = "perplexity_per_word"
 MAX_MEAN = math.log(1e300)  # Many JSON readers cannot parse larger numbers.

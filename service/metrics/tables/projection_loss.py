@@ -26,6 +26,8 @@ from assay.service.metrics.statistics.intervals import mean_bounds
 from assay.service.metrics.statistics.paired_estimates import Estimator, Linear, PairedEstimates
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
+__all__ = ["ProjectionLoss"]
+
 MAX_EXPONENT = 700.0  # e^709 is near the largest float
 COLUMNS = ("log_phi", "output", "negative", "terms")
 ENDS = ("value", "ci_low", "ci_high")

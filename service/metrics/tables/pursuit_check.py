@@ -19,6 +19,8 @@ from assay.service.metrics.statistics.estimates import proportion
 from assay.service.metrics.statistics.paired_estimates import FirstOf
 from assay.service.metrics.table import Column, Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
+__all__ = ["PursuitCheck"]
+
 ARMS = ("no_sparse", "threshold_code", "threshold_paper", "dual_sign_minus", "dual_sign_plus")
 PLANTED = ("noise", "occlusion", "adversarial")
 TAGS = ("unplanted", *PLANTED)

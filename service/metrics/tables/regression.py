@@ -18,6 +18,8 @@ from assay.service.metrics.statistics.intervals import Bounds
 from assay.service.metrics.statistics.paired_estimates import Estimator, PairedEstimates, root_of
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
+__all__ = ["Regression"]
+
 UNDEFINED = "the model gave a number that is not finite for some example, which has no error"
 ROOTS = {"rmse": "squared_error", "clean_rmse": "clean_squared_error"}  # Metric to column.
 

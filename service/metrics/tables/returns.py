@@ -15,6 +15,8 @@ from assay.service.metrics.statistics.estimates import mean, undefined
 from assay.service.metrics.statistics.paired_estimates import Estimator, PairedEstimates
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
+__all__ = ["Returns"]
+
 # Metric to column.
 MEANS = {
     "normalized_return": "normalized",

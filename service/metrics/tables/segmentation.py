@@ -27,6 +27,8 @@ from assay.service.metrics.statistics.pixel_counts import (
 )
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
+__all__ = ["Segmentation"]
+
 UNITS: Units = dict.fromkeys(("miou", "mean_accuracy", "pixel_accuracy"), "proportion")
 NO_PIXEL = "no pixel has a class"
 

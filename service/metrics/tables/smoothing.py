@@ -24,6 +24,8 @@ from assay.service.metrics.statistics.paired_estimates import (
 )
 from assay.service.metrics.table import Context, OutcomeTable, Summary, Units, columns_of
 
+__all__ = ["Smoothed"]
+
 ABSTAINED = -1
 MAX_CURVES = 4  # Curves of the plot; more noise levels are in the table.
 

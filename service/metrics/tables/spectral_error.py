@@ -17,6 +17,8 @@ from assay.service.metrics.analyses.svg import Panel, Series, draw
 from assay.service.metrics.paired import Pair, PairedMetrics, Rows
 from assay.service.metrics.table import Column, Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
+__all__ = ["SpectralError"]
+
 # Method to what it approximates.
 TARGETS = {
     "nystrom_scores": "softmax",

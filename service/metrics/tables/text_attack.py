@@ -23,6 +23,8 @@ from assay.service.metrics.statistics.paired_estimates import (
 )
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
+__all__ = ["TextAttack"]
+
 # Metric to column: the share of its true entries.
 SHARES = {"accuracy_under_attack": "correct", "accuracy": "clean_correct"}
 # Metric to column: its mean, for models that answer at random.

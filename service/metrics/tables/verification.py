@@ -19,6 +19,8 @@ from assay.service.metrics.statistics.paired_estimates import (
 )
 from assay.service.metrics.table import Context, OutcomeTable, Reasons, Summary, Units, columns_of
 
+__all__ = ["Verified"]
+
 
 class Verified(OutcomeTable):
     """A row is an example: whether it is right, whether it is verified, and its smallest lower margin."""

@@ -19,6 +19,8 @@ from assay.service.metrics.tables.perplexity import (
     perplexity_metrics,
 )
 
+__all__ = ["WordSwap"]
+
 # Metric to column: its share of the scored words.
 SHARES = {"swapped_words": "swapped", "unknown_words": "unknown", "unknown_words_before": "unknown_before"}
 PERPLEXITIES = ("perplexity", "perplexity_unswapped", "perplexity_unswapped_before")

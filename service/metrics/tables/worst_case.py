@@ -39,6 +39,8 @@ from assay.service.metrics.tables.segmentation import (
     segmentation_metrics,
 )
 
+__all__ = ["AttackedSegmentation"]
+
 INTERSECTION, PREDICTED = "_intersection", "_predicted"
 
 

@@ -93,7 +93,7 @@ def reason() -> str:
         ("ext_norms.assay.gone:TABLE", "cannot be imported: ModuleNotFoundError"),
         ("ext_norms.assay.tables:GONE", "cannot be imported: AttributeError"),
         ("ext_norms.assay.tables:Norms", "is no outcome table: it must be an object"),
-        ("assay.service.metrics.registry:_EVERY", "is no outcome table"),
+        ("assay.service.metrics.registry:TABLES", "is no outcome table"),
     ],
 )
 def test_a_table_that_is_none_leaves_out_its_package(write: Write, table: str, problem: str) -> None:
